@@ -1,0 +1,158 @@
+//! The PROXY protocol, versions 1 and 2: reads the header with which a trusted proxy introduces its
+//! client, and writes the one that introduces ours to an endpoint.
+//!
+//! Called by the accept path and the UDP loop with everything a peer has sent so far ([`step`]), by
+//! the dialer and the health checks with the addresses to send ([`encode_v1`], [`encode_v2`],
+//! [`encode_local`]). It never reads a socket, never guesses whether a header is there (the table
+//! says so), never allocates while reading, and keeps nothing between two calls. Deadlines belong
+//! to the caller.
+//!
+//! A header is refused at the first byte that no header could have, so that a browser or a TLS
+//! client on the wrong port is turned away after one to three bytes. What is well-formed but says
+//! nothing about a client of this listener (`LOCAL`, `UNKNOWN`, an unspecified or UNIX address, UDP
+//! on a TCP listener) leaves the socket's own addresses in force.
+//!
+//! ```
+//! use ballast_core::preamble::{Step, Transport, Versions, step};
+//!
+//! let read = |bytes| step(bytes, Versions::Both, Transport::Stream);
+//! assert!(matches!(read(b"PROXY TCP4 192.0.2.1 198."), Step::Need(2)));
+//! assert!(matches!(read(b"GET / HTTP/1.1\r\n"), Step::Reject(_)));
+//! let Step::Header(header) = read(b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\nhello") else {
+//!     panic!("a complete header");
+//! };
+//! assert_eq!(header.length, 45);
+//! assert_eq!(header.addresses.source.to_string(), "192.0.2.1:56324");
+//! ```
+
+mod crc32c;
+mod encode;
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod properties;
+mod reason;
+#[cfg(test)]
+mod tests;
+mod tlv;
+mod v1;
+mod v2;
+#[cfg(test)]
+mod vectors;
+
+use std::net::SocketAddr;
+
+pub use encode::{Checksum, ClientCertificate, Extras, Ssl, encode_local, encode_v1, encode_v2};
+pub use reason::Reason;
+pub use tlv::{Tlv, Tlvs};
+
+/// Looks at everything that has come so far and says what it amounts to.
+///
+/// `bytes` begins with the first byte of the connection or datagram and may go on behind the
+/// header. Every verdict but [`Step::Need`] is final: more bytes do not change it. A datagram holds
+/// its whole header or none, so for [`Transport::Datagram`] the verdict is never `Need`.
+#[must_use]
+pub fn step(bytes: &[u8], accepted: Versions, transport: Transport) -> Step<'_> {
+    let verdict = match bytes.first() {
+        None => Step::Need(accepted.shortest_header()),
+        Some(&v1::FIRST_BYTE) if accepted.v1() => v1::step(bytes, transport),
+        Some(&v2::FIRST_BYTE) if accepted.v2() => v2::step(bytes, transport),
+        Some(&(v1::FIRST_BYTE | v2::FIRST_BYTE)) => Step::Reject(Reason::VersionNotAccepted),
+        Some(_) => Step::Reject(Reason::Signature),
+    };
+    match (verdict, transport) {
+        (Step::Need(_), Transport::Datagram) => Step::Reject(Reason::Truncated),
+        (verdict, _) => verdict,
+    }
+}
+
+/// What the bytes so far amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// The header is not complete: at least so many more bytes belong to it. Who asks the socket
+    /// for no more than that never takes a byte of what follows the header.
+    Need(usize),
+    /// A header that names the client.
+    Header(Header<'a>),
+    /// A header that leaves the socket's own addresses in force.
+    Local {
+        /// How many bytes the header takes; the data begins behind them.
+        length: usize,
+    },
+    /// No header that may be accepted: the peer is to be cut off.
+    Reject(Reason),
+}
+
+/// A complete header that names the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header<'a> {
+    /// How many bytes the header takes; the data begins behind them.
+    pub length: usize,
+    /// Who connected, and to what: exactly as written, so an IPv4 address may come in IPv6 clothes
+    /// (see [`Addresses::canonical`]).
+    pub addresses: Addresses,
+    /// What else the sender said; empty in version 1.
+    pub tlvs: Tlvs<'a>,
+}
+
+/// The two ends of the conversation that a header describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Addresses {
+    /// The client.
+    pub source: SocketAddr,
+    /// What the client connected to.
+    pub destination: SocketAddr,
+}
+
+impl Addresses {
+    /// The same ends, with `::ffff:192.0.2.1` written as `192.0.2.1`.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        Self {
+            source: canonical(self.source),
+            destination: canonical(self.destination),
+        }
+    }
+}
+
+/// Which versions of the header a listener takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Versions {
+    /// The text line only.
+    V1,
+    /// The binary header only.
+    V2,
+    /// Either.
+    #[default]
+    Both,
+}
+
+impl Versions {
+    fn v1(self) -> bool {
+        matches!(self, Self::V1 | Self::Both)
+    }
+
+    fn v2(self) -> bool {
+        matches!(self, Self::V2 | Self::Both)
+    }
+
+    fn shortest_header(self) -> usize {
+        if self.v1() { v1::SHORTEST } else { v2::FIXED }
+    }
+}
+
+/// What carries the header, and what the client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// A TCP connection.
+    Stream,
+    /// A UDP datagram.
+    Datagram,
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        v4 if v4.is_ipv4() => SocketAddr::new(v4, address.port()),
+        _ => address,
+    }
+}

@@ -1,0 +1,256 @@
+//! Writes the header that goes to an endpoint before anything else.
+//!
+//! Called by the dialer, the UDP loop and the health checks. Everything is appended to the caller's
+//! buffer, which stays free for reuse: with enough room in it, nothing is allocated. Whatever is
+//! written here, [`super::step`] reads.
+
+use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::crc32c;
+use super::tlv::LONGEST_UNIQUE_ID;
+use super::v2::SIGNATURE;
+use super::{Addresses, Tlv, Transport};
+
+/// Appends a version 1 line to `out`: 22 to 104 bytes, CR LF included.
+///
+/// Where both ends are IPv4, also in IPv6 clothes, it says `TCP4`; otherwise `TCP6`, and an IPv4
+/// end is written `::ffff:192.0.2.1`. A zone or a flow label is not sent.
+pub fn encode_v1(addresses: Addresses, out: &mut Vec<u8>) {
+    let family = match Ends::of(addresses) {
+        Ends::V4(..) => "TCP4",
+        Ends::V6(..) => "TCP6",
+    };
+    let (source, destination) = Ends::of(addresses).ips();
+    let (source_port, destination_port) = (addresses.source.port(), addresses.destination.port());
+    let written = write!(
+        Text(out),
+        "PROXY {family} {source} {destination} {source_port} {destination_port}\r\n"
+    );
+    debug_assert!(written.is_ok(), "a vector takes whatever comes");
+}
+
+/// Appends a version 2 header to `out`: exactly 28 bytes for IPv4 or 52 for IPv6 without `extras`,
+/// with them up to 1,230. The family is chosen as in [`encode_v1`].
+pub fn encode_v2(
+    addresses: Addresses,
+    transport: Transport,
+    extras: &Extras<'_>,
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
+    let ends = Ends::of(addresses);
+    out.extend_from_slice(&SIGNATURE);
+    out.extend_from_slice(&[VERSION_AND_PROXY, ends.family() | transport_bits(transport)]);
+    with_length(out, |out| {
+        ends.write(out);
+        out.extend_from_slice(&addresses.source.port().to_be_bytes());
+        out.extend_from_slice(&addresses.destination.port().to_be_bytes());
+        extras.write(out);
+    });
+    if extras.checksum == Checksum::Crc32c {
+        fill_in_checksum(start, out);
+    }
+}
+
+/// Appends the 16 bytes of a version 2 header that speaks for nobody to `out`: for connections of
+/// our own, such as health checks.
+pub fn encode_local(out: &mut Vec<u8>) {
+    out.extend_from_slice(&SIGNATURE);
+    out.extend_from_slice(&[VERSION_AND_LOCAL, 0, 0, 0]);
+}
+
+/// What a version 2 header may say beside the addresses. What is absent or empty is not sent, and
+/// neither is what is too long: each field is left out by itself, the others stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras<'a> {
+    /// The host name that the client asked for, up to 255 bytes.
+    pub authority: Option<&'a str>,
+    /// A name for the connection, up to 128 bytes.
+    pub unique_id: Option<&'a [u8]>,
+    /// How the client spoke TLS with us.
+    pub ssl: Option<Ssl<'a>>,
+    /// Whether to add a checksum of the header.
+    pub checksum: Checksum,
+}
+
+/// Whether a header carries a checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// It does not.
+    #[default]
+    Absent,
+    /// It does: CRC32c over the whole header.
+    Crc32c,
+}
+
+/// How the client spoke TLS. Texts are sent up to 255 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ssl<'a> {
+    /// Whether the client showed a certificate.
+    pub certificate: ClientCertificate,
+    /// What came of checking it: 0 is well, anything else is not, and without a certificate there
+    /// is nothing that is well.
+    pub verify: u32,
+    /// The TLS version, such as `TLSv1.3`.
+    pub version: Option<&'a str>,
+    /// The cipher suite, by name.
+    pub cipher: Option<&'a str>,
+    /// The common name of the client's certificate.
+    pub common_name: Option<&'a str>,
+}
+
+/// When a TLS client showed its certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientCertificate {
+    /// Never.
+    #[default]
+    Absent,
+    /// Earlier in the session that this connection resumes.
+    InSession,
+    /// In this very connection.
+    InConnection,
+}
+
+impl Extras<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        write_text(out, Tlv::AUTHORITY, self.authority);
+        if let Some(id) = self
+            .unique_id
+            .filter(|id| !id.is_empty() && id.len() <= LONGEST_UNIQUE_ID)
+        {
+            write_tlv(out, Tlv::UNIQUE_ID, |out| out.extend_from_slice(id));
+        }
+        if let Some(ssl) = self.ssl {
+            write_tlv(out, Tlv::SSL, |out| ssl.write(out));
+        }
+        if self.checksum == Checksum::Crc32c {
+            // The last one, as zeros: the sum is filled in once all the rest is known.
+            write_tlv(out, Tlv::CRC32C, |out| out.extend_from_slice(&[0; 4]));
+        }
+    }
+}
+
+impl Ssl<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(match self.certificate {
+            ClientCertificate::Absent => SSL_USED,
+            ClientCertificate::InSession => SSL_USED | SSL_CERTIFICATE_IN_SESSION,
+            ClientCertificate::InConnection => {
+                SSL_USED | SSL_CERTIFICATE_IN_CONNECTION | SSL_CERTIFICATE_IN_SESSION
+            }
+        });
+        out.extend_from_slice(&self.verify.to_be_bytes());
+        write_text(out, Tlv::SSL_VERSION, self.version);
+        write_text(out, Tlv::SSL_COMMON_NAME, self.common_name);
+        write_text(out, Tlv::SSL_CIPHER, self.cipher);
+    }
+}
+
+/// The two ends in one family.
+#[derive(Clone, Copy)]
+enum Ends {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+impl Ends {
+    fn of(addresses: Addresses) -> Self {
+        let addresses = addresses.canonical();
+        match (addresses.source.ip(), addresses.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => Self::V4(source, destination),
+            (source, destination) => Self::V6(v6(source), v6(destination)),
+        }
+    }
+
+    fn ips(self) -> (IpAddr, IpAddr) {
+        match self {
+            Self::V4(source, destination) => (source.into(), destination.into()),
+            Self::V6(source, destination) => (source.into(), destination.into()),
+        }
+    }
+
+    fn family(self) -> u8 {
+        match self {
+            Self::V4(..) => 0x10,
+            Self::V6(..) => 0x20,
+        }
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Self::V4(source, destination) => {
+                out.extend_from_slice(&source.octets());
+                out.extend_from_slice(&destination.octets());
+            }
+            Self::V6(source, destination) => {
+                out.extend_from_slice(&source.octets());
+                out.extend_from_slice(&destination.octets());
+            }
+        }
+    }
+}
+
+fn v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+fn transport_bits(transport: Transport) -> u8 {
+    match transport {
+        Transport::Stream => 1,
+        Transport::Datagram => 2,
+    }
+}
+
+fn write_text(out: &mut Vec<u8>, kind: u8, text: Option<&str>) {
+    if let Some(text) = text.filter(|text| !text.is_empty() && text.len() <= LONGEST_TEXT) {
+        write_tlv(out, kind, |out| out.extend_from_slice(text.as_bytes()));
+    }
+}
+
+fn write_tlv(out: &mut Vec<u8>, kind: u8, value: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    with_length(out, value);
+}
+
+/// Appends what `content` appends, behind its length in two bytes.
+fn with_length(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
+    let place = out.len();
+    out.extend_from_slice(&[0; 2]);
+    content(out);
+    let length = u16::try_from(out.len() - place - 2);
+    debug_assert!(length.is_ok(), "every field is bounded");
+    if let (Some(field), Ok(length)) = (out.get_mut(place..place + 2), length) {
+        field.copy_from_slice(&length.to_be_bytes());
+    }
+}
+
+/// Puts the sum of the header that begins at `start` into its last four bytes, which are zeros.
+fn fill_in_checksum(start: usize, out: &mut Vec<u8>) {
+    let sum = crc32c::Sum::new()
+        .with(out.get(start..).unwrap_or_default())
+        .value();
+    out.truncate(out.len() - 4);
+    out.extend_from_slice(&sum.to_be_bytes());
+}
+
+/// Lets formatted text go into a buffer of bytes.
+struct Text<'a>(&'a mut Vec<u8>);
+
+impl Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// The longest text that is sent: enough for any host name, and what haproxy takes at most.
+const LONGEST_TEXT: usize = 255;
+const VERSION_AND_LOCAL: u8 = 0x20;
+const VERSION_AND_PROXY: u8 = 0x21;
+const SSL_USED: u8 = 0x01;
+const SSL_CERTIFICATE_IN_CONNECTION: u8 = 0x02;
+const SSL_CERTIFICATE_IN_SESSION: u8 = 0x04;

@@ -1,0 +1,136 @@
+//! The type-length-value fields behind the addresses of a version 2 header.
+//!
+//! Checked once, when the header is complete; afterwards they can be walked without a chance of
+//! error.
+
+use super::Reason;
+use super::crc32c;
+
+/// One field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tlv<'a> {
+    /// What it is; [`Tlv::AUTHORITY`] and so on, or a number that only sender and receiver know.
+    pub kind: u8,
+    /// What it says.
+    pub value: &'a [u8],
+}
+
+impl Tlv<'_> {
+    /// The host name that the client asked for (SNI).
+    pub const AUTHORITY: u8 = 0x02;
+    /// The checksum of the whole header.
+    pub const CRC32C: u8 = 0x03;
+    /// The sender's name for the connection.
+    pub const UNIQUE_ID: u8 = 0x05;
+    /// How the client spoke TLS: flags, verdict, and fields of its own.
+    pub const SSL: u8 = 0x20;
+    /// Inside [`Tlv::SSL`]: the TLS version.
+    pub const SSL_VERSION: u8 = 0x21;
+    /// Inside [`Tlv::SSL`]: the common name of the client's certificate.
+    pub const SSL_COMMON_NAME: u8 = 0x22;
+    /// Inside [`Tlv::SSL`]: the cipher.
+    pub const SSL_CIPHER: u8 = 0x23;
+}
+
+/// The fields of one header, checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tlvs<'a>(&'a [u8]);
+
+impl<'a> Tlvs<'a> {
+    /// Every field, in the order sent.
+    pub fn iter(self) -> impl Iterator<Item = Tlv<'a>> + use<'a> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let (tlv, behind) = split(rest)?;
+            rest = behind;
+            Some(tlv)
+        })
+    }
+
+    /// The host name that the client asked for. It is UTF-8, since a header where it is not is
+    /// refused; it may still hold control characters, which a log has to escape.
+    #[must_use]
+    pub fn authority(self) -> Option<&'a str> {
+        str::from_utf8(self.first(Tlv::AUTHORITY)?).ok()
+    }
+
+    /// The sender's name for the connection: up to 128 bytes of anything.
+    #[must_use]
+    pub fn unique_id(self) -> Option<&'a [u8]> {
+        self.first(Tlv::UNIQUE_ID)
+    }
+
+    /// The fields inside the value of another one.
+    #[cfg(test)]
+    pub(super) fn within(value: &'a [u8]) -> Self {
+        Self(value)
+    }
+
+    fn first(self, kind: u8) -> Option<&'a [u8]> {
+        self.iter()
+            .find(|tlv| tlv.kind == kind)
+            .map(|tlv| tlv.value)
+    }
+
+    /// The fields of `header`, which is complete, from byte `start` to its end.
+    pub(super) fn check(header: &'a [u8], start: usize) -> Result<Self, Reason> {
+        let fields = header.get(start..).unwrap_or_default();
+        let mut checksum = None;
+        let mut rest = fields;
+        while !rest.is_empty() {
+            let (tlv, behind) = split(rest).ok_or(Reason::TlvOverrun)?;
+            check_value(tlv)?;
+            if tlv.kind == Tlv::CRC32C && checksum.replace((tlv, behind)).is_some() {
+                return Err(Reason::ChecksumTwice);
+            }
+            rest = behind;
+        }
+        if let Some((tlv, behind)) = checksum {
+            check_sum(header, tlv, behind)?;
+        }
+        Ok(Self(fields))
+    }
+}
+
+fn check_value(tlv: Tlv<'_>) -> Result<(), Reason> {
+    match tlv.kind {
+        Tlv::AUTHORITY if str::from_utf8(tlv.value).is_err() => Err(Reason::AuthorityNotText),
+        Tlv::CRC32C if tlv.value.len() != 4 => Err(Reason::ChecksumLength),
+        Tlv::UNIQUE_ID if tlv.value.len() > LONGEST_UNIQUE_ID => Err(Reason::UniqueIdTooLong),
+        Tlv::SSL => check_ssl(tlv.value),
+        _ => Ok(()),
+    }
+}
+
+fn check_ssl(value: &[u8]) -> Result<(), Reason> {
+    let mut rest = value.get(SSL_FIXED..).ok_or(Reason::SslTooShort)?;
+    while !rest.is_empty() {
+        (_, rest) = split(rest).ok_or(Reason::SslOverrun)?;
+    }
+    Ok(())
+}
+
+/// The sum is that of the whole header with its own four bytes, which end where `behind` begins,
+/// taken as zeros.
+fn check_sum(header: &[u8], tlv: Tlv<'_>, behind: &[u8]) -> Result<(), Reason> {
+    let value_start = header.len() - behind.len() - tlv.value.len();
+    let before = header.get(..value_start).unwrap_or_default();
+    let sum = crc32c::Sum::new().with(before).with(&[0; 4]).with(behind);
+    if tlv.value == sum.value().to_be_bytes() {
+        Ok(())
+    } else {
+        Err(Reason::Checksum)
+    }
+}
+
+/// The first field of `bytes` and what follows it, if it fits.
+fn split(bytes: &[u8]) -> Option<(Tlv<'_>, &[u8])> {
+    let (&[kind, high, low], rest) = bytes.split_first_chunk()?;
+    let (value, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([high, low])))?;
+    Some((Tlv { kind, value }, rest))
+}
+
+/// The protocol's own bound.
+pub(super) const LONGEST_UNIQUE_ID: usize = 128;
+/// Flags and verdict, before the fields of the SSL TLV.
+pub(super) const SSL_FIXED: usize = 5;

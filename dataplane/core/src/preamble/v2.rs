@@ -1,0 +1,153 @@
+//! Version 2: the binary header, read as far as it has come.
+//!
+//! Called by [`super::step`] only.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::{Addresses, Header, Reason, Step, Tlvs, Transport};
+
+/// What every header begins with.
+pub(super) const FIRST_BYTE: u8 = SIGNATURE[0];
+/// Twelve bytes that no other protocol begins with.
+pub(super) const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+/// Signature, version and command, family and transport, length: what comes before the addresses.
+pub(super) const FIXED: usize = 16;
+/// The longest accepted value of the length field. No honest sender needs more, and a peer must not
+/// make us keep more.
+pub(super) const LONGEST_BODY: usize = 4096;
+
+pub(super) fn step(bytes: &[u8], transport: Transport) -> Step<'_> {
+    read(bytes, transport).unwrap_or_else(Step::Reject)
+}
+
+fn read(bytes: &[u8], transport: Transport) -> Result<Step<'_>, Reason> {
+    if bytes
+        .iter()
+        .zip(&SIGNATURE)
+        .any(|(byte, expected)| byte != expected)
+    {
+        return Err(Reason::Signature);
+    }
+    let command = bytes.get(12).map(|byte| Command::read(*byte)).transpose()?;
+    // LOCAL takes back all that follows, even a family that nobody knows.
+    let body = match (command, bytes.get(13)) {
+        (Some(Command::Proxy), Some(byte)) => Body::read(*byte)?,
+        _ => Body::Ignored,
+    };
+    let Some(&[high, low]) = bytes.get(14..FIXED) else {
+        return Ok(Step::Need(FIXED - bytes.len()));
+    };
+    let declared = usize::from(u16::from_be_bytes([high, low]));
+    if declared > LONGEST_BODY {
+        return Err(Reason::TooLong);
+    }
+    if declared < body.address_size() {
+        return Err(Reason::TooShort);
+    }
+    let length = FIXED + declared;
+    let Some(header) = bytes.get(..length) else {
+        return Ok(Step::Need(length - bytes.len()));
+    };
+    finish(header, body, transport)
+}
+
+/// Judges a header that is all there.
+fn finish(header: &[u8], body: Body, transport: Transport) -> Result<Step<'_>, Reason> {
+    let length = header.len();
+    if let Body::Ignored = body {
+        return Ok(Step::Local { length });
+    }
+    // A header that is of no use here is still refused where it is broken.
+    let tlvs = Tlvs::check(header, FIXED + body.address_size())?;
+    let block = header.get(FIXED..).unwrap_or_default();
+    let addresses = match body {
+        Body::Inet(described) if described == transport => inet(block),
+        Body::Inet6(described) if described == transport => inet6(block),
+        _ => return Ok(Step::Local { length }),
+    };
+    let addresses = addresses.ok_or(Reason::TooShort)?;
+    Ok(Step::Header(Header {
+        length,
+        addresses,
+        tlvs,
+    }))
+}
+
+#[derive(Clone, Copy)]
+enum Command {
+    Local,
+    Proxy,
+}
+
+impl Command {
+    fn read(byte: u8) -> Result<Self, Reason> {
+        match (byte >> 4, byte & 0x0f) {
+            (2, 0) => Ok(Self::Local),
+            (2, 1) => Ok(Self::Proxy),
+            (2, _) => Err(Reason::Command),
+            _ => Err(Reason::Version),
+        }
+    }
+}
+
+/// What stands behind the fixed part.
+#[derive(Clone, Copy)]
+enum Body {
+    /// Nothing that may be looked at: LOCAL, or an unspecified family or transport.
+    Ignored,
+    Inet(Transport),
+    Inet6(Transport),
+    Unix,
+}
+
+impl Body {
+    fn read(byte: u8) -> Result<Self, Reason> {
+        let transport = match byte & 0x0f {
+            0 => None,
+            1 => Some(Transport::Stream),
+            2 => Some(Transport::Datagram),
+            _ => return Err(Reason::Transport),
+        };
+        match (byte >> 4, transport) {
+            (0, _) | (1..=3, None) => Ok(Self::Ignored),
+            (1, Some(transport)) => Ok(Self::Inet(transport)),
+            (2, Some(transport)) => Ok(Self::Inet6(transport)),
+            (3, Some(_)) => Ok(Self::Unix),
+            _ => Err(Reason::Family),
+        }
+    }
+
+    fn address_size(self) -> usize {
+        match self {
+            Self::Ignored => 0,
+            Self::Inet(_) => 12,
+            Self::Inet6(_) => 36,
+            Self::Unix => 216,
+        }
+    }
+}
+
+fn inet(mut bytes: &[u8]) -> Option<Addresses> {
+    let source = Ipv4Addr::from(take::<4>(&mut bytes)?);
+    let destination = Ipv4Addr::from(take::<4>(&mut bytes)?);
+    Some(Addresses {
+        source: SocketAddr::new(source.into(), u16::from_be_bytes(take(&mut bytes)?)),
+        destination: SocketAddr::new(destination.into(), u16::from_be_bytes(take(&mut bytes)?)),
+    })
+}
+
+fn inet6(mut bytes: &[u8]) -> Option<Addresses> {
+    let source = Ipv6Addr::from(take::<16>(&mut bytes)?);
+    let destination = Ipv6Addr::from(take::<16>(&mut bytes)?);
+    Some(Addresses {
+        source: SocketAddr::new(source.into(), u16::from_be_bytes(take(&mut bytes)?)),
+        destination: SocketAddr::new(destination.into(), u16::from_be_bytes(take(&mut bytes)?)),
+    })
+}
+
+/// Takes the first `N` bytes off `bytes`.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk::<N>()?;
+    *bytes = rest;
+    Some(*first)
+}
