@@ -1,0 +1,400 @@
+//! What is known of one endpoint while the process lives: its connections, its health, its counts.
+//!
+//! An [`EndpointState`] is keyed by (service, address) and survives swaps: every plan that has the endpoint shares the one
+//! state, and so does every connection that is still open to it. Picking reads and counts here, dials and checks
+//! write here; all of it is atomics, nothing locks. It knows nothing of weights and limits: those belong to a plan.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::counters::{Cell, PerWorker, WorkerId};
+use crate::moment::{Moment, whole_millis};
+use crate::service::ServiceState;
+
+/// The live side of an endpoint.
+#[derive(Debug)]
+pub struct EndpointState {
+    service: Arc<ServiceState>,
+    address: SocketAddr,
+    in_flight: AtomicU32,
+    peak: AtomicU32,
+    /// A packed [`Standing`].
+    standing: AtomicU64,
+    /// When its share began to grow, in milliseconds; 0 where it has its full share.
+    ramp_began: AtomicU64,
+    passing: AtomicBool,
+    counters: OnceLock<PerWorker<EndpointCounters>>,
+}
+
+impl EndpointState {
+    /// An endpoint of which nothing is known yet: it counts as well, and gets its full share.
+    #[must_use]
+    pub fn new(service: &Arc<ServiceState>, address: SocketAddr) -> Self {
+        Self {
+            service: Arc::clone(service),
+            address,
+            in_flight: AtomicU32::new(0),
+            peak: AtomicU32::new(0),
+            standing: AtomicU64::new(0),
+            ramp_began: AtomicU64::new(0),
+            passing: AtomicBool::new(true),
+            counters: OnceLock::new(),
+        }
+    }
+
+    /// The service that it belongs to.
+    #[must_use]
+    pub fn service(&self) -> &Arc<ServiceState> {
+        &self.service
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many leases are held on it now.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// The most leases that were ever held at once.
+    #[must_use]
+    pub fn peak(&self) -> u32 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    /// What `worker` counts here.
+    #[must_use]
+    pub fn counters(&self, worker: WorkerId) -> &EndpointCounters {
+        self.counters
+            .get_or_init(|| PerWorker::new(self.service.workers()))
+            .of(worker)
+    }
+
+    /// All workers' counters, where anything was ever counted.
+    #[must_use]
+    pub fn all_counters(&self) -> Option<&PerWorker<EndpointCounters>> {
+        self.counters.get()
+    }
+
+    /// Counts one more connection, unless it has `max` already. The only way to a [`Lease`].
+    #[must_use]
+    pub fn lease(self: &Arc<Self>, max: u32) -> Option<Lease> {
+        let mut held = self.in_flight.load(Ordering::Relaxed);
+        loop {
+            if held >= max {
+                return None;
+            }
+            let taken = self.in_flight.compare_exchange_weak(
+                held,
+                held + 1,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+            match taken {
+                Ok(_) => break,
+                Err(now) => held = now,
+            }
+        }
+        if held >= self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(held + 1, Ordering::Relaxed);
+        }
+        Some(Lease(Arc::clone(self)))
+    }
+
+    /// Whether its active checks pass; true where it has none.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        self.passing.load(Ordering::Relaxed)
+    }
+
+    /// A check's verdict. An endpoint that recovers is no longer ejected, grows into its share again, and may serve
+    /// who waits. Says whether anything changed.
+    pub fn set_passing(&self, passing: bool, now: Moment) -> bool {
+        let changed = self.passing.swap(passing, Ordering::SeqCst) != passing;
+        if changed && passing {
+            self.begin_ramp(now);
+            self.restore(now);
+            self.service.queue().wake_head();
+        }
+        changed
+    }
+
+    /// Whether failed dials keep it out at `now`.
+    #[must_use]
+    pub fn is_ejected(&self, now: Moment) -> bool {
+        self.standing().until > now.0
+    }
+
+    /// When its ejection ends, if it is ejected at `now`.
+    #[must_use]
+    pub fn ejected_until(&self, now: Moment) -> Option<Moment> {
+        let until = self.standing().until;
+        (until > now.0).then_some(Moment(until))
+    }
+
+    /// A dial reached it: that ends an ejection and the row of failures.
+    pub fn connected(&self, now: Moment) {
+        let standing = self.standing();
+        if standing.failures == 0 && standing.until <= now.0 {
+            return;
+        }
+        if self.restore(now) {
+            self.begin_ramp(now);
+            self.service.queue().wake_head();
+        }
+    }
+
+    /// One more refused dial, begun at `began`: how many in a row that makes. A dial from before the end of the
+    /// last ejection says nothing new, and makes none.
+    pub(crate) fn refused(&self, began: Moment) -> u16 {
+        self.change_standing(|standing| {
+            if began.0 < standing.until {
+                return None;
+            }
+            Some(Standing {
+                failures: standing.failures.saturating_add(1),
+                ..standing
+            })
+        })
+        .map_or(0, |(_, after)| after.failures)
+    }
+
+    /// Keeps it out of the choice for a while: `first`, then twice as long each time, up to `longest`. One that held
+    /// out for as long as it was kept out begins anew. `None` if it is ejected already, or if `began` lies before the
+    /// end of its last ejection: such a dial says nothing new.
+    pub(crate) fn eject(
+        &self,
+        first: Duration,
+        longest: Duration,
+        began: Moment,
+        now: Moment,
+    ) -> Option<Moment> {
+        let (_, after) = self.change_standing(|standing| {
+            if standing.until > began.0.min(now.0) {
+                return None;
+            }
+            let held_out = now.0 - standing.until;
+            let times = if held_out >= ejection_length(standing.ejections, first, longest) {
+                1
+            } else {
+                standing.ejections.saturating_add(1)
+            };
+            Some(Standing {
+                until: now
+                    .0
+                    .saturating_add(ejection_length(times, first, longest).max(1)),
+                failures: 0,
+                ejections: times,
+            })
+        })?;
+        let until = Moment(after.until);
+        self.begin_ramp(until);
+        Some(until)
+    }
+
+    /// Its share grows from nothing, beginning at `at`, where its service has `slow-start`.
+    pub(crate) fn begin_ramp(&self, at: Moment) {
+        self.ramp_began.store(at.0.max(1), Ordering::Relaxed);
+    }
+
+    /// How much of its share it has reached: from 1 to [`FULL_SHARE`].
+    pub(crate) fn ramp(&self, slow_start: u64, now: Moment) -> u32 {
+        let began = self.ramp_began.load(Ordering::Relaxed);
+        if began == 0 {
+            return FULL_SHARE;
+        }
+        let gone = now.0.saturating_sub(began);
+        if gone >= slow_start {
+            return FULL_SHARE;
+        }
+        let reached = u128::from(gone) * u128::from(FULL_SHARE) / u128::from(slow_start);
+        u32::try_from(reached).unwrap_or(FULL_SHARE).max(1)
+    }
+
+    /// Ends the row of failures, and an ejection at `now`. Says whether there was one.
+    fn restore(&self, now: Moment) -> bool {
+        self.change_standing(|standing| {
+            (standing.failures > 0 || standing.until > now.0).then_some(Standing {
+                until: standing.until.min(now.0),
+                failures: 0,
+                ..standing
+            })
+        })
+        .is_some_and(|(before, _)| before.until > now.0)
+    }
+
+    fn standing(&self) -> Standing {
+        Standing::unpack(self.standing.load(Ordering::Relaxed))
+    }
+
+    /// One change as a whole: what it was and what it became, or `None` where `change` wants none.
+    fn change_standing(
+        &self,
+        change: impl Fn(Standing) -> Option<Standing>,
+    ) -> Option<(Standing, Standing)> {
+        let mut before = self.standing.load(Ordering::Relaxed);
+        loop {
+            let after = change(Standing::unpack(before))?.pack();
+            let changed = self.standing.compare_exchange_weak(
+                before,
+                after,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+            match changed {
+                Ok(_) => return Some((Standing::unpack(before), Standing::unpack(after))),
+                Err(now) => before = now,
+            }
+        }
+    }
+}
+
+/// One connection counted on an endpoint, for as long as it is held.
+#[derive(Debug)]
+#[must_use = "a lease that is dropped counts no longer"]
+pub struct Lease(Arc<EndpointState>);
+
+impl Lease {
+    /// The endpoint that it is held on.
+    #[must_use]
+    pub fn endpoint(&self) -> &Arc<EndpointState> {
+        &self.0
+    }
+
+    /// Where to connect.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.0.service.queue().wake_head();
+    }
+}
+
+/// What one worker counts for one endpoint. The names in brackets are haproxy's columns.
+#[derive(Debug, Default)]
+pub struct EndpointCounters {
+    /// Times it was picked (`lbtot`).
+    pub picked: Cell,
+    /// Dials begun (`connect`).
+    pub dials: Cell,
+    /// Dials that failed (`econ`).
+    pub connect_errors: Cell,
+    /// Further attempts of a client on this same endpoint (`wretr`).
+    pub retries: Cell,
+    /// Clients that went on to another endpoint (`wredis`).
+    pub redispatches: Cell,
+    /// Connections that it answered (`stot`).
+    pub sessions: Cell,
+    /// When its last session began, in milliseconds and never 0 (`lastsess`).
+    pub last_session: Cell,
+    /// Bytes from clients to it (`bin`).
+    pub bytes_in: Cell,
+    /// Bytes from it to clients (`bout`).
+    pub bytes_out: Cell,
+    /// Sessions that failed on its side (`eresp`).
+    pub response_errors: Cell,
+    /// Sessions that the client cut (`cli_abrt`).
+    pub client_aborts: Cell,
+    /// Sessions that it cut (`srv_abrt`).
+    pub server_aborts: Cell,
+    /// Milliseconds that its sessions waited in the queue, in sum (`qtime` is their mean).
+    pub queue_ms: Cell,
+    /// The longest of them (`qtime_max`).
+    pub queue_ms_max: Cell,
+    /// Milliseconds until it was connected, in sum (`ctime`).
+    pub connect_ms: Cell,
+    /// The longest of them (`ctime_max`).
+    pub connect_ms_max: Cell,
+    /// Milliseconds from accept to end, in sum over the sessions that ended (`ttime`).
+    pub total_ms: Cell,
+    /// The longest of them (`ttime_max`).
+    pub total_ms_max: Cell,
+    /// Sessions that ended.
+    pub ended: Cell,
+}
+
+impl EndpointCounters {
+    /// Counts a session that begins at `now`, after it waited in the queue and to be connected for so long.
+    pub fn session(&self, now: Moment, queued: Duration, connecting: Duration) {
+        self.sessions.add(1);
+        raise(&self.last_session, now.0.max(1));
+        add_time(&self.queue_ms, &self.queue_ms_max, queued);
+        add_time(&self.connect_ms, &self.connect_ms_max, connecting);
+    }
+
+    /// Counts the end of a session that took `total` from accept to end.
+    pub fn ended(&self, total: Duration) {
+        self.ended.add(1);
+        add_time(&self.total_ms, &self.total_ms_max, total);
+    }
+}
+
+/// Adds `took` to a sum and keeps the longest.
+pub(crate) fn add_time(sum: &Cell, longest: &Cell, took: Duration) {
+    let ms = whole_millis(took);
+    sum.add(ms);
+    raise(longest, ms);
+}
+
+/// Makes a cell hold the largest value that it was ever given.
+pub(crate) fn raise(cell: &Cell, to: u64) {
+    cell.add(to.saturating_sub(cell.value()));
+}
+
+/// How dials have fared: small enough for one atomic, so that it changes as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Standing {
+    /// The end of the latest ejection, in milliseconds; 0 where there was none.
+    until: u64,
+    /// Refused dials in a row.
+    failures: u16,
+    /// Ejections without a pause between them.
+    ejections: u8,
+}
+
+impl Standing {
+    fn pack(self) -> u64 {
+        self.until.min(LAST_MOMENT) << 24
+            | u64::from(self.failures) << 8
+            | u64::from(self.ejections)
+    }
+
+    fn unpack(packed: u64) -> Self {
+        let [.., high, low, ejections] = packed.to_be_bytes();
+        Self {
+            until: packed >> 24,
+            failures: u16::from_be_bytes([high, low]),
+            ejections,
+        }
+    }
+}
+
+/// In milliseconds: the `times`-th ejection in a row.
+fn ejection_length(times: u8, first: Duration, longest: Duration) -> u64 {
+    let doublings = u32::from(times.saturating_sub(1));
+    let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
+    whole_millis(first)
+        .saturating_mul(factor)
+        .min(whole_millis(longest))
+        .min(LAST_MOMENT)
+}
+
+/// A share that has grown to its end.
+pub(crate) const FULL_SHARE: u32 = 1 << 16;
+
+/// The end of what a [`Standing`] can hold: 34 years.
+const LAST_MOMENT: u64 = (1 << 40) - 1;
+
+#[cfg(test)]
+mod tests;

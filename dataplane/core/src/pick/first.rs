@@ -1,0 +1,9 @@
+//! `first`: in the order of the table, each filled up to its `max-connections` before the next one is used.
+
+use crate::moment::Moment;
+use crate::service::Service;
+
+/// The first one that has room, if it is in the best tier.
+pub(super) fn glance(service: &Service, now: Moment) -> Option<usize> {
+    (0..service.endpoints.len()).find(|index| service.is_open(*index, now))
+}

@@ -1,0 +1,98 @@
+//! `least-connections`: the fewest connections by weight, exactly among up to 64 endpoints, the best of 8 samples above.
+
+use std::sync::atomic::Ordering;
+
+use crate::moment::Moment;
+use crate::rng::Rng;
+use crate::service::{Endpoint, Service};
+
+use super::tier::Among;
+
+/// Up to so many endpoints are all looked at: one bit each.
+pub(super) const EXACT: usize = 64;
+
+/// The best of all, or of some, that are in the best tier.
+pub(super) fn glance(service: &Service, now: Moment, rng: &mut Rng) -> Option<usize> {
+    if service.endpoints.len() > EXACT {
+        return sampled(service, now, rng);
+    }
+    let mut best: Option<Load> = None;
+    let mut equals: u64 = 0;
+    for (index, endpoint) in service.endpoints.iter().enumerate() {
+        if !endpoint.is_best(now) || endpoint.is_full() {
+            continue;
+        }
+        let load = Load::of(service, endpoint, now);
+        let bit = 1 << index;
+        match &best {
+            Some(best) if best.is_less(&load) => {}
+            Some(best) if !load.is_less(best) => equals |= bit,
+            _ => (best, equals) = (Some(load), bit),
+        }
+    }
+    let turn = service.state().turns.fetch_add(1, Ordering::Relaxed);
+    nth_bit(equals, turn.checked_rem(equals.count_ones().into())?)
+}
+
+/// The best of all that are left; of equals a random one.
+pub(super) fn choose(among: &Among<'_>, rng: &mut Rng) -> Option<usize> {
+    let mut best: Option<(Load, usize)> = None;
+    let mut equals = 0;
+    for (index, endpoint) in among.open_endpoints() {
+        let load = Load::of(among.service, endpoint, among.now);
+        match &best {
+            Some((best, _)) if best.is_less(&load) => continue,
+            Some((best, _)) if !load.is_less(best) => equals += 1,
+            _ => equals = 1,
+        }
+        if rng.below(equals) == 0 {
+            best = Some((load, index));
+        }
+    }
+    best.map(|(_, index)| index)
+}
+
+fn sampled(service: &Service, now: Moment, rng: &mut Rng) -> Option<usize> {
+    let mut best: Option<(Load, usize)> = None;
+    for _ in 0..SAMPLES {
+        let index = service.wheel.sample(rng)?;
+        let endpoint = service.endpoints.get(index)?;
+        if !endpoint.is_best(now) || endpoint.is_full() {
+            continue;
+        }
+        let load = Load::of(service, endpoint, now);
+        if best.as_ref().is_none_or(|(best, _)| load.is_less(best)) {
+            best = Some((load, index));
+        }
+    }
+    best.map(|(_, index)| index)
+}
+
+/// How loaded an endpoint would be with one more, relative to its weight.
+pub(super) struct Load {
+    connections: u64,
+    weight: u64,
+}
+
+impl Load {
+    pub(super) fn of(service: &Service, endpoint: &Endpoint, now: Moment) -> Self {
+        Self {
+            connections: u64::from(endpoint.live.in_flight()) + 1,
+            weight: u64::from(endpoint.weight) * u64::from(service.ramp(endpoint, now)),
+        }
+    }
+
+    /// At most 2³² connections and weights below 2²⁵: the products fit.
+    pub(super) fn is_less(&self, other: &Self) -> bool {
+        self.connections * other.weight < other.connections * self.weight
+    }
+}
+
+fn nth_bit(mut bits: u64, n: u64) -> Option<usize> {
+    for _ in 0..n {
+        bits &= bits.wrapping_sub(1);
+    }
+    (bits != 0).then(|| bits.trailing_zeros() as usize)
+}
+
+const SAMPLES: usize = 8;

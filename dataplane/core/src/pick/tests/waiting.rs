@@ -1,0 +1,123 @@
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::*;
+use crate::queue::Ticket;
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// As a dial does it: pick, and while everybody is full, wait for the turn. `None` where the client gave up.
+fn pick_or_wait(service: &Service, n: u32, patience: u32, rng: &mut Rng) -> Option<Picked> {
+    let tried = Tried::default();
+    match service.pick(&client(n), &tried, NOW, rng) {
+        Ok(picked) => return Some(picked),
+        Err(why) => assert_eq!(why, Unavailable::Full),
+    }
+    let ticket = Ticket::take(service.state(), usize::MAX)?;
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut wakes = 0;
+    loop {
+        match ticket.poll_turn(&Context::from_waker(&waker)) {
+            Poll::Ready(()) => {
+                if let Ok(picked) = service.pick_in_turn(&client(n), &tried, NOW, rng) {
+                    return Some(picked);
+                }
+            }
+            Poll::Pending if wakes == patience => return None,
+            Poll::Pending => {
+                std::thread::park();
+                wakes += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_newcomer_does_not_overtake() {
+    let service = service("", &[r#""max-connections": 1"#]);
+    let mut rng = Rng::new(1);
+    let held = service
+        .pick(&client(1), &Tried::default(), NOW, &mut rng)
+        .unwrap();
+    let waits = Ticket::take(service.state(), 9).unwrap();
+    drop(held);
+    assert_eq!(
+        index(&service, &client(2), &mut rng),
+        Err(Unavailable::Full)
+    );
+    let cx = Context::from_waker(Waker::noop());
+    assert!(waits.poll_turn(&cx).is_ready());
+    let held = service
+        .pick_in_turn(&client(1), &Tried::default(), NOW, &mut rng)
+        .unwrap();
+    drop((waits, held));
+    assert!(index(&service, &client(2), &mut rng).is_ok());
+}
+
+#[test]
+fn a_recovered_endpoint_calls_who_waits() {
+    let service = service("", &[r#""max-connections": 1"#, ""]);
+    fail_checks(&service, 1);
+    let mut rng = Rng::new(1);
+    let held = service
+        .pick(&client(1), &Tried::default(), NOW, &mut rng)
+        .unwrap();
+    let waits = Ticket::take(service.state(), 9).unwrap();
+    let cx = Context::from_waker(Waker::noop());
+    assert!(waits.poll_turn(&cx).is_ready());
+    let look = |rng: &mut Rng| service.pick_in_turn(&client(2), &Tried::default(), NOW, rng);
+    assert_eq!(look(&mut rng).unwrap_err(), Unavailable::Full);
+    assert!(waits.poll_turn(&cx).is_pending());
+    service.endpoints()[1].live().set_passing(true, NOW);
+    assert!(waits.poll_turn(&cx).is_ready());
+    assert_eq!(look(&mut rng).unwrap().index, 1);
+    drop((held, waits));
+}
+
+/// Nobody is stranded, no limit is exceeded, every count returns to zero, though some give up while they wait.
+#[test]
+fn five_hundred_clients_share_three_places() {
+    for name in ALGORITHMS {
+        let service = service(&algorithm(name), &[r#""max-connections": 1"#; 3]);
+        let inside: Vec<AtomicU32> = (0..3).map(|_| AtomicU32::new(0)).collect();
+        let (served, gave_up, next) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for worker in 0..8_u64 {
+                let (service, inside, served, gave_up, next) =
+                    (&service, &inside, &served, &gave_up, &next);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(worker);
+                    loop {
+                        let n = next.fetch_add(1, Ordering::SeqCst);
+                        if n >= 500 {
+                            return;
+                        }
+                        let patience = if n % 5 == 0 { 1 } else { u32::MAX };
+                        let Some(picked) = pick_or_wait(service, n, patience, &mut rng) else {
+                            gave_up.fetch_add(1, Ordering::SeqCst);
+                            continue;
+                        };
+                        let inside = &inside[picked.index];
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        std::thread::yield_now();
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        drop(picked);
+                        served.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        assert_eq!(served.into_inner() + gave_up.into_inner(), 500, "{name}");
+        assert!(service.state().queue().is_empty());
+        for endpoint in service.endpoints() {
+            assert_eq!(endpoint.live().in_flight(), 0, "{name}");
+            assert!(endpoint.live().peak() <= 1, "{name}");
+        }
+    }
+}
