@@ -1,0 +1,256 @@
+//! From a table to a plan. The only constructor of [`Plan`].
+//!
+//! Called by the data plane's `apply` for each new table. What did not change is shared with the plan before, not
+//! rebuilt: a table of 100,000 endpoints with one change costs one service.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::admit::{Limits, PrefixSet};
+use crate::endpoint::EndpointState;
+use crate::moment::Moment;
+use crate::plan::{
+    AcceptProxy, Frontend, FrontendState, OnNode, Plan, Serves, SocketKey, Transport,
+};
+use crate::preamble::Versions;
+use crate::rng::Rng;
+use crate::service::{Around, Node, Override, Service};
+use crate::table::{self, OnLimit, Protocol, ProxyVersion, RoutingTable};
+
+/// What a plan needs to know beside its table.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    /// When this is.
+    pub now: Moment,
+    /// How many workers will serve it.
+    pub workers: usize,
+    /// Whether the kernel has IPv6, so that `*` stands for `[::]` too.
+    pub ipv6: bool,
+    /// Seeds for hashes of what clients choose.
+    pub rng: &'a mut Rng,
+}
+
+/// Compiles a table that [`table::parse`] found no fault with, and carries over what lives on from `previous`.
+#[must_use]
+pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'_>) -> Plan {
+    let mut plan = Plan {
+        generation: table.generation,
+        stats: Some(table.stats),
+        nodes: previous_nodes(previous),
+        ..Plan::default()
+    };
+    plan.services.reserve_exact(table.services.len());
+    for spec in table.services {
+        let index = plan.services.len();
+        let service = service(spec, previous, &mut plan.nodes, around);
+        for node in service
+            .endpoints()
+            .iter()
+            .filter_map(|endpoint| endpoint.node())
+        {
+            if let Some(on) = plan.nodes.get_mut(node.name())
+                && on.services.last() != Some(&index)
+            {
+                on.services.push(index);
+            }
+        }
+        plan.by_name.insert(service.spec().name.clone(), index);
+        plan.services.push(service);
+    }
+    plan.nodes.retain(|_, on| !on.services.is_empty());
+    plan.leaving = leaving(previous, &plan);
+    for spec in &table.frontends {
+        let frontend = Arc::new(frontend(spec, previous, &plan, around));
+        for socket in &frontend.sockets {
+            plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
+        }
+        plan.frontends.push(frontend);
+    }
+    plan
+}
+
+/// The nodes of the plan before, without their services: a node is the same one for as long as any plan has it.
+fn previous_nodes(previous: &Plan) -> FxHashMap<Box<str>, OnNode> {
+    previous
+        .nodes
+        .iter()
+        .map(|(name, on)| {
+            let on = OnNode {
+                node: Arc::clone(&on.node),
+                services: Vec::new(),
+            };
+            (name.clone(), on)
+        })
+        .collect()
+}
+
+fn service(
+    spec: table::Service,
+    previous: &Plan,
+    nodes: &mut FxHashMap<Box<str>, OnNode>,
+    around: &Surroundings<'_>,
+) -> Arc<Service> {
+    let before = previous.service(&spec.name);
+    if let Some(before) = before
+        && **before.spec() == spec
+    {
+        return Arc::clone(before);
+    }
+    let mut node = |name: &str| {
+        let on = nodes.entry(name.into()).or_insert_with(|| OnNode {
+            node: Arc::new(Node::new(name)),
+            services: Vec::new(),
+        });
+        Arc::clone(&on.node)
+    };
+    let gone = |service: &str, address: &SocketAddr| {
+        let key = (service.into(), *address);
+        previous.leaving.get(&key).map(Arc::clone)
+    };
+    let mut around = Around {
+        now: around.now,
+        workers: around.workers,
+        node: &mut node,
+        gone: &gone,
+        over: &|_, _| Override::default(),
+    };
+    let before = before.map(Arc::as_ref);
+    Arc::new(Service::compile(Arc::new(spec), before, &mut around))
+}
+
+/// The endpoints that are in no plan any more but still have connections. If one comes back, it is the same one.
+fn leaving(previous: &Plan, plan: &Plan) -> FxHashMap<(Box<str>, SocketAddr), Arc<EndpointState>> {
+    let mut leaving = FxHashMap::default();
+    let mut keep = |endpoint: &Arc<EndpointState>| {
+        if endpoint.in_flight() > 0 {
+            let key = (endpoint.service().name().into(), endpoint.address());
+            leaving.insert(key, Arc::clone(endpoint));
+        }
+    };
+    for before in previous.services() {
+        let after = plan.service(before.state().name());
+        if after.is_some_and(|after| Arc::ptr_eq(before, after)) {
+            continue;
+        }
+        let stays = |address| {
+            after.is_some_and(|after| {
+                after
+                    .endpoints()
+                    .iter()
+                    .any(|endpoint| endpoint.address() == address)
+            })
+        };
+        before
+            .endpoints()
+            .iter()
+            .filter(|endpoint| !stays(endpoint.address()))
+            .for_each(|endpoint| keep(endpoint.live()));
+    }
+    for (key, endpoint) in &previous.leaving {
+        let back = plan.service(&key.0).is_some_and(|service| {
+            service
+                .endpoints()
+                .iter()
+                .any(|other| Arc::ptr_eq(other.live(), endpoint))
+        });
+        if !back {
+            keep(endpoint);
+        }
+    }
+    leaving
+}
+
+fn frontend(
+    spec: &table::Frontend,
+    previous: &Plan,
+    plan: &Plan,
+    around: &mut Surroundings<'_>,
+) -> Frontend {
+    let transport = if spec.protocol.is_udp() {
+        Transport::Udp
+    } else {
+        Transport::Tcp
+    };
+    let state = previous
+        .frontends
+        .iter()
+        .find(|before| before.name == spec.name)
+        .map_or_else(
+            || {
+                Arc::new(FrontendState::new(
+                    &spec.name,
+                    around.rng.next_u64(),
+                    around.workers,
+                ))
+            },
+            |before| Arc::clone(&before.state),
+        );
+    Frontend {
+        name: spec.name.clone(),
+        binds: spec.bind.to_vec(),
+        sockets: sockets(spec, transport, around.ipv6),
+        serves: serves(spec, plan),
+        accept_proxy: spec.accept_proxy.as_deref().map(|accept| AcceptProxy {
+            from: PrefixSet::new(accept.from.iter().copied()),
+            versions: match (
+                accept.takes(ProxyVersion::V1),
+                accept.takes(ProxyVersion::V2),
+            ) {
+                (true, false) => Versions::V1,
+                (false, true) => Versions::V2,
+                (true, true) | (false, false) => Versions::Both,
+            },
+        }),
+        limits: Limits {
+            sources: spec
+                .source_ranges
+                .as_ref()
+                .map(|ranges| PrefixSet::new(ranges.iter().copied())),
+            connections: spec.max_connections.map(|limit| limit.get()),
+            rate: spec.max_connection_rate.map(|limit| limit.get()),
+            connections_per_client: spec.max_connections_per_client.map(|limit| limit.get()),
+            rate_per_client: spec.max_connection_rate_per_client.map(|limit| limit.get()),
+        },
+        waits: spec.on_limit == OnLimit::Wait,
+        client_timeout: spec.client_timeout(),
+        client_fin: spec.timeouts.client_fin,
+        preamble_timeout: spec.timeouts.preamble,
+        state,
+    }
+}
+
+fn sockets(spec: &table::Frontend, transport: Transport, ipv6: bool) -> Vec<SocketKey> {
+    spec.bind
+        .iter()
+        .flat_map(|bind| {
+            let wildcard = matches!(bind, table::Bind::Any { .. });
+            bind.addresses()
+                .filter(move |address| ipv6 || !wildcard || address.is_ipv4())
+        })
+        .map(|address| SocketKey {
+            transport,
+            address,
+            asked_by: (address.port() == 0).then(|| spec.name.clone()),
+        })
+        .collect()
+}
+
+fn serves(spec: &table::Frontend, plan: &Plan) -> Serves {
+    match spec.protocol {
+        Protocol::Udp => return Serves::NotYet("udp"),
+        Protocol::Http => return Serves::NotYet("http"),
+        Protocol::Https => return Serves::NotYet("https"),
+        Protocol::Tls => return Serves::NotYet("tls"),
+        Protocol::Tcp if spec.tls.is_some() => return Serves::NotYet("tcp with tls"),
+        Protocol::Tcp => {}
+    }
+    let service = spec.service.as_ref().and_then(|name| plan.service(name));
+    match service {
+        Some(service) if service.spec().tls.is_some() => Serves::NotYet("tls to endpoints"),
+        Some(service) => Serves::Tcp(Arc::clone(service)),
+        // The table was checked: a tcp frontend has a service that exists.
+        None => Serves::NotYet("tcp without a service"),
+    }
+}
