@@ -1,0 +1,475 @@
+//! The single writer: bytes -> table -> plan -> sockets -> publish -> close -> ack.
+//!
+//! Runs on a thread of its own, at a lower priority than the workers. Whatever is wrong with a table, what is served stays as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ballast_core::ack::{Ack, Exception, ExceptionState, Refused, Served};
+use ballast_core::change::change;
+use ballast_core::compile::{Surroundings, compile};
+use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
+use ballast_core::rng::{Rng, mix};
+use ballast_core::table::{self, Bind, Problems, RoutingTable};
+use socket2::Socket;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::intake::{Intake, Text};
+use crate::limits::Budget;
+use crate::listen;
+use crate::worker::{Order, Shared};
+
+/// The writer.
+#[derive(Debug)]
+pub(crate) struct Apply {
+    shared: Arc<Shared>,
+    intake: Intake,
+    ack: Ack,
+    ack_path: Option<PathBuf>,
+    written: Option<Ack>,
+    bound: BTreeMap<SocketKey, Bound>,
+    failed: BTreeMap<SocketKey, String>,
+    retired: Vec<Arc<Plan>>,
+    rng: Rng,
+    budget: Budget,
+    ipv6: bool,
+    nothing: Option<String>,
+}
+
+/// A socket that is there.
+#[derive(Debug)]
+struct Bound {
+    key: Arc<SocketKey>,
+    local: SocketAddr,
+    workers: Vec<usize>,
+    foreign: bool,
+}
+
+impl Apply {
+    /// Within a runtime only.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        table: PathBuf,
+        ack_path: Option<PathBuf>,
+        instance: String,
+        rng: Rng,
+        budget: Budget,
+    ) -> Self {
+        Self {
+            shared,
+            intake: Intake::new(table),
+            ack: Ack::new(instance),
+            ack_path,
+            written: None,
+            bound: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            retired: Vec::new(),
+            rng,
+            budget,
+            ipv6: listen::has_ipv6(),
+            nothing: None,
+        }
+    }
+
+    /// Applies tables until `stop`, then closes all sockets.
+    pub(crate) async fn run(mut self, reread: Arc<tokio::sync::Notify>, stop: CancellationToken) {
+        let mut anyhow = false;
+        let mut retry = Instant::now() + RETRY_EVERY;
+        loop {
+            self.look(anyhow).await;
+            self.free_retired();
+            anyhow = false;
+            let tidy = if self.retired.is_empty() {
+                RETRY_EVERY
+            } else {
+                TIDY_EVERY
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.intake.changed() => {}
+                () = reread.notified() => anyhow = true,
+                () = sleep(tidy) => {}
+                () = sleep_until(retry) => {
+                    retry = Instant::now() + RETRY_EVERY;
+                    self.retry().await;
+                }
+            }
+        }
+        let plan = self.shared.live.plan();
+        let all: Vec<SocketKey> = self.bound.keys().cloned().collect();
+        self.close(&all, &plan).await;
+    }
+
+    async fn look(&mut self, anyhow: bool) {
+        let began = Instant::now();
+        let text = match self.intake.read(anyhow) {
+            Ok(Some(text)) => text,
+            Ok(None) => return,
+            Err(nothing) => {
+                if self.nothing.as_ref() != Some(&nothing) {
+                    tracing::warn!("no table: {nothing}");
+                    self.nothing = Some(nothing);
+                }
+                return;
+            }
+        };
+        self.nothing = None;
+        match self.parse(text).await {
+            Ok((table, digest)) => self.apply(table, digest, began).await,
+            Err((problems, generation, digest)) => self.refuse(&problems, generation, digest),
+        }
+    }
+
+    /// Half a file is no table: an editor may be writing it just now. Then there is a second look.
+    async fn parse(
+        &mut self,
+        mut text: Text,
+    ) -> Result<(RoutingTable, String), (Problems, Option<u64>, String)> {
+        let mut parsed = table::parse(&text.bytes, text.format);
+        if parsed.as_ref().is_err_and(Problems::not_whole) {
+            sleep(HALF_WRITTEN).await;
+            if let Ok(Some(again)) = self.intake.read(true) {
+                text = again;
+                parsed = table::parse(&text.bytes, text.format);
+            }
+        }
+        match parsed {
+            Ok(table) => {
+                let folder = self.intake.folder();
+                let named = table::files(&table)
+                    .into_iter()
+                    .map(|(_, file)| folder.join(file))
+                    .collect();
+                let digest = self.intake.note(&text, named);
+                Ok((table, digest))
+            }
+            Err(problems) => {
+                let digest = self.intake.note(&text, Vec::new());
+                Err((problems, None, digest))
+            }
+        }
+    }
+
+    fn refuse(&mut self, problems: &Problems, generation: Option<u64>, digest: String) {
+        if self
+            .ack
+            .refused
+            .as_ref()
+            .is_some_and(|refused| refused.digest == digest)
+        {
+            return;
+        }
+        self.shared.status.refused.fetch_add(1, Ordering::Relaxed);
+        for problem in problems.iter() {
+            tracing::error!("table refused: {problem}");
+        }
+        self.ack.refused = Some(Refused {
+            generation,
+            digest,
+            problems: problems.iter().cloned().collect(),
+        });
+        self.answer();
+    }
+
+    async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant) {
+        warn_of_what_comes_later(&table);
+        let previous = self.shared.live.plan();
+        let plan = Arc::new(compile(
+            table,
+            &previous,
+            &mut Surroundings {
+                now: self.shared.clock.now(),
+                workers: self.shared.loads.len(),
+                ipv6: self.ipv6,
+                rng: &mut self.rng,
+            },
+        ));
+        let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
+        let change = change(&there, &plan);
+        self.failed.retain(|key, _| change.open.contains(key));
+        let opened = self.open(&change.open);
+        self.retired
+            .push(self.shared.live.publish(Arc::clone(&plan)));
+        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again.
+        plan.frontends()
+            .iter()
+            .for_each(|frontend| frontend.state().admit().wake());
+        plan.services()
+            .iter()
+            .for_each(|service| service.state().queue().wake_head());
+        self.hand_out(opened).await;
+        self.close(&change.close, &previous).await;
+        drop(previous);
+        self.shared.status.applied(began.elapsed());
+        tracing::info!(
+            generation = plan.generation(),
+            frontends = plan.frontends().len(),
+            services = plan.services().len(),
+            opened = change.open.len() - self.failed.len(),
+            closed = change.close.len(),
+            took_ms = began.elapsed().as_millis(),
+            "table applied"
+        );
+        self.ack.served = Some(Served {
+            generation: plan.generation(),
+            digest,
+        });
+        self.ack.refused = None;
+        self.ack.exceptions = self.exceptions(&plan);
+        self.answer();
+    }
+
+    /// Binds what is wanted; what cannot be bound is that one bind's failure.
+    fn open(&mut self, keys: &[SocketKey]) -> Vec<(SocketKey, Vec<Socket>)> {
+        let mut opened = Vec::new();
+        let workers = self.shared.loads.len();
+        let mut there: usize = self.bound.values().map(|bound| bound.workers.len()).sum();
+        for key in keys {
+            let Some(count) = self.budget.sockets(there, workers) else {
+                let why = format!(
+                    "bind {}: {there} listening sockets are as many as {} descriptors allow; raise the limit (ulimit -n)",
+                    key.address, self.budget.descriptors
+                );
+                self.fail(key, why);
+                continue;
+            };
+            match listen::open(key.address, count) {
+                Ok(sockets) => {
+                    there += sockets.len();
+                    self.failed.remove(key);
+                    opened.push((key.clone(), sockets));
+                }
+                Err(error) => self.fail(key, listen::explain(key.address, &error)),
+            }
+        }
+        opened
+    }
+
+    fn fail(&mut self, key: &SocketKey, why: String) {
+        if self.failed.get(key) != Some(&why) {
+            tracing::error!("{why}");
+            self.failed.insert(key.clone(), why);
+        }
+    }
+
+    async fn hand_out(&mut self, opened: Vec<(SocketKey, Vec<Socket>)>) {
+        let workers = self.shared.loads.len();
+        let mut waiting = Vec::new();
+        for (key, sockets) in opened {
+            let local = sockets
+                .first()
+                .and_then(|socket| socket.local_addr().ok()?.as_socket());
+            let local = local.unwrap_or(key.address);
+            // A single socket belongs to one worker for its life, always the same one.
+            let first = if sockets.len() == workers {
+                0
+            } else {
+                home(key.address, workers)
+            };
+            let mut bound = Bound {
+                key: Arc::new(key.clone()),
+                local,
+                workers: Vec::new(),
+                foreign: !listen::is_local(key.address.ip()),
+            };
+            for (worker, socket) in (first..).zip(sockets) {
+                let (done, told) = oneshot::channel();
+                let order = Order::Listen {
+                    key: Arc::clone(&bound.key),
+                    socket,
+                    done,
+                };
+                if self.order(worker, order) {
+                    bound.workers.push(worker);
+                    waiting.push(told);
+                }
+            }
+            self.bound.insert(key, bound);
+        }
+        for told in waiting {
+            if let Ok(Err(error)) = told.await {
+                tracing::error!(%error, "a worker cannot accept from its socket");
+            }
+        }
+        let listening = self
+            .bound
+            .iter()
+            .map(|(key, bound)| (key.clone(), bound.local));
+        self.shared.status.set_listening(listening.collect());
+    }
+
+    /// Closes whole addresses, each after what its queue holds was accepted.
+    async fn close(&mut self, keys: &[SocketKey], last: &Arc<Plan>) {
+        let mut waiting = Vec::new();
+        let gone: Vec<Bound> = keys
+            .iter()
+            .filter_map(|key| self.bound.remove(key))
+            .collect();
+        for bound in gone {
+            for worker in bound.workers {
+                let (done, told) = oneshot::channel();
+                let order = Order::Close {
+                    key: Arc::clone(&bound.key),
+                    plan: Arc::clone(last),
+                    done,
+                };
+                if self.order(worker, order) {
+                    waiting.push(told);
+                }
+            }
+        }
+        for told in waiting {
+            told.await.ok();
+        }
+    }
+
+    fn order(&self, worker: usize, order: Order) -> bool {
+        let inbox = self.shared.inboxes.get(worker);
+        inbox.is_some_and(|inbox| inbox.send(order).is_ok())
+    }
+
+    /// Tries again what could not be bound, and looks again at addresses that were not here.
+    async fn retry(&mut self) {
+        let plan = self.shared.live.plan();
+        let keys: Vec<SocketKey> = self.failed.keys().cloned().collect();
+        let opened = self.open(&keys);
+        for (key, _) in &opened {
+            tracing::info!(address = %key, "listening at last");
+        }
+        self.hand_out(opened).await;
+        for bound in self.bound.values_mut() {
+            bound.foreign = !listen::is_local(bound.key.address.ip());
+        }
+        if self.ack.served.is_some() {
+            self.ack.exceptions = self.exceptions(&plan);
+            self.answer();
+        }
+    }
+
+    fn exceptions(&self, plan: &Plan) -> Vec<Exception> {
+        let mut exceptions = Vec::new();
+        for frontend in plan.frontends() {
+            let mut add = |bind, state, why: String| {
+                exceptions.push(Exception {
+                    frontend: frontend.name().clone(),
+                    bind,
+                    state,
+                    why,
+                });
+            };
+            match frontend.listens() {
+                Listens::NotYetServed => {
+                    let why = not_yet(frontend);
+                    frontend
+                        .binds()
+                        .iter()
+                        .for_each(|bind| add(*bind, ExceptionState::NotYetServed, why.clone()));
+                }
+                Listens::Idle => {
+                    let why =
+                        "its service has no endpoint that may be used, so connections are refused";
+                    frontend
+                        .binds()
+                        .iter()
+                        .for_each(|bind| add(*bind, ExceptionState::Idle, why.into()));
+                }
+                Listens::Yes => {
+                    for key in frontend.sockets() {
+                        let bind = Bind::Exact(key.address);
+                        if let Some(why) = self.failed.get(key) {
+                            add(bind, ExceptionState::Failed, why.clone());
+                        } else if self.bound.get(key).is_some_and(|bound| bound.foreign) {
+                            let why = format!(
+                                "this node does not hold {} now; it is served as soon as it does",
+                                key.address.ip()
+                            );
+                            add(bind, ExceptionState::NotLocal, why);
+                        }
+                    }
+                }
+            }
+        }
+        exceptions
+    }
+
+    /// Writes the answer, if it is another one.
+    fn answer(&mut self) {
+        self.shared.status.set_ack(&self.ack);
+        let Some(path) = &self.ack_path else {
+            return;
+        };
+        if self.written.as_ref() == Some(&self.ack) {
+            return;
+        }
+        let draft = path.with_extension("json.tmp");
+        let written = serde_json::to_vec(&self.ack)
+            .map_err(std::io::Error::other)
+            .and_then(|text| fs::write(&draft, text))
+            .and_then(|()| fs::rename(&draft, path));
+        match written {
+            Ok(()) => self.written = Some(self.ack.clone()),
+            Err(error) => tracing::error!("{}: cannot write the ack: {error}", path.display()),
+        }
+    }
+
+    /// Frees plans that nobody uses any more: here, so that no worker ever does.
+    fn free_retired(&mut self) {
+        self.retired.retain(|plan| Arc::strong_count(plan) > 1);
+        self.shared
+            .status
+            .retired
+            .store(self.retired.len() as u64, Ordering::Relaxed);
+    }
+}
+
+fn not_yet(frontend: &Frontend) -> String {
+    match frontend.serves() {
+        Serves::NotYet(what) => format!("this version does not serve {what} yet"),
+        Serves::Tcp(_) => String::new(),
+    }
+}
+
+fn warn_of_what_comes_later(table: &RoutingTable) {
+    let mut early = Vec::new();
+    if table
+        .services
+        .iter()
+        .any(|service| service.checks().is_some())
+    {
+        early.push("health (endpoints are not checked)");
+    }
+    if table.log.access != table::Access::Off {
+        early.push("log.access (no access lines are written)");
+    }
+    if table.stats.healthz.on().is_some() {
+        early.push("stats.healthz (ask /healthz on the admin address)");
+    }
+    if !early.is_empty() {
+        tracing::warn!("not served by this version yet: {}", early.join(", "));
+    }
+}
+
+/// The worker that owns a single socket.
+fn home(address: SocketAddr, workers: usize) -> usize {
+    let ip = match address.ip().to_canonical() {
+        std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()),
+        std::net::IpAddr::V6(ip) => {
+            mix(u64::try_from(ip.to_bits() >> 64).unwrap_or(0))
+                ^ u64::try_from(ip.to_bits() & u128::from(u64::MAX)).unwrap_or(0)
+        }
+    };
+    let spread = mix(ip.rotate_left(16) ^ u64::from(address.port()));
+    usize::try_from(spread % workers as u64).unwrap_or(0)
+}
+
+/// How soon half a file is looked at again.
+const HALF_WRITTEN: Duration = Duration::from_millis(200);
+const RETRY_EVERY: Duration = Duration::from_secs(5);
+const TIDY_EVERY: Duration = Duration::from_secs(1);

@@ -1,0 +1,52 @@
+//! The settings of the process: what `ballast run` was told. Static; everything else is the table's.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of [`crate::run`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The table: a file, or a folder with `table.json` or `table.yaml`.
+    pub table: PathBuf,
+    /// Where to answer; `None`: `ack.json` in the table's folder if `table` is a folder, else nowhere.
+    pub ack: Option<PathBuf>,
+    /// Worker threads; `None`: as many as there are cores for this process.
+    pub threads: Option<usize>,
+    /// The admin addresses.
+    pub admin: Admin,
+    /// Connections at once; `None`: derived from the limits of the process.
+    pub max_connections: Option<u32>,
+    /// How long accepting goes on after the order to stop.
+    pub shutdown_delay: Duration,
+    /// How long connections may take to finish after that.
+    pub drain_timeout: Duration,
+}
+
+impl Config {
+    /// Defaults for everything but the table.
+    #[must_use]
+    pub fn new(table: PathBuf) -> Self {
+        Self {
+            table,
+            ack: None,
+            threads: None,
+            admin: Admin::FromTable,
+            max_connections: None,
+            shutdown_delay: Duration::ZERO,
+            drain_timeout: DRAIN_TIMEOUT,
+        }
+    }
+}
+
+/// Where page, metrics and health are answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admin {
+    /// The table's `stats.bind`.
+    FromTable,
+    /// Here, whatever the table says; nowhere if there is none.
+    At(Vec<SocketAddr>),
+}
+
+/// After an order to stop, how long connections may take to finish.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);

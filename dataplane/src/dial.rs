@@ -1,0 +1,414 @@
+//! To an endpoint: the attempt loop around `pick`.
+//!
+//! Every attempt takes a lease, and every failure is told to the service, which may eject the endpoint. Not a byte of
+//! the client is read before a connection stands, so nothing is lost by trying elsewhere.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use ballast_core::admit::Refusal;
+use ballast_core::endpoint::Lease;
+use ballast_core::moment::Moment;
+use ballast_core::pick::{Key, Picked, Tried, Unavailable};
+use ballast_core::plan::Plan;
+use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v1, encode_v2};
+use ballast_core::queue::Ticket;
+use ballast_core::service::{Failure, Service};
+use ballast_core::table::{Protocol, SendProxy, State, Tlv};
+use rustix::io::Errno;
+use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::preamble::destination;
+use crate::sys;
+use crate::worker::Worker;
+
+/// Who asks to be connected.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    /// The client, by which endpoints are chosen.
+    pub(crate) key: Key,
+    /// What it connected to, where a PROXY header said so.
+    pub(crate) destination: Option<SocketAddr>,
+    /// The name that it asked for, where one is known.
+    pub(crate) authority: Option<Box<str>>,
+    /// What another proxy calls this connection.
+    pub(crate) unique_id: Option<Box<[u8]>>,
+}
+
+impl Caller {
+    pub(crate) fn new(peer: SocketAddr) -> Self {
+        Self {
+            key: Key::new(peer),
+            destination: None,
+            authority: None,
+            unique_id: None,
+        }
+    }
+}
+
+/// A connection to an endpoint.
+#[derive(Debug)]
+pub(crate) struct Dialed {
+    pub(crate) stream: TcpStream,
+    pub(crate) lease: Lease,
+    /// The outbound PROXY header, if there is one.
+    pub(crate) header: Vec<u8>,
+    pub(crate) server_timeout: Option<Duration>,
+    pub(crate) server_fin: Duration,
+}
+
+/// Connects the client to an endpoint of this service, or says why it cannot be.
+pub(crate) async fn connect(
+    worker: &Worker,
+    mut plan: Arc<Plan>,
+    name: &str,
+    client: &TcpStream,
+    caller: &Caller,
+) -> Result<Dialed, Refusal> {
+    let arrived = worker.shared.clock.now();
+    let mut tried = Tried::default();
+    let mut queued = Duration::ZERO;
+    let mut deadline = None;
+    loop {
+        let Some(service) = plan.service(name) else {
+            return Err(Refusal::NoEndpoint);
+        };
+        let now = worker.shared.clock.now();
+        let counters = service.state().counters(worker.id);
+        if tried.is_empty() && queued.is_zero() {
+            counters.sessions.add(1);
+        }
+        let picked = service.pick(&caller.key, &tried, now, &mut worker.rng.borrow_mut());
+        let picked = match picked {
+            Ok(picked) => picked,
+            Err(Unavailable::NoEndpoint) => {
+                counters.unserved.add(1);
+                return Err(if tried.is_empty() {
+                    Refusal::NoEndpoint
+                } else {
+                    Refusal::Failed
+                });
+            }
+            Err(Unavailable::Full) => {
+                let (newer, waited, turn) =
+                    Box::pin(wait_in_queue(worker, plan, name, caller, &tried)).await;
+                plan = newer;
+                queued += waited;
+                turn?
+            }
+        };
+        // After the queue this may be a newer plan's service.
+        let Some(service) = plan.service(name) else {
+            return Err(Refusal::NoEndpoint);
+        };
+        let deadline =
+            *deadline.get_or_insert_with(|| Instant::now() + service.spec().timeouts.connect);
+        if picked.is_panic {
+            service.state().counters(worker.id).panics.add(1);
+        }
+        match attempt(worker, service, &picked, &tried, deadline).await {
+            Ok(stream) => {
+                let connecting = worker
+                    .shared
+                    .clock
+                    .now()
+                    .since(arrived)
+                    .saturating_sub(queued);
+                return Ok(connected(
+                    worker, service, picked, stream, client, caller, queued, connecting,
+                ));
+            }
+            Err(error) => {
+                let failure = note_failure(worker, &plan, service, &picked, &error, now);
+                if let Some(endpoint) = service.endpoints().get(picked.index) {
+                    tried.note(endpoint, failure);
+                }
+                let spent = tried.len() > usize::from(service.spec().retries);
+                if spent || Instant::now() >= deadline {
+                    service.state().counters(worker.id).unserved.add(1);
+                    return Err(Refusal::Failed);
+                }
+                picked
+                    .lease
+                    .endpoint()
+                    .counters(worker.id)
+                    .redispatches
+                    .add(1);
+            }
+        }
+    }
+}
+
+/// One attempt: short while there is somebody else to try, else as long as is left.
+async fn attempt(
+    worker: &Worker,
+    service: &Service,
+    picked: &Picked,
+    tried: &Tried,
+    deadline: Instant,
+) -> io::Result<TcpStream> {
+    let counters = picked.lease.endpoint().counters(worker.id);
+    counters.picked.add(1);
+    counters.dials.add(1);
+    let spec = service.spec();
+    let last = tried.len() >= usize::from(spec.retries) || !has_another(service, tried.len() + 1);
+    let until = if last {
+        deadline
+    } else {
+        let short = FIRST_ATTEMPTS.min(spec.timeouts.connect / 2);
+        deadline.min(Instant::now() + short)
+    };
+    let address = picked.lease.address();
+    if spec.source.is_empty() {
+        return dial(address, None, until).await;
+    }
+    let turn = worker.next_source();
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    for step in 0..spec.source.len() {
+        let source = spec.source[(turn + step) % spec.source.len()];
+        if source.is_ipv4() != address.is_ipv4() {
+            continue;
+        }
+        result = dial(address, Some(source), until).await;
+        let full = matches!(&result, Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable);
+        if !full {
+            break;
+        }
+    }
+    result
+}
+
+/// Whether more endpoints than `known` may be tried at all.
+fn has_another(service: &Service, known: usize) -> bool {
+    service
+        .endpoints()
+        .iter()
+        .filter(|endpoint| {
+            endpoint.weight() > 0 && matches!(endpoint.state(), State::Ready | State::Backup)
+        })
+        .nth(known)
+        .is_some()
+}
+
+async fn dial(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+    until: Instant,
+) -> io::Result<TcpStream> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        None,
+    )?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    socket.set_tcp_keepalive(&keepalive())?;
+    if let Some(source) = source {
+        sys::bind_address_without_port(&socket)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    let at_once = match socket.connect(&SockAddr::from(address)) {
+        Ok(()) => true,
+        Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => false,
+        Err(error) => return Err(error),
+    };
+    let stream = TcpStream::from_std(socket.into())?;
+    if !at_once {
+        timeout_at(until, stream.writable())
+            .await
+            .map_err(|_| io::ErrorKind::TimedOut)??;
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+    }
+    Ok(stream)
+}
+
+/// How legs to peers that say nothing are kept, and found dead.
+pub(crate) fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new()
+        .with_time(KEEPALIVE_TIME)
+        .with_interval(KEEPALIVE_INTERVAL)
+}
+
+fn connected(
+    worker: &Worker,
+    service: &Service,
+    picked: Picked,
+    stream: TcpStream,
+    client: &TcpStream,
+    caller: &Caller,
+    queued: Duration,
+    connecting: Duration,
+) -> Dialed {
+    let now = worker.shared.clock.now();
+    service.connected(picked.index, now);
+    service.state().counters(worker.id).current.add(1);
+    picked
+        .lease
+        .endpoint()
+        .counters(worker.id)
+        .session(now, queued, connecting);
+    Dialed {
+        stream,
+        lease: picked.lease,
+        header: header(worker, service, client, caller),
+        server_timeout: service.spec().timeouts.server(Protocol::Tcp),
+        server_fin: service.spec().timeouts.server_fin,
+    }
+}
+
+/// The outbound PROXY header; empty where none is asked for.
+fn header(worker: &Worker, service: &Service, client: &TcpStream, caller: &Caller) -> Vec<u8> {
+    let spec = service.spec();
+    let mut header = Vec::new();
+    if spec.send_proxy == SendProxy::Off {
+        return header;
+    }
+    let Ok(destination) = destination(client, caller) else {
+        return header;
+    };
+    let addresses = Addresses {
+        source: caller.key.client(),
+        destination: Key::new(destination).client(),
+    };
+    if spec.send_proxy == SendProxy::V1 {
+        encode_v1(addresses, &mut header);
+        return header;
+    }
+    let wants = |tlv| match &spec.send_proxy_tlvs {
+        Some(tlvs) => tlvs.contains(&tlv),
+        None => tlv == Tlv::Authority,
+    };
+    let fresh_id = worker.fresh_id();
+    let extras = Extras {
+        authority: caller
+            .authority
+            .as_deref()
+            .filter(|_| wants(Tlv::Authority)),
+        unique_id: wants(Tlv::UniqueId).then(|| caller.unique_id.as_deref().unwrap_or(&fresh_id)),
+        ssl: None,
+        checksum: if wants(Tlv::Crc32c) {
+            Checksum::Crc32c
+        } else {
+            Checksum::Absent
+        },
+    };
+    encode_v2(addresses, Transport::Stream, &extras, &mut header);
+    header
+}
+
+/// Tells the service of a failed attempt. An attempt that failed for want of something of our own says nothing
+/// about the endpoint.
+fn note_failure(
+    worker: &Worker,
+    plan: &Plan,
+    service: &Service,
+    picked: &Picked,
+    error: &io::Error,
+    began: Moment,
+) -> Failure {
+    picked
+        .lease
+        .endpoint()
+        .counters(worker.id)
+        .connect_errors
+        .add(1);
+    let failure = match error.kind() {
+        io::ErrorKind::TimedOut => Failure::TimedOut,
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Failure::Refused,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Failure::Unreachable,
+        _ => {
+            tracing::warn!(endpoint = %picked.lease.address(), %error, "cannot dial");
+            return Failure::Unreachable;
+        }
+    };
+    let now = worker.shared.clock.now();
+    let news = service.failed(picked.index, failure, began, now);
+    if let Some(ejection) = news.ejection {
+        tracing::info!(
+            service = service.state().name(),
+            endpoint = %picked.lease.address(),
+            reason = ejection.reason.word(),
+            for_ms = ejection.until.since(now).as_millis(),
+            "endpoint ejected"
+        );
+    }
+    if let Some(node) = news.silent_node {
+        let ejected = plan.eject_node(&node, now);
+        tracing::warn!(
+            node = node.name(),
+            ejected,
+            "node is silent; its endpoints are ejected"
+        );
+    }
+    failure
+}
+
+/// Waits until it is this client's turn and there is room. Returns the plan that was in force then.
+async fn wait_in_queue(
+    worker: &Worker,
+    mut plan: Arc<Plan>,
+    name: &str,
+    caller: &Caller,
+    tried: &Tried,
+) -> (Arc<Plan>, Duration, Result<Picked, Refusal>) {
+    let began = worker.shared.clock.now();
+    let Some(service) = plan.service(name) else {
+        return (plan, Duration::ZERO, Err(Refusal::NoEndpoint));
+    };
+    let state = Arc::clone(service.state());
+    let until = Instant::now() + service.spec().timeouts.queue();
+    let Some(ticket) = Ticket::take(&state, service.max_queue()) else {
+        state.counters(worker.id).unserved.add(1);
+        return (plan, Duration::ZERO, Err(Refusal::QueueFull));
+    };
+    let turn = loop {
+        let returns = plan
+            .service(name)
+            .and_then(|service| service.next_return(worker.shared.clock.now()))
+            .map_or(until, |moment| {
+                worker.shared.clock.instant(moment).min(until)
+            });
+        // By turn, or because an ejection ends, which wakes nobody.
+        let mut tick = pin!(sleep_until(returns));
+        poll_fn(|cx| match (ticket.poll_turn(cx), tick.as_mut().poll(cx)) {
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            _ => Poll::Ready(()),
+        })
+        .await;
+        if Instant::now() >= until {
+            break Err(Refusal::QueueTimeout);
+        }
+        plan = worker.shared.live.plan();
+        let Some(service) = plan.service(name) else {
+            break Err(Refusal::NoEndpoint);
+        };
+        let now = worker.shared.clock.now();
+        match service.pick_in_turn(&caller.key, tried, now, &mut worker.rng.borrow_mut()) {
+            Ok(picked) => break Ok(picked),
+            Err(Unavailable::Full) => {}
+            Err(Unavailable::NoEndpoint) => break Err(Refusal::NoEndpoint),
+        }
+    };
+    let waited = worker.shared.clock.now().since(began);
+    let counters = state.counters(worker.id);
+    counters.queued(waited);
+    if turn.is_err() {
+        counters.unserved.add(1);
+    }
+    (plan, waited, turn)
+}
+
+/// Long enough for one lost SYN to be repeated.
+const FIRST_ATTEMPTS: Duration = Duration::from_millis(1_250);
+const USER_TIMEOUT: Duration = Duration::from_secs(60);
+const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);

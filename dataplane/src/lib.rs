@@ -1,0 +1,37 @@
+//! The data plane of Ballast: sockets, tasks, files and clocks around the decisions of [`ballast_core`].
+//!
+//! # The walk of a connection
+//! The accept loop of a listening socket (`tcp`) asks the plan in [`live`] whose client has come, and admits it or resets
+//! it. A trusted peer owes a PROXY header (`preamble`). `dial` takes a lease on an endpoint, tries others when it
+//! cannot be reached, and [`relay`] moves the bytes of both directions until the end, which is counted.
+//!
+//! # The walk of a table
+//! [`intake`] sees a change; `apply` parses, compiles, opens what is new, publishes, closes what is gone and answers. It
+//! is the only one that writes [`live`].
+//!
+//! # Threads
+//! [`start`] makes a thread for each [`worker`], one for `apply` and one for [`admin`]. Only the last two are ever slow.
+
+pub mod admin;
+pub mod clock;
+pub mod config;
+pub mod demo;
+pub mod intake;
+pub mod limits;
+pub mod live;
+pub mod log;
+pub mod relay;
+pub mod runtime;
+pub mod stats;
+pub mod status;
+pub mod sys;
+pub mod worker;
+
+mod apply;
+mod dial;
+mod listen;
+mod preamble;
+pub mod tcp;
+
+pub use config::Config;
+pub use runtime::{Running, StartError, start};

@@ -1,0 +1,72 @@
+//! Listening sockets: the only place that opens them.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::dial::keepalive;
+
+/// Binds `count` sockets to one address, so that as many workers can accept there. The kernel spreads connections.
+pub(crate) fn open(address: SocketAddr, count: usize) -> io::Result<Vec<Socket>> {
+    let first = bind(address)?;
+    // Port 0 means any port, but the same one for all.
+    let bound = first.local_addr()?.as_socket().unwrap_or(address);
+    let mut sockets = vec![first];
+    while sockets.len() < count {
+        sockets.push(bind(bound)?);
+    }
+    for socket in &sockets {
+        socket.listen(BACKLOG)?;
+    }
+    Ok(sockets)
+}
+
+fn bind(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        None,
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    // Accepted connections inherit these: no call for each of them.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&keepalive())?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+        socket.set_freebind_v6(true)?;
+    } else {
+        socket.set_freebind_v4(true)?;
+    }
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Whether this node holds the address now. One that it does not hold can be bound, but nobody reaches it.
+pub(crate) fn is_local(address: IpAddr) -> bool {
+    address.is_unspecified() || UdpSocket::bind((address, 0)).is_ok()
+}
+
+/// Whether the kernel speaks IPv6.
+pub(crate) fn has_ipv6() -> bool {
+    Socket::new(Domain::IPV6, Type::STREAM, None).is_ok()
+}
+
+/// Why an address could not be bound, with a remedy.
+pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!(
+                "bind {address}: address in use; is another server running on this port? `ss -ltnp` names it"
+            )
+        }
+        io::ErrorKind::PermissionDenied => format!(
+            "bind {address}: no right to a port below 1024; give the process CAP_NET_BIND_SERVICE, or lower net.ipv4.ip_unprivileged_port_start"
+        ),
+        _ => format!("bind {address}: {error}"),
+    }
+}
+
+/// More than the kernel allows is cut to what it allows.
+const BACKLOG: i32 = 4096;

@@ -1,0 +1,578 @@
+//! Both directions of one connection, from the first byte to the last.
+//!
+//! Called by [`crate::tcp`] once both legs stand. It keeps half-closed connections alive, passes an abort on as an
+//! abort, ends what is idle, and owns no buffer while nothing is in flight: bytes are read into the worker's one
+//! scratch buffer and written to the other side at once; only what that side did not take is kept. It never looks
+//! at the plan, and never logs.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use ballast_core::moment::Moment;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::clock::Clock;
+use crate::sys;
+
+mod splice;
+
+use splice::Pipe;
+pub use splice::Pipes;
+
+/// One side of a connection.
+pub trait Leg: AsyncRead + AsyncWrite + Unpin {
+    /// The socket, if its bytes are the stream's bytes: then they may be spliced.
+    fn plain(&self) -> Option<&TcpStream>;
+    /// The socket beneath, for its options.
+    fn socket(&self) -> Option<&TcpStream>;
+}
+
+impl Leg for TcpStream {
+    fn plain(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+
+    fn socket(&self) -> Option<&TcpStream> {
+        Some(self)
+    }
+}
+
+/// What all relays of one worker share.
+#[derive(Debug)]
+pub struct Tools {
+    scratch: RefCell<Box<[u8]>>,
+    /// Pipes for bulk.
+    pub pipes: Rc<Pipes>,
+    clock: Clock,
+}
+
+impl Tools {
+    /// Tools with at most `pipes` pipes.
+    #[must_use]
+    pub fn new(clock: Clock, pipes: usize) -> Self {
+        Self {
+            scratch: RefCell::new(vec![0; SCRATCH].into()),
+            pipes: Pipes::new(pipes),
+            clock,
+        }
+    }
+}
+
+/// How long a relay waits for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Without a byte in either direction; `None`: for ever.
+    pub idle: Option<Duration>,
+    /// The same, once one side has said that it is done.
+    pub half_closed: Duration,
+    /// For the delivery of what came before an abort.
+    pub abort: Duration,
+}
+
+/// A side of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Who connected to us.
+    Client,
+    /// Whom we connected to.
+    Server,
+}
+
+/// Why a relay ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Both sides said that they were done.
+    Finished,
+    /// One side aborted, and so the other was.
+    Aborted,
+    /// Nobody said anything for too long.
+    Idle,
+    /// One side was done, and the other said nothing for too long.
+    HalfClosed,
+}
+
+/// The end of a connection. Not an error: a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// Who ended it first; `None` when it was our timer.
+    pub by: Option<Side>,
+    /// How.
+    pub why: Why,
+    /// Bytes from the client.
+    pub up: u64,
+    /// Bytes to the client.
+    pub down: u64,
+}
+
+/// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` hears how
+/// many bytes went up and down, once a wake-up.
+pub async fn relay<C: Leg, S: Leg>(
+    client: C,
+    server: S,
+    first: Vec<u8>,
+    patience: Patience,
+    tools: &Tools,
+    mut moved: impl FnMut(u64, u64),
+) -> Closed {
+    let mut legs = Legs {
+        client,
+        server,
+        orderly: false,
+    };
+    let mut both = Both::new(first, tools.clock.now());
+    let why = {
+        let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
+        poll_fn(|cx| {
+            let before = (both.up.bytes, both.down.bytes);
+            let was_open = both.first_to_end.is_none();
+            both.pump(&mut legs, cx, tools);
+            let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
+            if delta != (0, 0) {
+                moved(delta.0, delta.1);
+                both.last_byte = tools.clock.now();
+            }
+            if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
+                return Poll::Ready(both.ending());
+            }
+            if was_open && both.first_to_end.is_some() {
+                both.last_byte = tools.clock.now();
+                let until = tools
+                    .clock
+                    .instant(both.deadline(patience).unwrap_or_default());
+                timer.set(Some(sleep_until(until)));
+            }
+            both.poll_patience(timer.as_mut(), patience, &tools.clock, cx)
+        })
+        .await
+    };
+    if why == Why::Aborted {
+        both.abort(&legs, patience.abort).await;
+    }
+    legs.orderly = why == Why::Finished;
+    Closed {
+        by: match why {
+            Why::Finished | Why::Aborted => both.first_to_end,
+            Why::Idle | Why::HalfClosed => None,
+        },
+        why,
+        up: both.up.bytes,
+        down: both.down.bytes,
+    }
+}
+
+/// Both sockets. However the relay is left, by an abort, a time-out, a drain or a panic: unless the end was an
+/// orderly one, both peers are told by a reset that it was not.
+struct Legs<C: Leg, S: Leg> {
+    client: C,
+    server: S,
+    orderly: bool,
+}
+
+impl<C: Leg, S: Leg> Drop for Legs<C, S> {
+    fn drop(&mut self) {
+        if self.orderly {
+            return;
+        }
+        for socket in [self.client.socket(), self.server.socket()]
+            .into_iter()
+            .flatten()
+        {
+            reset_on_close(socket);
+        }
+    }
+}
+
+/// Makes the coming `close` of `socket` a reset.
+pub fn reset_on_close(socket: &TcpStream) {
+    // It fails only for a socket that is gone already, and then there is nobody left to tell.
+    SockRef::from(socket).set_linger(Some(Duration::ZERO)).ok();
+}
+
+struct Both {
+    up: Flow,
+    down: Flow,
+    client_dead: bool,
+    server_dead: bool,
+    first_to_end: Option<Side>,
+    last_byte: Moment,
+}
+
+impl Both {
+    fn new(first: Vec<u8>, now: Moment) -> Self {
+        Self {
+            up: Flow {
+                kept: first,
+                ..Flow::default()
+            },
+            down: Flow::default(),
+            client_dead: false,
+            server_dead: false,
+            first_to_end: None,
+            last_byte: now,
+        }
+    }
+
+    fn pump<C: Leg, S: Leg>(&mut self, legs: &mut Legs<C, S>, cx: &mut Context<'_>, tools: &Tools) {
+        let (client, server) = (&mut legs.client, &mut legs.server);
+        self.up.pump(
+            (client, &mut self.client_dead),
+            (server, &mut self.server_dead),
+            cx,
+            tools,
+        );
+        if self.first_to_end.is_none() && (self.up.source_ended() || self.client_dead) {
+            self.first_to_end = Some(Side::Client);
+        }
+        self.down.pump(
+            (server, &mut self.server_dead),
+            (client, &mut self.client_dead),
+            cx,
+            tools,
+        );
+        if self.server_dead {
+            // Seen on reading, after the way up had its turn: nothing else may ever wake that one.
+            self.up.end();
+        }
+        if self.first_to_end.is_none() {
+            if self.down.source_ended() || self.server_dead {
+                self.first_to_end = Some(Side::Server);
+            } else if self.client_dead {
+                self.first_to_end = Some(Side::Client);
+            }
+        }
+    }
+
+    fn ending(&self) -> Why {
+        if self.client_dead || self.server_dead {
+            Why::Aborted
+        } else {
+            Why::Finished
+        }
+    }
+
+    fn deadline(&self, patience: Patience) -> Option<Moment> {
+        let limit = match self.first_to_end {
+            Some(_) => Some(patience.half_closed),
+            None => patience.idle,
+        };
+        limit.map(|limit| self.last_byte.after(limit))
+    }
+
+    /// Ready when patience is at its end. The timer is set again only when it fires, not when bytes pass.
+    fn poll_patience(
+        &self,
+        mut timer: Pin<&mut Option<tokio::time::Sleep>>,
+        patience: Patience,
+        clock: &Clock,
+        cx: &mut Context<'_>,
+    ) -> Poll<Why> {
+        let Some(mut sleep) = timer.as_mut().as_pin_mut() else {
+            return Poll::Pending;
+        };
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            let Some(deadline) = self.deadline(patience) else {
+                return Poll::Pending;
+            };
+            if clock.now() >= deadline {
+                return Poll::Ready(match self.first_to_end {
+                    Some(_) => Why::HalfClosed,
+                    None => Why::Idle,
+                });
+            }
+            sleep.as_mut().reset(clock.instant(deadline));
+        }
+    }
+
+    /// Waits until the side that is still there has received what came before the abort: a reset overtakes nothing
+    /// that was sent, but it destroys what is still waiting to be.
+    async fn abort<C: Leg, S: Leg>(&self, legs: &Legs<C, S>, limit: Duration) {
+        let survivor = match (self.client_dead, self.server_dead) {
+            (false, true) => legs.client.socket(),
+            (true, false) => legs.server.socket(),
+            _ => None,
+        };
+        if let Some(survivor) = survivor
+            && sys::unacknowledged(survivor).unwrap_or(0) > 0
+        {
+            Box::pin(delivered(survivor, limit)).await;
+        }
+    }
+}
+
+/// Returns when the peer has acknowledged everything, is gone itself, or `limit` is over. The kernel tells nobody
+/// when its send queue runs empty, so this looks again and again, less and less often.
+async fn delivered(socket: &TcpStream, limit: Duration) {
+    let until = Instant::now() + limit;
+    let mut pause = Duration::from_millis(1);
+    while Instant::now() < until && !hung_up(socket) {
+        sleep(pause).await;
+        if sys::unacknowledged(socket).unwrap_or(0) == 0 {
+            return;
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn hung_up(socket: &TcpStream) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    let polled = poll(&mut fds, Some(&Timespec::default()));
+    polled.is_err() || fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// One direction.
+#[derive(Default)]
+struct Flow {
+    bytes: u64,
+    /// What the sink did not take, from `sent` on; no allocation while there is nothing.
+    kept: Vec<u8>,
+    sent: usize,
+    /// Only while bytes are in it.
+    pipe: Option<Pipe>,
+    way: Way,
+    phase: Phase,
+}
+
+/// How bytes travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Through the scratch buffer; so many large reads in a row were seen.
+    Copy { large: u8 },
+    /// Through a pipe; so many small loads in a row were seen.
+    Splice { small: u8 },
+    /// Through the scratch buffer, since the kernel cannot splice these sockets.
+    CopyForGood,
+}
+
+impl Default for Way {
+    fn default() -> Self {
+        Self::Copy { large: 0 }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Open,
+    /// The source is done: the sink hears of it behind the bytes that are still held.
+    Finishing,
+    /// The source is gone: what is still held is delivered, and no end is announced.
+    Broken,
+    /// Nothing more will pass.
+    Ended,
+}
+
+impl Flow {
+    fn source_ended(&self) -> bool {
+        self.phase != Phase::Open
+    }
+
+    /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest.
+    fn pump<A: Leg, B: Leg>(
+        &mut self,
+        (source, source_dead): (&mut A, &mut bool),
+        (sink, sink_dead): (&mut B, &mut bool),
+        cx: &mut Context<'_>,
+        tools: &Tools,
+    ) {
+        for _ in 0..BUDGET {
+            if self.phase == Phase::Ended {
+                return;
+            }
+            if *sink_dead {
+                self.end();
+                return;
+            }
+            match self.flush(sink, cx) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => {
+                    *sink_dead = true;
+                    continue;
+                }
+            }
+            match self.phase {
+                Phase::Open => match self.load(source, sink, sink_dead, cx, tools) {
+                    Poll::Pending => return,
+                    // After a failed write the kernel reports the peer's reset as a plain end.
+                    Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Broken,
+                    Poll::Ready(Ok(0)) => self.phase = Phase::Finishing,
+                    Poll::Ready(Ok(read)) => self.bytes += read as u64,
+                    Poll::Ready(Err(_)) => {
+                        *source_dead = true;
+                        self.phase = Phase::Broken;
+                    }
+                },
+                Phase::Finishing if *source_dead => self.phase = Phase::Broken,
+                Phase::Finishing => match Pin::new(&mut *sink).poll_shutdown(cx) {
+                    Poll::Pending => return,
+                    Poll::Ready(Ok(())) => self.end(),
+                    Poll::Ready(Err(_)) => *sink_dead = true,
+                },
+                Phase::Broken => self.end(),
+                Phase::Ended => return,
+            }
+        }
+        if self.phase != Phase::Ended {
+            yield_to_others(cx);
+        }
+    }
+
+    fn end(&mut self) {
+        self.phase = Phase::Ended;
+        self.kept = Vec::new();
+        self.pipe = None;
+    }
+
+    /// Gives the sink what is held for it.
+    fn flush<B: Leg>(&mut self, sink: &mut B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.kept.len() {
+            match ready!(Pin::new(&mut *sink).poll_write(cx, &self.kept[self.sent..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                written => self.sent += written,
+            }
+        }
+        if self.sent > 0 {
+            self.kept = Vec::new();
+            self.sent = 0;
+        }
+        if let (Some(pipe), Some(socket)) = (&mut self.pipe, sink.plain()) {
+            while pipe.held() > 0 {
+                ready!(socket.poll_write_ready(cx))?;
+                match socket.try_io(Interest::WRITABLE, || pipe.drain(socket)) {
+                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+            self.pipe = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes the source's next bytes; 0 is its end.
+    fn load<A: Leg, B: Leg>(
+        &mut self,
+        source: &mut A,
+        sink: &mut B,
+        sink_dead: &mut bool,
+        cx: &mut Context<'_>,
+        tools: &Tools,
+    ) -> Poll<io::Result<usize>> {
+        if let Way::Splice { small } = self.way
+            && let (Some(from), Some(_)) = (source.plain(), sink.plain())
+            && let Some(loaded) = ready!(self.splice(from, small, cx, &tools.pipes))
+        {
+            return Poll::Ready(loaded);
+        }
+        self.copy(source, sink, sink_dead, cx, tools)
+    }
+
+    /// Fills a pipe. `None`: there is none to be had, or the kernel cannot; copy.
+    fn splice(
+        &mut self,
+        from: &TcpStream,
+        small: u8,
+        cx: &mut Context<'_>,
+        pipes: &Rc<Pipes>,
+    ) -> Poll<Option<io::Result<usize>>> {
+        loop {
+            if let Err(error) = ready!(from.poll_read_ready(cx)) {
+                return Poll::Ready(Some(Err(error)));
+            }
+            let Some(mut pipe) = pipes.empty() else {
+                self.way = Way::Copy { large: 0 };
+                return Poll::Ready(None);
+            };
+            match from.try_io(Interest::READABLE, || pipe.fill(from)) {
+                Ok(loaded) => {
+                    self.way = match (loaded < SMALL, small) {
+                        (true, SMALL_IN_A_ROW..) => Way::Copy { large: 0 },
+                        (true, _) => Way::Splice { small: small + 1 },
+                        (false, _) => Way::Splice { small: 0 },
+                    };
+                    if loaded > 0 {
+                        self.pipe = Some(pipe);
+                    }
+                    return Poll::Ready(Some(Ok(loaded)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    self.way = Way::CopyForGood;
+                    return Poll::Ready(None);
+                }
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            }
+        }
+    }
+
+    /// Reads into the scratch buffer, and writes at once; what the sink does not take is kept.
+    fn copy<A: Leg, B: Leg>(
+        &mut self,
+        source: &mut A,
+        sink: &mut B,
+        sink_dead: &mut bool,
+        cx: &mut Context<'_>,
+        tools: &Tools,
+    ) -> Poll<io::Result<usize>> {
+        let mut scratch = tools.scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        // poll_read, unlike try_read, knows that a short read emptied the socket: no second call to hear so.
+        ready!(Pin::new(source).poll_read(cx, &mut buffer))?;
+        let mut rest = buffer.filled();
+        let read = rest.len();
+        if let Way::Copy { large } = self.way {
+            self.way = match (read >= LARGE, large) {
+                (false, _) => Way::Copy { large: 0 },
+                (true, 0) => Way::Copy { large: 1 },
+                (true, _) => Way::Splice { small: 0 },
+            };
+        }
+        while !rest.is_empty() {
+            match Pin::new(&mut *sink).poll_write(cx, rest) {
+                Poll::Ready(Ok(0) | Err(_)) => {
+                    *sink_dead = true;
+                    break;
+                }
+                Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
+                Poll::Pending => {
+                    self.kept = rest.to_vec();
+                    break;
+                }
+            }
+        }
+        Poll::Ready(Ok(read))
+    }
+}
+
+/// Lets every other task of this worker, and the kernel's events, come first.
+fn yield_to_others(cx: &mut Context<'_>) {
+    // The first poll of yield_now asks the runtime to wake this task after its next look at the kernel.
+    if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
+        cx.waker().wake_by_ref();
+    }
+}
+
+/// The worker's one buffer.
+const SCRATCH: usize = 64 * 1024;
+/// Loads per wake-up and direction.
+const BUDGET: usize = 16;
+/// Two reads in a row of this size are bulk.
+const LARGE: usize = 16 * 1024;
+/// Loads below this are not worth a pipe's two calls, if they go on so.
+const SMALL: usize = 4 * 1024;
+const SMALL_IN_A_ROW: u8 = 8;
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,323 @@
+//! The relay against scripted legs with seeded whims, and against real sockets.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use ballast_core::rng::Rng;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// A leg that reads what it was given and accepts writes, both in pieces of 0..n bytes as its dice say.
+struct Whimsical {
+    input: VecDeque<u8>,
+    output: Arc<Mutex<Seen>>,
+    dice: Rng,
+}
+
+#[derive(Default)]
+struct Seen {
+    bytes: Vec<u8>,
+    shut: bool,
+}
+
+impl Whimsical {
+    fn new(input: &[u8], seed: u64) -> (Self, Arc<Mutex<Seen>>) {
+        let output = Arc::<Mutex<Seen>>::default();
+        let leg = Self {
+            input: input.iter().copied().collect(),
+            output: Arc::clone(&output),
+            dice: Rng::new(seed),
+        };
+        (leg, output)
+    }
+
+    /// 0 means: not now.
+    fn piece(&mut self, most: usize, cx: &Context<'_>) -> usize {
+        let piece = usize::try_from(self.dice.below(most as u64 + 1)).unwrap();
+        if piece == 0 {
+            cx.waker().wake_by_ref();
+        }
+        piece
+    }
+}
+
+impl AsyncRead for Whimsical {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.input.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let most = self.input.len().min(buffer.remaining()).min(40_000);
+        let piece = self.piece(most, cx);
+        if piece == 0 {
+            return Poll::Pending;
+        }
+        let bytes: Vec<u8> = self.input.drain(..piece).collect();
+        buffer.put_slice(&bytes);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Whimsical {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let piece = self.piece(bytes.len(), cx);
+        if piece == 0 {
+            return Poll::Pending;
+        }
+        let mut seen = self.output.lock().unwrap();
+        assert!(!seen.shut, "a byte came behind the end");
+        seen.bytes.extend_from_slice(&bytes[..piece]);
+        Poll::Ready(Ok(piece))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.output.lock().unwrap().shut = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Leg for Whimsical {
+    fn plain(&self) -> Option<&TcpStream> {
+        None
+    }
+
+    fn socket(&self) -> Option<&TcpStream> {
+        None
+    }
+}
+
+const PATIENCE: Patience = Patience {
+    idle: Some(Duration::from_secs(60)),
+    half_closed: Duration::from_secs(30),
+    abort: Duration::from_secs(30),
+};
+
+fn noise(length: usize, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    (0..length)
+        .map(|_| rng.next_u64().to_le_bytes()[0])
+        .collect()
+}
+
+#[tokio::test]
+async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
+    let tools = Tools::new(Clock::start(), 0);
+    for seed in 0..2_000 {
+        let mut dice = Rng::new(seed);
+        let mut length =
+            || usize::try_from(dice.below(if seed % 10 == 0 { 300_000 } else { 600 })).unwrap();
+        let (first, up, down) = (
+            noise(length() % 100, seed),
+            noise(length(), !seed),
+            noise(length(), seed << 32),
+        );
+        let (client, to_client) = Whimsical::new(&up, seed);
+        let (server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        let mut counted = (0, 0);
+        let closed = relay(
+            client,
+            server,
+            first.clone(),
+            PATIENCE,
+            &tools,
+            |up, down| {
+                counted = (counted.0 + up, counted.1 + down);
+            },
+        )
+        .await;
+        assert_eq!(closed.why, Why::Finished, "seed {seed}");
+        assert_eq!(
+            (closed.up, closed.down),
+            (up.len() as u64, down.len() as u64),
+            "seed {seed}"
+        );
+        assert_eq!(counted, (closed.up, closed.down), "seed {seed}");
+        let (to_client, to_server) = (to_client.lock().unwrap(), to_server.lock().unwrap());
+        assert!(to_client.shut && to_server.shut, "seed {seed}");
+        assert!(to_client.bytes == down, "seed {seed}");
+        assert!(to_server.bytes == [first, up].concat(), "seed {seed}");
+    }
+}
+
+/// Two sockets that talk to each other.
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    let (far, _) = listener.accept().await.unwrap();
+    (near, far)
+}
+
+/// A client and a server with a relay between them, and what becomes of it.
+async fn relayed(
+    patience: Patience,
+) -> (TcpStream, TcpStream, tokio::task::JoinHandle<(Closed, u64)>) {
+    let (client, ours_to_client) = pair().await;
+    let (ours_to_server, server) = pair().await;
+    let relaying = std::thread::spawn(move || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(async {
+                let tools = Tools::new(Clock::start(), 8);
+                let re_registered =
+                    |stream: TcpStream| TcpStream::from_std(stream.into_std().unwrap()).unwrap();
+                let closed = relay(
+                    re_registered(ours_to_client),
+                    re_registered(ours_to_server),
+                    Vec::new(),
+                    patience,
+                    &tools,
+                    |_, _| {},
+                )
+                .await;
+                (closed, tools.pipes.take_spliced())
+            })
+    });
+    let ended = tokio::task::spawn_blocking(|| relaying.join().unwrap());
+    (client, server, ended)
+}
+
+#[tokio::test]
+async fn a_half_closed_connection_still_gets_its_answer() {
+    let (mut client, mut server, ended) = relayed(PATIENCE).await;
+    client.write_all(b"?").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut question = Vec::new();
+    server.read_to_end(&mut question).await.unwrap();
+    let answer = noise(1 << 20, 1);
+    server.write_all(&answer).await.unwrap();
+    drop(server);
+    let mut heard = Vec::new();
+    client.read_to_end(&mut heard).await.unwrap();
+    assert!(heard == answer);
+    drop(client);
+    let (closed, _) = ended.await.unwrap();
+    assert_eq!((closed.why, closed.by), (Why::Finished, Some(Side::Client)));
+}
+
+#[tokio::test]
+async fn bulk_is_spliced_and_arrives_whole() {
+    let (client, mut server, ended) = relayed(PATIENCE).await;
+    let sent = noise(32 << 20, 2);
+    let expected = sent.clone();
+    let writing = tokio::spawn(async move {
+        let mut client = client;
+        client.write_all(&sent).await.unwrap();
+        client.shutdown().await.unwrap();
+        client
+    });
+    let mut heard = Vec::new();
+    server.read_to_end(&mut heard).await.unwrap();
+    assert!(heard == expected);
+    drop((server, writing.await.unwrap()));
+    let (closed, spliced) = ended.await.unwrap();
+    assert_eq!(closed.why, Why::Finished);
+    assert!(
+        spliced > closed.up / 2,
+        "only {spliced} of {} were spliced",
+        closed.up
+    );
+}
+
+#[tokio::test]
+async fn a_reset_is_passed_on_behind_the_bytes_before_it() {
+    let (mut client, mut server, ended) = relayed(PATIENCE).await;
+    let sent = noise(100 << 10, 3);
+    server.write_all(&sent).await.unwrap();
+    while sys::unacknowledged(&server).unwrap() > 0 {
+        tokio::task::yield_now().await;
+    }
+    reset_on_close(&server);
+    drop(server);
+    let mut heard = Vec::new();
+    let end = client.read_to_end(&mut heard).await;
+    assert!(
+        heard == sent,
+        "{} of {} bytes came",
+        heard.len(),
+        sent.len()
+    );
+    assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    let (closed, _) = ended.await.unwrap();
+    assert_eq!((closed.why, closed.by), (Why::Aborted, Some(Side::Server)));
+}
+
+#[tokio::test]
+async fn an_answer_before_the_end_of_an_upload_is_read() {
+    let (mut client, mut server, ended) = relayed(PATIENCE).await;
+    let (mut reading, mut writing) = client.split();
+    let upload = async {
+        let block = vec![0; 64 << 10];
+        for _ in 0..160 {
+            if writing.write_all(&block).await.is_err() {
+                break;
+            }
+        }
+    };
+    let answer = async {
+        server.read_u8().await.unwrap();
+        server.write_all(b"too large").await.unwrap();
+        drop(server);
+    };
+    let mut heard = Vec::new();
+    let (end, ()) = tokio::join!(reading.read_to_end(&mut heard), async {
+        tokio::join!(upload, answer);
+    });
+    assert_eq!(heard, b"too large");
+    assert!(end.is_err(), "an aborted upload is no clean end");
+    assert_eq!(ended.await.unwrap().0.why, Why::Aborted);
+}
+
+#[tokio::test]
+async fn who_never_closes_after_the_others_end_is_reaped_but_not_while_bytes_drip() {
+    let half_closed = Duration::from_millis(300);
+    let patience = Patience {
+        half_closed,
+        ..PATIENCE
+    };
+    let (mut client, mut server, ended) = relayed(patience).await;
+    client.shutdown().await.unwrap();
+    let mut drop_of = [0];
+    let begun = Instant::now();
+    while begun.elapsed() < half_closed * 3 {
+        sleep(half_closed / 3).await;
+        server.write_all(&[7]).await.unwrap();
+        client.read_exact(&mut drop_of).await.unwrap();
+    }
+    assert_eq!(
+        client.read(&mut drop_of).await.unwrap_err().kind(),
+        io::ErrorKind::ConnectionReset
+    );
+    let (closed, _) = ended.await.unwrap();
+    assert_eq!((closed.why, closed.by), (Why::HalfClosed, None));
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends_after_its_time() {
+    let patience = Patience {
+        idle: Some(Duration::from_millis(200)),
+        ..PATIENCE
+    };
+    let begun = Instant::now();
+    let (mut client, mut server, ended) = relayed(patience).await;
+    assert!(client.read_u8().await.is_err());
+    assert!(server.read_u8().await.is_err());
+    assert_eq!(ended.await.unwrap().0.why, Why::Idle);
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+}

@@ -1,0 +1,104 @@
+//! What apply says of itself, for whoever looks: readiness, the table in force, how swaps went.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ballast_core::ack::Ack;
+use ballast_core::plan::SocketKey;
+
+/// Written by apply, read by the admin side and by tests.
+#[derive(Debug, Default)]
+pub struct Status {
+    stopping: AtomicBool,
+    /// In seconds since 1970; 0 before the first table.
+    applied_at: AtomicU64,
+    /// Tables that were refused.
+    pub refused: AtomicU64,
+    /// Plans that somebody still uses.
+    pub retired: AtomicU64,
+    swaps: Mutex<Swaps>,
+    listening: Mutex<BTreeMap<SocketKey, SocketAddr>>,
+    ack: Mutex<Option<Ack>>,
+}
+
+impl Status {
+    /// Whether clients should be sent here.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.applied_at() > 0 && !self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// The end has begun.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// When the table in force was applied, in seconds since 1970; 0 before the first one.
+    #[must_use]
+    pub fn applied_at(&self) -> u64 {
+        self.applied_at.load(Ordering::SeqCst)
+    }
+
+    /// A table is in force since now, and this long after it was read.
+    pub(crate) fn applied(&self, took: Duration) {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut swaps = lock(&self.swaps);
+        for (bound, count) in SWAP_BOUNDS.iter().zip(&mut swaps.within) {
+            *count += u64::from(took.as_secs_f64() <= *bound);
+        }
+        swaps.count += 1;
+        swaps.sum += took;
+        drop(swaps);
+        self.applied_at
+            .store(now.as_secs().max(1), Ordering::SeqCst);
+    }
+
+    /// How long swaps took.
+    #[must_use]
+    pub fn swaps(&self) -> Swaps {
+        lock(&self.swaps).clone()
+    }
+
+    /// Where the sockets that the table asks for really are: the port of those that asked for any.
+    #[must_use]
+    pub fn listening(&self) -> BTreeMap<SocketKey, SocketAddr> {
+        lock(&self.listening).clone()
+    }
+
+    pub(crate) fn set_listening(&self, listening: BTreeMap<SocketKey, SocketAddr>) {
+        *lock(&self.listening) = listening;
+    }
+
+    /// The last answer.
+    #[must_use]
+    pub fn ack(&self) -> Option<Ack> {
+        lock(&self.ack).clone()
+    }
+
+    pub(crate) fn set_ack(&self, ack: &Ack) {
+        *lock(&self.ack) = Some(ack.clone());
+    }
+}
+
+/// A histogram of how long swaps took.
+#[derive(Clone, Debug, Default)]
+pub struct Swaps {
+    /// How many took no longer than each of [`SWAP_BOUNDS`].
+    pub within: [u64; SWAP_BOUNDS.len()],
+    /// How many there were.
+    pub count: u64,
+    /// How long they took together.
+    pub sum: Duration,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// In seconds.
+pub const SWAP_BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0];

@@ -1,0 +1,108 @@
+//! The only unsafe code: socket options and ioctls that neither std, socket2 nor rustix offer.
+//!
+//! Owns nothing, is called by [`crate::listen`], [`crate::dial`] and [`crate::relay`], and never decides.
+#![expect(
+    unsafe_code,
+    reason = "each block names why it is sound, and has a test"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Bytes that the kernel holds for the peer: sent but not acknowledged, or not even sent.
+pub fn unacknowledged(socket: &impl AsFd) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed, and SIOCOUTQ (the same number as
+    // TIOCOUTQ) writes one c_int through the pointer, which outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+/// Lets `connect` choose the local port, so that two connections to different peers may share one.
+pub fn bind_address_without_port(socket: &impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let length = libc::socklen_t::try_from(size_of_val(&on)).unwrap_or(0);
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed; the kernel reads `length` bytes of
+    // `on`, which is exactly its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            length,
+        )
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A descriptor whose reading side the runtime watches. Within a runtime only.
+pub fn watched<T: AsRawFd + Into<OwnedFd>>(descriptor: T) -> io::Result<AsyncFd<T>> {
+    // SAFETY: what turns into an OwnedFd owns its descriptor, so that stays open, and the same one, for as long as the
+    // AsyncFd owns `descriptor`; nobody else can close it meanwhile.
+    let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
+    Ok(registered?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    use socket2::{Domain, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn unread_bytes_of_a_stopped_reader_are_unacknowledged_until_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut writer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut reader, _) = listener.accept().unwrap();
+        writer.write_all(b"twelve bytes").unwrap();
+        let mut read = [0; 12];
+        reader.read_exact(&mut read).unwrap();
+        while unacknowledged(&writer).unwrap() > 0 {
+            std::thread::yield_now();
+        }
+
+        writer.set_nonblocking(true).unwrap();
+        while writer.write(&[0; 65536]).is_ok() {}
+        assert!(unacknowledged(&writer).unwrap() > 0);
+    }
+
+    #[tokio::test]
+    async fn a_watched_listener_becomes_readable_when_a_client_comes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let watched = watched(Socket::from(listener)).unwrap();
+        let client = std::thread::spawn(move || TcpStream::connect(address).unwrap());
+        drop(watched.readable().await.unwrap());
+        client.join().unwrap();
+    }
+
+    #[test]
+    fn a_bound_address_gets_its_port_when_it_connects() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        bind_address_without_port(&socket).unwrap();
+        socket
+            .bind(&SocketAddr::from(([127, 0, 0, 7], 0)).into())
+            .unwrap();
+        let port = |socket: &Socket| socket.local_addr().unwrap().as_socket().unwrap().port();
+        assert_eq!(port(&socket), 0);
+        socket
+            .connect(&listener.local_addr().unwrap().into())
+            .unwrap();
+        assert_ne!(port(&socket), 0);
+    }
+}

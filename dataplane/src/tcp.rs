@@ -1,0 +1,357 @@
+//! A TCP connection's story: accept, admit, PROXY header, dial, relay, account.
+//!
+//! The accept loop belongs to a socket, not to a frontend: whose client has come is asked of the plan for each
+//! connection. Who is refused is refused before any task or buffer exists.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use ballast_core::admit::{Accept, Admission, AdmitState, Limits, Permit, Refusal};
+use ballast_core::moment::Moment;
+use ballast_core::pick::Key;
+use ballast_core::plan::{Frontend, Plan, Serves, SocketKey};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use socket2::{SockRef, Socket};
+use tokio::io::unix::AsyncFd;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, sleep_until};
+
+use crate::dial::{self, Caller, Dialed};
+use crate::preamble;
+use crate::relay::{self, Closed, Patience, Side, Why, relay};
+use crate::worker::{Closing, Worker};
+
+/// Accepts until it is told to close.
+pub(crate) async fn accept_loop(
+    worker: Rc<Worker>,
+    key: Arc<SocketKey>,
+    listener: AsyncFd<Socket>,
+    mut closing: mpsc::Receiver<Closing>,
+) {
+    loop {
+        let last = tokio::select! {
+            biased;
+            last = closing.recv() => last,
+            () = accept_some(&worker, &key, &listener) => continue,
+        };
+        let Some(last) = last else {
+            return;
+        };
+        // What the kernel has accepted already is served by the last plan that knew this socket.
+        while let Ok(Some((socket, peer))) = accept(&listener) {
+            arrive(&worker, &key, Arc::clone(&last.plan), socket, peer, None);
+        }
+        drop(listener);
+        last.done.send(()).ok();
+        return;
+    }
+}
+
+/// Waits for connections and takes in a batch of them, so that other tasks have their turn in between.
+async fn accept_some(worker: &Rc<Worker>, key: &Arc<SocketKey>, listener: &AsyncFd<Socket>) {
+    let Ok(mut ready) = listener.readable().await else {
+        return;
+    };
+    for _ in 0..BATCH {
+        let plan = worker.shared.live.plan();
+        let Some(frontend) = plan.frontend(key) else {
+            // No table wants this socket any more: the order to close it is on its way.
+            return std::future::pending().await;
+        };
+        let permits = Permits::wait(worker, frontend).await;
+        match accept(listener) {
+            Ok(Some((socket, peer))) => arrive(worker, key, plan, socket, peer, Some(permits)),
+            Ok(None) => {
+                ready.clear_ready();
+                return;
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(0);
+                worker.shared.count_accept_error(errno);
+                if is_exhausted(&error) {
+                    tracing::warn!(address = %key, %error, "cannot accept; waiting for connections to end");
+                    // Time for what is open to end; and nothing else of this worker waits meanwhile.
+                    drop(permits);
+                    sleep(EXHAUSTED_PAUSE).await;
+                    return;
+                }
+            }
+        }
+    }
+    tokio::task::yield_now().await;
+}
+
+/// The next connection; `None` if there is none.
+fn accept(listener: &AsyncFd<Socket>) -> io::Result<Option<(StdTcpStream, SocketAddr)>> {
+    match acceptfrom_with(
+        listener.get_ref(),
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+    ) {
+        Ok((socket, peer)) => {
+            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+            // Without an address there is nobody to serve; the kernel never does that for TCP.
+            Ok(peer.map(|peer| (StdTcpStream::from(socket), peer)))
+        }
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Places reserved for the next connection: in the process, and at a frontend whose clients wait for one.
+struct Permits {
+    process: Permit,
+    frontend: Option<Permit>,
+}
+
+impl Permits {
+    async fn wait(worker: &Worker, frontend: &Frontend) -> Self {
+        let waits = frontend.waits()
+            && (frontend.limits().connections.is_some() || frontend.limits().rate.is_some());
+        let frontend = if waits {
+            Some(permit(worker, frontend.state().admit(), frontend.limits()).await)
+        } else {
+            None
+        };
+        let process = permit(worker, &worker.shared.admit, &worker.shared.limits).await;
+        Self { process, frontend }
+    }
+}
+
+async fn permit(worker: &Worker, state: &Arc<AdmitState>, limits: &Limits) -> Permit {
+    loop {
+        let accept =
+            poll_fn(
+                |cx| match state.may_accept(limits, worker.shared.clock.now(), cx.waker()) {
+                    Accept::WhenReleased => Poll::Pending,
+                    accept => Poll::Ready(accept),
+                },
+            );
+        match accept.await {
+            Accept::Now(permit) => return permit,
+            Accept::At(when) => sleep_until(worker.shared.clock.instant(when)).await,
+            Accept::WhenReleased => {}
+        }
+    }
+}
+
+/// A connection that was let in, on its way to the worker that will serve it.
+#[derive(Debug)]
+pub struct Arrival {
+    socket: StdTcpStream,
+    peer: SocketAddr,
+    key: Arc<SocketKey>,
+    plan: Arc<Plan>,
+    admission: Admission,
+    process: Option<Admission>,
+    trusted: bool,
+}
+
+/// Admits one connection, and gives it to the worker that is to serve it.
+fn arrive(
+    worker: &Rc<Worker>,
+    key: &Arc<SocketKey>,
+    plan: Arc<Plan>,
+    socket: StdTcpStream,
+    peer: SocketAddr,
+    permits: Option<Permits>,
+) {
+    let Some(frontend) = plan.frontend(key) else {
+        return;
+    };
+    let counters = frontend.state().counters().of(worker.id);
+    counters.connections.add(1);
+    worker.counters().accepted.add(1);
+    let (process, permit) = match permits {
+        Some(permits) => (Some(permits.process.used()), permits.frontend),
+        None => (None, None),
+    };
+    let peer = Key::new(peer).client();
+    let trusted = frontend
+        .accept_proxy()
+        .is_some_and(|accept| accept.trusts(peer.ip()));
+    let now = worker.shared.clock.now();
+    let admit = frontend.state().admit();
+    let admitted = if trusted {
+        admit.admit_peer(frontend.limits(), now, permit)
+    } else {
+        admit.admit(frontend.limits(), peer.ip(), now, permit)
+    };
+    let admission = match admitted {
+        Ok(admission) => admission,
+        Err(refusal) => {
+            counters.refused[refusal.index()].add(1);
+            turn_away(&socket);
+            return;
+        }
+    };
+    let arrival = Arrival {
+        socket,
+        peer,
+        key: Arc::clone(key),
+        admission,
+        process,
+        trusted,
+        plan: Arc::clone(&plan),
+    };
+    match worker.shared.less_loaded_than(worker.id) {
+        Some(other) => {
+            worker.counters().handed_over.add(1);
+            if let Some(inbox) = worker.shared.inboxes.get(other.0) {
+                inbox.send(crate::worker::Order::Serve(arrival)).ok();
+            }
+        }
+        None => serve(worker, arrival),
+    }
+}
+
+/// Makes the close of a refused connection a reset: its client learns at once.
+fn turn_away(socket: &StdTcpStream) {
+    SockRef::from(socket).set_linger(Some(Duration::ZERO)).ok();
+}
+
+/// Begins the story of one connection.
+pub(crate) fn serve(worker: &Rc<Worker>, arrival: Arrival) {
+    worker.load().fetch_add(1, Ordering::Relaxed);
+    let present = Present(Rc::clone(worker));
+    tokio::task::spawn_local(async move {
+        let present = present;
+        story(&present.0, arrival).await;
+    });
+}
+
+/// Counts a connection on its worker, however it ends.
+struct Present(Rc<Worker>);
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.load().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn story(worker: &Rc<Worker>, arrival: Arrival) {
+    let Arrival {
+        socket,
+        peer,
+        key,
+        plan,
+        mut admission,
+        process: _process,
+        trusted,
+    } = arrival;
+    let began = worker.shared.clock.now();
+    let Some(frontend) = plan.frontend(&key) else {
+        return;
+    };
+    let state = Arc::clone(frontend.state());
+    let Ok(client) = TcpStream::from_std(socket) else {
+        return;
+    };
+    let mut caller = Caller::new(peer);
+    let mut first = Vec::new();
+    if trusted {
+        match Box::pin(preamble::read(&client, frontend, &mut caller)).await {
+            Ok(rest) => first = rest,
+            Err(end) => return preamble::account(end, &client, state.counters().of(worker.id)),
+        }
+        let client_ip = caller.key.client().ip();
+        if let Err(refusal) =
+            admission.identify(frontend.limits(), client_ip, worker.shared.clock.now())
+        {
+            return refuse(&client, refusal, worker, &state);
+        }
+    }
+    state.counters().of(worker.id).sessions.add(1);
+    let Serves::Tcp(service) = frontend.serves() else {
+        return refuse(&client, Refusal::NoEndpoint, worker, &state);
+    };
+    let service_name = service.spec().name.clone();
+    let (client_timeout, client_fin) = (frontend.client_timeout(), frontend.client_fin());
+    let dialed = match dial::connect(worker, plan, &service_name, &client, &caller).await {
+        Ok(dialed) => dialed,
+        Err(refusal) => return refuse(&client, refusal, worker, &state),
+    };
+    let Dialed {
+        stream,
+        lease,
+        mut header,
+        server_timeout,
+        server_fin,
+    } = dialed;
+    header.append(&mut first);
+    let patience = Patience {
+        idle: shorter(client_timeout, server_timeout),
+        half_closed: client_fin.min(server_fin),
+        abort: client_fin,
+    };
+    let closed = relay(
+        client,
+        stream,
+        header,
+        patience,
+        &worker.tools,
+        |up, down| {
+            let (frontend, endpoint) = (
+                state.counters().of(worker.id),
+                lease.endpoint().counters(worker.id),
+            );
+            frontend.bytes_in.add(up);
+            frontend.bytes_out.add(down);
+            endpoint.bytes_in.add(up);
+            endpoint.bytes_out.add(down);
+        },
+    )
+    .await;
+    account(worker, &lease, began, closed);
+}
+
+fn refuse(
+    client: &TcpStream,
+    refusal: Refusal,
+    worker: &Worker,
+    state: &ballast_core::plan::FrontendState,
+) {
+    state.counters().of(worker.id).refused[refusal.index()].add(1);
+    relay::reset_on_close(client);
+}
+
+fn account(worker: &Worker, lease: &ballast_core::endpoint::Lease, began: Moment, closed: Closed) {
+    let counters = lease.endpoint().counters(worker.id);
+    counters.ended(worker.shared.clock.now().since(began));
+    match (closed.why, closed.by) {
+        (Why::Aborted, Some(Side::Client)) => counters.client_aborts.add(1),
+        (Why::Aborted, Some(Side::Server)) => counters.server_aborts.add(1),
+        _ => {}
+    }
+    let service = lease.endpoint().service().counters(worker.id);
+    service.current.take(1);
+    worker
+        .counters()
+        .spliced
+        .add(worker.tools.pipes.take_spliced());
+}
+
+fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Connections taken in a row before other tasks have their turn.
+const BATCH: usize = 32;
+/// How long nothing is accepted when descriptors or memory have run out.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,198 @@
+//! What a worker owns, and the orders that it takes.
+//!
+//! A worker is a thread with a runtime of its own. It accepts from its own listening sockets and keeps each connection
+//! from its first byte to its last; no wake-up in a connection's life crosses threads.
+
+use std::cell::{Cell as StdCell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ballast_core::admit::{AdmitState, Limits};
+use ballast_core::counters::{Cell, PerWorker, WorkerId};
+use ballast_core::plan::{Plan, SocketKey};
+use ballast_core::rng::Rng;
+use socket2::Socket;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::live::Live;
+use crate::relay::Tools;
+use crate::status::Status;
+use crate::sys;
+use crate::tcp::{self, Arrival};
+
+/// What all workers, apply and the admin side share.
+#[derive(Debug)]
+pub struct Shared {
+    /// The plan in force.
+    pub live: Live,
+    /// The clock.
+    pub clock: Clock,
+    /// Connections that each worker has now.
+    pub loads: Box<[AtomicUsize]>,
+    /// Where each worker takes orders.
+    pub inboxes: Box<[mpsc::UnboundedSender<Order>]>,
+    /// The process's own limit.
+    pub limits: Limits,
+    /// Who is in, counted for that limit.
+    pub admit: Arc<AdmitState>,
+    /// What each worker counts beside frontends, services and endpoints.
+    pub counters: PerWorker<WorkerCounters>,
+    /// Failed accepts by the system's error number.
+    pub accept_errors: Mutex<BTreeMap<i32, u64>>,
+    /// What apply says of itself.
+    pub status: Status,
+}
+
+impl Shared {
+    /// Connections now.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.loads
+            .iter()
+            .map(|load| load.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    pub(crate) fn count_accept_error(&self, errno: i32) {
+        let mut errors = self
+            .accept_errors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *errors.entry(errno).or_default() += 1;
+    }
+
+    /// The worker to hand a connection to, if `from` holds too many more than another one.
+    pub(crate) fn less_loaded_than(&self, from: WorkerId) -> Option<WorkerId> {
+        let mine = self.loads.get(from.0)?.load(Ordering::Relaxed);
+        let (least, load) = self
+            .loads
+            .iter()
+            .map(|load| load.load(Ordering::Relaxed))
+            .enumerate()
+            .min_by_key(|(_, load)| *load)?;
+        (mine > load + load / 4 + UNEVEN && least != from.0).then_some(WorkerId(least))
+    }
+}
+
+/// What a worker counts for itself.
+#[derive(Debug, Default)]
+pub struct WorkerCounters {
+    /// Connections accepted here.
+    pub accepted: Cell,
+    /// ... of those, given to a worker that had fewer.
+    pub handed_over: Cell,
+    /// Bytes that went through pipes.
+    pub spliced: Cell,
+}
+
+/// An order to a worker.
+#[derive(Debug)]
+pub enum Order {
+    /// Accept from this socket.
+    Listen {
+        /// Its identity.
+        key: Arc<SocketKey>,
+        /// The socket.
+        socket: Socket,
+        /// Told when it accepts, or why it does not.
+        done: oneshot::Sender<std::io::Result<()>>,
+    },
+    /// Accept what is in the queue already, by `plan`, and close.
+    Close {
+        /// Its identity.
+        key: Arc<SocketKey>,
+        /// The last plan that had it.
+        plan: Arc<Plan>,
+        /// Told when it is closed.
+        done: oneshot::Sender<()>,
+    },
+    /// Serve what another worker accepted.
+    Serve(Arrival),
+}
+
+/// One worker.
+#[derive(Debug)]
+pub struct Worker {
+    /// Its number.
+    pub id: WorkerId,
+    /// What it shares with others.
+    pub shared: Arc<Shared>,
+    /// What its relays share.
+    pub tools: Tools,
+    /// Its dice.
+    pub rng: RefCell<Rng>,
+    /// Whose turn it is among the local addresses of a service.
+    pub sources: StdCell<usize>,
+}
+
+impl Worker {
+    /// Takes orders until nobody can give any, or `stop` says that what is left is to be cut.
+    pub async fn run(
+        self: Rc<Self>,
+        mut inbox: mpsc::UnboundedReceiver<Order>,
+        stop: CancellationToken,
+    ) {
+        let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
+        while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
+            match order {
+                Order::Listen { key, socket, done } => {
+                    let started = sys::watched(socket).map(|socket| {
+                        let (close, closing) = mpsc::channel(1);
+                        listening.insert(Arc::clone(&key), close);
+                        tokio::task::spawn_local(tcp::accept_loop(
+                            Rc::clone(&self),
+                            key,
+                            socket,
+                            closing,
+                        ));
+                    });
+                    done.send(started).ok();
+                }
+                Order::Close { key, plan, done } => {
+                    if let Some(close) = listening.remove(&key) {
+                        close.try_send(Closing { plan, done }).ok();
+                    }
+                }
+                Order::Serve(arrival) => tcp::serve(&self, arrival),
+            }
+        }
+    }
+
+    /// Whose turn it is to be counted here.
+    pub(crate) fn load(&self) -> &AtomicUsize {
+        &self.shared.loads[self.id.0]
+    }
+
+    /// The next number of a row, for what goes in turn.
+    pub(crate) fn next_source(&self) -> usize {
+        self.sources.replace(self.sources.get().wrapping_add(1))
+    }
+
+    /// A name for one connection.
+    pub(crate) fn fresh_id(&self) -> [u8; 16] {
+        let mut rng = self.rng.borrow_mut();
+        let mut id = [0; 16];
+        let (high, low) = id.split_at_mut(8);
+        high.copy_from_slice(&rng.next_u64().to_be_bytes());
+        low.copy_from_slice(&rng.next_u64().to_be_bytes());
+        id
+    }
+
+    pub(crate) fn counters(&self) -> &WorkerCounters {
+        self.shared.counters.of(self.id)
+    }
+}
+
+/// The end of an accept loop. Dropping it says that the socket is closed.
+#[derive(Debug)]
+pub struct Closing {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) done: oneshot::Sender<()>,
+}
+
+/// So many connections more than a fair share are no reason to move one.
+const UNEVEN: usize = 8;

@@ -1,0 +1,203 @@
+//! A data plane in this process, with tables of the test's making and scripted peers.
+#![allow(dead_code, reason = "each test file uses its part of this")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ballast::config::Admin;
+use ballast::{Config, Running};
+use ballast_core::ack::Ack;
+use tempfile::TempDir;
+
+/// A running data plane and its table.
+pub(crate) struct Ballast {
+    pub(crate) running: Running,
+    folder: TempDir,
+}
+
+impl Ballast {
+    /// Serves `table` with `threads` workers.
+    pub(crate) fn serve(table: &str, threads: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("table.yaml"), table).expect("a table");
+        let running = ballast::start(Config {
+            threads: Some(threads),
+            admin: Admin::At(vec![SocketAddr::from(([127, 0, 0, 1], free_port()))]),
+            drain_timeout: Duration::from_secs(5),
+            ..Config::new(folder.path().into())
+        })
+        .expect("a start");
+        let ballast = Self { running, folder };
+        ballast.until(|ballast| ballast.ack().is_some_and(|ack| ack.served.is_some()));
+        ballast
+    }
+
+    /// Where the table is.
+    pub(crate) fn table_path(&self) -> PathBuf {
+        self.folder.path().join("table.yaml")
+    }
+
+    /// Replaces the table by a rename, and waits until it is served or refused.
+    pub(crate) fn swap(&self, table: &str) {
+        let before = self.ack();
+        let draft = self.folder.path().join("draft");
+        fs::write(&draft, table).expect("a table");
+        fs::rename(draft, self.table_path()).expect("a rename");
+        self.until(|ballast| {
+            let after = ballast.ack();
+            let digests = |ack: &Option<Ack>| {
+                ack.as_ref().map(|ack| {
+                    let served = ack.served.as_ref().map(|served| served.digest.clone());
+                    let refused = ack.refused.as_ref().map(|refused| refused.digest.clone());
+                    (served, refused)
+                })
+            };
+            digests(&after) != digests(&before)
+        });
+    }
+
+    pub(crate) fn ack(&self) -> Option<Ack> {
+        self.running.shared().status.ack()
+    }
+
+    /// Where the frontend with port 0 really listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let listening = self.running.shared().status.listening();
+        *listening.values().next().expect("a socket")
+    }
+
+    /// Waits for something that must come.
+    pub(crate) fn until(&self, come: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !come(self) {
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "it never came: {:?}",
+                self.ack()
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        connect(self.address())
+    }
+
+    /// What `/metrics` says.
+    pub(crate) fn metrics(&self) -> String {
+        get(self.running.admin()[0], "/metrics").1
+    }
+
+    /// Connections that are counted on all endpoints now.
+    pub(crate) fn in_flight(&self) -> u32 {
+        let plan = self.running.shared().live.plan();
+        let endpoints = plan
+            .services()
+            .iter()
+            .flat_map(|service| service.endpoints());
+        endpoints.map(|endpoint| endpoint.live().in_flight()).sum()
+    }
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream =
+        TcpStream::connect_timeout(&address, Duration::from_secs(5)).expect("a connection");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("an option");
+    stream
+}
+
+/// Status line and body of an answer.
+pub(crate) fn get(address: SocketAddr, path: &str) -> (String, String) {
+    let mut stream = connect(address);
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )
+    .expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    (head.lines().next().unwrap_or_default().into(), body.into())
+}
+
+/// A server that answers each connection's first bytes with its name and closes.
+pub(crate) fn named_server(name: &'static str) -> SocketAddr {
+    server(move |mut client| {
+        let mut asked = [0; 1024];
+        if client.read(&mut asked).is_ok_and(|read| read > 0) {
+            client.write_all(name.as_bytes()).ok();
+        }
+    })
+}
+
+/// A server that sends back what it hears.
+pub(crate) fn echo_server() -> SocketAddr {
+    server(|mut client| {
+        let mut bytes = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = client.read(&mut bytes) {
+            if client.write_all(&bytes[..read]).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// A server that does this with each connection.
+pub(crate) fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(client));
+        }
+    });
+    address
+}
+
+/// Asks once, and hears the whole answer.
+pub(crate) fn ask(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(b"?")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// An address where nobody listens.
+pub(crate) fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    listener.local_addr().expect("an address")
+}
+
+/// A port that nobody uses now, and no other test of this process gets.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let pid = u16::try_from(std::process::id() % 100).unwrap_or(0);
+        let port = 20_000 + pid * 100 + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A table of one frontend on any port and one service with these endpoints.
+pub(crate) fn table(frontend: &str, service: &str, endpoints: &[SocketAddr]) -> String {
+    let endpoints: Vec<String> = endpoints
+        .iter()
+        .map(|address| format!("{{address: \"{address}\"}}"))
+        .collect();
+    format!(
+        "version: 1\nfrontends:\n  - {{name: f, bind: [\"127.0.0.1:0\"], protocol: tcp, service: s{frontend}}}\nservices:\n  - {{name: s{service}, endpoints: [{}]}}\n",
+        endpoints.join(", ")
+    )
+}
