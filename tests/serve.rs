@@ -79,7 +79,7 @@ fn a_frontend_at_its_limit_goes_on_as_soon_as_somebody_leaves() {
 fn an_endpoint_never_has_more_than_its_limit_and_nobody_is_stranded() {
     let now = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let most = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let (counted, peak) = (now, most.clone());
+    let (counted, peak) = (now, std::sync::Arc::clone(&most));
     let one = server(move |mut client| {
         use std::sync::atomic::Ordering::SeqCst;
         peak.fetch_max(counted.fetch_add(1, SeqCst) + 1, SeqCst);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Settings of [`crate::run`].
+/// Settings of [`crate::start`].
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The table: a file, or a folder with `table.json` or `table.yaml`.

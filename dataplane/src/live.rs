@@ -1,4 +1,4 @@
-//! What is being served: one pointer, swapped by [`crate::apply`] and by nobody else.
+//! What is being served: one pointer, swapped by `apply` and by nobody else.
 
 use std::sync::Arc;
 

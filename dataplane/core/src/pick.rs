@@ -2,7 +2,7 @@
 //!
 //! A pick allocates nothing and takes no lock; only affinity has its sharded table. The common case, in which the best tier
 //! has an endpoint with room, is found without looking at all endpoints where the algorithm allows that. Only when that
-//! fails are all of them looked at, to find the best [`Tier`] that has anybody, and the algorithm chooses among those.
+//! fails are all of them looked at, to find the best tier that has anybody, and the algorithm chooses among those.
 //!
 //! Whoever dials calls this, and then says how it went: [`Service::connected`], [`Service::failed`], [`Tried::note`]. A pick
 //! never waits; [`Unavailable::Full`] sends the client to the [`queue`](crate::queue).

@@ -1,0 +1,175 @@
+//! The load client: one thread, one kind of load, one answer. The bench starts it in the client's namespace; it waits until
+//! the proxy serves, warms up, then measures for one window and prints one line of JSON. It reads the CPU time of the proxy and of the
+//! cores itself, at both ends of its window, so that units and costs are of the same moments.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::hist::{Histogram, nanos};
+use crate::load::{Kind, Load};
+use crate::{bulk, connects, origin, requests, usage};
+
+/// Applies `load` and prints what it saw.
+pub(crate) fn run(load: &Load) -> io::Result<()> {
+    wait_until_served(load.to)?;
+    let outcome = match load.kind {
+        Kind::Requests => requests::run(load),
+        Kind::Connections => connects::run(load),
+        Kind::Upload | Kind::Download => bulk::run(load),
+        Kind::Idle => hold_idle(load),
+    }?;
+    println!("{outcome}");
+    Ok(())
+}
+
+/// Counts units within the window, and what they cost.
+pub(crate) struct Meter<'a> {
+    load: &'a Load,
+    pids: Vec<u32>,
+    warm_at: Instant,
+    begun: Option<Snapshot>,
+    units: u64,
+    errors: u64,
+    latencies: Histogram,
+}
+
+struct Snapshot {
+    at: Instant,
+    proxy_ns: u64,
+    origin_ns: u64,
+    client_ns: u64,
+    idle_ns: u64,
+}
+
+impl<'a> Meter<'a> {
+    pub(crate) fn new(load: &'a Load) -> Self {
+        Self {
+            load,
+            pids: load.proxy.map(usage::family).unwrap_or_default(),
+            warm_at: Instant::now() + load.warmup,
+            begun: None,
+            units: 0,
+            errors: 0,
+            latencies: Histogram::new(),
+        }
+    }
+
+    /// Called once a turn: begins the window when it is time, and says when it is over.
+    #[inline]
+    pub(crate) fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        match &self.begun {
+            Some(begin) => now >= begin.at + self.load.window,
+            None if now >= self.warm_at => {
+                self.begun = Some(self.snapshot());
+                false
+            }
+            None => false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn count(&mut self, units: usize) {
+        if self.begun.is_some() {
+            self.units += units as u64;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn count_latency(&mut self, latency: Duration) {
+        if self.begun.is_some() {
+            self.units += 1;
+            self.latencies.record(latency);
+        }
+    }
+
+    /// A connection that broke, or could not be made; also before the window.
+    pub(crate) fn count_error(&mut self) {
+        self.errors += 1;
+    }
+
+    pub(crate) fn finish(&self) -> Value {
+        let end = self.snapshot();
+        let begin = self.begun.as_ref().unwrap_or(&end);
+        let elapsed = nanos(end.at - begin.at);
+        let all_cores = elapsed * self.load.cores.len() as u64;
+        json!({
+            "seconds": elapsed as f64 / 1e9,
+            "units": self.units,
+            "errors": self.errors,
+            "proxy_ns": end.proxy_ns.saturating_sub(begin.proxy_ns),
+            "origin_ns": end.origin_ns.saturating_sub(begin.origin_ns),
+            "client_ns": end.client_ns.saturating_sub(begin.client_ns),
+            "machine_ns": all_cores.saturating_sub(end.idle_ns.saturating_sub(begin.idle_ns)),
+            "p50_us": self.latencies.quantile_us(0.5),
+            "p99_us": self.latencies.quantile_us(0.99),
+            "p999_us": self.latencies.quantile_us(0.999),
+        })
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            at: Instant::now(),
+            proxy_ns: usage::cpu_ns(&self.pids),
+            origin_ns: usage::cpu_ns(&[self.load.origin]),
+            client_ns: usage::cpu_ns(&[std::process::id()]),
+            idle_ns: usage::idle_ns(&self.load.cores),
+        }
+    }
+}
+
+/// A connection that stands, for the loads that open theirs before they begin.
+pub(crate) fn connect(to: SocketAddr) -> io::Result<OwnedFd> {
+    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream.into())
+}
+
+fn wait_until_served(to: SocketAddr) -> io::Result<()> {
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        match ask_once(to) {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() > give_up => {
+                return Err(io::Error::other(format!(
+                    "nothing answers at {to}: {error}"
+                )));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Connects, sends one request and awaits its answer.
+fn ask_once(to: SocketAddr) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut bytes = [origin::ECHO; 64];
+    stream.write_all(&bytes)?;
+    stream.read_exact(&mut bytes)?;
+    Ok(stream)
+}
+
+/// Opens idle connections, each after one request, and weighs the proxy before and after.
+fn hold_idle(load: &Load) -> io::Result<Value> {
+    let warmed: io::Result<Vec<TcpStream>> = (0..WARM_PAIRS).map(|_| ask_once(load.to)).collect();
+    drop(warmed?);
+    std::thread::sleep(load.warmup);
+    let pids = load.proxy.map(usage::family).unwrap_or_default();
+    let before = usage::private_bytes(&pids);
+    let held: io::Result<Vec<TcpStream>> =
+        (0..load.connections).map(|_| ask_once(load.to)).collect();
+    let held = held?;
+    std::thread::sleep(load.window);
+    let after = usage::private_bytes(&pids);
+    Ok(json!({"units": held.len(), "private_before": before, "private_after": after}))
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Connections that come and go before memory is weighed, so that code and tables are there already.
+const WARM_PAIRS: usize = 20;

@@ -1,0 +1,207 @@
+//! The origin server behind every proxy. One port; the first byte of a connection says what it is for: `E` gets everything
+//! back as it came (also connection-per-request), `S` is read and thrown away, `G` is sent zeros until it is closed.
+//!
+//! It must be cheap, since it may share a core with the client: discarded bytes are never copied to user space (`MSG_TRUNC`).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags, SendFlags};
+
+use crate::poll::{self, EventFlags, Poll};
+
+/// Serves `listen` until it is killed.
+pub(crate) fn run(listen: SocketAddr) -> io::Result<()> {
+    let poll = Poll::new()?;
+    let listener = poll::listen(listen)?;
+    poll.add(&listener, LISTENER, EventFlags::IN)?;
+    let mut origin = Origin {
+        poll,
+        listener,
+        connections: Vec::new(),
+        free: Vec::new(),
+        again: Vec::new(),
+        scratch: vec![0; SCRATCH],
+    };
+    loop {
+        origin.turn()?;
+    }
+}
+
+/// The first byte of a connection that wants its bytes back.
+pub(crate) const ECHO: u8 = b'E';
+/// The first byte of a connection whose bytes are thrown away.
+pub(crate) const SINK: u8 = b'S';
+/// The only byte of a connection that wants zeros.
+pub(crate) const SOURCE: u8 = b'G';
+
+/// Sends as much of `bytes`, whatever they are, as `to` takes in one call; `None`: it takes nothing now.
+pub(crate) fn supply(to: &OwnedFd, bytes: &[u8]) -> io::Result<Option<usize>> {
+    match net::send(to, &bytes[..bytes.len().min(PORTION)], SendFlags::NOSIGNAL) {
+        Ok(length) => Ok(Some(length)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Reads and forgets; `None`: nothing is there now. `Some(0)`: closed.
+pub(crate) fn discard(from: &OwnedFd, scratch: &mut [u8]) -> io::Result<Option<usize>> {
+    match net::recv(from, scratch, RecvFlags::TRUNC) {
+        Ok((_, length)) => Ok(Some(length)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+struct Origin {
+    poll: Poll,
+    listener: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    again: Vec<usize>,
+    scratch: Vec<u8>,
+}
+
+struct Connection {
+    fd: OwnedFd,
+    purpose: Option<u8>,
+    /// Echoed bytes that the client did not take yet.
+    kept: Vec<u8>,
+    closing: bool,
+}
+
+enum Outcome {
+    Wait,
+    Again,
+    Ended,
+}
+
+impl Origin {
+    fn turn(&mut self) -> io::Result<()> {
+        let patience = if self.again.is_empty() {
+            None
+        } else {
+            Some(Duration::ZERO)
+        };
+        let ready = self.poll.wait(patience)?;
+        for index in 0..ready {
+            let (token, flags) = self.poll.event(index);
+            if token == LISTENER {
+                self.accept()?;
+            } else {
+                self.serve(token, flags);
+            }
+        }
+        for token in std::mem::take(&mut self.again) {
+            self.serve(token, EventFlags::empty());
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        for _ in 0..ACCEPTS {
+            let fd = match net::accept_with(&self.listener, poll::NONBLOCKING) {
+                Ok(fd) => fd,
+                Err(Errno::AGAIN) => break,
+                Err(Errno::CONNABORTED | Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let token = self.free.pop().unwrap_or_else(|| {
+                self.connections.push(None);
+                self.connections.len() - 1
+            });
+            self.poll.add_stream(&fd, token)?;
+            if let Some(slot) = self.connections.get_mut(token) {
+                *slot = Some(Connection {
+                    fd,
+                    purpose: None,
+                    kept: Vec::new(),
+                    closing: false,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, token: usize, flags: EventFlags) {
+        let Some(slot) = self.connections.get_mut(token) else {
+            return;
+        };
+        let Some(connection) = slot else {
+            return;
+        };
+        connection.closing |= poll::is_closing(flags);
+        match connection.work(&mut self.scratch) {
+            Ok(Outcome::Wait) => {}
+            Ok(Outcome::Again) => self.again.push(token),
+            Ok(Outcome::Ended) | Err(_) => {
+                *slot = None;
+                self.free.push(token);
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn work(&mut self, scratch: &mut [u8]) -> io::Result<Outcome> {
+        for _ in 0..BUDGET {
+            let outcome = match self.purpose {
+                Some(SINK) => match discard(&self.fd, scratch)? {
+                    Some(0) => Some(Outcome::Ended),
+                    Some(_) => None,
+                    None => Some(Outcome::Wait),
+                },
+                Some(SOURCE) if self.closing => Some(Outcome::Ended),
+                Some(SOURCE) => supply(&self.fd, scratch)?
+                    .is_none()
+                    .then_some(Outcome::Wait),
+                _ => self.echo(scratch)?,
+            };
+            if let Some(outcome) = outcome {
+                return Ok(outcome);
+            }
+        }
+        Ok(Outcome::Again)
+    }
+
+    fn echo(&mut self, scratch: &mut [u8]) -> io::Result<Option<Outcome>> {
+        if !self.kept.is_empty() {
+            let taken = send(&self.fd, &self.kept)?;
+            self.kept.drain(..taken);
+            return Ok((!self.kept.is_empty()).then_some(Outcome::Wait));
+        }
+        let length = match net::recv(&self.fd, &mut *scratch, RecvFlags::empty()) {
+            Ok((_, 0)) => return Ok(Some(Outcome::Ended)),
+            Ok((_, length)) => length,
+            Err(Errno::AGAIN) => return Ok(Some(Outcome::Wait)),
+            Err(Errno::INTR) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        };
+        let purpose = *self.purpose.get_or_insert(scratch[0]);
+        if purpose == SINK || purpose == SOURCE {
+            return Ok(None);
+        }
+        let taken = send(&self.fd, &scratch[..length])?;
+        self.kept.extend_from_slice(&scratch[taken..length]);
+        // A short read has emptied the socket; a FIN that was announced with these bytes has no edge of its own.
+        let emptied = length < scratch.len() && !self.closing;
+        Ok((emptied || taken < length).then_some(Outcome::Wait))
+    }
+}
+
+fn send(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    match net::send(to, bytes, SendFlags::NOSIGNAL) {
+        Ok(taken) => Ok(taken),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+const LISTENER: usize = usize::MAX;
+const SCRATCH: usize = 1024 * 1024;
+const PORTION: usize = 256 * 1024;
+const BUDGET: usize = 16;
+const ACCEPTS: usize = 64;

@@ -1,0 +1,261 @@
+//! The proxies in the comparison: whether each is there, how it is configured (one worker, one frontend, one endpoint, no
+//! logs, everything else as it comes), how it is started and what it says about itself.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::netns::{Net, Place, Started};
+
+/// A party of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Proxy {
+    /// None: client and origin alone.
+    Direct,
+    Floor,
+    Haproxy,
+    /// haproxy with `option splice-auto`: it splices when it thinks that the bytes come fast.
+    HaproxyAuto,
+    /// haproxy told to splice both ways, whatever it thinks.
+    HaproxySplice,
+    Nginx,
+    Ballast,
+}
+
+impl Proxy {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Direct,
+        Self::Floor,
+        Self::Haproxy,
+        Self::HaproxyAuto,
+        Self::HaproxySplice,
+        Self::Nginx,
+        Self::Ballast,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Floor => "floor",
+            Self::Haproxy => "haproxy",
+            Self::HaproxyAuto => "haproxy-auto",
+            Self::HaproxySplice => "haproxy-splice",
+            Self::Nginx => "nginx",
+            Self::Ballast => "ballast",
+        }
+    }
+
+    /// The version that will be measured, or why it will not be.
+    pub(crate) fn version(self) -> Result<String, String> {
+        match self {
+            Self::Direct => Ok("client and origin without a proxy".to_owned()),
+            Self::Floor => Ok("a bare epoll loop, part of this bench".to_owned()),
+            Self::Haproxy | Self::HaproxyAuto | Self::HaproxySplice => first_line("haproxy", "-v"),
+            Self::Nginx => {
+                first_line("nginx", "-v").and_then(|version| stream_module().map(|_| version))
+            }
+            Self::Ballast => ballast_version(),
+        }
+    }
+
+    /// Starts it in its place, Ballast with this table; `None` for no proxy.
+    pub(crate) fn start(self, net: &Net, table: &str) -> io::Result<Option<Running>> {
+        let mut command = match self {
+            Self::Direct => return Ok(None),
+            Self::Floor => {
+                let mut command = net.role(Place::Proxy, "floor");
+                command.args([net.front().to_string(), net.origin().to_string()]);
+                command
+            }
+            Self::Haproxy => haproxy(net, "")?,
+            Self::HaproxyAuto => haproxy(net, "option splice-auto")?,
+            Self::HaproxySplice => haproxy(net, "option splice-request\n  option splice-response")?,
+            Self::Nginx => nginx(net)?,
+            Self::Ballast => ballast(net, table)?,
+        };
+        let log = net.folder.join(format!("{}.log", self.name()));
+        let file = fs::File::create(&log)?;
+        command.stdout(file.try_clone()?).stderr(file);
+        let started = net.start(&mut command)?;
+        Ok(Some(Running { started, log }))
+    }
+}
+
+/// A proxy at work.
+pub(crate) struct Running {
+    started: Started,
+    log: PathBuf,
+}
+
+impl Running {
+    pub(crate) fn id(&self) -> u32 {
+        self.started.id()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.started.is_running()
+    }
+
+    /// The last words of its log, for an error.
+    pub(crate) fn last_words(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let last: Vec<&str> = log.lines().rev().take(3).collect();
+        last.into_iter().rev().collect::<Vec<_>>().join(" | ")
+    }
+}
+
+/// The share of all bytes that the haproxy which runs now has spliced, from its own counters.
+pub(crate) fn haproxy_spliced_share(folder: &Path) -> io::Result<f64> {
+    let mut socket = UnixStream::connect(folder.join(HAPROXY_SOCKET))?;
+    socket.write_all(b"show info\n")?;
+    let mut text = String::new();
+    socket.read_to_string(&mut text)?;
+    let value = |prefix: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(prefix) && line.contains("BytesOut"))?;
+        line.split_once(": ")?.1.trim().parse::<f64>().ok()
+    };
+    // The counter's name has a slip of the pen in some versions; its beginning is the same in all.
+    match (value("TotalSplic"), value("TotalBytesOut")) {
+        (Some(spliced), Some(all)) if all > 0.0 => Ok(spliced / all),
+        _ => Err(io::Error::other("haproxy counts no spliced bytes")),
+    }
+}
+
+/// Where Ballast is looked for.
+pub(crate) fn ballast_binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("BALLAST_BIN") {
+        return path.into();
+    }
+    // The bench is target/release/deps/peers-HASH.
+    let folder = std::env::current_exe()
+        .ok()
+        .and_then(|bench| Some(bench.parent()?.parent()?.to_owned()));
+    folder.unwrap_or_default().join("ballast")
+}
+
+/// Where Ballast reads its table.
+pub(crate) fn table_file(folder: &Path) -> PathBuf {
+    folder.join("table.json")
+}
+
+/// Where Ballast says what it serves.
+pub(crate) fn ack_file(folder: &Path) -> PathBuf {
+    folder.join("ack.json")
+}
+
+fn haproxy(net: &Net, option: &str) -> io::Result<Command> {
+    let file = net.folder.join("haproxy.cfg");
+    let socket = net.folder.join(HAPROXY_SOCKET);
+    let text = format!(
+        "global\n  nbthread 1\n  maxconn {}\n  stats socket {}\n\
+         defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n  {option}\n\
+         listen bench\n  bind {} backlog 4096\n  server origin {}\n",
+        net.descriptors.min(20_000) * 7 / 20,
+        socket.display(),
+        net.front(),
+        net.origin()
+    );
+    fs::write(&file, text)?;
+    let mut command = net.command(Place::Proxy, "haproxy");
+    command.args(["-db", "-f"]).arg(file);
+    Ok(command)
+}
+
+fn nginx(net: &Net) -> io::Result<Command> {
+    let file = net.folder.join("nginx.conf");
+    let module = stream_module().map_err(io::Error::other)?;
+    let load_module = module
+        .map(|path| format!("load_module {};\n", path.display()))
+        .unwrap_or_default();
+    let text = format!(
+        "{load_module}daemon off;\nworker_processes 1;\nworker_rlimit_nofile {descriptors};\npid {folder}/nginx.pid;\n\
+         error_log stderr error;\nevents {{ worker_connections {connections}; }}\n\
+         stream {{\n  access_log off;\n  server {{\n    listen {} backlog=4096;\n    proxy_timeout 1h;\n    proxy_pass {};\n  }}\n}}\n",
+        net.front(),
+        net.origin(),
+        folder = net.folder.display(),
+        descriptors = net.descriptors,
+        connections = net.descriptors.min(20_000) * 4 / 5,
+    );
+    fs::write(&file, text)?;
+    let mut command = net.command(Place::Proxy, "nginx");
+    command
+        .args(["-e", "stderr", "-p"])
+        .arg(&net.folder)
+        .arg("-c")
+        .arg(file);
+    Ok(command)
+}
+
+fn ballast(net: &Net, table: &str) -> io::Result<Command> {
+    let (table_file, ack) = (table_file(&net.folder), ack_file(&net.folder));
+    fs::write(&table_file, table)?;
+    if ack.exists() {
+        fs::remove_file(&ack)?;
+    }
+    let mut command = net.command(Place::Proxy, ballast_binary());
+    command
+        .args(["run", "--threads", "1", "--admin", "none", "--table"])
+        .arg(table_file)
+        .arg("--ack")
+        .arg(ack);
+    Ok(command)
+}
+
+/// The file of nginx's stream module; `None` where it is built in.
+fn stream_module() -> Result<Option<PathBuf>, String> {
+    let output = Command::new("nginx")
+        .arg("-V")
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|error| format!("nginx: {error}"))?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    if told.split_whitespace().any(|word| word == "--with-stream") {
+        return Ok(None);
+    }
+    let folder = told
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("--modules-path="));
+    let module = Path::new(folder.unwrap_or("/usr/lib/nginx/modules")).join("ngx_stream_module.so");
+    if module.exists() {
+        return Ok(Some(module));
+    }
+    Err("nginx has no stream module (Debian: install libnginx-mod-stream)".to_owned())
+}
+
+fn ballast_version() -> Result<String, String> {
+    let path = ballast_binary();
+    if !path.exists() {
+        let place = path.display();
+        return Err(format!(
+            "no {place}: build it with `cargo build --release -p ballast`, or set BALLAST_BIN"
+        ));
+    }
+    let age = fs::metadata(&path)
+        .and_then(|data| data.modified())
+        .ok()
+        .and_then(|built| built.elapsed().ok());
+    let minutes = age.map(|age| age.as_secs() / 60).unwrap_or_default();
+    let version = first_line(&path.to_string_lossy(), "--version").unwrap_or_else(|why| why);
+    Ok(format!(
+        "{version}: {}, built {minutes} min ago",
+        path.display()
+    ))
+}
+
+fn first_line(program: &str, flag: &str) -> Result<String, String> {
+    let output = Command::new(program)
+        .arg(flag)
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+const HAPROXY_SOCKET: &str = "haproxy.sock";

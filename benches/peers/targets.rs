@@ -1,0 +1,187 @@
+//! What Ballast has to reach, and whether it did. Judged on medians as they are: nothing is rounded in its favour.
+
+use serde_json::{Value, json};
+
+use crate::catalog::{Figure, Measure, Party};
+use crate::proxies::Proxy;
+use crate::report::Medians;
+
+/// One thing to reach.
+pub(crate) struct Target {
+    pub(crate) what: String,
+    measured: Option<f64>,
+    limit: f64,
+    unit: &'static str,
+}
+
+/// All targets, in the order of the report.
+pub(crate) fn judge(medians: Medians<'_>) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let requests = [
+        Measure::Requests,
+        Measure::PacedRequests(25),
+        Measure::PacedRequests(50),
+    ];
+    let connections = [
+        Measure::Connections,
+        Measure::PacedConnections(25),
+        Measure::PacedConnections(50),
+    ];
+    let bulk = [Measure::Upload, Measure::Download];
+    for measure in requests.into_iter().chain(connections).chain(bulk) {
+        for figure in COSTS {
+            targets.push(Target::ratio(
+                medians,
+                measure,
+                BALLAST,
+                figure,
+                Some(FLOOR),
+                1.05,
+            ));
+        }
+    }
+    for measure in requests {
+        for figure in COSTS {
+            let peer = medians.better_peer(measure, figure);
+            targets.push(Target::ratio(medians, measure, BALLAST, figure, peer, 0.97));
+        }
+    }
+    for measure in bulk {
+        for figure in COSTS {
+            targets.push(Target::ratio(
+                medians,
+                measure,
+                BALLAST,
+                figure,
+                Some(SPLICING),
+                1.05,
+            ));
+        }
+    }
+    for measure in requests.into_iter().chain(connections) {
+        targets.push(Target::ratio(
+            medians,
+            measure,
+            BALLAST,
+            Figure::P99,
+            Some(HAPROXY),
+            1.0,
+        ));
+    }
+    for measure in [Measure::Swap, Measure::PacedSwap(50)] {
+        targets.push(Target::ratio(
+            medians,
+            measure,
+            Party::Swapping,
+            Figure::P99,
+            Some(HAPROXY),
+            1.0,
+        ));
+    }
+    targets.push(Target::memory(
+        medians,
+        Measure::Idle,
+        "memory per idle pair",
+        2_048.0,
+        "bytes",
+    ));
+    targets.push(Target::memory(
+        medians,
+        Measure::Frontends,
+        "memory of 10,000 frontends",
+        60e6,
+        "MB",
+    ));
+    targets
+}
+
+impl Target {
+    pub(crate) fn verdict(&self) -> &'static str {
+        match self.measured {
+            None => "not measured",
+            Some(measured) if measured <= self.limit => "pass",
+            Some(_) => "MISS",
+        }
+    }
+
+    pub(crate) fn measured_text(&self) -> String {
+        self.measured
+            .map(|value| self.shown(value))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn limit_text(&self) -> String {
+        format!("<= {}", self.shown(self.limit))
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "what": self.what,
+            "measured": self.measured,
+            "limit": self.limit,
+            "verdict": self.verdict(),
+        })
+    }
+
+    fn ratio(
+        medians: Medians<'_>,
+        measure: Measure,
+        party: Party,
+        figure: Figure,
+        base: Option<Party>,
+        limit: f64,
+    ) -> Self {
+        let name = match figure {
+            Figure::Cost => "CPU of the proxy",
+            Figure::Added => "CPU added to the machine",
+            _ => "p99",
+        };
+        let (base_name, measured) = match base {
+            Some(base) => (
+                base.to_string(),
+                medians.ratio(measure, party, figure, base),
+            ),
+            None => ("the better of haproxy and nginx".to_owned(), None),
+        };
+        let whose = if limit < 1.0 {
+            format!("{base_name}'s, the better peer")
+        } else {
+            format!("{base_name}'s")
+        };
+        Self {
+            what: format!("{measure}: {name} / {whose}"),
+            measured,
+            limit,
+            unit: "x",
+        }
+    }
+
+    fn memory(
+        medians: Medians<'_>,
+        measure: Measure,
+        what: &str,
+        limit: f64,
+        unit: &'static str,
+    ) -> Self {
+        Self {
+            what: what.to_owned(),
+            measured: medians.of(measure, BALLAST, Figure::Memory),
+            limit,
+            unit,
+        }
+    }
+
+    fn shown(&self, value: f64) -> String {
+        match self.unit {
+            "MB" => format!("{:.1} MB", value / 1e6),
+            "bytes" => format!("{value:.0} bytes"),
+            _ => format!("{value:.3} x"),
+        }
+    }
+}
+
+const BALLAST: Party = Party::Plain(Proxy::Ballast);
+const FLOOR: Party = Party::Plain(Proxy::Floor);
+const HAPROXY: Party = Party::Plain(Proxy::Haproxy);
+const SPLICING: Party = Party::Plain(Proxy::HaproxySplice);
+const COSTS: [Figure; 2] = [Figure::Cost, Figure::Added];

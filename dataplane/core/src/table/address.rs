@@ -1,0 +1,224 @@
+//! Where clients connect to, where endpoints are, and ranges of addresses.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ipnet::{IpNet, Ipv4Net};
+
+use super::record::{Leaf, Wrong, leaf, parsed, serde_by_field};
+
+/// Where a frontend, or the admin side, listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bind {
+    /// `*:PORT`: 0.0.0.0 and, where the kernel has IPv6, `[::]`.
+    Any {
+        /// The port; 0 lets the kernel choose.
+        port: u16,
+    },
+    /// One address. IPv6 sockets never take IPv4 clients.
+    Exact(SocketAddr),
+}
+
+impl Bind {
+    /// The port; 0 lets the kernel choose.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        match self {
+            Self::Any { port } => *port,
+            Self::Exact(address) => address.port(),
+        }
+    }
+
+    /// The addresses of its sockets. Without IPv6 in the kernel the second one of `*:PORT` is not there.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        let (first, second) = match *self {
+            Self::Any { port } => (
+                SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+                Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+            ),
+            Self::Exact(address) => (address, None),
+        };
+        std::iter::once(first).chain(second)
+    }
+}
+
+impl fmt::Display for Bind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any { port } => write!(f, "*:{port}"),
+            Self::Exact(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl Leaf for Bind {
+    const WHAT: &'static str = "an address";
+    const FORM: &'static str = "IP:PORT, [IP6]:PORT or *:PORT";
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        match text.strip_prefix("*:") {
+            Some(port) => match parse_port(port) {
+                Some(port) => Ok(Self::Any { port }),
+                None => Err(Wrong::new("has no port from 1 to 65535", "expected *:PORT")),
+            },
+            None => parse_address(text, Self::FORM).map(Self::Exact),
+        }
+    }
+
+    fn text(&self) -> impl fmt::Display {
+        self
+    }
+
+    fn stand_in() -> Self {
+        Self::Any { port: 0 }
+    }
+}
+
+leaf!(Bind);
+serde_by_field!(Bind);
+parsed!(Bind);
+
+impl Leaf for SocketAddr {
+    const WHAT: &'static str = "an address";
+    const FORM: &'static str = "IP:PORT";
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        parse_address(text, Self::FORM)
+    }
+
+    fn text(&self) -> impl fmt::Display {
+        self
+    }
+
+    fn stand_in() -> Self {
+        Self::from((Ipv4Addr::UNSPECIFIED, 0))
+    }
+}
+
+leaf!(SocketAddr);
+
+impl Leaf for IpAddr {
+    const WHAT: &'static str = "an IP address";
+    const FORM: &'static str = "an IP address without a port";
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let address: Self = text.parse().map_err(|_| Wrong::form::<Self>())?;
+        Ok(address.to_canonical())
+    }
+
+    fn text(&self) -> impl fmt::Display {
+        self
+    }
+
+    fn stand_in() -> Self {
+        Ipv4Addr::UNSPECIFIED.into()
+    }
+}
+
+leaf!(IpAddr);
+
+impl Leaf for IpNet {
+    const WHAT: &'static str = "a range of addresses";
+    const FORM: &'static str = "IP/LENGTH, such as 10.0.0.0/8 or 2001:db8::/32";
+
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            let whole = Self::from(address.to_canonical());
+            return Err(Wrong::new(
+                "is a single address, not a range",
+                format!("expected {whole}"),
+            ));
+        }
+        let range: Self = text.parse().map_err(|_| Wrong::form::<Self>())?;
+        unmapped(range).ok_or_else(|| {
+            Wrong::new(
+                "belongs to neither IPv4 nor IPv6",
+                "expected a range of one family: IPv4 as 10.0.0.0/8, IPv6 as 2001:db8::/32",
+            )
+        })
+    }
+
+    fn text(&self) -> impl fmt::Display {
+        self
+    }
+
+    fn stand_in() -> Self {
+        Ipv4Net::default().into()
+    }
+}
+
+leaf!(IpNet);
+
+/// The range without host bits, and as one of IPv4 where it lies among the IPv4-mapped addresses. `None`: it begins
+/// there, and reaches further.
+fn unmapped(range: IpNet) -> Option<IpNet> {
+    let IpAddr::V6(address) = range.addr() else {
+        return Some(range.trunc());
+    };
+    let Some(mapped) = address.to_ipv4_mapped() else {
+        return Some(range.trunc());
+    };
+    let length = range.prefix_len().checked_sub(96)?;
+    let range = Ipv4Net::new(mapped, length).ok()?;
+    Some(range.trunc().into())
+}
+
+/// Reads `IP:PORT`, with IPv4-mapped IPv6 as IPv4, or says what it is instead. `form` is what would be right.
+fn parse_address(text: &str, form: &str) -> Result<SocketAddr, Wrong> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        // A scope counts, and no IPv4 address has one.
+        return Ok(SocketAddr::new(address.ip().to_canonical(), address.port())).map(|canonical| {
+            match canonical.is_ipv6() {
+                true => address,
+                false => canonical,
+            }
+        });
+    }
+    let remedy = format!("expected {form}");
+    if text.parse::<IpAddr>().is_ok() {
+        return Err(Wrong::new("has no port", remedy));
+    }
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return Err(match looks_like_a_name(text) {
+            true => is_a_name(form),
+            false => Wrong::new("is not an address", remedy),
+        });
+    };
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    if parse_port(port).is_none() && bare.unwrap_or(host).parse::<IpAddr>().is_ok() {
+        return Err(Wrong::new("has no port from 1 to 65535", remedy));
+    }
+    if host.parse::<Ipv6Addr>().is_ok() {
+        return Err(Wrong::new(
+            "is not an address",
+            format!("expected [{host}]:{port}"),
+        ));
+    }
+    match looks_like_a_name(host) {
+        true => Err(is_a_name(form)),
+        false => Err(Wrong::new("is not an address", remedy)),
+    }
+}
+
+fn is_a_name(form: &str) -> Wrong {
+    Wrong::new(
+        "is a name, not an address",
+        format!("expected {form}; `ballast import` and the controller resolve names"),
+    )
+}
+
+fn looks_like_a_name(host: &str) -> bool {
+    host.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && host
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => text.parse().ok(),
+        false => None,
+    }
+}

@@ -1,0 +1,360 @@
+//! Mistakes of meaning: what is wrong with a table whose every field can be read.
+//!
+//! Called by [`super::parse()`]; parts that could not be read are in doubt and are passed over.
+
+mod frontend;
+mod route;
+mod service;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::{self, Display};
+use std::net::SocketAddr;
+
+use super::address::Bind;
+use super::entries::Entries;
+use super::fields::OrOff;
+use super::problems::{Found, Problem};
+use super::record::Leaf;
+use super::text::{LabelKey, Name, Text};
+use super::walk::nearest;
+use super::{Frontend, RoutingTable, Service};
+
+/// Every mistake of meaning, but for what is in doubt.
+pub(super) fn check(table: &RoutingTable, doubt: &Doubt) -> Found {
+    let mut check = Check {
+        doubt,
+        found: Found::default(),
+    };
+    if doubt.everything {
+        return check.found;
+    }
+    check.version(table.version);
+    check.log(table);
+    check.sockets(table);
+    check.unique(
+        "frontends",
+        "frontend",
+        table.frontends.iter().map(|frontend| &frontend.name),
+    );
+    check.unique(
+        "services",
+        "service",
+        table.services.iter().map(|service| &service.name),
+    );
+    check.references(table);
+    for (index, frontend) in table.frontends.iter().enumerate() {
+        check.frontend(index, frontend);
+    }
+    for (index, service) in table.services.iter().enumerate() {
+        check.service(index, service);
+    }
+    check.found
+}
+
+/// What the walk could not read: nothing is said about the meaning of that.
+#[derive(Debug, Default)]
+pub(super) struct Doubt {
+    places: Vec<String>,
+    everything: bool,
+}
+
+impl Doubt {
+    /// Doubt about these places, or about everything, because they are not all known.
+    pub(super) fn new(places: Vec<String>, everything: bool) -> Self {
+        Self { places, everything }
+    }
+
+    /// Whether this place, or one that holds it, could not be read.
+    fn covers(&self, at: &str) -> bool {
+        self.places.iter().any(|place| lies_in(at, place))
+    }
+
+    /// Whether something in this place could not be read.
+    fn within(&self, at: impl Display) -> bool {
+        if self.places.is_empty() {
+            return false;
+        }
+        let at = at.to_string();
+        self.places
+            .iter()
+            .any(|place| lies_in(place, &at) || lies_in(&at, place))
+    }
+}
+
+/// Whether the place `inner` is `outer` or lies in it.
+fn lies_in(inner: &str, outer: &str) -> bool {
+    inner
+        .strip_prefix(outer)
+        .is_some_and(|rest| outer.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// The look at one table.
+struct Check<'a> {
+    doubt: &'a Doubt,
+    found: Found,
+}
+
+impl Check<'_> {
+    /// Reports a mistake, unless its place is in doubt.
+    fn report(&mut self, at: impl Display, why: impl Into<String>, remedy: impl Into<String>) {
+        let at = at.to_string();
+        if !self.doubt.covers(&at) {
+            self.found.add(|| Problem::new(at, why, remedy));
+        }
+    }
+
+    /// Reports a field that is not there at its parent, unless it is there and could not be read.
+    fn report_missing(&mut self, parent: impl Display, field: &str, remedy: impl Into<String>) {
+        let parent = parent.to_string();
+        if !self.doubt.covers(&format!("{parent}.{field}")) {
+            self.report(parent, format!("{field} is missing"), remedy);
+        }
+    }
+
+    fn version(&mut self, version: u32) {
+        match version {
+            0 => self.report("version", "0 is no version of the table", "expected 1"),
+            1 => {}
+            _ => self.report(
+                "version",
+                format!("{version} is newer than this ballast knows"),
+                "expected 1, or a newer ballast",
+            ),
+        }
+    }
+
+    fn log(&mut self, table: &RoutingTable) {
+        for (index, target) in table.log.to.iter().enumerate() {
+            if table
+                .log
+                .to
+                .iter()
+                .take(index)
+                .any(|earlier| earlier == target)
+            {
+                self.report(
+                    format_args!("log.to[{index}]"),
+                    format!("{target} stands here twice"),
+                    "keep one of them",
+                );
+            }
+        }
+    }
+
+    /// No two frontends, nor the admin side and a frontend, on one address of one transport. The admin's default
+    /// address does not count: a flag may have moved it away.
+    fn sockets(&mut self, table: &RoutingTable) {
+        let mut held = HashMap::new();
+        for (index, bind) in table
+            .stats
+            .bind
+            .iter()
+            .flat_map(|binds| binds.iter())
+            .enumerate()
+        {
+            self.socket(
+                &mut held,
+                *bind,
+                Transport::Tcp,
+                Holder::Stats("bind", index),
+            );
+        }
+        if let OrOff::On(binds) = &table.stats.healthz {
+            for (index, bind) in binds.iter().enumerate() {
+                self.socket(
+                    &mut held,
+                    *bind,
+                    Transport::Tcp,
+                    Holder::Stats("healthz", index),
+                );
+            }
+        }
+        for (frontend, written) in table.frontends.iter().enumerate() {
+            if self
+                .doubt
+                .within(format_args!("frontends[{frontend}].protocol"))
+            {
+                continue;
+            }
+            let transport = match written.protocol.is_udp() {
+                true => Transport::Udp,
+                false => Transport::Tcp,
+            };
+            for (index, bind) in written.bind.iter().enumerate() {
+                self.socket(
+                    &mut held,
+                    *bind,
+                    transport,
+                    Holder::Frontend(written, frontend, index),
+                );
+            }
+        }
+    }
+
+    fn socket<'t>(
+        &mut self,
+        held: &mut HashMap<(Transport, SocketAddr), Holder<'t>>,
+        bind: Bind,
+        transport: Transport,
+        holder: Holder<'t>,
+    ) {
+        if bind.port() == 0 {
+            return;
+        }
+        let mut other = None;
+        for address in bind.addresses() {
+            match held.entry((transport, address)) {
+                Entry::Vacant(free) => _ = free.insert(holder),
+                Entry::Occupied(taken) => other = other.or_else(|| Some(*taken.get())),
+            }
+        }
+        if let Some(other) = other {
+            let why = format!("{bind} is taken already by {}", other.shown());
+            self.report(holder, why, "give each one an address or a port of its own");
+        }
+    }
+
+    /// No name twice in one list.
+    fn unique<'t>(&mut self, list: &str, what: &str, names: impl Iterator<Item = &'t Name>) {
+        let mut first: HashMap<&str, usize> = HashMap::new();
+        for (index, name) in names.enumerate() {
+            match first.entry(name) {
+                Entry::Vacant(free) => _ = free.insert(index),
+                Entry::Occupied(taken) => {
+                    let why = format!("\"{name}\" is the name of {list}[{}] already", taken.get());
+                    let remedy = format!("give each {what} a name of its own");
+                    self.report(format_args!("{list}[{index}].name"), why, remedy);
+                }
+            }
+        }
+    }
+
+    /// Every service that a frontend names is there, and fits the frontend.
+    fn references(&mut self, table: &RoutingTable) {
+        let known: HashMap<&str, usize> = table
+            .services
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(index, service)| (&*service.name, index))
+            .collect();
+        let complete = !self.doubt.covers("services")
+            && !table
+                .services
+                .iter()
+                .any(|service| *service.name == *Name::stand_in());
+        let mut guesses = GUESSES;
+        for (index, frontend) in table.frontends.iter().enumerate() {
+            for (place, name) in references_of(frontend) {
+                let Some(&service) = known.get(&**name) else {
+                    if complete {
+                        let remedy = unknown_service(name, &table.services, &mut guesses);
+                        self.report(
+                            format_args!("frontends[{index}]{place}"),
+                            format!("there is no service \"{name}\""),
+                            remedy,
+                        );
+                    }
+                    continue;
+                };
+                if let Some(written) = table.services.get(service) {
+                    self.fits(frontend, index, place, written, service);
+                }
+            }
+        }
+    }
+
+    fn labels(&mut self, at: impl Display, labels: &Entries<LabelKey, Text>) {
+        if labels.len() > LABELS {
+            self.report(
+                format_args!("{at}.labels"),
+                format!("{} labels are too many", labels.len()),
+                format!("expected at most {LABELS}"),
+            );
+        }
+    }
+}
+
+/// Every mention of a service in a frontend, with its place below the frontend.
+fn references_of(frontend: &Frontend) -> impl Iterator<Item = (Mention, &Name)> {
+    let direct = frontend.service.iter().map(|name| (Mention::Service, name));
+    let routes = frontend
+        .routes
+        .iter()
+        .enumerate()
+        .filter_map(|(index, route)| Some((Mention::Route(index), route.service.as_ref()?)));
+    let default = frontend
+        .default
+        .iter()
+        .filter_map(|route| Some((Mention::Default, route.service.as_ref()?)));
+    direct.chain(routes).chain(default)
+}
+
+/// Where in a frontend a service is named.
+#[derive(Clone, Copy)]
+enum Mention {
+    Service,
+    Route(usize),
+    Default,
+}
+
+impl Display for Mention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service => f.write_str(".service"),
+            Self::Route(index) => write!(f, ".routes[{index}].service"),
+            Self::Default => f.write_str(".default.service"),
+        }
+    }
+}
+
+fn unknown_service(name: &str, services: &[Service], guesses: &mut usize) -> String {
+    let names = services.iter().map(|service| &*service.name);
+    let near = match *guesses {
+        0 => None,
+        _ => nearest(name, names),
+    };
+    *guesses = guesses.saturating_sub(1);
+    match near {
+        Some(near) => format!("did you mean {near}?"),
+        None => "add a service of that name; endpoints: [] will do".to_owned(),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Transport {
+    Tcp,
+    Udp,
+}
+
+/// Who holds an address. As a text it is the place of the bind.
+#[derive(Clone, Copy)]
+enum Holder<'t> {
+    Stats(&'static str, usize),
+    Frontend(&'t Frontend, usize, usize),
+}
+
+impl Holder<'_> {
+    fn shown(&self) -> String {
+        match self {
+            Self::Stats(..) => self.to_string(),
+            Self::Frontend(frontend, ..) => format!("{self} of frontend \"{}\"", frontend.name),
+        }
+    }
+}
+
+impl Display for Holder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stats(field, index) => write!(f, "stats.{field}[{index}]"),
+            Self::Frontend(_, frontend, index) => write!(f, "frontends[{frontend}].bind[{index}]"),
+        }
+    }
+}
+
+/// Labels that a frontend or a service may have.
+const LABELS: usize = 8;
+
+/// Unknown services for which the nearest known one is looked for: that takes a look at every name.
+const GUESSES: usize = 50;

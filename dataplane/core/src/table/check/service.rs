@@ -1,0 +1,282 @@
+//! What a service's fields mean together.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::super::span::Shown;
+use super::super::{EndpointTls, HeaderEdits, Health, Service};
+use super::Check;
+
+impl Check<'_> {
+    pub(super) fn service(&mut self, index: usize, service: &Service) {
+        let at = Place(index);
+        self.labels(at, &service.labels);
+        self.source(at, &service.source);
+        self.ejection(at, service);
+        if let Some(health) = &service.health {
+            self.health(at, health);
+        }
+        if let Some(tls) = &service.tls {
+            self.endpoint_tls(at, tls);
+        }
+        if let Some(http) = &service.http {
+            self.header_edits(&format!("{at}.http.request-headers"), &http.request_headers);
+            self.header_edits(
+                &format!("{at}.http.response-headers"),
+                &http.response_headers,
+            );
+        }
+        self.endpoints(at, service);
+    }
+
+    fn source(&mut self, at: Place, source: &[IpAddr]) {
+        for (index, address) in source.iter().enumerate() {
+            let place = format_args!("{at}.source[{index}]");
+            if let Some(what) = no_single_host(*address) {
+                self.report(
+                    place,
+                    format!("{address} is {what}"),
+                    "expected an address of this node",
+                );
+            } else if source.iter().take(index).any(|earlier| earlier == address) {
+                self.report(
+                    place,
+                    format!("{address} stands here twice"),
+                    "keep one of them",
+                );
+            }
+        }
+    }
+
+    fn ejection(&mut self, at: Place, service: &Service) {
+        let Some(ejection) = service.ejection.on() else {
+            return;
+        };
+        if ejection.first > ejection.longest && !self.doubt.within(format_args!("{at}.ejection")) {
+            let (first, longest) = (Shown(ejection.first), Shown(ejection.longest));
+            self.report(
+                format_args!("{at}.ejection"),
+                format!("first ({first}) is above longest ({longest})"),
+                "expected first to be at most longest",
+            );
+        }
+    }
+
+    /// A field of another mode is no mistake: like one of another protocol it has no effect at a service.
+    fn health(&mut self, at: Place, health: &Health) {
+        if let Some(timeout) = health.timeout
+            && timeout > health.interval
+            && !self.doubt.within(format_args!("{at}.health.interval"))
+        {
+            let (timeout, interval) = (Shown(timeout), Shown(health.interval));
+            self.report(
+                format_args!("{at}.health.timeout"),
+                format!("{timeout} is above the interval ({interval})"),
+                format!("expected at most {interval}, or a longer interval"),
+            );
+        }
+        if health.host.as_ref().is_some_and(|host| host.is_empty()) {
+            self.report(
+                format_args!("{at}.health.host"),
+                "is empty",
+                "expected a host, or leave the key out",
+            );
+        }
+    }
+
+    fn endpoint_tls(&mut self, at: Place, tls: &EndpointTls) {
+        if tls.key.is_some()
+            && tls.cert.is_none()
+            && !self.doubt.within(format_args!("{at}.tls.cert"))
+        {
+            self.report(
+                format_args!("{at}.tls.key"),
+                "is the key of no certificate",
+                "add cert, or remove it",
+            );
+        }
+        if tls.insecure && tls.ca.is_some() {
+            self.report(
+                format_args!("{at}.tls.ca"),
+                "insecure: true verifies nothing",
+                "remove ca, or insecure",
+            );
+        }
+    }
+
+    fn header_edits(&mut self, at: &str, edits: &HeaderEdits) {
+        let set = edits
+            .set
+            .iter()
+            .map(|(name, _)| (name, format!("{at}.set.{name}")));
+        let removed = edits
+            .remove
+            .iter()
+            .enumerate()
+            .map(|(index, name)| (name, format!("{at}.remove[{index}]")));
+        let mut first: HashMap<String, String> = HashMap::new();
+        for (name, place) in set.chain(removed) {
+            let lower = name.to_ascii_lowercase();
+            if OURS.contains(&lower.as_str()) {
+                self.report(
+                    &place,
+                    format!("{name} says where a message ends, which is Ballast's own"),
+                    "remove it",
+                );
+            }
+            match first.entry(lower) {
+                Entry::Vacant(free) => _ = free.insert(place),
+                Entry::Occupied(taken) => {
+                    self.report(
+                        place,
+                        format!("{name} stands at {} already", taken.get()),
+                        "keep one of them",
+                    );
+                }
+            }
+        }
+    }
+
+    fn endpoints(&mut self, at: Place, service: &Service) {
+        for (index, endpoint) in service.endpoints.iter().enumerate() {
+            let place = format_args!("{at}.endpoints[{index}].address");
+            if let Some(what) = no_single_host(endpoint.address.ip()) {
+                self.report(
+                    place,
+                    format!("{} is {what}", endpoint.address.ip()),
+                    "expected the address of one host",
+                );
+            } else if endpoint.address.port() == 0 {
+                self.report(
+                    place,
+                    "port 0 is no port that an endpoint can have",
+                    "expected 1 to 65535",
+                );
+            }
+        }
+        let addresses = service
+            .endpoints
+            .iter()
+            .map(|endpoint| Some(endpoint.address));
+        for (index, earlier) in twice(addresses) {
+            let address = service
+                .endpoints
+                .get(index)
+                .map(|endpoint| endpoint.address.to_string());
+            self.report(
+                format_args!("{at}.endpoints[{index}].address"),
+                format!(
+                    "{} is the address of endpoints[{earlier}] already",
+                    address.unwrap_or_default()
+                ),
+                "keep one of them; weight gives an endpoint more clients",
+            );
+        }
+        self.endpoint_names(at, service);
+    }
+
+    /// No two endpoints of a service are shown by one name; those without are shown as their address.
+    fn endpoint_names(&mut self, at: Place, service: &Service) {
+        let endpoints = &service.endpoints;
+        let names = endpoints.iter().map(|endpoint| endpoint.name.as_ref());
+        for (index, earlier) in twice(names) {
+            let name = endpoints
+                .get(index)
+                .and_then(|endpoint| endpoint.name.clone());
+            self.report(
+                format_args!("{at}.endpoints[{index}].name"),
+                format!(
+                    "{:?} is the name of endpoints[{earlier}] already",
+                    name.as_deref().unwrap_or_default()
+                ),
+                "give each endpoint of a service a name of its own",
+            );
+        }
+        for (index, endpoint) in endpoints.iter().enumerate() {
+            let like_an_address = endpoint
+                .name
+                .as_ref()
+                .filter(|name| name.contains(':'))
+                .and_then(|name| name.parse::<SocketAddr>().ok());
+            let Some(address) = like_an_address else {
+                continue;
+            };
+            let shown_so =
+                |other: &super::super::Endpoint| other.name.is_none() && other.address == address;
+            if let Some(other) = endpoints.iter().position(shown_so) {
+                self.report(
+                    format_args!("{at}.endpoints[{index}].name"),
+                    format!("endpoints[{other}] has no name and is shown as {address} already"),
+                    "give one of them another name",
+                );
+            }
+        }
+    }
+}
+
+/// The place of a service.
+#[derive(Clone, Copy)]
+struct Place(usize);
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "services[{}]", self.0)
+    }
+}
+
+/// Items that stood there before, each with where it stood first. Items that are none do not count.
+fn twice<T: Eq + Hash + Clone>(
+    items: impl Iterator<Item = Option<T>> + Clone,
+) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    if items.clone().nth(FEW).is_none() {
+        for (index, item) in items.clone().enumerate() {
+            let earlier = items
+                .clone()
+                .take(index)
+                .position(|earlier| earlier == item);
+            found.extend(
+                earlier
+                    .filter(|_| item.is_some())
+                    .map(|earlier| (index, earlier)),
+            );
+        }
+        return found;
+    }
+    let mut first = HashMap::new();
+    for (index, item) in items.enumerate() {
+        let Some(item) = item else { continue };
+        match first.entry(item) {
+            Entry::Vacant(free) => _ = free.insert(index),
+            Entry::Occupied(taken) => found.push((index, *taken.get())),
+        }
+    }
+    found
+}
+
+/// What an address is that does not belong to one host.
+fn no_single_host(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_unspecified() => Some("no address that one can connect to"),
+        _ if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("the broadcast address"),
+        _ => None,
+    }
+}
+
+/// Endpoints of which it is quicker to compare each with each.
+const FEW: usize = 16;
+
+/// Headers that belong to one connection, not to a message.
+const OURS: [&str; 8] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];

@@ -1,0 +1,234 @@
+//! From text to a table without a mistake, or to every mistake at once.
+//!
+//! A good JSON table goes straight into the types. Everything else becomes a tree first, which is then walked: that
+//! is slower and knows all there is to say.
+
+use std::collections::HashMap;
+
+use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
+
+use super::RoutingTable;
+use super::check::{Doubt, check};
+use super::problems::{Found, Problem, Problems};
+use super::record::Field;
+use super::text::Sharing;
+use super::tree::Node;
+use super::walk::Walk;
+
+/// What a table is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JSON, as the controller writes it.
+    Json,
+    /// YAML 1.2, as people write it.
+    Yaml,
+}
+
+/// Reads a table. It is returned only if there is no mistake in it; otherwise all mistakes are, in the order of the
+/// file.
+pub fn parse(text: &[u8], format: Format) -> Result<RoutingTable, Problems> {
+    if text.len() > LARGEST {
+        let why = format!("{} bytes are more than a table may have", text.len());
+        let problem = Problem::new("", why, "expected at most 64MiB");
+        return Err(Problems::of_whole_file(vec![problem], None));
+    }
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    let _sharing = Sharing::begin();
+    if format == Format::Json
+        && let Ok(table) = serde_json::from_slice(text)
+        && check(&table, &Doubt::default()).is_empty()
+    {
+        return Ok(table);
+    }
+    let tree = tree(text, format).map_err(Problems::of_half_a_file)?;
+    read(&tree)
+}
+
+/// The table that a tree says, or every mistake in it.
+pub(super) fn read(tree: &Node) -> Result<RoutingTable, Problems> {
+    let mut walk = Walk::default();
+    let table = RoutingTable::read(tree, &mut walk);
+    let (mut found, doubt) = walk.finish();
+    if let Some(table) = &table {
+        found.join(check(table, &doubt));
+    }
+    match table {
+        Some(table) if found.is_empty() => Ok(table),
+        table => {
+            let generation = table.and_then(|table| table.generation);
+            Err(Problems::of_whole_file(in_order(found, tree), generation))
+        }
+    }
+}
+
+/// The text as a tree, or why it is none.
+pub(super) fn tree(text: &[u8], format: Format) -> Result<Node, Problem> {
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let why = format!("byte {} is not UTF-8", error.valid_up_to());
+        Problem::new("", why, "expected a text in UTF-8")
+    })?;
+    if text.trim().is_empty() {
+        return Err(Problem::new(
+            "",
+            "the file is empty",
+            "expected a table, version: 1 at least",
+        ));
+    }
+    match format {
+        Format::Json => serde_json::from_str(text).map_err(|error| json_problem(&error)),
+        Format::Yaml => match serde_saphyr::from_str_with_options(text, yaml_options()) {
+            Ok(Node::Null) => Err(Problem::new(
+                "",
+                "nothing but comments",
+                "expected a table, version: 1 at least",
+            )),
+            Ok(tree) => Ok(tree),
+            Err(error) => Err(yaml_problem(&error)),
+        },
+    }
+}
+
+fn json_problem(error: &serde_json::Error) -> Problem {
+    let at = format!("line {}, column {}", error.line(), error.column());
+    let why = before(&error.to_string(), " at line ").to_owned();
+    Problem::new(
+        at,
+        format!("is not JSON: {why}"),
+        "expected one whole JSON object",
+    )
+}
+
+fn yaml_problem(error: &serde_saphyr::Error) -> Problem {
+    let at = error
+        .location()
+        .map(|place| format!("line {}, column {}", place.line(), place.column()))
+        .unwrap_or_default();
+    let words = error.without_snippet().to_string();
+    let why = before(before(&words, "\n"), " at line ");
+    match why
+        .strip_prefix("budget breached: ")
+        .map(|breach| before(breach, " ("))
+    {
+        Some(breach) if breach.starts_with("Documents") => Problem::new(
+            at,
+            "a second document begins here",
+            "expected one YAML document",
+        ),
+        Some(breach) => {
+            let why = format!("asks for more than a table may ({})", before(breach, " {"));
+            Problem::new(at, why, "expected fewer aliases, or less nesting")
+        }
+        None => Problem::new(
+            at,
+            format!("is not YAML: {why}"),
+            "expected one whole YAML document",
+        ),
+    }
+}
+
+/// What stands before the first `mark`.
+fn before<'t>(text: &'t str, mark: &str) -> &'t str {
+    text.split(mark).next().unwrap_or(text)
+}
+
+/// YAML 1.2, one document, and no more work than a table of the largest size needs: an alias stands for what it
+/// repeats, so that is what is limited.
+fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 2 * NODES,
+            max_nodes: NODES,
+            max_total_scalar_bytes: LARGEST,
+            max_aliases: 100_000,
+            enforce_alias_anchor_ratio: false,
+            max_documents: 1,
+            max_depth: 64,
+            flow_nesting_limit: 64,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 1_000_000,
+            max_replay_stack_depth: 16,
+        },
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        strict_booleans: true,
+        underscored_numbers_as_strings: true,
+        leading_zero_numbers_as_strings: true,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        with_snippet: false,
+    }
+}
+
+/// The Problems in the order in which their places stand in the file.
+fn in_order(found: Found, tree: &Node) -> Vec<Problem> {
+    let mut keys = Keys::default();
+    found.sorted(|problem| keys.rank(tree, &problem.at))
+}
+
+/// Where the keys of the maps stand that a place leads through.
+#[derive(Default)]
+struct Keys<'t> {
+    of: HashMap<*const Node, HashMap<&'t str, usize>>,
+}
+
+impl<'t> Keys<'t> {
+    /// The position of every step of a place. What is not there comes before what is.
+    fn rank(&mut self, tree: &'t Node, at: &str) -> Vec<usize> {
+        let mut rank = Vec::new();
+        let mut node = Some(tree);
+        let mut rest = at;
+        while let (Some(here), false) = (node, rest.is_empty()) {
+            let (position, below, after) = match here {
+                Node::List(items) => step_into_list(items, rest),
+                Node::Map(entries) => self.step_into_map(here, entries, rest),
+                _ => return rank,
+            };
+            rank.push(position);
+            (node, rest) = (below, after);
+        }
+        rank
+    }
+
+    /// Keys may hold dots and brackets: the longest one with which the place goes on is meant.
+    fn step_into_map<'a>(
+        &mut self,
+        map: *const Node,
+        entries: &'t [(Box<str>, Node)],
+        at: &'a str,
+    ) -> (usize, Option<&'t Node>, &'a str) {
+        let at = at.strip_prefix('.').unwrap_or(at);
+        let keys = self.of.entry(map).or_insert_with(|| {
+            let mut keys = HashMap::new();
+            for (position, (key, _)) in entries.iter().enumerate() {
+                keys.entry(&**key).or_insert(position);
+            }
+            keys
+        });
+        let ends =
+            std::iter::once(at.len()).chain(at.rmatch_indices(['.', '[']).map(|(end, _)| end));
+        for (key, after) in ends.filter_map(|end| at.split_at_checked(end)) {
+            if let Some(&position) = keys.get(key) {
+                return (
+                    position + 1,
+                    entries.get(position).map(|(_, node)| node),
+                    after,
+                );
+            }
+        }
+        (0, None, "")
+    }
+}
+
+fn step_into_list<'t, 'a>(items: &'t [Node], at: &'a str) -> (usize, Option<&'t Node>, &'a str) {
+    let step = at.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    match step.and_then(|(index, after)| Some((index.parse::<usize>().ok()?, after))) {
+        Some((index, after)) => (index, items.get(index), after),
+        None => (0, None, ""),
+    }
+}
+
+const LARGEST: usize = 64 << 20;
+
+/// Values of a YAML table, which bounds the memory that it takes.
+const NODES: usize = 8_000_000;
+
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
