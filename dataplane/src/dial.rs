@@ -90,11 +90,7 @@ pub(crate) async fn connect(
             Ok(picked) => picked,
             Err(Unavailable::NoEndpoint) => {
                 counters.unserved.add(1);
-                return Err(if tried.is_empty() {
-                    Refusal::NoEndpoint
-                } else {
-                    Refusal::Failed
-                });
+                return Err(none_left(&tried));
             }
             Err(Unavailable::Full) => {
                 let (newer, waited, turn) =
@@ -113,6 +109,7 @@ pub(crate) async fn connect(
         if picked.is_panic {
             service.state().counters(worker.id).panics.add(1);
         }
+        let began = worker.shared.clock.now();
         match attempt(worker, service, &picked, &tried, deadline).await {
             Ok(stream) => {
                 let connecting = worker
@@ -126,7 +123,7 @@ pub(crate) async fn connect(
                 ));
             }
             Err(error) => {
-                let failure = note_failure(worker, &plan, service, &picked, &error, now);
+                let failure = note_failure(worker, &plan, service, &picked, &error, began);
                 if let Some(endpoint) = service.endpoints().get(picked.index) {
                     tried.note(endpoint, failure);
                 }
@@ -143,6 +140,15 @@ pub(crate) async fn connect(
                     .add(1);
             }
         }
+    }
+}
+
+/// Nobody can be picked: from the beginning, or because all have been tried.
+fn none_left(tried: &Tried) -> Refusal {
+    if tried.is_empty() {
+        Refusal::NoEndpoint
+    } else {
+        Refusal::Failed
     }
 }
 
@@ -379,13 +385,16 @@ async fn wait_in_queue(
             });
         // By turn, or because an ejection ends, which wakes nobody.
         let mut tick = pin!(sleep_until(returns));
-        poll_fn(|cx| match (ticket.poll_turn(cx), tick.as_mut().poll(cx)) {
-            (Poll::Pending, Poll::Pending) => Poll::Pending,
-            _ => Poll::Ready(()),
-        })
-        .await;
-        if Instant::now() >= until {
-            break Err(Refusal::QueueTimeout);
+        let turn = poll_fn(|cx| match ticket.poll_turn(cx) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => tick.as_mut().poll(cx).map(|()| false),
+        });
+        if !turn.await {
+            if Instant::now() >= until {
+                break Err(Refusal::QueueTimeout);
+            }
+            state.queue().wake_head();
+            continue;
         }
         plan = worker.shared.live.plan();
         let Some(service) = plan.service(name) else {
@@ -395,7 +404,7 @@ async fn wait_in_queue(
         match service.pick_in_turn(&caller.key, tried, now, &mut worker.rng.borrow_mut()) {
             Ok(picked) => break Ok(picked),
             Err(Unavailable::Full) => {}
-            Err(Unavailable::NoEndpoint) => break Err(Refusal::NoEndpoint),
+            Err(Unavailable::NoEndpoint) => break Err(none_left(tried)),
         }
     };
     let waited = worker.shared.clock.now().since(began);

@@ -9,10 +9,10 @@ use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use ballast_core::admit::{Accept, Admission, AdmitState, Limits, Permit, Refusal};
+use ballast_core::admit::{Accept, Admission, Permit, Refusal};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
 use ballast_core::plan::{Frontend, Plan, Serves, SocketKey};
@@ -61,12 +61,10 @@ async fn accept_some(worker: &Rc<Worker>, key: &Arc<SocketKey>, listener: &Async
         return;
     };
     for _ in 0..BATCH {
-        let plan = worker.shared.live.plan();
-        let Some(frontend) = plan.frontend(key) else {
+        let Some((plan, permits)) = Permits::wait(worker, key).await else {
             // No table wants this socket any more: the order to close it is on its way.
             return std::future::pending().await;
         };
-        let permits = Permits::wait(worker, frontend).await;
         match accept(listener) {
             Ok(Some((socket, peer))) => arrive(worker, key, plan, socket, peer, Some(permits)),
             Ok(None) => {
@@ -118,33 +116,48 @@ struct Permits {
 }
 
 impl Permits {
-    async fn wait(worker: &Worker, frontend: &Frontend) -> Self {
-        let waits = frontend.waits()
-            && (frontend.limits().connections.is_some() || frontend.limits().rate.is_some());
-        let frontend = if waits {
-            Some(permit(worker, frontend.state().admit(), frontend.limits()).await)
-        } else {
-            None
-        };
-        let process = permit(worker, &worker.shared.admit, &worker.shared.limits).await;
-        Self { process, frontend }
+    /// Waits until there is a place, and returns the plan that it was given by: while waiting, a newer one may
+    /// have come with other limits. `None`: no plan wants this socket any more.
+    async fn wait(worker: &Worker, key: &SocketKey) -> Option<(Arc<Plan>, Self)> {
+        loop {
+            let asked = poll_fn(|cx| {
+                let plan = worker.shared.live.plan();
+                let Some(frontend) = plan.frontend(key) else {
+                    return Poll::Ready(None);
+                };
+                let permits = match Self::ask(worker, frontend, cx.waker()) {
+                    Ok(permits) => Ok(permits),
+                    Err(Accept::At(when)) => Err(when),
+                    Err(_) => return Poll::Pending,
+                };
+                Poll::Ready(Some((plan, permits)))
+            });
+            match asked.await? {
+                (plan, Ok(permits)) => return Some((plan, permits)),
+                (_, Err(when)) => sleep_until(worker.shared.clock.instant(when)).await,
+            }
+        }
+    }
+
+    fn ask(worker: &Worker, frontend: &Frontend, waker: &Waker) -> Result<Self, Accept> {
+        let now = worker.shared.clock.now();
+        let (limits, state) = (frontend.limits(), frontend.state().admit());
+        let frontend =
+            if frontend.waits() && (limits.connections.is_some() || limits.rate.is_some()) {
+                Some(granted(state.may_accept(limits, now, waker))?)
+            } else {
+                None
+            };
+        let shared = &worker.shared;
+        let process = granted(shared.admit.may_accept(&shared.limits, now, waker))?;
+        Ok(Self { process, frontend })
     }
 }
 
-async fn permit(worker: &Worker, state: &Arc<AdmitState>, limits: &Limits) -> Permit {
-    loop {
-        let accept =
-            poll_fn(
-                |cx| match state.may_accept(limits, worker.shared.clock.now(), cx.waker()) {
-                    Accept::WhenReleased => Poll::Pending,
-                    accept => Poll::Ready(accept),
-                },
-            );
-        match accept.await {
-            Accept::Now(permit) => return permit,
-            Accept::At(when) => sleep_until(worker.shared.clock.instant(when)).await,
-            Accept::WhenReleased => {}
-        }
+fn granted(accept: Accept) -> Result<Permit, Accept> {
+    match accept {
+        Accept::Now(permit) => Ok(permit),
+        other => Err(other),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::admit::{Limits, PrefixSet};
 use crate::endpoint::EndpointState;
@@ -16,8 +16,8 @@ use crate::plan::{
 };
 use crate::preamble::Versions;
 use crate::rng::Rng;
-use crate::service::{Around, Node, Override, Service};
-use crate::table::{self, OnLimit, Protocol, ProxyVersion, RoutingTable};
+use crate::service::{Around, Endpoint, Node, Override, Service};
+use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable};
 
 /// What a plan needs to know beside its table.
 #[derive(Debug)]
@@ -61,8 +61,13 @@ pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'
     }
     plan.nodes.retain(|_, on| !on.services.is_empty());
     plan.leaving = leaving(previous, &plan);
+    let states = previous
+        .frontends
+        .iter()
+        .map(|before| (&before.name, &before.state))
+        .collect();
     for spec in &table.frontends {
-        let frontend = Arc::new(frontend(spec, previous, &plan, around));
+        let frontend = Arc::new(frontend(spec, &states, &plan, around));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
         }
@@ -134,18 +139,15 @@ fn leaving(previous: &Plan, plan: &Plan) -> FxHashMap<(Box<str>, SocketAddr), Ar
         if after.is_some_and(|after| Arc::ptr_eq(before, after)) {
             continue;
         }
-        let stays = |address| {
-            after.is_some_and(|after| {
-                after
-                    .endpoints()
-                    .iter()
-                    .any(|endpoint| endpoint.address() == address)
-            })
-        };
+        let stay: FxHashSet<SocketAddr> = after
+            .into_iter()
+            .flat_map(|after| after.endpoints())
+            .map(Endpoint::address)
+            .collect();
         before
             .endpoints()
             .iter()
-            .filter(|endpoint| !stays(endpoint.address()))
+            .filter(|endpoint| !stay.contains(&endpoint.address()))
             .for_each(|endpoint| keep(endpoint.live()));
     }
     for (key, endpoint) in &previous.leaving {
@@ -164,7 +166,7 @@ fn leaving(previous: &Plan, plan: &Plan) -> FxHashMap<(Box<str>, SocketAddr), Ar
 
 fn frontend(
     spec: &table::Frontend,
-    previous: &Plan,
+    previous_states: &FxHashMap<&Name, &Arc<FrontendState>>,
     plan: &Plan,
     around: &mut Surroundings<'_>,
 ) -> Frontend {
@@ -173,20 +175,16 @@ fn frontend(
     } else {
         Transport::Tcp
     };
-    let state = previous
-        .frontends
-        .iter()
-        .find(|before| before.name == spec.name)
-        .map_or_else(
-            || {
-                Arc::new(FrontendState::new(
-                    &spec.name,
-                    around.rng.next_u64(),
-                    around.workers,
-                ))
-            },
-            |before| Arc::clone(&before.state),
-        );
+    let state = previous_states.get(&spec.name).map_or_else(
+        || {
+            Arc::new(FrontendState::new(
+                &spec.name,
+                around.rng.next_u64(),
+                around.workers,
+            ))
+        },
+        |before| Arc::clone(before),
+    );
     Frontend {
         name: spec.name.clone(),
         binds: spec.bind.to_vec(),

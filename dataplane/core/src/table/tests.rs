@@ -2,7 +2,9 @@
 
 mod forms;
 mod properties;
+mod routes;
 mod rules;
+mod services;
 mod whole;
 
 use super::parse::tree;
@@ -35,6 +37,14 @@ fn frontend(protocol: &str, fields: &str) -> String {
     let comma = if fields.is_empty() { "" } else { "," };
     let frontend = format!("{{name: f, bind: ['*:80'], protocol: {protocol}{comma} {fields}}}");
     table(&frontend, "{name: s}, {name: other}")
+}
+
+/// A table with one https frontend that has these fields too.
+fn https(fields: &str) -> String {
+    frontend(
+        "https",
+        &format!("tls: {{certificates: [{{cert: c}}]}}, {fields}"),
+    )
 }
 
 /// A table whose only service has these fields.

@@ -287,7 +287,7 @@ impl Walk {
         };
         let remedy: String = remedy.into();
         match node {
-            Node::Null => self.report(why, format!("{remedy}, or leave the key out")),
+            Node::Null => self.report(why, format!("{remedy}, or leave it out")),
             _ => self.report(why, remedy),
         }
     }

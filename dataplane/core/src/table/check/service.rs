@@ -122,7 +122,7 @@ impl Check<'_> {
             if OURS.contains(&lower.as_str()) {
                 self.report(
                     &place,
-                    format!("{name} says where a message ends, which is Ballast's own"),
+                    format!("{name} is about the connection, which is Ballast's own"),
                     "remove it",
                 );
             }

@@ -219,7 +219,7 @@ fn ranges_lose_their_host_bits_and_belong_to_one_family() {
             frontend("http", "source-ranges:"),
             "frontends[0].source-ranges",
             "no value stands here",
-            "leave the key out",
+            "leave it out",
         ),
     ]);
 }
@@ -365,7 +365,7 @@ fn words_and_kinds() {
             "{version: 1, services:}".to_owned(),
             "services",
             "no value stands here",
-            "leave the key out",
+            "leave it out",
         ),
         row(
             "{version: 1, ticket-keys: ''}".to_owned(),
