@@ -2,14 +2,15 @@
 //!
 //! An [`EndpointState`] is keyed by (service, address) and survives swaps: every plan that has the endpoint shares the one
 //! state, and so does every connection that is still open to it. Picking reads and counts here, dials and checks
-//! write here; all of it is atomics, nothing locks. It knows nothing of weights and limits: those belong to a plan.
+//! write here; all of it is atomics, and nothing that a worker needs is behind a lock. It knows nothing of weights and limits: those belong to a plan.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::counters::{Cell, PerWorker, WorkerId};
+use crate::health::Monitor;
 use crate::moment::{Moment, whole_millis};
 use crate::service::ServiceState;
 
@@ -25,6 +26,8 @@ pub struct EndpointState {
     /// When its share began to grow, in milliseconds; 0 where it has its full share.
     ramp_began: AtomicU64,
     passing: AtomicBool,
+    /// No worker looks at it.
+    monitor: Mutex<Option<Box<Monitor>>>,
     counters: OnceLock<PerWorker<EndpointCounters>>,
 }
 
@@ -40,6 +43,7 @@ impl EndpointState {
             standing: AtomicU64::new(0),
             ramp_began: AtomicU64::new(0),
             passing: AtomicBool::new(true),
+            monitor: Mutex::new(None),
             counters: OnceLock::new(),
         }
     }
@@ -125,6 +129,17 @@ impl EndpointState {
         changed
     }
 
+    /// What its checks have shown; `None` where it was never checked, or is not to be any more.
+    #[must_use]
+    pub fn monitor(&self) -> Option<Monitor> {
+        self.with_monitor(|monitor| monitor.as_deref().copied())
+    }
+
+    /// For those who check.
+    pub(crate) fn with_monitor<T>(&self, act: impl FnOnce(&mut Option<Box<Monitor>>) -> T) -> T {
+        act(&mut self.monitor.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Whether failed dials keep it out at `now`.
     #[must_use]
     pub fn is_ejected(&self, now: Moment) -> bool {
@@ -138,7 +153,7 @@ impl EndpointState {
         (until > now.0).then_some(Moment(until))
     }
 
-    /// A dial reached it: that ends an ejection and the row of failures.
+    /// A dial or a check reached it: that ends an ejection and the row of failures.
     pub fn connected(&self, now: Moment) {
         let standing = self.standing();
         if standing.failures == 0 && standing.until <= now.0 {

@@ -10,6 +10,7 @@ pub mod change;
 pub mod compile;
 pub mod counters;
 pub mod endpoint;
+pub mod health;
 pub mod moment;
 pub mod pick;
 pub mod plan;

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::affinity::Affinity;
 use crate::counters::{Cell, PerWorker, WorkerId};
 use crate::endpoint::{EndpointState, add_time};
+use crate::health::Outages;
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{Way, Wheel, endpoint_hash};
 use crate::queue::Queue;
@@ -305,6 +306,7 @@ pub struct ServiceState {
     ejections: [AtomicU64; EjectionReason::ALL.len()],
     /// One decision at a time, so that `share` holds.
     ejecting: Mutex<()>,
+    outages: Outages,
     workers: usize,
     name: Box<str>,
 }
@@ -321,6 +323,7 @@ impl ServiceState {
             counters: OnceLock::new(),
             ejections: Default::default(),
             ejecting: Mutex::new(()),
+            outages: Outages::default(),
             workers,
             name: name.into(),
         }
@@ -366,6 +369,12 @@ impl ServiceState {
     #[must_use]
     pub fn all_counters(&self) -> Option<&PerWorker<ServiceCounters>> {
         self.counters.get()
+    }
+
+    /// When its checks left nobody.
+    #[must_use]
+    pub fn outages(&self) -> &Outages {
+        &self.outages
     }
 
     /// How often endpoints were ejected for this reason.
