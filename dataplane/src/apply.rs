@@ -197,6 +197,7 @@ impl Apply {
         let opened = self.open(&change.open);
         self.retired
             .push(self.shared.live.publish(Arc::clone(&plan)));
+        self.shared.new_plan.notify_one();
         // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again.
         plan.frontends()
             .iter()
@@ -438,13 +439,6 @@ fn not_yet(frontend: &Frontend) -> String {
 
 fn warn_of_what_comes_later(table: &RoutingTable) {
     let mut early = Vec::new();
-    if table
-        .services
-        .iter()
-        .any(|service| service.checks().is_some())
-    {
-        early.push("health (endpoints are not checked)");
-    }
     if table.log.access != table::Access::Off {
         early.push("log.access (no access lines are written)");
     }

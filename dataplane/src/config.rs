@@ -17,6 +17,8 @@ pub struct Config {
     pub admin: Admin,
     /// Connections at once; `None`: derived from the limits of the process.
     pub max_connections: Option<u32>,
+    /// Active checks a second.
+    pub max_checks: u32,
     /// How long accepting goes on after the order to stop.
     pub shutdown_delay: Duration,
     /// How long connections may take to finish after that.
@@ -33,6 +35,7 @@ impl Config {
             threads: None,
             admin: Admin::FromTable,
             max_connections: None,
+            max_checks: MAX_CHECKS,
             shutdown_delay: Duration::ZERO,
             drain_timeout: DRAIN_TIMEOUT,
         }
@@ -48,5 +51,7 @@ pub enum Admin {
     At(Vec<SocketAddr>),
 }
 
+/// So many active checks are run in a second, if nothing else is said.
+pub const MAX_CHECKS: u32 = 2000;
 /// After an order to stop, how long connections may take to finish.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,8 +9,13 @@
 //! [`intake`] sees a change; `apply` parses, compiles, opens what is new, publishes, closes what is gone and answers. It
 //! is the only one that writes [`live`].
 //!
+//! # The walk of a verdict
+//! `probe` asks the endpoints as the plan says, [`ballast_core::health`] makes a verdict of the answers, and each is one
+//! atomic of the endpoint, which the next choice reads. Nothing is rebuilt for health.
+//!
 //! # Threads
-//! [`start`] makes a thread for each [`worker`], one for `apply` and one for [`admin`]. Only the last two are ever slow.
+//! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe` and one for [`admin`]. Only the last
+//! three are ever slow.
 
 pub mod admin;
 pub mod clock;
@@ -31,6 +36,7 @@ mod apply;
 mod dial;
 mod listen;
 mod preamble;
+mod probe;
 pub mod tcp;
 
 pub use config::Config;

@@ -49,6 +49,12 @@ impl Budget {
         (self.descriptors / 4).min(512)
     }
 
+    /// How many health checks may be under way at once: when a rack is gone, each of them lasts as long as it may.
+    #[must_use]
+    pub fn checks(&self) -> usize {
+        (self.descriptors / 20).clamp(4, 2048)
+    }
+
     /// How many pipes each of `workers` may have; each takes two descriptors.
     #[must_use]
     pub fn pipes(&self, workers: usize) -> usize {
@@ -58,7 +64,8 @@ impl Budget {
     /// How many connections fit, with the sentence that says why.
     #[must_use]
     pub fn connections(&self, memory: Option<u64>) -> (u32, String) {
-        let by_descriptors = self.descriptors.saturating_sub(self.kept()) / 2;
+        let kept = self.kept() + self.checks();
+        let by_descriptors = self.descriptors.saturating_sub(kept) / 2;
         let by_memory = memory.map(|memory| memory / CONNECTION_MEMORY);
         let most = by_memory.map_or(by_descriptors, |by_memory| {
             by_descriptors.min(usize::try_from(by_memory).unwrap_or(usize::MAX))
@@ -74,9 +81,8 @@ impl Budget {
             },
         );
         let why = format!(
-            "{} descriptors, {} of them kept for listening and admin, two a connection; {memory}",
+            "{} descriptors, {kept} of them kept for listening, checks and admin, two a connection; {memory}",
             self.descriptors,
-            self.kept()
         );
         (u32::try_from(most).unwrap_or(u32::MAX).max(1), why)
     }
@@ -131,7 +137,7 @@ mod tests {
         let budget = Budget {
             descriptors: 20_000,
         };
-        assert_eq!(budget.connections(None).0, 9_744);
+        assert_eq!(budget.connections(None).0, 9_244);
         assert_eq!(budget.connections(Some(64 << 20)).0, 2_048);
         assert!(Budget { descriptors: 64 }.connections(None).0 >= 16);
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast::config::{Admin, DRAIN_TIMEOUT};
+use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
 use ballast::{Config, StartError, demo, log, runtime};
 use ballast_core::table::parse_duration;
 use clap::{Args, Parser, Subcommand};
@@ -58,6 +58,9 @@ struct Run {
     /// Connections at once [default: what descriptors and memory allow; the log says how]
     #[arg(long, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
+    /// Active checks a second; above it their intervals stretch, with a warning
+    #[arg(long, env = "BALLAST_MAX_CHECKS", value_name = "N", default_value_t = MAX_CHECKS, value_parser = clap::value_parser!(u32).range(1..))]
+    max_checks: u32,
     /// After SIGTERM: /readyz fails, and accepting goes on for so long
     #[arg(long, env = "BALLAST_SHUTDOWN_DELAY", value_name = "D", default_value = "0s", value_parser = duration)]
     shutdown_delay: Duration,
@@ -114,6 +117,7 @@ fn begin(run: Run) -> Result<ballast::Running, StartError> {
         ack: run.ack,
         threads: run.threads.map(usize::from),
         max_connections: run.max_connections,
+        max_checks: run.max_checks,
         shutdown_delay: run.shutdown_delay,
         drain_timeout: run.drain_timeout,
     })

@@ -1,4 +1,4 @@
-//! The threads of the process: N workers, apply, admin; how they start, and how they end.
+//! The threads of the process: N workers, apply, probe, admin; how they start, and how they end.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -29,6 +29,7 @@ use crate::config::{Admin, Config};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
 use crate::live::Live;
+use crate::probe::Probe;
 use crate::relay::Tools;
 use crate::status::Status;
 use crate::worker::{Order, Shared, Worker};
@@ -60,6 +61,7 @@ pub struct Running {
     workers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
     reread: Arc<Notify>,
+    stop_probe: CancellationToken,
     stop_apply: CancellationToken,
     stop_workers: CancellationToken,
     shutdown_delay: Duration,
@@ -130,12 +132,28 @@ pub fn start(config: Config) -> Result<Running, StartError> {
             });
         })?
     };
+    let stop_probe = CancellationToken::new();
+    let probe = {
+        let (shared, stop) = (Arc::clone(&shared), stop_probe.clone());
+        let rng = Rng::new(seeds.hash_one("probe"));
+        // Not a quiet one: a check that waits for the processor would speak against its endpoint.
+        std::thread::Builder::new()
+            .name("probe".into())
+            .spawn(move || match local_runtime() {
+                Ok(runtime) => {
+                    let probe = Probe::new(shared, config.max_checks, budget.checks(), rng);
+                    runtime.block_on(probe.run(stop));
+                }
+                Err(error) => tracing::error!(%error, "endpoints cannot be checked"),
+            })?
+    };
     Ok(Running {
         shared,
         admin,
         workers,
-        others: vec![apply, admin_thread],
+        others: vec![apply, admin_thread, probe],
         reread,
+        stop_probe,
         stop_apply,
         stop_workers,
         shutdown_delay: config.shutdown_delay,
@@ -162,10 +180,11 @@ impl Running {
         self.reread.notify_one();
     }
 
-    /// Ends in order: says that it will, accepts for the shutdown delay, then lets connections finish for the drain
+    /// Ends in order: says that it will, checks nobody any more, accepts for the shutdown delay, then lets connections finish for the drain
     /// timeout, and cuts the rest. Returns how many had to be cut.
     pub async fn stop(mut self) -> usize {
         self.shared.status.stop();
+        self.stop_probe.cancel();
         sleep(self.shutdown_delay).await;
         self.stop_apply.cancel();
         let until = Instant::now() + self.drain_timeout;
@@ -215,7 +234,7 @@ fn count_panics() {
     });
 }
 
-fn shared(
+pub(crate) fn shared(
     workers: usize,
     most: u32,
     seed: u64,
@@ -235,6 +254,7 @@ fn shared(
         counters: PerWorker::new(workers),
         accept_errors: std::sync::Mutex::default(),
         status: Status::default(),
+        new_plan: Notify::new(),
     };
     (Arc::new(shared), receivers)
 }
@@ -266,7 +286,7 @@ fn worker(
         })
 }
 
-fn local_runtime() -> io::Result<LocalRuntime> {
+pub(crate) fn local_runtime() -> io::Result<LocalRuntime> {
     Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())

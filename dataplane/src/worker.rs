@@ -14,7 +14,7 @@ use ballast_core::counters::{Cell, PerWorker, WorkerId};
 use ballast_core::plan::{Plan, SocketKey};
 use ballast_core::rng::Rng;
 use socket2::Socket;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -45,6 +45,8 @@ pub struct Shared {
     pub accept_errors: Mutex<BTreeMap<i32, u64>>,
     /// What apply says of itself.
     pub status: Status,
+    /// Apply has published a plan, of which the checks are to know.
+    pub new_plan: Notify,
 }
 
 impl Shared {
