@@ -244,7 +244,7 @@ fn is_time(last: &mut Option<Instant>) -> bool {
     is_time
 }
 
-const TOGETHER: Duration = Duration::from_millis(5);
+const TOGETHER: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(1);
 const LATE_FOR_LONG: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! One check's conversation: a socket, a deadline, and how it is closed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::time::Duration;
@@ -44,20 +44,34 @@ impl Tools {
             let outcome = asked.await.unwrap_or(Outcome::AnswerTimeout);
             return (outcome, None);
         }
+        let connected = OnceCell::new();
+        let asked = timeout_at(until, self.ask_by_stream(check, health, &connected));
+        let outcome = asked.await.unwrap_or_else(|_| match connected.get() {
+            None => Outcome::ConnectTimeout,
+            Some(_) => Outcome::AnswerTimeout,
+        });
+        (outcome, connected.into_inner())
+    }
+
+    /// Asks over a connection, which is in `connected` as soon as there is one that must be closed in order.
+    async fn ask_by_stream(
+        &self,
+        check: &Check,
+        health: &Health,
+        connected: &OnceCell<TcpStream>,
+    ) -> Outcome {
         let exchange = Exchange::new(health);
-        let is_silent = exchange.asked() == Some(Outcome::Connected) && !check.is_introduced();
-        let stream = match timeout_at(until, self.connect(check, is_silent)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(outcome)) => return (outcome, None),
-            Err(_) => return (Outcome::ConnectTimeout, None),
+        let manner = Manner::of(check, &exchange);
+        let stream = match self.connect(check, manner).await {
+            Ok(stream) => stream,
+            Err(outcome) => return outcome,
         };
-        if is_silent {
+        if manner == Manner::Silent {
             // Dropped, and so reset: nothing is left of it, neither here nor there.
-            return (Outcome::Connected, None);
+            return Outcome::Connected;
         }
-        let talk = self.talk(check, exchange, &stream);
-        let outcome = timeout_at(until, talk).await;
-        (outcome.unwrap_or(Outcome::AnswerTimeout), Some(stream))
+        let stream = connected.get_or_init(|| stream);
+        self.talk(check, exchange, stream).await
     }
 
     /// Says what is to be said, and hears the answer.
@@ -119,12 +133,16 @@ impl Tools {
         }
     }
 
-    async fn connect(&self, check: &Check, is_silent: bool) -> Result<TcpStream, Outcome> {
+    async fn connect(&self, check: &Check, manner: Manner) -> Result<TcpStream, Outcome> {
         let socket = self.socket(check, Type::STREAM)?;
-        let stream = TcpStream::from_std(socket.into()).map_err(|error| judge(&error))?;
-        if is_silent && let Err(error) = SockRef::from(&stream).set_linger(Some(Duration::ZERO)) {
-            return Err(judge(&error));
-        }
+        let set = match manner {
+            Manner::Silent => socket.set_linger(Some(Duration::ZERO)),
+            // The handshake is acknowledged with the question: one packet less.
+            Manner::Speaks => socket.set_tcp_quickack(false),
+            Manner::Listens => Ok(()),
+        };
+        let stream = set.and_then(|()| TcpStream::from_std(socket.into()));
+        let stream = stream.map_err(|error| judge(&error))?;
         let ready = stream.writable().await;
         let failed = ready.and_then(|()| stream.take_error());
         match failed {
@@ -197,6 +215,30 @@ impl Tools {
             }
         }
         Err(failed)
+    }
+}
+
+/// Who speaks first over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Nobody: to be connected is enough.
+    Silent,
+    /// The check.
+    Speaks,
+    /// The endpoint.
+    Listens,
+}
+
+impl Manner {
+    fn of(check: &Check, exchange: &Exchange<'_>) -> Self {
+        match (
+            check.is_introduced() || exchange.speaks(),
+            exchange.listens(),
+        ) {
+            (true, _) => Self::Speaks,
+            (false, true) => Self::Listens,
+            (false, false) => Self::Silent,
+        }
     }
 }
 

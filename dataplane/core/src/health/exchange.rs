@@ -48,6 +48,12 @@ impl<'a> Exchange<'a> {
         Self { health, awaited }
     }
 
+    /// Whether there is a question.
+    #[must_use]
+    pub fn speaks(&self) -> bool {
+        matches!(self.awaited, Awaited::Http(_)) || self.health.send.is_some()
+    }
+
     /// Whether an answer is awaited.
     #[must_use]
     pub fn listens(&self) -> bool {
