@@ -17,10 +17,11 @@ use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use ballast_core::rng::{Rng, mix};
 use ballast_core::table::{self, Bind, Problems, RoutingTable};
 use socket2::Socket;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin;
 use crate::intake::{Intake, Text};
 use crate::limits::Budget;
 use crate::listen;
@@ -41,6 +42,8 @@ pub(crate) struct Apply {
     budget: Budget,
     ipv6: bool,
     nothing: Option<String>,
+    /// Where the admin side hears what the table says of it; `None` if the command line decides.
+    admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
 }
 
 /// A socket that is there.
@@ -61,6 +64,7 @@ impl Apply {
         instance: String,
         rng: Rng,
         budget: Budget,
+        admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
     ) -> Self {
         Self {
             shared,
@@ -75,6 +79,7 @@ impl Apply {
             budget,
             ipv6: listen::has_ipv6(),
             nothing: None,
+            admin,
         }
     }
 
@@ -123,7 +128,7 @@ impl Apply {
         self.nothing = None;
         match self.parse(text).await {
             Ok((table, digest)) => self.apply(table, digest, began).await,
-            Err((problems, generation, digest)) => self.refuse(&problems, generation, digest),
+            Err((problems, digest)) => self.refuse(&problems, digest),
         }
     }
 
@@ -131,7 +136,7 @@ impl Apply {
     async fn parse(
         &mut self,
         mut text: Text,
-    ) -> Result<(RoutingTable, String), (Problems, Option<u64>, String)> {
+    ) -> Result<(RoutingTable, String), (Problems, String)> {
         let mut parsed = table::parse(&text.bytes, text.format);
         if parsed.as_ref().is_err_and(Problems::not_whole) {
             sleep(HALF_WRITTEN).await;
@@ -152,12 +157,12 @@ impl Apply {
             }
             Err(problems) => {
                 let digest = self.intake.note(&text, Vec::new());
-                Err((problems, None, digest))
+                Err((problems, digest))
             }
         }
     }
 
-    fn refuse(&mut self, problems: &Problems, generation: Option<u64>, digest: String) {
+    fn refuse(&mut self, problems: &Problems, digest: String) {
         if self
             .ack
             .refused
@@ -171,7 +176,7 @@ impl Apply {
             tracing::error!("table refused: {problem}");
         }
         self.ack.refused = Some(Refused {
-            generation,
+            generation: problems.generation(),
             digest,
             problems: problems.iter().cloned().collect(),
         });
@@ -207,6 +212,7 @@ impl Apply {
         self.hand_out(opened).await;
         self.close(&change.close, &previous).await;
         drop(previous);
+        self.move_admin(&plan);
         self.shared.status.applied(began.elapsed());
         tracing::info!(
             generation = plan.generation(),
@@ -333,6 +339,21 @@ impl Apply {
     fn order(&self, worker: usize, order: Order) -> bool {
         let inbox = self.shared.inboxes.get(worker);
         inbox.is_some_and(|inbox| inbox.send(order).is_ok())
+    }
+
+    /// The admin side follows the table.
+    fn move_admin(&self, plan: &Plan) {
+        let (Some(admin), Some(stats)) = (&self.admin, plan.stats()) else {
+            return;
+        };
+        let wanted = Some(admin::addresses(stats));
+        admin.send_if_modified(|known| {
+            let changed = *known != wanted;
+            if changed {
+                *known = wanted;
+            }
+            changed
+        });
     }
 
     /// Tries again what could not be bound, and looks again at addresses that were not here.

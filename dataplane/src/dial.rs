@@ -22,6 +22,7 @@ use ballast_core::service::{Failure, Service};
 use ballast_core::table::{Protocol, SendProxy, State, Tlv};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -64,6 +65,21 @@ pub(crate) struct Dialed {
     pub(crate) server_fin: Duration,
 }
 
+/// Why a client got no endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unserved {
+    /// It was turned away.
+    Refused(Refusal),
+    /// It aborted while it waited.
+    Left,
+}
+
+impl From<Refusal> for Unserved {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
 /// Connects the client to an endpoint of this service, or says why it cannot be.
 pub(crate) async fn connect(
     worker: &Worker,
@@ -71,14 +87,14 @@ pub(crate) async fn connect(
     name: &str,
     client: &TcpStream,
     caller: &Caller,
-) -> Result<Dialed, Refusal> {
+) -> Result<Dialed, Unserved> {
     let arrived = worker.shared.clock.now();
     let mut tried = Tried::default();
     let mut queued = Duration::ZERO;
     let mut deadline = None;
     loop {
         let Some(service) = plan.service(name) else {
-            return Err(Refusal::NoEndpoint);
+            return Err(Refusal::NoEndpoint.into());
         };
         let now = worker.shared.clock.now();
         let counters = service.state().counters(worker.id);
@@ -90,11 +106,11 @@ pub(crate) async fn connect(
             Ok(picked) => picked,
             Err(Unavailable::NoEndpoint) => {
                 counters.unserved.add(1);
-                return Err(none_left(&tried));
+                return Err(none_left(&tried).into());
             }
             Err(Unavailable::Full) => {
                 let (newer, waited, turn) =
-                    Box::pin(wait_in_queue(worker, plan, name, caller, &tried)).await;
+                    Box::pin(wait_in_queue(worker, plan, name, client, caller, &tried)).await;
                 plan = newer;
                 queued += waited;
                 turn?
@@ -102,7 +118,7 @@ pub(crate) async fn connect(
         };
         // After the queue this may be a newer plan's service.
         let Some(service) = plan.service(name) else {
-            return Err(Refusal::NoEndpoint);
+            return Err(Refusal::NoEndpoint.into());
         };
         let deadline =
             *deadline.get_or_insert_with(|| Instant::now() + service.spec().timeouts.connect);
@@ -130,7 +146,7 @@ pub(crate) async fn connect(
                 let spent = tried.len() > usize::from(service.spec().retries);
                 if spent || Instant::now() >= deadline {
                     service.state().counters(worker.id).unserved.add(1);
-                    return Err(Refusal::Failed);
+                    return Err(Refusal::Failed.into());
                 }
                 picked
                     .lease
@@ -363,19 +379,22 @@ async fn wait_in_queue(
     worker: &Worker,
     mut plan: Arc<Plan>,
     name: &str,
+    client: &TcpStream,
     caller: &Caller,
     tried: &Tried,
-) -> (Arc<Plan>, Duration, Result<Picked, Refusal>) {
+) -> (Arc<Plan>, Duration, Result<Picked, Unserved>) {
     let began = worker.shared.clock.now();
     let Some(service) = plan.service(name) else {
-        return (plan, Duration::ZERO, Err(Refusal::NoEndpoint));
+        return (plan, Duration::ZERO, Err(Refusal::NoEndpoint.into()));
     };
     let state = Arc::clone(service.state());
     let until = Instant::now() + service.spec().timeouts.queue();
     let Some(ticket) = Ticket::take(&state, service.max_queue()) else {
         state.counters(worker.id).unserved.add(1);
-        return (plan, Duration::ZERO, Err(Refusal::QueueFull));
+        return (plan, Duration::ZERO, Err(Refusal::QueueFull.into()));
     };
+    // One that is only done sending still waits for its answer.
+    let mut left = pin!(client.ready(Interest::ERROR));
     let turn = loop {
         let returns = plan
             .service(name)
@@ -385,26 +404,33 @@ async fn wait_in_queue(
             });
         // By turn, or because an ejection ends, which wakes nobody.
         let mut tick = pin!(sleep_until(returns));
-        let turn = poll_fn(|cx| match ticket.poll_turn(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => tick.as_mut().poll(cx).map(|()| false),
-        });
-        if !turn.await {
-            if Instant::now() >= until {
-                break Err(Refusal::QueueTimeout);
+        let news = poll_fn(|cx| {
+            if left.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(News::ClientLeft);
             }
-            state.queue().wake_head();
-            continue;
+            match ticket.poll_turn(cx) {
+                Poll::Ready(()) => Poll::Ready(News::Turn),
+                Poll::Pending => tick.as_mut().poll(cx).map(|()| News::Time),
+            }
+        });
+        match news.await {
+            News::Turn => {}
+            News::ClientLeft => break Err(Unserved::Left),
+            News::Time if Instant::now() >= until => break Err(Refusal::QueueTimeout.into()),
+            News::Time => {
+                state.queue().wake_head();
+                continue;
+            }
         }
         plan = worker.shared.live.plan();
         let Some(service) = plan.service(name) else {
-            break Err(Refusal::NoEndpoint);
+            break Err(Refusal::NoEndpoint.into());
         };
         let now = worker.shared.clock.now();
         match service.pick_in_turn(&caller.key, tried, now, &mut worker.rng.borrow_mut()) {
             Ok(picked) => break Ok(picked),
             Err(Unavailable::Full) => {}
-            Err(Unavailable::NoEndpoint) => break Err(none_left(tried)),
+            Err(Unavailable::NoEndpoint) => break Err(none_left(tried).into()),
         }
     };
     let waited = worker.shared.clock.now().since(began);
@@ -414,6 +440,13 @@ async fn wait_in_queue(
         counters.unserved.add(1);
     }
     (plan, waited, turn)
+}
+
+/// What ends a wait in the queue.
+enum News {
+    Turn,
+    Time,
+    ClientLeft,
 }
 
 /// Long enough for one lost SYN to be repeated.

@@ -4,7 +4,7 @@
 //! seconds where inotify cannot see.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Intake {
         }
     }
 
-    /// The folder against which names in the table are meant.
+    /// The folder of the table.
     pub(crate) fn folder(&self) -> PathBuf {
         folder_of(&self.path)
     }
@@ -126,16 +126,25 @@ fn locate(path: &Path) -> Result<(PathBuf, Format), String> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!(
+    let mut bytes = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(_) if bytes.len() as u64 > LARGEST => Err(format!(
+            "{}: is larger than {} MiB, the most that a table may have; split it over several nodes",
+            path.display(),
+            LARGEST >> 20
+        )),
+        Ok(_) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
             "{}: there is no such file; name a table, or the folder of one",
             path.display()
-        ),
-        _ => format!("{}: cannot be read: {error}", path.display()),
-    })
+        )),
+        Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
+    }
 }
 
-fn folder_of(path: &Path) -> PathBuf {
+/// The folder against which names in the table at `path` are meant.
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
     if path.is_dir() {
         return path.into();
     }
@@ -209,4 +218,7 @@ async fn heard(watch: &AsyncFd<OwnedFd>) {
     ready.clear_ready();
 }
 
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Of a table, in bytes.
+const LARGEST: u64 = 64 << 20;
+/// So that what inotify cannot see, such as a named file in another folder, is served within five seconds.
+const LOOK_EVERY: Duration = Duration::from_secs(4);

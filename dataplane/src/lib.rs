@@ -29,6 +29,7 @@ pub mod worker;
 
 mod apply;
 mod dial;
+mod guard;
 mod listen;
 mod preamble;
 pub mod tcp;

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::clock::Clock;
 use crate::sys;
@@ -131,26 +131,31 @@ pub async fn relay<C: Leg, S: Leg>(
     let mut both = Both::new(first, tools.clock.now());
     let why = {
         let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
+        let mut vigil = None;
         poll_fn(|cx| {
-            let before = (both.up.bytes, both.down.bytes);
-            let was_open = both.first_to_end.is_none();
-            both.pump(&mut legs, cx, tools);
-            let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
-            if delta != (0, 0) {
-                moved(delta.0, delta.1);
-                both.last_byte = tools.clock.now();
+            loop {
+                let before = (both.up.bytes, both.down.bytes);
+                let was_open = both.first_to_end.is_none();
+                both.pump(&mut legs, cx, tools);
+                let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
+                if delta != (0, 0) {
+                    moved(delta.0, delta.1);
+                    both.last_byte = tools.clock.now();
+                }
+                if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
+                    return Poll::Ready(both.ending());
+                }
+                if was_open && both.first_to_end.is_some() {
+                    both.last_byte = tools.clock.now();
+                    let until = tools
+                        .clock
+                        .instant(both.deadline(patience).unwrap_or_default());
+                    timer.set(Some(sleep_until(until)));
+                }
+                if both.keep_vigil(&mut vigil, &legs, cx).is_pending() {
+                    return both.poll_patience(timer.as_mut(), patience, &tools.clock, cx);
+                }
             }
-            if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
-                return Poll::Ready(both.ending());
-            }
-            if was_open && both.first_to_end.is_some() {
-                both.last_byte = tools.clock.now();
-                let until = tools
-                    .clock
-                    .instant(both.deadline(patience).unwrap_or_default());
-                timer.set(Some(sleep_until(until)));
-            }
-            both.poll_patience(timer.as_mut(), patience, &tools.clock, cx)
         })
         .await
     };
@@ -229,8 +234,12 @@ impl Both {
             cx,
             tools,
         );
-        if self.first_to_end.is_none() && (self.up.source_ended() || self.client_dead) {
-            self.first_to_end = Some(Side::Client);
+        if self.first_to_end.is_none() {
+            if self.server_dead {
+                self.first_to_end = Some(Side::Server);
+            } else if self.client_dead || self.up.source_ended() {
+                self.first_to_end = Some(Side::Client);
+            }
         }
         self.down.pump(
             (server, &mut self.server_dead),
@@ -247,6 +256,41 @@ impl Both {
                 self.first_to_end = Some(Side::Server);
             } else if self.client_dead {
                 self.first_to_end = Some(Side::Client);
+            }
+        }
+    }
+
+    /// While bytes wait for a side that takes none, nobody reads from the other one, and so nothing tells that it has
+    /// aborted: a look every [`GLANCE`] does. Ready when a side was found dead.
+    fn keep_vigil<C: Leg, S: Leg>(
+        &mut self,
+        vigil: &mut Option<Pin<Box<Sleep>>>,
+        legs: &Legs<C, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        loop {
+            if vigil.is_none() && !self.up.is_stuck() && !self.down.is_stuck() {
+                return Poll::Pending;
+            }
+            ready!(
+                vigil
+                    .get_or_insert_with(|| Box::pin(sleep(GLANCE)))
+                    .as_mut()
+                    .poll(cx)
+            );
+            *vigil = None;
+            let died = |flow: &Flow, dead: bool, socket: Option<&TcpStream>| {
+                !dead
+                    && flow.is_stuck()
+                    && socket.is_some_and(|socket| sees(socket, PollFlags::ERR))
+            };
+            if died(&self.up, self.client_dead, legs.client.socket()) {
+                self.client_dead = true;
+                return Poll::Ready(());
+            }
+            if died(&self.down, self.server_dead, legs.server.socket()) {
+                self.server_dead = true;
+                return Poll::Ready(());
             }
         }
     }
@@ -270,7 +314,7 @@ impl Both {
     /// Ready when patience is at its end. The timer is set again only when it fires, not when bytes pass.
     fn poll_patience(
         &self,
-        mut timer: Pin<&mut Option<tokio::time::Sleep>>,
+        mut timer: Pin<&mut Option<Sleep>>,
         patience: Patience,
         clock: &Clock,
         cx: &mut Context<'_>,
@@ -314,7 +358,7 @@ impl Both {
 async fn delivered(socket: &TcpStream, limit: Duration) {
     let until = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
-    while Instant::now() < until && !hung_up(socket) {
+    while Instant::now() < until && !sees(socket, PollFlags::ERR | PollFlags::HUP) {
         sleep(pause).await;
         if sys::unacknowledged(socket).unwrap_or(0) == 0 {
             return;
@@ -323,10 +367,11 @@ async fn delivered(socket: &TcpStream, limit: Duration) {
     }
 }
 
-fn hung_up(socket: &TcpStream) -> bool {
+/// Whether the kernel reports any of these, of which it need not be asked for any.
+fn sees(socket: &TcpStream, news: PollFlags) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let polled = poll(&mut fds, Some(&Timespec::default()));
-    polled.is_err() || fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    polled.is_err() || fds[0].revents().intersects(news)
 }
 
 /// One direction.
@@ -374,6 +419,11 @@ enum Phase {
 impl Flow {
     fn source_ended(&self) -> bool {
         self.phase != Phase::Open
+    }
+
+    /// Whether nothing is read, because the sink has not taken what was.
+    fn is_stuck(&self) -> bool {
+        self.phase == Phase::Open && (!self.kept.is_empty() || self.pipe.is_some())
     }
 
     /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest.
@@ -572,6 +622,8 @@ const LARGE: usize = 16 * 1024;
 /// Loads below this are not worth a pipe's two calls, if they go on so.
 const SMALL: usize = 4 * 1024;
 const SMALL_IN_A_ROW: u8 = 8;
+/// How often a connection whose bytes wait is looked at.
+const GLANCE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use ballast_core::admit::{Accept, Admission, Permit, Refusal};
+use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
 use ballast_core::plan::{Frontend, Plan, Serves, SocketKey};
@@ -24,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until};
 
-use crate::dial::{self, Caller, Dialed};
+use crate::dial::{self, Caller, Dialed, Unserved};
 use crate::preamble;
 use crate::relay::{self, Closed, Patience, Side, Why, relay};
 use crate::worker::{Closing, Worker};
@@ -238,24 +239,40 @@ fn turn_away(socket: &StdTcpStream) {
 
 /// Begins the story of one connection.
 pub(crate) fn serve(worker: &Rc<Worker>, arrival: Arrival) {
-    worker.load().fetch_add(1, Ordering::Relaxed);
-    let present = Present(Rc::clone(worker));
-    tokio::task::spawn_local(async move {
-        let present = present;
-        story(&present.0, arrival).await;
+    let seat = Seat::take(worker);
+    let index = seat.index;
+    let task = tokio::task::spawn_local(async move {
+        let seat = seat;
+        story(&seat, arrival).await;
     });
+    worker.seats.borrow_mut().occupy(index, task.abort_handle());
 }
 
-/// Counts a connection on its worker, however it ends.
-struct Present(Rc<Worker>);
+/// A connection's place in its worker, which counts it there however it ends.
+struct Seat {
+    worker: Rc<Worker>,
+    index: usize,
+}
 
-impl Drop for Present {
-    fn drop(&mut self) {
-        self.0.load().fetch_sub(1, Ordering::Relaxed);
+impl Seat {
+    fn take(worker: &Rc<Worker>) -> Self {
+        worker.load().fetch_add(1, Ordering::Relaxed);
+        Self {
+            index: worker.seats.borrow_mut().reserve(),
+            worker: Rc::clone(worker),
+        }
     }
 }
 
-async fn story(worker: &Rc<Worker>, arrival: Arrival) {
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.worker.seats.borrow_mut().leave(self.index);
+        self.worker.load().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn story(seat: &Seat, arrival: Arrival) {
+    let worker = &seat.worker;
     let Arrival {
         socket,
         peer,
@@ -295,7 +312,8 @@ async fn story(worker: &Rc<Worker>, arrival: Arrival) {
     let (client_timeout, client_fin) = (frontend.client_timeout(), frontend.client_fin());
     let dialed = match dial::connect(worker, plan, &service_name, &client, &caller).await {
         Ok(dialed) => dialed,
-        Err(refusal) => return refuse(&client, refusal, worker, &state),
+        Err(Unserved::Refused(refusal)) => return refuse(&client, refusal, worker, &state),
+        Err(Unserved::Left) => return,
     };
     let Dialed {
         stream,
@@ -305,6 +323,15 @@ async fn story(worker: &Rc<Worker>, arrival: Arrival) {
         server_fin,
     } = dialed;
     header.append(&mut first);
+    worker
+        .seats
+        .borrow_mut()
+        .at_endpoint(seat.index, lease.endpoint());
+    let session = Session {
+        worker,
+        lease,
+        began,
+    };
     let patience = Patience {
         idle: shorter(client_timeout, server_timeout),
         half_closed: client_fin.min(server_fin),
@@ -317,10 +344,7 @@ async fn story(worker: &Rc<Worker>, arrival: Arrival) {
         patience,
         &worker.tools,
         |up, down| {
-            let (frontend, endpoint) = (
-                state.counters().of(worker.id),
-                lease.endpoint().counters(worker.id),
-            );
+            let (frontend, endpoint) = (state.counters().of(worker.id), session.counters());
             frontend.bytes_in.add(up);
             frontend.bytes_out.add(down);
             endpoint.bytes_in.add(up);
@@ -328,7 +352,7 @@ async fn story(worker: &Rc<Worker>, arrival: Arrival) {
         },
     )
     .await;
-    account(worker, &lease, began, closed);
+    session.account(closed);
 }
 
 fn refuse(
@@ -341,20 +365,40 @@ fn refuse(
     relay::reset_on_close(client);
 }
 
-fn account(worker: &Worker, lease: &ballast_core::endpoint::Lease, began: Moment, closed: Closed) {
-    let counters = lease.endpoint().counters(worker.id);
-    counters.ended(worker.shared.clock.now().since(began));
-    match (closed.why, closed.by) {
-        (Why::Aborted, Some(Side::Client)) => counters.client_aborts.add(1),
-        (Why::Aborted, Some(Side::Server)) => counters.server_aborts.add(1),
-        _ => {}
+/// A connection that an endpoint has, counted there however it ends: also by a panic, or by being cut.
+struct Session<'a> {
+    worker: &'a Worker,
+    lease: Lease,
+    began: Moment,
+}
+
+impl Session<'_> {
+    fn counters(&self) -> &EndpointCounters {
+        self.lease.endpoint().counters(self.worker.id)
     }
-    let service = lease.endpoint().service().counters(worker.id);
-    service.current.take(1);
-    worker
-        .counters()
-        .spliced
-        .add(worker.tools.pipes.take_spliced());
+
+    /// Counts how it ended.
+    fn account(self, closed: Closed) {
+        match (closed.why, closed.by) {
+            (Why::Aborted, Some(Side::Client)) => self.counters().client_aborts.add(1),
+            (Why::Aborted, Some(Side::Server)) => self.counters().server_aborts.add(1),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let worker = self.worker;
+        self.counters()
+            .ended(worker.shared.clock.now().since(self.began));
+        let service = self.lease.endpoint().service().counters(worker.id);
+        service.current.take(1);
+        worker
+            .counters()
+            .spliced
+            .add(worker.tools.pipes.take_spliced());
+    }
 }
 
 fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {

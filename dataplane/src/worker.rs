@@ -4,17 +4,19 @@
 //! from its first byte to its last; no wake-up in a connection's life crosses threads.
 
 use std::cell::{Cell as StdCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters::{Cell, PerWorker, WorkerId};
+use ballast_core::endpoint::EndpointState;
 use ballast_core::plan::{Plan, SocketKey};
 use ballast_core::rng::Rng;
 use socket2::Socket;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
@@ -65,6 +67,18 @@ impl Shared {
         *errors.entry(errno).or_default() += 1;
     }
 
+    /// Resets the connections that these endpoints have.
+    pub fn cut(&self, endpoints: Vec<Arc<EndpointState>>) {
+        if endpoints.is_empty() {
+            return;
+        }
+        let endpoints: Arc<[_]> = endpoints.into();
+        for inbox in &self.inboxes {
+            // A worker that is gone has no connections.
+            inbox.send(Order::Cut(Arc::clone(&endpoints))).ok();
+        }
+    }
+
     /// The worker to hand a connection to, if `from` holds too many more than another one.
     pub(crate) fn less_loaded_than(&self, from: WorkerId) -> Option<WorkerId> {
         let mine = self.loads.get(from.0)?.load(Ordering::Relaxed);
@@ -112,6 +126,8 @@ pub enum Order {
     },
     /// Serve what another worker accepted.
     Serve(Arrival),
+    /// Reset the connections that these endpoints have.
+    Cut(Arc<[Arc<EndpointState>]>),
 }
 
 /// One worker.
@@ -127,6 +143,8 @@ pub struct Worker {
     pub rng: RefCell<Rng>,
     /// Whose turn it is among the local addresses of a service.
     pub sources: StdCell<usize>,
+    /// Its connections.
+    pub seats: RefCell<Seats>,
 }
 
 impl Worker {
@@ -158,6 +176,7 @@ impl Worker {
                     }
                 }
                 Order::Serve(arrival) => tcp::serve(&self, arrival),
+                Order::Cut(endpoints) => self.seats.borrow().cut(&endpoints),
             }
         }
     }
@@ -184,6 +203,53 @@ impl Worker {
 
     pub(crate) fn counters(&self) -> &WorkerCounters {
         self.shared.counters.of(self.id)
+    }
+}
+
+/// The connections of a worker, found by the endpoint that they have: nothing else can end one from outside.
+#[derive(Debug, Default)]
+pub struct Seats {
+    seats: Vec<Seated>,
+    free: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Seated {
+    task: Option<AbortHandle>,
+    endpoint: Option<Arc<EndpointState>>,
+}
+
+impl Seats {
+    pub(crate) fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.seats.push(Seated::default());
+            self.seats.len() - 1
+        })
+    }
+
+    pub(crate) fn occupy(&mut self, seat: usize, task: AbortHandle) {
+        self.seats[seat].task = Some(task);
+    }
+
+    pub(crate) fn at_endpoint(&mut self, seat: usize, endpoint: &Arc<EndpointState>) {
+        self.seats[seat].endpoint = Some(Arc::clone(endpoint));
+    }
+
+    pub(crate) fn leave(&mut self, seat: usize) {
+        self.seats[seat] = Seated::default();
+        self.free.push(seat);
+    }
+
+    fn cut(&self, endpoints: &[Arc<EndpointState>]) {
+        let gone: HashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
+        self.seats
+            .iter()
+            .filter(|seated| {
+                let endpoint = seated.endpoint.as_ref().map(Arc::as_ptr);
+                endpoint.is_some_and(|endpoint| gone.contains(&endpoint))
+            })
+            .filter_map(|seated| seated.task.as_ref())
+            .for_each(AbortHandle::abort);
     }
 }
 
