@@ -288,7 +288,10 @@ fn connections_of_an_endpoint_can_be_cut_and_are_counted_as_ended() {
     let plan = ballast.running.shared().live.plan();
     let endpoint = plan.services()[0].endpoints()[0].live();
     assert_eq!(endpoint.in_flight(), 4);
-    ballast.running.shared().cut(vec![endpoint.clone()]);
+    ballast
+        .running
+        .shared()
+        .cut(vec![std::sync::Arc::clone(endpoint)]);
     ballast.until(|ballast| ballast.in_flight() == 4);
     let ended = endpoint
         .all_counters()
