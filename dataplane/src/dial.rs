@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::preamble::destination;
 use crate::sys;
-use crate::worker::Worker;
+use crate::worker::{Complaint, Worker};
 
 /// Who asks to be connected.
 #[derive(Debug)]
@@ -348,7 +348,9 @@ fn note_failure(
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Failure::Refused,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Failure::Unreachable,
         _ => {
-            tracing::warn!(endpoint = %picked.lease.address(), %error, "cannot dial");
+            if worker.complains(Complaint::Dial) {
+                tracing::warn!(endpoint = %picked.lease.address(), %error, "cannot dial");
+            }
             return Failure::Unreachable;
         }
     };

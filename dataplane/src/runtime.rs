@@ -289,6 +289,7 @@ fn worker(
                 rng: std::cell::RefCell::new(rng),
                 sources: std::cell::Cell::new(0),
                 seats: std::cell::RefCell::default(),
+                complaints: Default::default(),
             });
             runtime.block_on(worker.run(inbox, stop));
             // Dropping the runtime drops what is left of its connections: each is reset.
