@@ -3,8 +3,8 @@
 //! A rename, a ConfigMap's symlink swap and an edit in place are all seen: by inotify at once, and by a look every five
 //! seconds where inotify cannot see.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,9 @@ fn locate(path: &Path) -> Result<(PathBuf, Format), String> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| match error.kind() {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MOST_READ).read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!(
             "{}: there is no such file; name a table, or the folder of one",
             path.display()
@@ -210,3 +212,5 @@ async fn heard(watch: &AsyncFd<OwnedFd>) {
 }
 
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A byte more than a table may have: enough to see that it has too many.
+const MOST_READ: u64 = (64 << 20) + 1;
