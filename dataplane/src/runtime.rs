@@ -191,7 +191,16 @@ impl Running {
 /// Reads and checks the table at `path`.
 pub fn check(path: &std::path::Path) -> Result<table::RoutingTable, StartError> {
     let (bytes, format) = intake::read_once(path).map_err(StartError::Table)?;
-    table::parse(&bytes, format).map_err(|problems| StartError::Table(problems.to_string()))
+    table::parse(&bytes, format).map_err(|problems| {
+        let count = match problems.len() {
+            1 => "a problem".to_owned(),
+            count => format!("{count} problems"),
+        };
+        StartError::Table(format!(
+            "{}: refused for {count}\n{problems}",
+            path.display()
+        ))
+    })
 }
 
 /// Tasks that ended in a panic.
