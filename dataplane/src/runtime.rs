@@ -1,5 +1,6 @@
 //! The threads of the process: N workers, apply, admin; how they start, and how they end.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -218,8 +219,15 @@ fn count_panics() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             PANICS.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("a task panicked, and only it has ended: {panic}");
-            before(panic);
+            let trace = Backtrace::capture();
+            match trace.status() {
+                BacktraceStatus::Captured => tracing::error!("{PANICKED}: {panic}\n{trace}"),
+                _ => tracing::error!("{PANICKED}: {panic}"),
+            }
+            // Where there is a log, every line is one of the log's.
+            if !tracing::dispatcher::has_been_set() {
+                before(panic);
+            }
         }));
     });
 }
@@ -346,3 +354,26 @@ const DEFAULT_ADMIN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1936);
 const QUIET: i32 = 10;
 const LOOK: Duration = Duration::from_millis(10);
+const PANICKED: &str = "a task panicked, and only it has ended";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_its_task_alone_and_is_counted() {
+        count_panics();
+        let before = panics();
+        let runtime = local_runtime().unwrap();
+        runtime.block_on(async {
+            let other = tokio::task::spawn_local(async {
+                sleep(Duration::from_millis(1)).await;
+                "well"
+            });
+            let broken = tokio::task::spawn_local(async { panic!("for the test") });
+            assert!(broken.await.unwrap_err().is_panic());
+            assert_eq!(other.await.unwrap(), "well");
+        });
+        assert_eq!(panics(), before + 1);
+    }
+}
