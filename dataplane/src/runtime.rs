@@ -90,12 +90,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     count_panics();
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
-    let (derived, why) = budget.connections(cgroup_memory());
-    let most = config.max_connections.unwrap_or(derived);
-    match config.max_connections {
-        Some(_) => tracing::info!("at most {most} connections, as told"),
-        None => tracing::info!("at most {most} connections: {why}"),
-    }
+    budget.suffices(workers)?;
+    let most = budget.connections(workers, config.max_connections, cgroup_memory());
     let seeds = RandomState::new();
     let (shared, inboxes) = shared(workers, most, seeds.hash_one(0));
     let stop_workers = CancellationToken::new();
