@@ -25,6 +25,7 @@ use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::log::Rarely;
 use crate::preamble::destination;
 use crate::sys;
 use crate::worker::Worker;
@@ -332,7 +333,10 @@ fn note_failure(
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Failure::Refused,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Failure::Unreachable,
         _ => {
-            tracing::warn!(endpoint = %picked.lease.address(), %error, "cannot dial");
+            static SAID: Rarely = Rarely::new();
+            if let Some(unsaid) = SAID.say(worker.shared.clock.now()) {
+                tracing::warn!(endpoint = %picked.lease.address(), %error, unsaid, "cannot dial");
+            }
             return Failure::Unreachable;
         }
     };

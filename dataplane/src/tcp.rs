@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until};
 
 use crate::dial::{self, Caller, Dialed};
+use crate::log::Rarely;
 use crate::preamble;
 use crate::relay::{self, Closed, Patience, Side, Why, relay};
 use crate::worker::{Closing, Worker};
@@ -75,7 +76,10 @@ async fn accept_some(worker: &Rc<Worker>, key: &Arc<SocketKey>, listener: &Async
                 let errno = error.raw_os_error().unwrap_or(0);
                 worker.shared.count_accept_error(errno);
                 if is_exhausted(&error) {
-                    tracing::warn!(address = %key, %error, "cannot accept; waiting for connections to end");
+                    static SAID: Rarely = Rarely::new();
+                    if let Some(unsaid) = SAID.say(worker.shared.clock.now()) {
+                        tracing::warn!(address = %key, %error, unsaid, "cannot accept; waiting for connections to end");
+                    }
                     // Time for what is open to end; and nothing else of this worker waits meanwhile.
                     drop(permits);
                     sleep(EXHAUSTED_PAUSE).await;
