@@ -26,9 +26,10 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::log::Rarely;
 use crate::preamble::destination;
 use crate::sys;
-use crate::worker::{Complaint, Worker};
+use crate::worker::Worker;
 
 /// Who asks to be connected.
 #[derive(Debug)]
@@ -348,8 +349,9 @@ fn note_failure(
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Failure::Refused,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Failure::Unreachable,
         _ => {
-            if worker.complains(Complaint::Dial) {
-                tracing::warn!(endpoint = %picked.lease.address(), %error, "cannot dial");
+            static SAID: Rarely = Rarely::new();
+            if let Some(unsaid) = SAID.say(worker.shared.clock.now()) {
+                tracing::warn!(endpoint = %picked.lease.address(), %error, unsaid, "cannot dial");
             }
             return Failure::Unreachable;
         }

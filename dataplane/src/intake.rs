@@ -3,7 +3,7 @@
 //! A rename, a ConfigMap's symlink swap and an edit in place are all seen: by inotify at once, and by a look every five
 //! seconds where inotify cannot see.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -127,20 +127,14 @@ fn locate(path: &Path) -> Result<(PathBuf, Format), String> {
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    let read = fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(_) if bytes.len() as u64 > LARGEST => Err(format!(
-            "{}: is larger than {} MiB, the most that a table may have; split it over several nodes",
-            path.display(),
-            LARGEST >> 20
-        )),
-        Ok(_) => Ok(bytes),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
+    let read = File::open(path).and_then(|file| file.take(MOST_READ).read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!(
             "{}: there is no such file; name a table, or the folder of one",
             path.display()
-        )),
-        Err(error) => Err(format!("{}: cannot be read: {error}", path.display())),
-    }
+        ),
+        _ => format!("{}: cannot be read: {error}", path.display()),
+    })
 }
 
 /// The folder against which names in the table at `path` are meant.
@@ -218,7 +212,7 @@ async fn heard(watch: &AsyncFd<OwnedFd>) {
     ready.clear_ready();
 }
 
-/// Of a table, in bytes.
-const LARGEST: u64 = 64 << 20;
 /// So that what inotify cannot see, such as a named file in another folder, is served within five seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
+/// A byte more than a table may have: enough to see that it has too many.
+const MOST_READ: u64 = (64 << 20) + 1;

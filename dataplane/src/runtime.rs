@@ -1,5 +1,6 @@
 //! The threads of the process: N workers, apply, admin; how they start, and how they end.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
@@ -96,12 +97,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     count_panics();
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
-    let (derived, why) = budget.connections(cgroup_memory());
-    let most = config.max_connections.unwrap_or(derived);
-    match config.max_connections {
-        Some(_) => tracing::info!("at most {most} connections, as told"),
-        None => tracing::info!("at most {most} connections: {why}"),
-    }
+    budget.suffices(workers)?;
+    let most = budget.connections(workers, config.max_connections, cgroup_memory());
     let seeds = RandomState::new();
     let (shared, inboxes) = shared(workers, most, seeds.hash_one(0));
     let stop_workers = CancellationToken::new();
@@ -219,7 +216,16 @@ pub fn check(path: &Path) -> Result<table::RoutingTable, StartError> {
 
 fn read(path: &Path) -> Result<table::RoutingTable, StartError> {
     let (bytes, format) = intake::read_once(path).map_err(StartError::Table)?;
-    table::parse(&bytes, format).map_err(|problems| StartError::Table(problems.to_string()))
+    table::parse(&bytes, format).map_err(|problems| {
+        let count = match problems.len() {
+            1 => "a problem".to_owned(),
+            count => format!("{count} problems"),
+        };
+        StartError::Table(format!(
+            "{}: refused for {count}\n{problems}",
+            path.display()
+        ))
+    })
 }
 
 /// Tasks that ended in a panic.
@@ -237,8 +243,15 @@ fn count_panics() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             PANICS.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("a task panicked, and only it has ended: {panic}");
-            before(panic);
+            let trace = Backtrace::capture();
+            match trace.status() {
+                BacktraceStatus::Captured => tracing::error!("{PANICKED}: {panic}\n{trace}"),
+                _ => tracing::error!("{PANICKED}: {panic}"),
+            }
+            // Where there is a log, every line is one of the log's.
+            if !tracing::dispatcher::has_been_set() {
+                before(panic);
+            }
         }));
     });
 }
@@ -289,7 +302,6 @@ fn worker(
                 rng: std::cell::RefCell::new(rng),
                 sources: std::cell::Cell::new(0),
                 seats: std::cell::RefCell::default(),
-                complaints: Default::default(),
             });
             runtime.block_on(worker.run(inbox, stop));
             // Dropping the runtime drops what is left of its connections: each is reset.
@@ -329,3 +341,26 @@ const DEFAULT_ADMIN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1936);
 const QUIET: i32 = 10;
 const LOOK: Duration = Duration::from_millis(10);
+const PANICKED: &str = "a task panicked, and only it has ended";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_its_task_alone_and_is_counted() {
+        count_panics();
+        let before = panics();
+        let runtime = local_runtime().unwrap();
+        runtime.block_on(async {
+            let other = tokio::task::spawn_local(async {
+                sleep(Duration::from_millis(1)).await;
+                "well"
+            });
+            let broken = tokio::task::spawn_local(async { panic!("for the test") });
+            assert!(broken.await.unwrap_err().is_panic());
+            assert_eq!(other.await.unwrap(), "well");
+        });
+        assert_eq!(panics(), before + 1);
+    }
+}

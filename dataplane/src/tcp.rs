@@ -26,9 +26,10 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until};
 
 use crate::dial::{self, Caller, Dialed, Unserved};
+use crate::log::Rarely;
 use crate::preamble;
 use crate::relay::{self, Closed, Patience, Side, Why, relay};
-use crate::worker::{Closing, Complaint, Worker};
+use crate::worker::{Closing, Worker};
 
 /// Accepts until it is told to close.
 pub(crate) async fn accept_loop(
@@ -76,8 +77,9 @@ async fn accept_some(worker: &Rc<Worker>, key: &Arc<SocketKey>, listener: &Async
                 let errno = error.raw_os_error().unwrap_or(0);
                 worker.shared.count_accept_error(errno);
                 if is_exhausted(&error) {
-                    if worker.complains(Complaint::Accept) {
-                        tracing::warn!(address = %key, %error, "cannot accept; waiting for connections to end");
+                    static SAID: Rarely = Rarely::new();
+                    if let Some(unsaid) = SAID.say(worker.shared.clock.now()) {
+                        tracing::warn!(address = %key, %error, unsaid, "cannot accept; waiting for connections to end");
                     }
                     // Time for what is open to end; and nothing else of this worker waits meanwhile.
                     drop(permits);

@@ -8,12 +8,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters::{Cell, PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
-use ballast_core::moment::Moment;
 use ballast_core::plan::{Plan, SocketKey};
 use ballast_core::rng::Rng;
 use socket2::Socket;
@@ -147,8 +145,6 @@ pub struct Worker {
     pub sources: StdCell<usize>,
     /// Its connections.
     pub seats: RefCell<Seats>,
-    /// When it last said that it cannot accept, and that it cannot dial for a fault of its own.
-    pub complaints: [Sparing; 2],
 }
 
 impl Worker {
@@ -205,34 +201,8 @@ impl Worker {
         id
     }
 
-    /// Whether it is time to complain of this again.
-    pub(crate) fn complains(&self, of: Complaint) -> bool {
-        self.complaints[of as usize].now(self.shared.clock.now())
-    }
-
     pub(crate) fn counters(&self) -> &WorkerCounters {
         self.shared.counters.of(self.id)
-    }
-}
-
-/// What a worker complains of, but not each time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Complaint {
-    Accept,
-    Dial,
-}
-
-/// Something that is said rarely, however often it happens.
-#[derive(Debug, Default)]
-pub struct Sparing(StdCell<Option<Moment>>);
-
-impl Sparing {
-    fn now(&self, now: Moment) -> bool {
-        let silent = self.0.get().is_some_and(|said| now.since(said) < SILENCE);
-        if !silent {
-            self.0.set(Some(now));
-        }
-        !silent
     }
 }
 
@@ -292,5 +262,3 @@ pub struct Closing {
 
 /// So many connections more than a fair share are no reason to move one.
 const UNEVEN: usize = 8;
-/// Between two complaints of the same thing.
-const SILENCE: Duration = Duration::from_secs(10);

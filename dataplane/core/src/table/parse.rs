@@ -28,7 +28,7 @@ pub enum Format {
 /// file.
 pub fn parse(text: &[u8], format: Format) -> Result<RoutingTable, Problems> {
     if text.len() > LARGEST {
-        let why = format!("{} bytes are more than a table may have", text.len());
+        let why = "the file has more bytes than a table may have";
         let problem = Problem::new("", why, "expected at most 64MiB");
         return Err(Problems::of_whole_file(vec![problem], None));
     }
