@@ -123,7 +123,7 @@ impl Apply {
         self.nothing = None;
         match self.parse(text).await {
             Ok((table, digest)) => self.apply(table, digest, began).await,
-            Err((problems, generation, digest)) => self.refuse(&problems, generation, digest),
+            Err((problems, digest)) => self.refuse(&problems, digest),
         }
     }
 
@@ -131,7 +131,7 @@ impl Apply {
     async fn parse(
         &mut self,
         mut text: Text,
-    ) -> Result<(RoutingTable, String), (Problems, Option<u64>, String)> {
+    ) -> Result<(RoutingTable, String), (Problems, String)> {
         let mut parsed = table::parse(&text.bytes, text.format);
         if parsed.as_ref().is_err_and(Problems::not_whole) {
             sleep(HALF_WRITTEN).await;
@@ -152,12 +152,12 @@ impl Apply {
             }
             Err(problems) => {
                 let digest = self.intake.note(&text, Vec::new());
-                Err((problems, None, digest))
+                Err((problems, digest))
             }
         }
     }
 
-    fn refuse(&mut self, problems: &Problems, generation: Option<u64>, digest: String) {
+    fn refuse(&mut self, problems: &Problems, digest: String) {
         if self
             .ack
             .refused
@@ -171,7 +171,7 @@ impl Apply {
             tracing::error!("table refused: {problem}");
         }
         self.ack.refused = Some(Refused {
-            generation,
+            generation: problems.generation(),
             digest,
             problems: problems.iter().cloned().collect(),
         });
