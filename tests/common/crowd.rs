@@ -113,20 +113,26 @@ impl Client {
         }
     }
 
-    /// Whether it was turned away: everything but a reset is a mistake.
-    pub(crate) fn is_reset(&mut self) -> bool {
-        // It may be refused before or after it has said something.
-        self.stream.write_all(b"?").ok();
-        let heard = self.stream.read(&mut [0; 64]);
-        heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
-    }
-
     /// Whether nobody has answered so far; it must have said something before.
     pub(crate) fn still_waits(&self) -> bool {
         self.stream.set_nonblocking(true).expect("an option");
         let heard = self.stream.peek(&mut [0; 1]);
         self.stream.set_nonblocking(false).expect("an option");
         heard.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// Whether a client from this address that says this is turned away. Anything but a reset or an answer is a mistake.
+pub(crate) fn is_reset(source: [u8; 4], to: SocketAddr, says: &str) -> bool {
+    // The reset may come before, while or after it says something.
+    let heard = Client::from(source, to).and_then(|mut client| {
+        client.stream.write_all(says.as_bytes())?;
+        client.ask()
+    });
+    match heard.as_ref().map_err(io::Error::kind) {
+        Ok(_) => false,
+        Err(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => true,
+        Err(_) => panic!("{source:?}: {heard:?}"),
     }
 }
 
