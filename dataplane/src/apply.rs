@@ -202,13 +202,16 @@ impl Apply {
         let opened = self.open(&change.open);
         self.retired
             .push(self.shared.live.publish(Arc::clone(&plan)));
-        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again.
-        plan.frontends()
-            .iter()
-            .for_each(|frontend| frontend.state().admit().wake());
-        plan.services()
-            .iter()
-            .for_each(|service| service.state().queue().wake_head());
+        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
+        // wait at something that has left the table, or has another name now, are woken by nobody else.
+        for plan in [&previous, &plan] {
+            plan.frontends()
+                .iter()
+                .for_each(|frontend| frontend.state().admit().wake());
+            plan.services()
+                .iter()
+                .for_each(|service| service.state().queue().wake_head());
+        }
         self.hand_out(opened).await;
         self.close(&change.close, &previous).await;
         drop(previous);
@@ -304,6 +307,10 @@ impl Apply {
                 tracing::error!(%error, "a worker cannot accept from its socket");
             }
         }
+        self.say_what_listens();
+    }
+
+    fn say_what_listens(&self) {
         let listening = self
             .bound
             .iter()
@@ -313,6 +320,9 @@ impl Apply {
 
     /// Closes whole addresses, each after what its queue holds was accepted.
     async fn close(&mut self, keys: &[SocketKey], last: &Arc<Plan>) {
+        if keys.is_empty() {
+            return;
+        }
         let mut waiting = Vec::new();
         let gone: Vec<Bound> = keys
             .iter()
@@ -334,6 +344,7 @@ impl Apply {
         for told in waiting {
             told.await.ok();
         }
+        self.say_what_listens();
     }
 
     fn order(&self, worker: usize, order: Order) -> bool {

@@ -85,13 +85,13 @@ impl Intake {
 
     /// Remembers what was read, with the files that it names; returns their common digest.
     pub(crate) fn note(&mut self, text: &Text, named: Vec<PathBuf>) -> String {
-        self.digest = digest(&text.bytes, &named);
         if named != self.named {
+            // The table's own stamp stays the one from before it was read: another table may have come meanwhile.
+            self.stamps.truncate(1);
+            self.stamps.extend(named.iter().map(|path| stamp(path)));
             self.named = named;
-            if let Ok((path, _)) = locate(&self.path) {
-                self.stamps = stamps(&path, &self.named);
-            }
         }
+        self.digest = digest(&text.bytes, &self.named);
         self.digest.clone()
     }
 }
@@ -161,17 +161,19 @@ struct Stamp {
 fn stamps(table: &Path, named: &[PathBuf]) -> Vec<Option<Stamp>> {
     std::iter::once(table)
         .chain(named.iter().map(PathBuf::as_path))
-        .map(|path| {
-            let entry = fs::metadata(path).ok()?;
-            Some(Stamp {
-                device: entry.dev(),
-                inode: entry.ino(),
-                size: entry.size(),
-                changed: (entry.ctime(), entry.ctime_nsec()),
-                modified: (entry.mtime(), entry.mtime_nsec()),
-            })
-        })
+        .map(stamp)
         .collect()
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let entry = fs::metadata(path).ok()?;
+    Some(Stamp {
+        device: entry.dev(),
+        inode: entry.ino(),
+        size: entry.size(),
+        changed: (entry.ctime(), entry.ctime_nsec()),
+        modified: (entry.mtime(), entry.mtime_nsec()),
+    })
 }
 
 /// Of the table and of every file that it names. One that is missing has a digest too: its coming is a change.

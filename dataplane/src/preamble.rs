@@ -15,7 +15,7 @@ use crate::relay;
 /// Why there is no header.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// Connected, said nothing, left: somebody looked whether the port is open.
+    /// Connected, said nothing, left, by an end or a reset: somebody looked whether the port is open.
     PortProbe,
     /// Bytes that are no header.
     Bad(Reason),
@@ -70,7 +70,7 @@ async fn read_header(
         };
         // Never more than the header needs: what follows it stays in the socket, ready to be spliced.
         match receive(client, &mut bytes, need).await {
-            Ok(0) if bytes.is_empty() => return Err(End::PortProbe),
+            Ok(0) | Err(_) if bytes.is_empty() => return Err(End::PortProbe),
             Ok(0) | Err(_) => return Err(End::Cut),
             Ok(_) => {}
         }

@@ -126,16 +126,20 @@ impl Permits {
     async fn wait(worker: &Worker, key: &SocketKey) -> Option<(Arc<Plan>, Self)> {
         loop {
             let asked = poll_fn(|cx| {
-                let plan = worker.shared.live.plan();
-                let Some(frontend) = plan.frontend(key) else {
-                    return Poll::Ready(None);
-                };
-                let permits = match Self::ask(worker, frontend, cx.waker()) {
-                    Ok(permits) => Ok(permits),
-                    Err(Accept::At(when)) => Err(when),
-                    Err(_) => return Poll::Pending,
-                };
-                Poll::Ready(Some((plan, permits)))
+                loop {
+                    let plan = worker.shared.live.plan();
+                    let Some(frontend) = plan.frontend(key) else {
+                        return Poll::Ready(None);
+                    };
+                    let permits = match Self::ask(worker, frontend, cx.waker()) {
+                        Ok(permits) => Ok(permits),
+                        Err(Accept::At(when)) => Err(when),
+                        // A swap wakes who is on the list; one that came just before this was is seen here.
+                        Err(_) if !Arc::ptr_eq(&plan, &worker.shared.live.plan()) => continue,
+                        Err(_) => return Poll::Pending,
+                    };
+                    return Poll::Ready(Some((plan, permits)));
+                }
             });
             match asked.await? {
                 (plan, Ok(permits)) => return Some((plan, permits)),

@@ -14,6 +14,8 @@ use ballast::{Config, Running};
 use ballast_core::ack::Ack;
 use tempfile::TempDir;
 
+pub(crate) mod crowd;
+
 /// A running data plane and its table.
 pub(crate) struct Ballast {
     pub(crate) running: Running,
