@@ -23,27 +23,37 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin;
 use crate::intake::{Intake, Text};
-use crate::limits::Budget;
+use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
 use crate::worker::{Order, Shared};
+
+/// What the writer is to do, for as long as the process lives.
+#[derive(Debug)]
+pub(crate) struct Duty {
+    pub(crate) table: PathBuf,
+    pub(crate) ack: Option<PathBuf>,
+    pub(crate) instance: String,
+    pub(crate) rng: Rng,
+    pub(crate) budget: Budget,
+    /// The limit of connections, if the command line has one; else it leaves room for what listens.
+    pub(crate) told: Option<u32>,
+    /// Where the admin side hears what the table says of it; `None` if the command line decides.
+    pub(crate) admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
+}
 
 /// The writer.
 #[derive(Debug)]
 pub(crate) struct Apply {
     shared: Arc<Shared>,
+    duty: Duty,
     intake: Intake,
     ack: Ack,
-    ack_path: Option<PathBuf>,
     written: Option<Ack>,
     bound: BTreeMap<SocketKey, Bound>,
     failed: BTreeMap<SocketKey, String>,
     retired: Vec<Arc<Plan>>,
-    rng: Rng,
-    budget: Budget,
     ipv6: bool,
     nothing: Option<String>,
-    /// Where the admin side hears what the table says of it; `None` if the command line decides.
-    admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
 }
 
 /// A socket that is there.
@@ -57,29 +67,18 @@ struct Bound {
 
 impl Apply {
     /// Within a runtime only.
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        table: PathBuf,
-        ack_path: Option<PathBuf>,
-        instance: String,
-        rng: Rng,
-        budget: Budget,
-        admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, duty: Duty) -> Self {
         Self {
             shared,
-            intake: Intake::new(table),
-            ack: Ack::new(instance),
-            ack_path,
+            intake: Intake::new(duty.table.clone()),
+            ack: Ack::new(duty.instance.clone()),
+            duty,
             written: None,
             bound: BTreeMap::new(),
             failed: BTreeMap::new(),
             retired: Vec::new(),
-            rng,
-            budget,
             ipv6: listen::has_ipv6(),
             nothing: None,
-            admin,
         }
     }
 
@@ -193,7 +192,7 @@ impl Apply {
                 now: self.shared.clock.now(),
                 workers: self.shared.loads.len(),
                 ipv6: self.ipv6,
-                rng: &mut self.rng,
+                rng: &mut self.duty.rng,
             },
         ));
         let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
@@ -241,10 +240,10 @@ impl Apply {
         let workers = self.shared.loads.len();
         let mut there: usize = self.bound.values().map(|bound| bound.workers.len()).sum();
         for key in keys {
-            let Some(count) = self.budget.sockets(there, workers) else {
+            let Some(count) = self.duty.budget.sockets(there, workers) else {
                 let why = format!(
                     "bind {}: {there} listening sockets are as many as {} descriptors allow; raise the limit (ulimit -n)",
-                    key.address, self.budget.descriptors
+                    key.address, self.duty.budget.descriptors
                 );
                 self.fail(key, why);
                 continue;
@@ -316,6 +315,13 @@ impl Apply {
             .iter()
             .map(|(key, bound)| (key.clone(), bound.local));
         self.shared.status.set_listening(listening.collect());
+        if self.duty.told.is_none() {
+            let sockets = self.bound.values().map(|bound| bound.workers.len()).sum();
+            let workers = self.shared.loads.len();
+            let most = self.duty.budget.beside(sockets, workers, cgroup_memory());
+            self.shared.most.store(most, Ordering::Relaxed);
+            self.shared.admit.wake();
+        }
     }
 
     /// Closes whole addresses, each after what its queue holds was accepted.
@@ -354,7 +360,7 @@ impl Apply {
 
     /// The admin side follows the table.
     fn move_admin(&self, plan: &Plan) {
-        let (Some(admin), Some(stats)) = (&self.admin, plan.stats()) else {
+        let (Some(admin), Some(stats)) = (&self.duty.admin, plan.stats()) else {
             return;
         };
         let wanted = Some(admin::addresses(stats));
@@ -434,7 +440,7 @@ impl Apply {
     /// Writes the answer, if it is another one.
     fn answer(&mut self) {
         self.shared.status.set_ack(&self.ack);
-        let Some(path) = &self.ack_path else {
+        let Some(path) = &self.duty.ack else {
             return;
         };
         if self.written.as_ref() == Some(&self.ack) {

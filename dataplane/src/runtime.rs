@@ -8,11 +8,11 @@ use std::panic;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ballast_core::admit::{AdmitState, Limits};
+use ballast_core::admit::AdmitState;
 use ballast_core::counters::{PerWorker, WorkerId};
 use ballast_core::rng::{Rng, mix};
 use ballast_core::table::{self, Problem};
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Doors};
-use crate::apply::Apply;
+use crate::apply::{Apply, Duty};
 use crate::clock::Clock;
 use crate::config::{Admin, Config};
 use crate::guard::{self, Guard};
@@ -122,19 +122,22 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let admin_thread = admin_thread(doors, wanted, Arc::clone(&shared))?;
     let admin = (config.admin == Admin::FromTable).then_some(admin);
     let (stop_apply, reread) = (CancellationToken::new(), Arc::new(Notify::new()));
+    let duty = Duty {
+        ack: config
+            .ack
+            .or_else(|| config.table.is_dir().then(|| config.table.join("ack.json"))),
+        table: config.table,
+        instance: format!("{:016x}", mix(seeds.hash_one("instance"))),
+        rng: Rng::new(seeds.hash_one("apply")),
+        budget,
+        told: config.max_connections,
+        admin,
+    };
     let apply = {
         let (shared, stop, reread) = (Arc::clone(&shared), stop_apply.clone(), Arc::clone(&reread));
-        let instance = format!("{:016x}", mix(seeds.hash_one("instance")));
-        let ack = config
-            .ack
-            .or_else(|| config.table.is_dir().then(|| config.table.join("ack.json")));
-        let rng = Rng::new(seeds.hash_one("apply"));
         let runtime = Builder::new_current_thread().enable_all().build()?;
         quiet_thread("apply", move || {
-            runtime.block_on(async {
-                let apply = Apply::new(shared, config.table, ack, instance, rng, budget, admin);
-                apply.run(reread, stop).await;
-            });
+            runtime.block_on(async { Apply::new(shared, duty).run(reread, stop).await });
         })?
     };
     Ok(Running {
@@ -268,10 +271,7 @@ fn shared(
         clock: Clock::start(),
         loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
         inboxes: inboxes.into(),
-        limits: Limits {
-            connections: Some(most),
-            ..Limits::default()
-        },
+        most: AtomicU32::new(most),
         admit: Arc::new(AdmitState::new(seed)),
         counters: PerWorker::new(workers),
         accept_errors: std::sync::Mutex::default(),

@@ -158,7 +158,7 @@ impl Permits {
                 None
             };
         let shared = &worker.shared;
-        let process = granted(shared.admit.may_accept(&shared.limits, now, waker))?;
+        let process = granted(shared.admit.may_accept(&shared.limits(), now, waker))?;
         Ok(Self { process, frontend })
     }
 }

@@ -6,7 +6,7 @@
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ballast_core::admit::{AdmitState, Limits};
@@ -37,8 +37,8 @@ pub struct Shared {
     pub loads: Box<[AtomicUsize]>,
     /// Where each worker takes orders.
     pub inboxes: Box<[mpsc::UnboundedSender<Order>]>,
-    /// The process's own limit.
-    pub limits: Limits,
+    /// The process's own limit of connections. Listening sockets that come later leave room for fewer.
+    pub most: AtomicU32,
     /// Who is in, counted for that limit.
     pub admit: Arc<AdmitState>,
     /// What each worker counts beside frontends, services and endpoints.
@@ -57,6 +57,14 @@ impl Shared {
             .iter()
             .map(|load| load.load(Ordering::Relaxed))
             .sum()
+    }
+
+    /// The process's own limit, as frontends have theirs.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            connections: Some(self.most.load(Ordering::Relaxed)),
+            ..Limits::default()
+        }
     }
 
     pub(crate) fn count_accept_error(&self, errno: i32) {
