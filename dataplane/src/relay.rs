@@ -242,13 +242,7 @@ impl Both {
             cx,
             tools,
         );
-        if self.first_to_end.is_none() {
-            if self.server_dead {
-                self.first_to_end = Some(Side::Server);
-            } else if self.client_dead || self.up.source_ended() {
-                self.first_to_end = Some(Side::Client);
-            }
-        }
+        self.note_end(Side::Client, self.up.source_ended());
         self.down.pump(
             (server, &mut self.server_dead),
             (client, &mut self.client_dead),
@@ -259,13 +253,17 @@ impl Both {
             // Seen on reading, after the way up had its turn: nothing else may ever wake that one.
             self.up.end();
         }
-        if self.first_to_end.is_none() {
-            if self.down.source_ended() || self.server_dead {
-                self.first_to_end = Some(Side::Server);
-            } else if self.client_dead {
-                self.first_to_end = Some(Side::Client);
-            }
-        }
+        self.note_end(Side::Server, self.down.source_ended());
+    }
+
+    /// Remembers who ended it. A flow from `source` ends with its sink, too: who is dead is known better.
+    fn note_end(&mut self, source: Side, source_ended: bool) {
+        let ended_by = match (self.client_dead, self.server_dead) {
+            (true, false) => Some(Side::Client),
+            (false, true) => Some(Side::Server),
+            _ => source_ended.then_some(source),
+        };
+        self.first_to_end = self.first_to_end.or(ended_by);
     }
 
     /// While bytes wait for a side that takes none, nobody reads from the other one, and so nothing tells that it has
