@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -151,9 +152,13 @@ pub async fn relay<C: Leg, S: Leg>(
                         .clock
                         .instant(both.deadline(patience).unwrap_or_default());
                     timer.set(Some(sleep_until(until)));
+                    if both.bytes() > LARGE as u64 {
+                        // Much may still wait for a slow peer: what it takes from now on counts.
+                        both.is_delivering(&legs);
+                    }
                 }
                 if both.keep_vigil(&mut vigil, &legs, cx).is_pending() {
-                    return both.poll_patience(timer.as_mut(), patience, &tools.clock, cx);
+                    return both.poll_patience(timer.as_mut(), &legs, patience, &tools.clock, cx);
                 }
             }
         })
@@ -209,6 +214,8 @@ struct Both {
     server_dead: bool,
     first_to_end: Option<Side>,
     last_byte: Moment,
+    /// When it was last asked whether peers still take bytes: those read by then, and those of them not taken.
+    waiting: (u64, usize),
 }
 
 impl Both {
@@ -223,6 +230,7 @@ impl Both {
             server_dead: false,
             first_to_end: None,
             last_byte: now,
+            waiting: (0, 0),
         }
     }
 
@@ -234,13 +242,7 @@ impl Both {
             cx,
             tools,
         );
-        if self.first_to_end.is_none() {
-            if self.server_dead {
-                self.first_to_end = Some(Side::Server);
-            } else if self.client_dead || self.up.source_ended() {
-                self.first_to_end = Some(Side::Client);
-            }
-        }
+        self.note_end(Side::Client, self.up.source_ended());
         self.down.pump(
             (server, &mut self.server_dead),
             (client, &mut self.client_dead),
@@ -251,13 +253,17 @@ impl Both {
             // Seen on reading, after the way up had its turn: nothing else may ever wake that one.
             self.up.end();
         }
-        if self.first_to_end.is_none() {
-            if self.down.source_ended() || self.server_dead {
-                self.first_to_end = Some(Side::Server);
-            } else if self.client_dead {
-                self.first_to_end = Some(Side::Client);
-            }
-        }
+        self.note_end(Side::Server, self.down.source_ended());
+    }
+
+    /// Remembers who ended it. A flow from `source` ends with its sink, too: who is dead is known better.
+    fn note_end(&mut self, source: Side, source_ended: bool) {
+        let ended_by = match (self.client_dead, self.server_dead) {
+            (true, false) => Some(Side::Client),
+            (false, true) => Some(Side::Server),
+            _ => source_ended.then_some(source),
+        };
+        self.first_to_end = self.first_to_end.or(ended_by);
     }
 
     /// While bytes wait for a side that takes none, nobody reads from the other one, and so nothing tells that it has
@@ -312,9 +318,10 @@ impl Both {
     }
 
     /// Ready when patience is at its end. The timer is set again only when it fires, not when bytes pass.
-    fn poll_patience(
-        &self,
+    fn poll_patience<C: Leg, S: Leg>(
+        &mut self,
         mut timer: Pin<&mut Option<Sleep>>,
+        legs: &Legs<C, S>,
         patience: Patience,
         clock: &Clock,
         cx: &mut Context<'_>,
@@ -324,17 +331,43 @@ impl Both {
         };
         loop {
             ready!(sleep.as_mut().poll(cx));
+            let now = clock.now();
+            if self
+                .deadline(patience)
+                .is_some_and(|deadline| now >= deadline)
+            {
+                if !self.is_delivering(legs) {
+                    return Poll::Ready(match self.first_to_end {
+                        Some(_) => Why::HalfClosed,
+                        None => Why::Idle,
+                    });
+                }
+                self.last_byte = now;
+            }
             let Some(deadline) = self.deadline(patience) else {
                 return Poll::Pending;
             };
-            if clock.now() >= deadline {
-                return Poll::Ready(match self.first_to_end {
-                    Some(_) => Why::HalfClosed,
-                    None => Why::Idle,
-                });
-            }
             sleep.as_mut().reset(clock.instant(deadline));
         }
+    }
+
+    /// Whether a peer has taken bytes since this was last asked. One that reads slowly may be busy for long with what
+    /// the kernel holds for it, and then nothing passes here. One that has just begun to wait is given one more turn.
+    fn is_delivering<C: Leg, S: Leg>(&mut self, legs: &Legs<C, S>) -> bool {
+        let queued = |socket: Option<&TcpStream>| {
+            socket.map_or(0, |socket| sys::unacknowledged(socket).unwrap_or(0))
+        };
+        let waiting = self.up.held()
+            + self.down.held()
+            + queued(legs.client.socket())
+            + queued(legs.server.socket());
+        let now = (self.bytes(), waiting);
+        let before = mem::replace(&mut self.waiting, now);
+        now != before && (waiting > 0 || before.1 > 0)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.up.bytes + self.down.bytes
     }
 
     /// Waits until the side that is still there has received what came before the abort: a reset overtakes nothing
@@ -423,7 +456,12 @@ impl Flow {
 
     /// Whether nothing is read, because the sink has not taken what was.
     fn is_stuck(&self) -> bool {
-        self.phase == Phase::Open && (!self.kept.is_empty() || self.pipe.is_some())
+        self.phase == Phase::Open && self.held() > 0
+    }
+
+    /// Bytes that were read, and that the sink has not taken.
+    fn held(&self) -> usize {
+        self.kept.len() - self.sent + self.pipe.as_ref().map_or(0, Pipe::held)
     }
 
     /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest.

@@ -179,7 +179,8 @@ impl EndpointState {
             if standing.until > began.0.min(now.0) {
                 return None;
             }
-            let held_out = now.0 - standing.until;
+            // Until the dial began, that is: while it waited in vain, the endpoint did not hold out.
+            let held_out = began.0.min(now.0) - standing.until;
             let times = if held_out >= ejection_length(standing.ejections, first, longest) {
                 1
             } else {

@@ -77,6 +77,18 @@ fn one_that_held_out_begins_anew() {
 }
 
 #[test]
+fn a_dial_that_waits_in_vain_for_longer_than_the_ejection_is_no_holding_out() {
+    let endpoint = endpoint();
+    let mut began = Moment(10_000);
+    for seconds in [1, 2, 4, 8, 16, 30, 30] {
+        let timed_out = began.after(Duration::from_millis(1250));
+        let until = endpoint.eject(FIRST, LONGEST, began, timed_out).unwrap();
+        assert_eq!(until, timed_out.after(Duration::from_secs(seconds)));
+        began = until;
+    }
+}
+
+#[test]
 fn old_dials_say_nothing_new() {
     let endpoint = endpoint();
     let until = endpoint
