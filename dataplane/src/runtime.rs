@@ -29,6 +29,7 @@ use crate::clock::Clock;
 use crate::config::{Admin, Config};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
+use crate::listen;
 use crate::live::Live;
 use crate::relay::Tools;
 use crate::status::Status;
@@ -46,7 +47,7 @@ pub enum StartError {
     )]
     SecondOne(String),
     /// The admin address cannot be had.
-    #[error("admin {0}: {1}")]
+    #[error("admin: {}; choose another --admin", listen::explain(*.0, .1))]
     Admin(SocketAddr, io::Error),
     /// The system refuses.
     #[error("cannot start: {0}")]
