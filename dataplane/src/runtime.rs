@@ -28,6 +28,7 @@ use crate::config::{Admin, Config};
 use crate::guard::{self, Guard};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
+use crate::listen;
 use crate::live::Live;
 use crate::relay::Tools;
 use crate::status::Status;
@@ -48,7 +49,7 @@ pub enum StartError {
     #[error("{0}: another ballast serves this table in this network namespace; stop it first")]
     SameTable(PathBuf),
     /// The admin address cannot be had.
-    #[error("admin {0}: {1}")]
+    #[error("admin: {}; choose another --admin", listen::explain(*.0, .1))]
     Admin(SocketAddr, io::Error),
     /// The system refuses.
     #[error("cannot start: {0}")]
