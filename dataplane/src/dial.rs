@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
-use ballast_core::endpoint::Lease;
+use ballast_core::endpoint::{EndpointState, Lease};
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::plan::Plan;
@@ -76,6 +76,7 @@ pub(crate) async fn connect(
     let mut tried = Tried::default();
     let mut queued = Duration::ZERO;
     let mut deadline = None;
+    let mut left: Option<Arc<EndpointState>> = None;
     loop {
         let Some(service) = plan.service(name) else {
             return Err(Refusal::NoEndpoint);
@@ -89,7 +90,7 @@ pub(crate) async fn connect(
         let picked = match picked {
             Ok(picked) => picked,
             Err(Unavailable::NoEndpoint) => {
-                counters.unserved.add(1);
+                counters.unserved.add(u64::from(tried.is_empty()));
                 return Err(none_left(&tried));
             }
             Err(Unavailable::Full) => {
@@ -106,6 +107,9 @@ pub(crate) async fn connect(
         };
         let deadline =
             *deadline.get_or_insert_with(|| Instant::now() + service.spec().timeouts.connect);
+        if let Some(left) = left.take() {
+            left.counters(worker.id).redispatches.add(1);
+        }
         if picked.is_panic {
             service.state().counters(worker.id).panics.add(1);
         }
@@ -129,15 +133,9 @@ pub(crate) async fn connect(
                 }
                 let spent = tried.len() > usize::from(service.spec().retries);
                 if spent || Instant::now() >= deadline {
-                    service.state().counters(worker.id).unserved.add(1);
                     return Err(Refusal::Failed);
                 }
-                picked
-                    .lease
-                    .endpoint()
-                    .counters(worker.id)
-                    .redispatches
-                    .add(1);
+                left = Some(Arc::clone(picked.lease.endpoint()));
             }
         }
     }
@@ -256,7 +254,6 @@ fn connected(
 ) -> Dialed {
     let now = worker.shared.clock.now();
     service.connected(picked.index, now);
-    service.state().counters(worker.id).current.add(1);
     picked
         .lease
         .endpoint()
@@ -373,7 +370,8 @@ async fn wait_in_queue(
     let state = Arc::clone(service.state());
     let until = Instant::now() + service.spec().timeouts.queue();
     let Some(ticket) = Ticket::take(&state, service.max_queue()) else {
-        state.counters(worker.id).unserved.add(1);
+        let none_tried = u64::from(tried.is_empty());
+        state.counters(worker.id).unserved.add(none_tried);
         return (plan, Duration::ZERO, Err(Refusal::QueueFull));
     };
     let turn = loop {
@@ -411,7 +409,7 @@ async fn wait_in_queue(
     let counters = state.counters(worker.id);
     counters.queued(waited);
     if turn.is_err() {
-        counters.unserved.add(1);
+        counters.unserved.add(u64::from(tried.is_empty()));
     }
     (plan, waited, turn)
 }

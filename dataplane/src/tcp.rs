@@ -346,11 +346,12 @@ fn account(worker: &Worker, lease: &ballast_core::endpoint::Lease, began: Moment
     counters.ended(worker.shared.clock.now().since(began));
     match (closed.why, closed.by) {
         (Why::Aborted, Some(Side::Client)) => counters.client_aborts.add(1),
-        (Why::Aborted, Some(Side::Server)) => counters.server_aborts.add(1),
+        (Why::Aborted, Some(Side::Server)) => {
+            counters.server_aborts.add(1);
+            counters.response_errors.add(1);
+        }
         _ => {}
     }
-    let service = lease.endpoint().service().counters(worker.id);
-    service.current.take(1);
     worker
         .counters()
         .spliced
