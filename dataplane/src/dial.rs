@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
-use ballast_core::endpoint::Lease;
+use ballast_core::endpoint::{EndpointState, Lease};
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::plan::Plan;
@@ -93,6 +93,7 @@ pub(crate) async fn connect(
     let mut tried = Tried::default();
     let mut queued = Duration::ZERO;
     let mut deadline = None;
+    let mut left: Option<Arc<EndpointState>> = None;
     loop {
         let Some(service) = plan.service(name) else {
             return Err(Refusal::NoEndpoint.into());
@@ -106,7 +107,7 @@ pub(crate) async fn connect(
         let picked = match picked {
             Ok(picked) => picked,
             Err(Unavailable::NoEndpoint) => {
-                counters.unserved.add(1);
+                counters.unserved.add(u64::from(tried.is_empty()));
                 return Err(none_left(&tried).into());
             }
             Err(Unavailable::Full) => {
@@ -123,6 +124,9 @@ pub(crate) async fn connect(
         };
         let deadline =
             *deadline.get_or_insert_with(|| Instant::now() + service.spec().timeouts.connect);
+        if let Some(left) = left.take() {
+            left.counters(worker.id).redispatches.add(1);
+        }
         if picked.is_panic {
             service.state().counters(worker.id).panics.add(1);
         }
@@ -146,15 +150,9 @@ pub(crate) async fn connect(
                 }
                 let spent = tried.len() > usize::from(service.spec().retries);
                 if spent || Instant::now() >= deadline {
-                    service.state().counters(worker.id).unserved.add(1);
                     return Err(Refusal::Failed.into());
                 }
-                picked
-                    .lease
-                    .endpoint()
-                    .counters(worker.id)
-                    .redispatches
-                    .add(1);
+                left = Some(Arc::clone(picked.lease.endpoint()));
             }
         }
     }
@@ -273,7 +271,6 @@ fn connected(
 ) -> Dialed {
     let now = worker.shared.clock.now();
     service.connected(picked.index, now);
-    service.state().counters(worker.id).current.add(1);
     picked
         .lease
         .endpoint()
@@ -394,7 +391,8 @@ async fn wait_in_queue(
     let state = Arc::clone(service.state());
     let until = Instant::now() + service.spec().timeouts.queue();
     let Some(ticket) = Ticket::take(&state, service.max_queue()) else {
-        state.counters(worker.id).unserved.add(1);
+        let none_tried = u64::from(tried.is_empty());
+        state.counters(worker.id).unserved.add(none_tried);
         return (plan, Duration::ZERO, Err(Refusal::QueueFull.into()));
     };
     // One that is only done sending still waits for its answer.
@@ -441,7 +439,7 @@ async fn wait_in_queue(
     let counters = state.counters(worker.id);
     counters.queued(waited);
     if turn.is_err() {
-        counters.unserved.add(1);
+        counters.unserved.add(u64::from(tried.is_empty()));
     }
     (plan, waited, turn)
 }

@@ -389,7 +389,10 @@ impl Session<'_> {
     fn account(self, closed: Closed) {
         match (closed.why, closed.by) {
             (Why::Aborted, Some(Side::Client)) => self.counters().client_aborts.add(1),
-            (Why::Aborted, Some(Side::Server)) => self.counters().server_aborts.add(1),
+            (Why::Aborted, Some(Side::Server)) => {
+                self.counters().server_aborts.add(1);
+                self.counters().response_errors.add(1);
+            }
             _ => {}
         }
     }
@@ -400,8 +403,6 @@ impl Drop for Session<'_> {
         let worker = self.worker;
         self.counters()
             .ended(worker.shared.clock.now().since(self.began));
-        let service = self.lease.endpoint().service().counters(worker.id);
-        service.current.take(1);
         worker
             .counters()
             .spliced

@@ -104,6 +104,7 @@ impl EndpointState {
         if held >= self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(held + 1, Ordering::Relaxed);
         }
+        self.service.leased();
         Some(Lease(Arc::clone(self)))
     }
 
@@ -277,6 +278,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.0.service.released();
         self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
         self.0.service.queue().wake_head();
     }

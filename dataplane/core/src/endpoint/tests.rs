@@ -25,6 +25,24 @@ fn a_lease_counts_while_it_is_held() {
 }
 
 #[test]
+fn a_service_counts_the_leases_of_all_its_endpoints() {
+    let service = Arc::new(ServiceState::new("s", 2));
+    let [one, other] = [1, 2].map(|port| {
+        Arc::new(EndpointState::new(
+            &service,
+            SocketAddr::from(([127, 0, 0, 1], port)),
+        ))
+    });
+    let (first, second) = (one.lease(9).unwrap(), other.lease(9).unwrap());
+    assert_eq!((service.current(), service.peak()), (2, 2));
+    drop(first);
+    assert_eq!((service.current(), service.peak()), (1, 2));
+    drop(second);
+    drop(one.lease(9).unwrap());
+    assert_eq!((service.current(), service.peak()), (0, 2));
+}
+
+#[test]
 fn many_threads_never_exceed_the_limit_and_end_at_zero() {
     let endpoint = endpoint();
     std::thread::scope(|scope| {
