@@ -11,9 +11,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use arc_swap::ArcSwapOption;
 use ballast_core::table;
 
+mod entry;
 mod line;
 mod sink;
 
+pub(crate) use entry::{Dial, Entry};
 pub use line::{Record, Termination};
 use sink::Sinks;
 

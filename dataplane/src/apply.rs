@@ -184,6 +184,7 @@ impl Apply {
 
     async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant) {
         warn_of_what_comes_later(&table);
+        self.shared.access.follow(&table.log, &self.intake.folder());
         let previous = self.shared.live.plan();
         let plan = Arc::new(compile(
             table,
@@ -482,9 +483,6 @@ fn warn_of_what_comes_later(table: &RoutingTable) {
         .any(|service| service.checks().is_some())
     {
         early.push("health (endpoints are not checked)");
-    }
-    if table.log.access != table::Access::Off {
-        early.push("log.access (no access lines are written)");
     }
     if table.stats.healthz.on().is_some() {
         early.push("stats.healthz (ask /healthz on the admin address)");

@@ -26,6 +26,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::access::Dial;
 use crate::log::Rarely;
 use crate::preamble::destination;
 use crate::sys;
@@ -60,6 +61,8 @@ impl Caller {
 pub(crate) struct Dialed {
     pub(crate) stream: TcpStream,
     pub(crate) lease: Lease,
+    /// What people call the endpoint; only where access lines are written.
+    pub(crate) name: Option<Box<str>>,
     /// The outbound PROXY header, if there is one.
     pub(crate) header: Vec<u8>,
     pub(crate) server_timeout: Option<Duration>,
@@ -81,13 +84,15 @@ impl From<Refusal> for Unserved {
     }
 }
 
-/// Connects the client to an endpoint of this service, or says why it cannot be.
+/// Connects the client to an endpoint of this service, or says why it cannot be. How it went is in `dial`, whatever
+/// the end.
 pub(crate) async fn connect(
     worker: &Worker,
     mut plan: Arc<Plan>,
     name: &str,
     client: &TcpStream,
     caller: &Caller,
+    dial: &mut Dial,
 ) -> Result<Dialed, Unserved> {
     let arrived = worker.shared.clock.now();
     let mut tried = Tried::default();
@@ -111,6 +116,7 @@ pub(crate) async fn connect(
                 return Err(none_left(&tried).into());
             }
             Err(Unavailable::Full) => {
+                dial.before = service.state().queue().len();
                 let (newer, waited, turn) =
                     Box::pin(wait_in_queue(worker, plan, name, client, caller, &tried)).await;
                 plan = newer;
@@ -126,21 +132,19 @@ pub(crate) async fn connect(
             *deadline.get_or_insert_with(|| Instant::now() + service.spec().timeouts.connect);
         if let Some(left) = left.take() {
             left.counters(worker.id).redispatches.add(1);
+            dial.retries += 1;
         }
+        dial.queued = Some(queued);
         if picked.is_panic {
             service.state().counters(worker.id).panics.add(1);
         }
         let began = worker.shared.clock.now();
         match attempt(worker, service, &picked, &tried, deadline).await {
             Ok(stream) => {
-                let connecting = worker
-                    .shared
-                    .clock
-                    .now()
-                    .since(arrived)
-                    .saturating_sub(queued);
+                let now = worker.shared.clock.now();
+                dial.connecting = Some(now.since(arrived).saturating_sub(queued));
                 return Ok(connected(
-                    worker, service, picked, stream, client, caller, queued, connecting,
+                    worker, service, picked, stream, client, caller, *dial,
                 ));
             }
             Err(error) => {
@@ -148,6 +152,7 @@ pub(crate) async fn connect(
                 if let Some(endpoint) = service.endpoints().get(picked.index) {
                     tried.note(endpoint, failure);
                 }
+                dial.timed_out = failure == Failure::TimedOut;
                 let spent = tried.len() > usize::from(service.spec().retries);
                 if spent || Instant::now() >= deadline {
                     return Err(Refusal::Failed.into());
@@ -266,19 +271,26 @@ fn connected(
     stream: TcpStream,
     client: &TcpStream,
     caller: &Caller,
-    queued: Duration,
-    connecting: Duration,
+    dial: Dial,
 ) -> Dialed {
     let now = worker.shared.clock.now();
     service.connected(picked.index, now);
-    picked
-        .lease
-        .endpoint()
-        .counters(worker.id)
-        .session(now, queued, connecting);
+    picked.lease.endpoint().counters(worker.id).session(
+        now,
+        dial.queued.unwrap_or_default(),
+        dial.connecting.unwrap_or_default(),
+    );
+    let name = worker.shared.access.is_on().then(|| {
+        let endpoint = service.spec().endpoints.get(picked.index);
+        match endpoint.and_then(|endpoint| endpoint.name.as_deref()) {
+            Some(name) => name.into(),
+            None => picked.lease.address().to_string().into(),
+        }
+    });
     Dialed {
         stream,
         lease: picked.lease,
+        name,
         header: header(worker, service, client, caller),
         server_timeout: service.spec().timeouts.server(Protocol::Tcp),
         server_fin: service.spec().timeouts.server_fin,

@@ -104,7 +104,7 @@ pub enum Why {
 /// The end of a connection. Not an error: a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Who ended it first; `None` when it was our timer.
+    /// Who ended it first; `None` if nobody did.
     pub by: Option<Side>,
     /// How.
     pub why: Why,
@@ -170,8 +170,8 @@ pub async fn relay<C: Leg, S: Leg>(
     legs.orderly = why == Why::Finished;
     Closed {
         by: match why {
-            Why::Finished | Why::Aborted => both.first_to_end,
-            Why::Idle | Why::HalfClosed => None,
+            Why::Finished | Why::Aborted | Why::HalfClosed => both.first_to_end,
+            Why::Idle => None,
         },
         why,
         up: both.up.bytes,

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::access::AccessLog;
 use crate::admin::{self, Doors};
 use crate::apply::{Apply, Duty};
 use crate::clock::Clock;
@@ -101,7 +102,13 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     budget.suffices(workers)?;
     let most = budget.connections(workers, config.max_connections, cgroup_memory());
     let seeds = RandomState::new();
-    let (shared, inboxes) = shared(workers, most, seeds.hash_one(0));
+    let (access, records) = AccessLog::new();
+    let (shared, inboxes) = shared(workers, most, seeds.hash_one(0), access);
+    {
+        let shared = Arc::clone(&shared);
+        // Ends with the process: there is nothing to wait for but a reader who may never read.
+        quiet_thread("access", move || shared.access.run(&records))?;
+    }
     let stop_workers = CancellationToken::new();
     let workers = inboxes
         .into_iter()
@@ -264,6 +271,7 @@ fn shared(
     workers: usize,
     most: u32,
     seed: u64,
+    access: AccessLog,
 ) -> (Arc<Shared>, Vec<mpsc::UnboundedReceiver<Order>>) {
     let (inboxes, receivers) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     let inboxes: Vec<_> = inboxes;
@@ -277,6 +285,7 @@ fn shared(
         counters: PerWorker::new(workers),
         accept_errors: std::sync::Mutex::default(),
         status: Status::default(),
+        access,
     };
     (Arc::new(shared), receivers)
 }

@@ -16,7 +16,7 @@ use ballast_core::admit::{Accept, Admission, Permit, Refusal};
 use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
-use ballast_core::plan::{Frontend, Plan, Serves, SocketKey};
+use ballast_core::plan::{Frontend, FrontendState, Plan, Serves, SocketKey};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{SockRef, Socket};
@@ -25,6 +25,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until};
 
+use crate::access::{Dial, Entry};
 use crate::dial::{self, Caller, Dialed, Unserved};
 use crate::log::Rarely;
 use crate::preamble;
@@ -298,34 +299,54 @@ async fn story(seat: &Seat, arrival: Arrival) {
     let Ok(client) = TcpStream::from_std(socket) else {
         return;
     };
+    let mut entry = Entry::begin(worker, &state, peer, began);
     let mut caller = Caller::new(peer);
     let mut first = Vec::new();
     if trusted {
         match Box::pin(preamble::read(&client, frontend, &mut caller)).await {
             Ok(rest) => first = rest,
-            Err(end) => return preamble::account(end, &client, state.counters().of(worker.id)),
+            Err(end) => {
+                return preamble::account(end, &client, state.counters().of(worker.id), entry);
+            }
+        }
+        if let Some(entry) = &mut entry {
+            entry.client(caller.key.client());
         }
         let client_ip = caller.key.client().ip();
         if let Err(refusal) =
             admission.identify(frontend.limits(), client_ip, worker.shared.clock.now())
         {
-            return refuse(&client, refusal, worker, &state);
+            return refuse(&client, refusal, worker, &state, entry, Dial::default());
         }
     }
     state.counters().of(worker.id).sessions.add(1);
     let Serves::Tcp(service) = frontend.serves() else {
-        return refuse(&client, Refusal::NoEndpoint, worker, &state);
+        let refusal = Refusal::NoEndpoint;
+        return refuse(&client, refusal, worker, &state, entry, Dial::default());
     };
+    if let Some(entry) = &mut entry {
+        entry.service(service);
+    }
     let service_name = service.spec().name.clone();
     let (client_timeout, client_fin) = (frontend.client_timeout(), frontend.client_fin());
-    let dialed = match dial::connect(worker, plan, &service_name, &client, &caller).await {
+    let mut dial = Dial::default();
+    let dialed = dial::connect(worker, plan, &service_name, &client, &caller, &mut dial).await;
+    let dialed = match dialed {
         Ok(dialed) => dialed,
-        Err(Unserved::Refused(refusal)) => return refuse(&client, refusal, worker, &state),
-        Err(Unserved::Left) => return,
+        Err(Unserved::Refused(refusal)) => {
+            return refuse(&client, refusal, worker, &state, entry, dial);
+        }
+        Err(Unserved::Left) => {
+            if let Some(entry) = &mut entry {
+                entry.end(b"CQ");
+            }
+            return;
+        }
     };
     let Dialed {
         stream,
         lease,
+        name,
         mut header,
         server_timeout,
         server_fin,
@@ -335,6 +356,9 @@ async fn story(seat: &Seat, arrival: Arrival) {
         .seats
         .borrow_mut()
         .at_endpoint(seat.index, lease.endpoint());
+    if let Some(entry) = &mut entry {
+        entry.connected(name.unwrap_or_default(), lease.endpoint(), dial);
+    }
     let session = Session {
         worker,
         lease,
@@ -357,9 +381,16 @@ async fn story(seat: &Seat, arrival: Arrival) {
             frontend.bytes_out.add(down);
             endpoint.bytes_in.add(up);
             endpoint.bytes_out.add(down);
+            if let Some(entry) = &mut entry {
+                entry.moved(up, down);
+            }
         },
     )
     .await;
+    if let Some(mut entry) = entry {
+        let is_stricter = client_timeout.is_some() && patience.idle == client_timeout;
+        entry.closed(closed, is_stricter);
+    }
     session.account(closed);
 }
 
@@ -367,8 +398,13 @@ fn refuse(
     client: &TcpStream,
     refusal: Refusal,
     worker: &Worker,
-    state: &ballast_core::plan::FrontendState,
+    state: &FrontendState,
+    entry: Option<Box<Entry>>,
+    dial: Dial,
 ) {
+    if let Some(mut entry) = entry {
+        entry.refused(refusal, dial);
+    }
     state.counters().of(worker.id).refused[refusal.index()].add(1);
     relay::reset_on_close(client);
 }

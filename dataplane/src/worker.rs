@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::AccessLog;
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::relay::Tools;
@@ -47,6 +48,8 @@ pub struct Shared {
     pub accept_errors: Mutex<BTreeMap<i32, u64>>,
     /// What apply says of itself.
     pub status: Status,
+    /// Who wants to read of each connection.
+    pub access: AccessLog,
 }
 
 impl Shared {

@@ -17,8 +17,8 @@ pub struct Record {
     pub frontend: Name,
     /// The service that should serve it, if it came so far.
     pub service: Option<Name>,
-    /// The endpoint that did.
-    pub server: Option<Name>,
+    /// The endpoint that did: its name, or its address.
+    pub server: Option<Box<str>>,
     /// How long it waited in the queue; `None`: it left there.
     pub queued: Option<Duration>,
     /// How long connecting took; `None`: no endpoint was reached.
@@ -46,8 +46,8 @@ pub struct Record {
 pub struct Termination(pub [u8; 2]);
 
 impl Termination {
-    /// Both sides were done.
-    pub const NORMAL: Self = Self(*b"--");
+    /// Of a connection that is not worth a line: somebody looked whether the port is open.
+    pub(super) const UNSAID: Self = Self([0; 2]);
 
     fn letters(self) -> [char; 2] {
         self.0.map(char::from)
@@ -97,8 +97,11 @@ fn json(record: &Record, line: &mut String) -> std::fmt::Result {
         record.client,
         record.frontend,
     )?;
-    // Names hold no character that JSON would have escaped.
-    for (key, name) in [("service", &record.service), ("server", &record.server)] {
+    // Names and addresses hold no character that JSON would have escaped.
+    for (key, name) in [
+        ("service", record.service.as_deref()),
+        ("server", record.server.as_deref()),
+    ] {
         match name {
             Some(name) => write!(line, ",\"{key}\":\"{name}\"")?,
             None => write!(line, ",\"{key}\":null")?,
@@ -249,7 +252,7 @@ pub(super) mod tests {
             client: "192.0.2.7:51000".parse().unwrap(),
             frontend: "mysql".parse().unwrap(),
             service: Some("orders".parse().unwrap()),
-            server: Some("db-0".parse().unwrap()),
+            server: Some("db-0".into()),
             queued: Some(Duration::ZERO),
             connecting: Some(Duration::from_millis(3)),
             total: Duration::from_millis(1_250),
