@@ -170,7 +170,11 @@ fn a_table_that_comes_while_another_is_read_is_not_missed() {
     let table = |generation: u64| {
         let file = format!(
             "ticket-keys: {}\n",
-            if generation % 2 == 0 { "a" } else { "b" }
+            if generation.is_multiple_of(2) {
+                "a"
+            } else {
+                "b"
+            }
         );
         format!("{file}{}{many}", numbered(generation))
     };
@@ -296,13 +300,13 @@ fn numbered(generation: u64) -> String {
 
 /// A process whose folder has no table yet.
 fn waiting() -> (TempDir, Running) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let running = ballast::start(Config {
         threads: Some(1),
         admin: Admin::At(vec![nobody()]),
         ..Config::new(folder.path().into())
     })
-    .unwrap();
+    .expect("a start");
     (folder, running)
 }
 
@@ -315,7 +319,7 @@ fn until(come: impl Fn() -> bool) {
 }
 
 fn on_disk(path: &Path) -> Ack {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(path).expect("an ack")).expect("a whole ack")
 }
 
 fn served(ballast: &Ballast) -> Option<u64> {
@@ -323,7 +327,8 @@ fn served(ballast: &Ballast) -> Option<u64> {
 }
 
 fn digest(ballast: &Ballast) -> String {
-    ballast.ack().unwrap().served.unwrap().digest
+    let ack = ballast.ack().expect("an ack");
+    ack.served.expect("a table").digest
 }
 
 fn refused(ballast: &Ballast) -> u64 {

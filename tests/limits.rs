@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ballast_core::rng::Rng;
-use common::crowd::{Client, is_reset, serve_as, servers};
+use common::crowd::{Client, below, is_reset, serve_as, servers};
 use common::{Ballast, get, table};
 
 #[test]
@@ -185,7 +185,7 @@ fn a_thousand_clients_in_any_order_never_close_a_frontend_for_good() {
     let mut inside: Vec<Client> = Vec::new();
     for _ in 0..1_000 {
         if inside.len() == 2 || (!inside.is_empty() && rng.below(2) == 0) {
-            let gone = rng.below(inside.len() as u64) as usize;
+            let gone = below(&mut rng, inside.len());
             inside.swap_remove(gone);
         }
         let mut client = Client::from([127, 0, 0, 1], ballast.address()).unwrap();
@@ -352,23 +352,13 @@ fn a_full_process_shares_its_places_among_all_frontends() {
     );
     let ballast = serve_as(&text, 2, |settings| settings.max_connections = Some(2));
     let addresses = ballast.running.shared().status.listening();
-    let clients: Vec<_> = (0..100)
-        .flat_map(|_| addresses.values().copied())
-        .map(|address| {
-            move || -> SocketAddr {
-                let mut client = Client::from([127, 0, 0, 1], address).unwrap();
-                client.ask().unwrap()
-            }
-        })
-        .collect();
-    let threads: Vec<_> = clients
-        .chunks(50)
-        .map(<[_]>::to_vec)
-        .map(|clients| {
+    let threads: Vec<_> = (0..20)
+        .map(|_| {
+            let addresses: Vec<_> = addresses.values().copied().collect();
             thread::spawn(move || {
-                clients
-                    .iter()
-                    .for_each(|client| assert_eq!(client(), server))
+                for address in addresses.repeat(5) {
+                    assert_eq!(come(address).ask().unwrap(), server);
+                }
             })
         })
         .collect();
@@ -434,8 +424,8 @@ fn a_trusted_peer_that_takes_too_long_is_reset() {
 
 /// A client that is served.
 fn come(address: SocketAddr) -> Client {
-    let mut client = Client::from(Ipv4Addr::LOCALHOST.octets(), address).unwrap();
-    client.ask().unwrap();
+    let mut client = Client::from(Ipv4Addr::LOCALHOST.octets(), address).expect("a connection");
+    client.ask().expect("an answer");
     client
 }
 

@@ -121,6 +121,8 @@ pub(crate) async fn connect(
                     Box::pin(wait_in_queue(worker, plan, name, client, caller, &tried)).await;
                 plan = newer;
                 queued += waited;
+                // The time to connect does not run while the client waits for room.
+                deadline = deadline.map(|deadline: Instant| deadline + waited);
                 turn?
             }
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ballast::Config;
 use ballast::config::Admin;
+use ballast_core::rng::Rng;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -82,9 +83,14 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn from(source: [u8; 4], to: SocketAddr) -> io::Result<Self> {
+        Self::at((source, 0).into(), to)
+    }
+
+    /// From this port, too.
+    pub(crate) fn at(source: SocketAddr, to: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
         if to.is_ipv4() {
-            socket.bind(&SocketAddr::from((source, 0)).into())?;
+            socket.bind(&source.into())?;
         }
         socket.set_linger(Some(Duration::ZERO))?;
         socket.connect_timeout(&to.into(), PATIENCE)?;
@@ -169,6 +175,11 @@ impl Guest {
 pub(crate) fn source(index: u64) -> Ipv4Addr {
     let [.., high, low] = index.to_be_bytes();
     Ipv4Addr::new(127, 40, high, low.max(1))
+}
+
+/// A number below `bound`.
+pub(crate) fn below(rng: &mut Rng, bound: usize) -> usize {
+    usize::try_from(rng.below(bound as u64)).expect("a small number")
 }
 
 /// A runtime for this thread, which gives way: a balancer does not share its cores with its peers.
