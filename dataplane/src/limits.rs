@@ -70,7 +70,7 @@ impl Budget {
     /// How many connections there may be at once: as many as was `told`, or as many as fit. Logs why.
     #[must_use]
     pub fn connections(&self, workers: usize, told: Option<u32>, memory: Option<u64>) -> u32 {
-        let (fit, why) = self.fit(workers, memory);
+        let (fit, why) = self.fit(workers, memory, 0);
         let Some(told) = told else {
             tracing::info!("at most {fit} connections: {why}");
             return fit;
@@ -85,9 +85,16 @@ impl Budget {
         told
     }
 
+    /// How many connections fit beside so many listening sockets: these may take most of all descriptors.
+    #[must_use]
+    pub fn beside(&self, listening: usize, workers: usize, memory: Option<u64>) -> u32 {
+        self.fit(workers, memory, listening).0
+    }
+
     /// How many connections fit, with the reckoning.
-    fn fit(&self, workers: usize, memory: Option<u64>) -> (u32, String) {
-        let kept = at_rest(workers) + self.spare();
+    fn fit(&self, workers: usize, memory: Option<u64>, listening: usize) -> (u32, String) {
+        // Pipes take half of what is spare.
+        let kept = at_rest(workers) + self.spare() + listening.saturating_sub(self.spare() / 2);
         let by_descriptors = self.descriptors.saturating_sub(kept) / A_CONNECTION;
         let (by_memory, memory) = match memory {
             None => (usize::MAX, "no limit of memory".to_owned()),
@@ -202,7 +209,7 @@ mod tests {
             (256, 2, None, 92),
             (64, 2, None, 8),
         ] {
-            let (found, why) = Budget { descriptors }.fit(workers, memory);
+            let (found, why) = Budget { descriptors }.fit(workers, memory, 0);
             assert_eq!(found, fit, "{why}");
         }
     }
@@ -213,7 +220,7 @@ mod tests {
             for workers in [1, 2, 64, 1_024] {
                 for memory in [None, Some(0), Some(1), Some(1 << 20)] {
                     let budget = Budget { descriptors };
-                    assert!(budget.fit(workers, memory).0 >= 1);
+                    assert!(budget.fit(workers, memory, 0).0 >= 1);
                     assert!(budget.sockets(0, workers) != Some(0));
                 }
             }
@@ -234,6 +241,17 @@ mod tests {
         assert!(words.contains("need 42; raise the limit"), "{words}");
         few.suffices(1).unwrap();
         Budget { descriptors: 42 }.suffices(2).unwrap();
+    }
+
+    #[test]
+    fn listening_sockets_leave_room_for_fewer_connections() {
+        let budget = Budget {
+            descriptors: 20_000,
+        };
+        let most = |listening| budget.beside(listening, 2, None);
+        assert_eq!(most(0), most(100), "some are reckoned with from the start");
+        assert_eq!(most(0) - most(8_256), 4_000);
+        assert_eq!(most(30_000), 1);
     }
 
     #[test]

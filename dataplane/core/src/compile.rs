@@ -66,8 +66,8 @@ pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'
         .iter()
         .map(|before| (&before.name, &before.state))
         .collect();
-    for spec in &table.frontends {
-        let frontend = Arc::new(frontend(spec, &states, &plan, around));
+    for spec in table.frontends {
+        let frontend = Arc::new(frontend(Arc::new(spec), &states, &plan, around));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
         }
@@ -165,7 +165,7 @@ fn leaving(previous: &Plan, plan: &Plan) -> FxHashMap<(Box<str>, SocketAddr), Ar
 }
 
 fn frontend(
-    spec: &table::Frontend,
+    spec: Arc<table::Frontend>,
     previous_states: &FxHashMap<&Name, &Arc<FrontendState>>,
     plan: &Plan,
     around: &mut Surroundings<'_>,
@@ -188,8 +188,8 @@ fn frontend(
     Frontend {
         name: spec.name.clone(),
         binds: spec.bind.to_vec(),
-        sockets: sockets(spec, transport, around.ipv6),
-        serves: serves(spec, plan),
+        sockets: sockets(&spec, transport, around.ipv6),
+        serves: serves(&spec, plan),
         accept_proxy: spec.accept_proxy.as_deref().map(|accept| AcceptProxy {
             from: PrefixSet::new(accept.from.iter().copied()),
             versions: match (
@@ -216,6 +216,7 @@ fn frontend(
         client_fin: spec.timeouts.client_fin,
         preamble_timeout: spec.timeouts.preamble,
         state,
+        spec,
     }
 }
 

@@ -104,6 +104,7 @@ impl EndpointState {
         if held >= self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(held + 1, Ordering::Relaxed);
         }
+        self.service.leased();
         Some(Lease(Arc::clone(self)))
     }
 
@@ -179,7 +180,8 @@ impl EndpointState {
             if standing.until > began.0.min(now.0) {
                 return None;
             }
-            let held_out = now.0 - standing.until;
+            // Until the dial began, that is: while it waited in vain, the endpoint did not hold out.
+            let held_out = began.0.min(now.0) - standing.until;
             let times = if held_out >= ejection_length(standing.ejections, first, longest) {
                 1
             } else {
@@ -276,6 +278,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.0.service.released();
         self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
         self.0.service.queue().wake_head();
     }

@@ -117,6 +117,7 @@ impl fmt::Display for SocketKey {
 /// What clients connect to, compiled.
 #[derive(Debug)]
 pub struct Frontend {
+    pub(crate) spec: Arc<table::Frontend>,
     pub(crate) name: Name,
     pub(crate) binds: Vec<table::Bind>,
     pub(crate) sockets: Vec<SocketKey>,
@@ -131,6 +132,12 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// What the table says of it.
+    #[must_use]
+    pub fn spec(&self) -> &Arc<table::Frontend> {
+        &self.spec
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &Name {

@@ -1,0 +1,572 @@
+//! Tables that change under load: nobody notices but who is meant to.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ballast_core::rng::Rng;
+use common::crowd::{Client, Guest, quiet_runtime, serve_as, servers, source};
+use common::{Ballast, get, nobody};
+use tokio::sync::Semaphore;
+
+#[test]
+fn a_hundred_swaps_a_second_fail_no_client_of_thousands() {
+    let storm = Storm::rage(Duration::from_secs(5), 5_000, Duration::ZERO);
+    storm.report("short connections");
+    assert!(storm.served > 500, "{} served", storm.served);
+}
+
+#[test]
+fn connections_live_across_swaps_and_reach_only_what_their_table_had() {
+    let storm = Storm::rage(Duration::from_secs(5), 1_000, Duration::from_millis(500));
+    storm.report("long connections");
+    assert!(storm.served > 200, "{} served", storm.served);
+}
+
+/// What clients saw while tables changed.
+#[derive(Default)]
+struct Storm {
+    served: u64,
+    swaps: u64,
+    took: Duration,
+    failures: Vec<String>,
+}
+
+impl Storm {
+    /// Clients come, ask, stay for up to `stay`, ask again and go, while each table names two servers of forty.
+    fn rage(lasting: Duration, per_second: u64, stay: Duration) -> Self {
+        let servers: Arc<[SocketAddr]> = servers(40).into();
+        let ballast = Ballast::serve(&storm_table(&servers, 0), 2);
+        let tables = Arc::new(Tables::default());
+        let address = ballast.address();
+        let guests = {
+            let (tables, servers) = (Arc::clone(&tables), Arc::clone(&servers));
+            thread::spawn(move || {
+                quiet_runtime().block_on(guests(address, servers, tables, per_second, stay))
+            })
+        };
+        let begun = Instant::now();
+        let mut generation = 0;
+        while begun.elapsed() < lasting {
+            generation += 1;
+            tables.written.store(generation, Ordering::SeqCst);
+            ballast.swap(&storm_table(&servers, generation));
+            tables.served.store(generation, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(10 * generation).saturating_sub(begun.elapsed()));
+        }
+        tables.over.store(true, Ordering::SeqCst);
+        let took = begun.elapsed();
+        let (served, failures) = guests.join().expect("an end");
+        assert!(failures.is_empty(), "{failures:#?}");
+        nobody_is_left(&ballast, &servers, generation + 1);
+        Self {
+            served,
+            swaps: generation,
+            took,
+            failures,
+        }
+    }
+
+    fn report(&self, what: &str) {
+        let per_second = |count: u64| count as f64 / self.took.as_secs_f64();
+        println!(
+            "{what}: {:.0} connections/s, {:.0} swaps/s, {} failed",
+            per_second(self.served),
+            per_second(self.swaps),
+            self.failures.len()
+        );
+    }
+}
+
+/// Which tables may be in force.
+#[derive(Default)]
+struct Tables {
+    served: AtomicU64,
+    written: AtomicU64,
+    over: AtomicBool,
+}
+
+fn storm_table(servers: &[SocketAddr], generation: u64) -> String {
+    let two: Vec<_> = servers
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| named_by(servers.len(), generation, *index))
+        .map(|(_, server)| *server)
+        .collect();
+    table_of(generation, &two)
+}
+
+/// Whether the table of this generation names the server at `index`.
+fn named_by(servers: usize, generation: u64, index: usize) -> bool {
+    let first = generation % servers as u64;
+    let second = (generation + 1) % servers as u64;
+    index as u64 == first || index as u64 == second
+}
+
+fn table_of(generation: u64, endpoints: &[SocketAddr]) -> String {
+    let endpoints: Vec<_> = endpoints
+        .iter()
+        .map(|address| format!("{{address: \"{address}\"}}"))
+        .collect();
+    format!(
+        "version: 1\ngeneration: {generation}\nfrontends: [{{name: f, bind: [\"127.0.0.1:0\"], protocol: tcp, service: s}}]\nservices: [{{name: s, endpoints: [{}]}}]\n",
+        endpoints.join(", ")
+    )
+}
+
+/// Brings clients at an even rate, as far as the machine keeps up.
+async fn guests(
+    address: SocketAddr,
+    servers: Arc<[SocketAddr]>,
+    tables: Arc<Tables>,
+    per_second: u64,
+    stay: Duration,
+) -> (u64, Vec<String>) {
+    let at_once = Arc::new(Semaphore::new(1_000));
+    let seen = Arc::new(Mutex::new((0, Vec::new())));
+    let begun = Instant::now();
+    let mut came = 0;
+    while !tables.over.load(Ordering::SeqCst) {
+        let due = begun.elapsed().as_millis() as u64 * per_second / 1_000;
+        while came < due {
+            came += 1;
+            let Ok(place) = Arc::clone(&at_once).try_acquire_owned() else {
+                continue;
+            };
+            let (servers, tables, seen) =
+                (Arc::clone(&servers), Arc::clone(&tables), Arc::clone(&seen));
+            let stay = stay * u32::try_from(came % 8).unwrap() / 7;
+            tokio::spawn(async move {
+                let visited = visit(source(came), address, &servers, &tables, stay).await;
+                let mut seen = seen.lock().unwrap();
+                match visited {
+                    Ok(()) => seen.0 += 1,
+                    Err(why) => seen.1.push(why),
+                }
+                drop(place);
+            });
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let all = at_once.acquire_many(1_000).await;
+    drop(all);
+    std::mem::take(&mut *seen.lock().unwrap())
+}
+
+async fn visit(
+    source: Ipv4Addr,
+    address: SocketAddr,
+    servers: &[SocketAddr],
+    tables: &Tables,
+    stay: Duration,
+) -> Result<(), String> {
+    let oldest = tables.served.load(Ordering::SeqCst);
+    let mut guest = Guest::from(source, address)
+        .await
+        .map_err(|error| format!("connect: {error}"))?;
+    let heard = guest
+        .ask()
+        .await
+        .map_err(|error| format!("ask, at {oldest}: {error}"))?;
+    let newest = tables.written.load(Ordering::SeqCst);
+    let index = servers.iter().position(|server| *server == heard);
+    let index = index.ok_or_else(|| format!("{heard} is none of ours"))?;
+    if !(oldest..=newest).any(|generation| named_by(servers.len(), generation, index)) {
+        return Err(format!(
+            "server {index} was in no table of {oldest} to {newest}"
+        ));
+    }
+    if stay.is_zero() {
+        return Ok(());
+    }
+    tokio::time::sleep(stay).await;
+    match guest.ask().await {
+        Ok(again) if again == heard => Ok(()),
+        Ok(again) => Err(format!("moved from {heard} to {again}")),
+        Err(error) => Err(format!("ask again: {error}")),
+    }
+}
+
+/// With all servers in the table, so that all that was ever counted is looked at.
+fn nobody_is_left(ballast: &Ballast, servers: &[SocketAddr], generation: u64) {
+    ballast.swap(&table_of(generation, servers));
+    let shared = ballast.running.shared();
+    ballast.until(|ballast| ballast.in_flight() == 0 && shared.connections() == 0);
+    ballast.until(|_| shared.status.retired.load(Ordering::Relaxed) == 0);
+    ballast.until(|ballast| {
+        ballast
+            .metrics()
+            .contains("haproxy_frontend_current_sessions{proxy=\"f\"} 0\n")
+    });
+    for service in shared.live.plan().services() {
+        let counters = service.state().all_counters().expect("counters");
+        assert_eq!(counters.sum(|counters| &counters.current), 0);
+    }
+    assert!(ballast.metrics().contains("ballast_task_panics_total 0\n"));
+}
+
+#[test]
+fn the_sockets_are_those_that_the_table_wants_and_unchanged_ones_stay() {
+    let seed = std::env::var("SEED").map_or(0x5eed, |seed| seed.parse().unwrap());
+    println!("SEED={seed}");
+    let mut rng = Rng::new(seed);
+    let port = nobody().port();
+    let (first, mut wanted) = any_table(&mut rng, port, 0);
+    let ballast = Ballast::serve(&first, 2);
+    let mut before = listening(port);
+    assert_eq!(
+        before.keys().copied().collect::<BTreeSet<_>>(),
+        wanted,
+        "{first}"
+    );
+    for generation in 1..80 {
+        let text;
+        (text, wanted) = any_table(&mut rng, port, generation);
+        ballast.swap(&text);
+        assert_eq!(ballast.ack().unwrap().refused, None, "{text}");
+        let after = listening(port);
+        assert_eq!(
+            after.keys().copied().collect::<BTreeSet<_>>(),
+            wanted,
+            "{text}"
+        );
+        for (address, sockets) in &after {
+            if let Some(before) = before.get(address) {
+                assert_eq!(sockets, before, "{address} was bound again by {text}");
+            }
+        }
+        let known: BTreeSet<_> = ballast
+            .running
+            .shared()
+            .status
+            .listening()
+            .into_values()
+            .collect();
+        assert_eq!(known, wanted, "{text}");
+        before = after;
+    }
+}
+
+/// Frontends on some of eight addresses, and those addresses on which somebody should listen.
+fn any_table(rng: &mut Rng, port: u16, generation: u64) -> (String, BTreeSet<SocketAddr>) {
+    const SERVICES: [(&str, bool); 4] = [
+        ("up", true),
+        ("half", true),
+        ("off", false),
+        ("none", false),
+    ];
+    let mut wanted = BTreeSet::new();
+    let mut binds: [Vec<SocketAddr>; 4] = Default::default();
+    for host in 1..=8 {
+        let address = match host {
+            8 => SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port)),
+            _ => SocketAddr::from(([127, 31, 0, host], port)),
+        };
+        if let Some(binds) = binds.get_mut(rng.below(6) as usize) {
+            binds.push(address);
+        }
+    }
+    let mut frontends = Vec::new();
+    for (index, binds) in binds
+        .iter()
+        .enumerate()
+        .filter(|(_, binds)| !binds.is_empty())
+    {
+        let (service, listens) = SERVICES[rng.below(4) as usize];
+        let serves = if rng.below(4) == 0 {
+            "protocol: http, default: {status: 404}".into()
+        } else {
+            if listens {
+                wanted.extend(binds.iter().copied());
+            }
+            format!("protocol: tcp, service: {service}")
+        };
+        let binds: Vec<_> = binds.iter().map(|bind| format!("\"{bind}\"")).collect();
+        let name = rng.below(3);
+        frontends.push(format!(
+            "{{name: f{index}-{name}, bind: [{}], {serves}}}",
+            binds.join(", ")
+        ));
+    }
+    let text = format!(
+        "version: 1\ngeneration: {generation}\nfrontends: [{}]\nservices:\n  - {{name: up, endpoints: [{{address: \"127.0.0.1:9\"}}]}}\n  - {{name: half, endpoints: [{{address: \"127.0.0.1:9\", state: disabled}}, {{address: \"127.0.0.2:9\", state: draining}}]}}\n  - {{name: off, endpoints: [{{address: \"127.0.0.1:9\", state: disabled}}]}}\n  - {{name: none, endpoints: []}}\n",
+        frontends.join(", ")
+    );
+    (text, wanted)
+}
+
+/// The inodes of the sockets that listen on this port, by their addresses.
+fn listening(port: u16) -> BTreeMap<SocketAddr, BTreeSet<u64>> {
+    let mut found: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        for line in std::fs::read_to_string(table).unwrap().lines().skip(1) {
+            let columns: Vec<_> = line.split_whitespace().collect();
+            let address = hex_address(columns[1]);
+            if columns[3] == LISTEN && address.port() == port {
+                let inode = columns[9].parse().unwrap();
+                found.entry(address).or_default().insert(inode);
+            }
+        }
+    }
+    found
+}
+
+/// The kernel writes addresses as words in the machine's own order.
+fn hex_address(text: &str) -> SocketAddr {
+    let (ip, port) = text.split_once(':').unwrap();
+    let words = ip
+        .as_bytes()
+        .chunks(8)
+        .map(|word| u32::from_str_radix(std::str::from_utf8(word).unwrap(), 16).unwrap());
+    let bytes: Vec<u8> = words.flat_map(u32::to_ne_bytes).collect();
+    let port = u16::from_str_radix(port, 16).unwrap();
+    match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok(v4) => (v4, port).into(),
+        Err(_) => (<[u8; 16]>::try_from(bytes.as_slice()).unwrap(), port).into(),
+    }
+}
+
+/// Of a socket, in the kernel's list.
+const LISTEN: &str = "0A";
+
+#[test]
+fn who_waits_to_be_accepted_is_served_though_the_address_goes() {
+    let server = servers(1)[0];
+    let (held, going) = (loopback(1), loopback(2));
+    let table = |generation: u32, frontends: &str| {
+        format!(
+            "version: 1\ngeneration: {generation}\nfrontends: [{frontends}]\nservices: [{{name: s, endpoints: [{{address: \"{server}\"}}]}}]\n"
+        )
+    };
+    let stays = format!("{{name: stays, bind: [\"{held}\"], protocol: tcp, service: s}}");
+    let goes = format!("{{name: goes, bind: [\"{going}\"], protocol: tcp, service: s}}");
+    let ballast = serve_as(&table(1, &format!("{stays}, {goes}")), 2, |settings| {
+        settings.max_connections = Some(1);
+    });
+    let mut first = Client::from([127, 0, 0, 1], held).unwrap();
+    first.ask().unwrap();
+    let mut waiting: Vec<_> = (0..10)
+        .map(|_| Client::from([127, 0, 0, 1], going).unwrap())
+        .collect();
+    for client in &mut waiting {
+        client.stream.write_all(b"?").unwrap();
+        assert!(client.still_waits(), "one connection is the limit");
+    }
+    ballast.swap(&table(2, &stays));
+    for client in &mut waiting {
+        assert_eq!(client.answer().unwrap(), server);
+    }
+    assert!(Client::from([127, 0, 0, 1], going).is_err());
+    assert_eq!(first.ask().unwrap(), server);
+}
+
+#[test]
+fn a_frontend_that_gets_another_name_forgets_the_limit_that_it_waited_for() {
+    let server = servers(1)[0];
+    let address = loopback(1);
+    let table = |name: &str| {
+        format!(
+            "version: 1\nfrontends: [{{name: {name}, bind: [\"{address}\"], protocol: tcp, service: s, max-connections: 1}}]\nservices: [{{name: s, endpoints: [{{address: \"{server}\"}}]}}]\n"
+        )
+    };
+    let ballast = Ballast::serve(&table("old"), 1);
+    let mut first = Client::from([127, 0, 0, 1], address).unwrap();
+    first.ask().unwrap();
+    let mut second = Client::from([127, 0, 0, 1], address).unwrap();
+    second.stream.write_all(b"?").unwrap();
+    assert!(second.still_waits());
+    ballast.swap(&table("new"));
+    assert_eq!(second.answer().unwrap(), server);
+    assert_eq!(first.ask().unwrap(), server);
+}
+
+#[test]
+fn a_thousand_long_connections_are_spread_evenly_over_the_workers() {
+    let servers = servers(4);
+    let ballast = Ballast::serve(&table_of(1, &servers), 4);
+    let (address, shared) = (ballast.address(), ballast.running.shared());
+    quiet_runtime().block_on(async {
+        for at_once in [1, 20, 1_000] {
+            let mut guests = Vec::new();
+            while guests.len() < 1_000 {
+                let coming: Vec<_> = (0..at_once)
+                    .map(|_| tokio::spawn(Guest::from(Ipv4Addr::LOCALHOST, address)))
+                    .collect();
+                for guest in coming {
+                    guests.push(guest.await.unwrap().unwrap());
+                }
+            }
+            for guest in &mut guests {
+                guest.ask().await.unwrap();
+            }
+            let loads: Vec<_> = shared
+                .loads
+                .iter()
+                .map(|load| load.load(Ordering::Relaxed))
+                .collect();
+            println!("{at_once} at once: {loads:?}");
+            assert_eq!(loads.iter().sum::<usize>(), guests.len());
+            let (most, least) = (loads.iter().max().unwrap(), loads.iter().min().unwrap());
+            assert!(2 * most <= 3 * least, "{at_once} at once: {loads:?}");
+            drop(guests);
+            ballast.until(|ballast| ballast.in_flight() == 0 && shared.connections() == 0);
+        }
+    });
+}
+
+#[test]
+fn five_thousand_at_once_need_no_setting() {
+    // Both of their ends cost descriptors too, so they are another process's.
+    let mut peers = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "peers_of_another_process", "--nocapture"])
+        .env("BALLAST_TEST_PEERS", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut order = peers.stdin.take().unwrap();
+    let mut said = BufReader::new(peers.stdout.take().unwrap()).lines();
+    let mut hears = |word: &str| loop {
+        let line = said.next().expect("the peers' word").unwrap();
+        if let Some(rest) = line.strip_prefix(word) {
+            return rest.trim().to_owned();
+        }
+    };
+    let server = hears("server").parse().unwrap();
+    let ballast = Ballast::serve(&table_of(1, &[server]), 2);
+    writeln!(order, "{}", ballast.address()).unwrap();
+    assert_eq!(hears("held"), "5000");
+    assert_eq!(ballast.in_flight(), 5_000);
+    assert_eq!(ballast.running.shared().connections(), 5_000);
+    let metrics = ballast.metrics();
+    assert!(
+        !metrics.contains("ballast_accept_errors_total{"),
+        "{metrics}"
+    );
+    for line in metrics
+        .lines()
+        .filter(|line| line.starts_with("ballast_connections_refused_total"))
+    {
+        assert!(line.ends_with(" 0"), "{line}");
+    }
+    writeln!(order).unwrap();
+    assert_eq!(hears("answered"), "5000");
+    assert!(peers.wait().unwrap().success());
+    ballast.until(|ballast| ballast.in_flight() == 0);
+}
+
+/// Nothing but the other process of the test above.
+#[test]
+fn peers_of_another_process() {
+    if std::env::var_os("BALLAST_TEST_PEERS").is_none() {
+        return;
+    }
+    let _budget = ballast::limits::Budget::claim();
+    println!("\nserver {}", servers(1)[0]);
+    let mut orders = std::io::stdin().lines();
+    let mut order = || orders.next().unwrap().unwrap();
+    let address: SocketAddr = order().parse().unwrap();
+    quiet_runtime().block_on(async {
+        let mut guests = Vec::new();
+        for index in 0..5_000 {
+            let mut guest = Guest::from(source(index), address).await.unwrap();
+            guest.ask().await.unwrap();
+            guests.push(guest);
+        }
+        println!("held {}", guests.len());
+        order();
+        for guest in &mut guests {
+            guest.ask().await.unwrap();
+        }
+        println!("answered {}", guests.len());
+    });
+}
+
+#[test]
+fn a_bind_that_fails_fails_alone_and_is_had_as_soon_as_it_is_free() {
+    let server = servers(1)[0];
+    let foreign = TcpListener::bind("127.0.0.3:0").unwrap();
+    let (taken, free) = (foreign.local_addr().unwrap(), loopback(2));
+    let ballast = Ballast::serve(
+        &format!(
+            "version: 1\nfrontends:\n  - {{name: both, bind: [\"{taken}\", \"{free}\"], protocol: tcp, service: s}}\n  - {{name: other, bind: [\"127.0.0.1:0\"], protocol: tcp, service: s}}\nservices: [{{name: s, endpoints: [{{address: \"{server}\"}}]}}]\n"
+        ),
+        2,
+    );
+    let exceptions = ballast.ack().unwrap().exceptions;
+    assert_eq!(exceptions.len(), 1, "{exceptions:?}");
+    assert_eq!(exceptions[0].frontend.to_string(), "both");
+    assert_eq!(exceptions[0].bind.to_string(), taken.to_string());
+    assert_eq!(exceptions[0].state.word(), "failed");
+    assert!(
+        exceptions[0].why.contains("address in use"),
+        "{exceptions:?}"
+    );
+    let ask = |address| {
+        Client::from([127, 0, 0, 1], address)
+            .unwrap()
+            .ask()
+            .unwrap()
+    };
+    assert_eq!(ask(free), server);
+    assert!(get(ballast.running.admin()[0], "/readyz").0.contains("200"));
+    drop(foreign);
+    ballast.until(|ballast| ballast.ack().unwrap().exceptions.is_empty());
+    assert_eq!(ask(taken), server);
+}
+
+#[test]
+fn an_address_that_is_not_here_is_bound_and_said() {
+    let port = nobody().port();
+    let server = servers(1)[0];
+    let table = |binds: &str| {
+        format!(
+            "version: 1\nfrontends: [{{name: f, bind: [{binds}], protocol: tcp, service: s}}]\nservices: [{{name: s, endpoints: [{{address: \"{server}\"}}]}}]\n"
+        )
+    };
+    let here = loopback(2);
+    let ballast = Ballast::serve(&table(&format!("\"192.0.2.1:{port}\", \"{here}\"")), 2);
+    let exceptions = ballast.ack().unwrap().exceptions;
+    assert_eq!(exceptions.len(), 1, "{exceptions:?}");
+    assert_eq!(exceptions[0].bind.to_string(), format!("192.0.2.1:{port}"));
+    assert_eq!(exceptions[0].state.word(), "not-local");
+    assert!(listening(port).contains_key(&SocketAddr::from(([192, 0, 2, 1], port))));
+    let mut client = Client::from([127, 0, 0, 1], here).unwrap();
+    assert_eq!(client.ask().unwrap(), server);
+    ballast.swap(&table(&format!("\"{here}\"")));
+    assert_eq!(ballast.ack().unwrap().exceptions, []);
+}
+
+#[test]
+fn a_star_is_every_address_of_both_families() {
+    let port = nobody().port();
+    let server = servers(1)[0];
+    let ballast = Ballast::serve(
+        &format!(
+            "version: 1\nfrontends: [{{name: f, bind: [\"*:{port}\"], protocol: tcp, service: s}}]\nservices: [{{name: s, endpoints: [{{address: \"{server}\"}}]}}]\n"
+        ),
+        2,
+    );
+    assert_eq!(ballast.ack().unwrap().exceptions, []);
+    for address in [
+        SocketAddr::from(([127, 0, 0, 1], port)),
+        SocketAddr::from(([127, 9, 8, 7], port)),
+        SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port)),
+    ] {
+        let mut client = Client::from([127, 0, 0, 1], address).unwrap();
+        assert_eq!(client.ask().unwrap(), server, "{address}");
+    }
+}
+
+/// An address that nobody uses, on a host of its own.
+fn loopback(host: u8) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 32, 0, host), 0)).unwrap();
+    listener.local_addr().unwrap()
+}
