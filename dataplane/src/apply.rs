@@ -192,7 +192,7 @@ impl Apply {
             },
         ));
         let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
-        let change = change(&there, &plan);
+        let change = change(&there, &previous, &plan);
         self.failed.retain(|key, _| change.open.contains(key));
         let opened = self.open(&change.open);
         self.retired
