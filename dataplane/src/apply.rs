@@ -152,7 +152,8 @@ impl Apply {
             }
             Err(problems) => {
                 let digest = self.intake.note(&text, Vec::new());
-                Err((problems, None, digest))
+                let generation = problems.generation();
+                Err((problems, generation, digest))
             }
         }
     }
