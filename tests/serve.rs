@@ -309,6 +309,26 @@ fn connections_of_an_endpoint_can_be_cut_and_are_counted_as_ended() {
 }
 
 #[test]
+fn connections_stay_with_a_removed_endpoint_unless_the_table_says_otherwise() {
+    for (word, stays) in [("keep", true), ("close", false)] {
+        let (old, new) = (echo_server(), echo_server());
+        let service = format!(", on-removed: {word}");
+        let ballast = Ballast::serve(&table("", &service, &[old]), 2);
+        let mut client = ballast.connect();
+        client.write_all(b"1").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        ballast.swap(&table("", &service, &[new]));
+        client.write_all(b"2").ok();
+        assert_eq!(client.read_exact(&mut [0]).is_ok(), stays, "{word}");
+        // One that comes back has connections again.
+        ballast.swap(&table("", &service, &[old]));
+        let mut client = ballast.connect();
+        client.write_all(b"3").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+}
+
+#[test]
 fn the_admin_side_follows_the_table() {
     let (one, two) = (free_port(), free_port());
     let with = |port| format!("version: 1\nstats: {{bind: [\"127.0.0.1:{port}\"]}}\n");

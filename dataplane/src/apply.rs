@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ballast_core::ack::{Ack, Exception, ExceptionState, Refused, Served};
-use ballast_core::change::change;
+use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile};
 use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use ballast_core::rng::{Rng, mix};
-use ballast_core::table::{self, Bind, Problems, RoutingTable};
+use ballast_core::table::{self, Bind, OnGone, Problems, RoutingTable};
 use socket2::Socket;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -197,7 +197,7 @@ impl Apply {
             },
         ));
         let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
-        let change = change(&there, &plan);
+        let change = change(&there, &previous, &plan);
         self.failed.retain(|key, _| change.open.contains(key));
         let opened = self.open(&change.open);
         self.retired
@@ -214,6 +214,7 @@ impl Apply {
         }
         self.hand_out(opened).await;
         self.close(&change.close, &previous).await;
+        self.end_connections(change.gone_endpoints);
         drop(previous);
         self.move_admin(&plan);
         self.shared.status.applied(began.elapsed());
@@ -357,6 +358,17 @@ impl Apply {
     fn order(&self, worker: usize, order: Order) -> bool {
         let inbox = self.shared.inboxes.get(worker);
         inbox.is_some_and(|inbox| inbox.send(order).is_ok())
+    }
+
+    /// Where the table said so, connections do not outlive their endpoint.
+    fn end_connections(&self, gone: Vec<GoneEndpoint>) {
+        let cut: Vec<_> = gone
+            .into_iter()
+            .filter(|gone| gone.connections == OnGone::Close)
+            .map(|gone| gone.endpoint)
+            .inspect(|endpoint| endpoint.end())
+            .collect();
+        self.shared.cut(cut);
     }
 
     /// The admin side follows the table.

@@ -356,6 +356,9 @@ async fn story(seat: &Seat, arrival: Arrival) {
         .seats
         .borrow_mut()
         .at_endpoint(seat.index, lease.endpoint());
+    if lease.endpoint().has_ended() {
+        return relay::reset_on_close(&client);
+    }
     if let Some(entry) = &mut entry {
         entry.connected(name.unwrap_or_default(), lease.endpoint(), dial);
     }

@@ -25,6 +25,7 @@ pub struct EndpointState {
     /// When its share began to grow, in milliseconds; 0 where it has its full share.
     ramp_began: AtomicU64,
     passing: AtomicBool,
+    ended: AtomicBool,
     counters: OnceLock<PerWorker<EndpointCounters>>,
 }
 
@@ -40,6 +41,7 @@ impl EndpointState {
             standing: AtomicU64::new(0),
             ramp_began: AtomicU64::new(0),
             passing: AtomicBool::new(true),
+            ended: AtomicBool::new(false),
             counters: OnceLock::new(),
         }
     }
@@ -106,6 +108,22 @@ impl EndpointState {
         }
         self.service.leased();
         Some(Lease(Arc::clone(self)))
+    }
+
+    /// It has left the table, and so do its connections: one that was still being made must not stay either.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it may have no connections any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// A table has it again.
+    pub(crate) fn begin(&self) {
+        self.ended.store(false, Ordering::SeqCst);
     }
 
     /// Whether its active checks pass; true where it has none.

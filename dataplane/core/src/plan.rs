@@ -28,7 +28,8 @@ pub struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) by_name: FxHashMap<Name, usize>,
     pub(crate) nodes: FxHashMap<Box<str>, OnNode>,
-    pub(crate) leaving: FxHashMap<(Box<str>, SocketAddr), Arc<EndpointState>>,
+    /// Endpoints of earlier plans; see [`crate::compile`].
+    pub(crate) leaving: Vec<Arc<EndpointState>>,
 }
 
 impl Plan {
