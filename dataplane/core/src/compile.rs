@@ -4,6 +4,7 @@
 //! rebuilt: a table of 100,000 endpoints with one change costs one service.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -12,12 +13,13 @@ use crate::admit::{Limits, PrefixSet};
 use crate::change::gone;
 use crate::endpoint::EndpointState;
 use crate::moment::Moment;
+use crate::overrides::Overrides;
 use crate::plan::{
     AcceptProxy, Frontend, FrontendState, OnNode, Plan, Serves, SocketKey, Transport,
 };
 use crate::preamble::Versions;
 use crate::rng::Rng;
-use crate::service::{Around, Node, Override, Service};
+use crate::service::{Around, Node, Service};
 use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable};
 
 /// What a plan needs to know beside its table.
@@ -33,20 +35,73 @@ pub struct Surroundings<'a> {
     pub rng: &'a mut Rng,
 }
 
-/// Compiles a table that [`table::parse`] found no fault with, and carries over what lives on from `previous`.
+/// Compiles a table that [`table::parse`] found no fault with, and carries over what lives on from `previous`: the
+/// overrides too, as far as they still say something beside this table.
 #[must_use]
 pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'_>) -> Plan {
-    let mut plan = Plan {
+    let specs = Specs {
         generation: table.generation,
         stats: Some(table.stats),
+        services: table.services.into_iter().map(Arc::new).collect(),
+        frontends: table.frontends.into_iter().map(Arc::new).collect(),
+    };
+    plan(specs, previous.overrides.as_ref().clone(), previous, around)
+}
+
+/// Compiles the table of `previous` anew, with these overrides in place of those that it had.
+#[must_use]
+pub fn revise(previous: &Plan, overrides: Overrides, around: &mut Surroundings<'_>) -> Plan {
+    let specs = Specs {
+        generation: previous.generation,
+        stats: previous.stats.clone(),
+        services: previous
+            .services
+            .iter()
+            .map(|service| Arc::clone(service.spec()))
+            .collect(),
+        frontends: previous
+            .frontends
+            .iter()
+            .map(|frontend| Arc::clone(&frontend.spec))
+            .collect(),
+    };
+    plan(specs, overrides, previous, around)
+}
+
+/// What a table asks for, in parts that plans share.
+struct Specs {
+    generation: Option<u64>,
+    stats: Option<table::Stats>,
+    services: Vec<Arc<table::Service>>,
+    frontends: Vec<Arc<table::Frontend>>,
+}
+
+fn plan(
+    specs: Specs,
+    overrides: Overrides,
+    previous: &Plan,
+    around: &mut Surroundings<'_>,
+) -> Plan {
+    let mut plan = Plan {
+        generation: specs.generation,
+        stats: specs.stats,
+        overrides: Arc::new(overrides.settle(&specs.services, &specs.frontends)),
         nodes: previous_nodes(previous),
         ..Plan::default()
     };
     let connected = connected(previous);
-    plan.services.reserve_exact(table.services.len());
-    for spec in table.services {
+    let overrides = Arc::clone(&plan.overrides);
+    plan.services.reserve_exact(specs.services.len());
+    for spec in specs.services {
         let index = plan.services.len();
-        let service = service(spec, previous, &connected, &mut plan.nodes, around);
+        let service = service(
+            spec,
+            &overrides,
+            previous,
+            &connected,
+            &mut plan.nodes,
+            around,
+        );
         for node in service
             .endpoints()
             .iter()
@@ -68,8 +123,8 @@ pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'
         .iter()
         .map(|before| (&before.name, &before.state))
         .collect();
-    for spec in table.frontends {
-        let frontend = Arc::new(frontend(Arc::new(spec), &states, &plan, around));
+    for spec in specs.frontends {
+        let frontend = Arc::new(frontend(spec, &states, &plan, around));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
         }
@@ -94,7 +149,8 @@ fn previous_nodes(previous: &Plan) -> FxHashMap<Box<str>, OnNode> {
 }
 
 fn service(
-    spec: table::Service,
+    spec: Arc<table::Service>,
+    overrides: &Overrides,
     previous: &Plan,
     connected: &FxHashMap<(&str, SocketAddr), &Arc<EndpointState>>,
     nodes: &mut FxHashMap<Box<str>, OnNode>,
@@ -102,7 +158,8 @@ fn service(
 ) -> Arc<Service> {
     let before = previous.service(&spec.name);
     if let Some(before) = before
-        && **before.spec() == spec
+        && *before.spec() == spec
+        && previous.overrides.of_service(&spec.name) == overrides.of_service(&spec.name)
     {
         return Arc::clone(before);
     }
@@ -120,10 +177,10 @@ fn service(
         workers: around.workers,
         node: &mut node,
         gone: &gone,
-        over: &|_, _| Override::default(),
+        over: &|service, address| overrides.of_endpoint(service, address),
     };
     let before = before.map(Arc::as_ref);
-    Arc::new(Service::compile(Arc::new(spec), before, &mut around))
+    Arc::new(Service::compile(spec, before, &mut around))
 }
 
 /// The endpoints that left an earlier plan and still have connections. One that comes back is the same one.
@@ -204,7 +261,11 @@ fn frontend(
                 .source_ranges
                 .as_ref()
                 .map(|ranges| PrefixSet::new(ranges.iter().copied())),
-            connections: spec.max_connections.map(|limit| limit.get()),
+            connections: plan
+                .overrides
+                .max_connections(&spec.name)
+                .or(spec.max_connections)
+                .map(NonZeroU32::get),
             rate: spec.max_connection_rate.map(|limit| limit.get()),
             connections_per_client: spec.max_connections_per_client.map(|limit| limit.get()),
             rate_per_client: spec.max_connection_rate_per_client.map(|limit| limit.get()),
