@@ -54,16 +54,19 @@ fn announce(
     )?;
     writeln!(out, "  one  {}    two  {}", backends[0], backends[1])?;
     writeln!(out)?;
-    writeln!(
-        out,
-        "  curl http://127.0.0.1:{port}/            again and again: one and two take turns"
-    )?;
+    let mut tries = vec![(
+        format!("http://127.0.0.1:{port}/"),
+        "again and again: one and two take turns",
+    )];
     for admin in running.admin() {
-        writeln!(out, "  curl http://{admin}/metrics     what was counted")?;
-        writeln!(
-            out,
-            "  curl http://{admin}/readyz      whether a table is served"
-        )?;
+        tries.push((format!("http://{admin}/metrics"), "what was counted"));
+        tries.push((
+            format!("http://{admin}/readyz"),
+            "whether a table is served",
+        ));
+    }
+    for (url, what) in tries {
+        writeln!(out, "  curl {url:<32} {what}")?;
     }
     writeln!(out)?;
     writeln!(

@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ballast::config::{Admin, DRAIN_TIMEOUT};
@@ -215,13 +216,20 @@ impl Signals {
                 }
             }
             tracing::info!("ending: connections may finish; a second signal ends at once");
-            tokio::select! {
-                cut = running.stop() => {
-                    tracing::info!(cut, "ended");
-                    return ExitCode::SUCCESS;
+            let first = Instant::now();
+            let mut stop = pin!(running.stop());
+            loop {
+                tokio::select! {
+                    cut = &mut stop => {
+                        tracing::info!(cut, "ended");
+                        return ExitCode::SUCCESS;
+                    }
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
                 }
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
+                if first.elapsed() >= ONE_SIGNAL {
+                    break;
+                }
             }
             tracing::warn!("ended at once, by a second signal");
             ExitCode::from(FAULT)
@@ -231,17 +239,19 @@ impl Signals {
 
 /// Says why it did not begin: in lines for people, or in one for programs.
 fn fail(error: &anyhow::Error, format: log::Format) -> ExitCode {
+    let (words, code) = match error.downcast_ref() {
+        Some(error @ StartError::Table(_)) => (error.to_string(), USAGE),
+        Some(error) => (error.to_string(), FAULT),
+        None => (format!("{error:#}"), FAULT),
+    };
     match format {
         log::Format::Text => {
-            let lines = format!("ballast: {error:#}\n");
+            let lines = format!("ballast: {words}\n");
             io::stderr().write_all(lines.as_bytes()).ok();
         }
-        log::Format::Json => tracing::error!("{error:#}"),
+        log::Format::Json => tracing::error!("{words}"),
     }
-    ExitCode::from(match error.downcast_ref() {
-        Some(StartError::Table(_)) => USAGE,
-        _ => FAULT,
-    })
+    ExitCode::from(code)
 }
 
 /// What one `--admin` says.
@@ -303,5 +313,7 @@ const DRAIN: &str = "30s";
 const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");
 /// More are a slip of the hand, and would only wait for each other.
 const MOST_THREADS: i64 = 1024;
+/// Who passes a signal on, and sends it to the whole group as well, means one: `timeout` does so.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
 const USAGE: u8 = 64;
 const FAULT: u8 = 1;

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -66,9 +67,11 @@ fn a_second_signal_ends_at_once() {
         let client = connected(frontend);
         process.signal(first);
         process.until_said("a second signal ends at once");
+        no_longer_the_same_signal();
         assert!(process.is_running());
         process.signal(second);
         assert_eq!(process.ends(), Some(1));
+        process.until_said("ended at once");
         drop(client);
     }
 }
@@ -80,9 +83,24 @@ fn a_second_signal_ends_the_shutdown_delay_too_and_sighup_does_not() {
     process.until_answers("/readyz", 503);
     process.signal(Signal::HUP);
     process.until_answers("/healthz", 200);
+    no_longer_the_same_signal();
     assert!(process.is_running());
     process.signal(Signal::TERM);
     assert_eq!(process.ends(), Some(1));
+}
+
+#[test]
+fn two_signals_that_come_at_once_are_one() {
+    let (mut process, frontend, _folder) = serve(&["--drain-timeout", "1h"]);
+    let mut client = connected(frontend);
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        process.signal(signal);
+    }
+    process.until_said("a second signal ends at once");
+    no_longer_the_same_signal();
+    ping(&mut client).unwrap();
+    drop(client);
+    assert_eq!(process.ends(), Some(0));
 }
 
 #[test]
@@ -92,6 +110,11 @@ fn one_that_waits_for_a_table_ends_in_order_too() {
     process.until_answers("/healthz", 200);
     process.signal(Signal::TERM);
     assert_eq!(process.ends(), Some(0));
+}
+
+/// Who passes a signal on may send it twice, and means one: for 100 ms.
+fn no_longer_the_same_signal() {
+    thread::sleep(Duration::from_millis(200));
 }
 
 fn serve(args: &[&str]) -> (Process, SocketAddr, TempDir) {

@@ -1,9 +1,9 @@
 //! `ballast run`: waiting for a table, flags and environment, the log.
 
-use std::fs;
 use std::io::ErrorKind;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 
-use crate::peers::{connect, echo_server, fresh_address, ping};
+use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, get, ping};
 use crate::process::{
     BALLAST, Process, Signal, ack, command, folder, limited, permitted, replace, table, to_its_end,
 };
@@ -206,7 +206,27 @@ fn the_admin_side_may_be_nowhere() {
     process.until("a frontend that serves", || {
         connect(frontend).is_ok_and(|mut client| ping(&mut client).is_ok())
     });
-    assert!(fs::exists(folder.path().join("ack.json")).unwrap());
+    process.until("an ack", || ack(folder.path()).is_some());
     process.signal(Signal::TERM);
     assert_eq!(process.ends(), Some(0));
+}
+
+#[test]
+fn a_star_is_every_address_of_both_families() {
+    let folder = folder("version: 1\n");
+    let port = fresh_admin_port();
+    let mut run = command(BALLAST);
+    run.args(["run", "--admin", &format!("*:{port}"), "--table"]);
+    let process = Process::spawn(run.arg(folder.path()));
+    process.until_said(" admin=");
+    let mut addresses = vec![SocketAddr::from(([127, 0, 0, 1], port))];
+    // Where the kernel has IPv6.
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        addresses.push((Ipv6Addr::LOCALHOST, port).into());
+    }
+    for address in addresses {
+        process.until(&address.to_string(), || {
+            get(address, "/healthz").is_ok_and(|(status, _)| status == 200)
+        });
+    }
 }
