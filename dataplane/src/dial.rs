@@ -7,6 +7,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -31,6 +32,8 @@ use crate::log::Rarely;
 use crate::preamble::destination;
 use crate::sys;
 use crate::worker::Worker;
+
+mod trial;
 
 /// Who asks to be connected.
 #[derive(Debug)]
@@ -87,7 +90,7 @@ impl From<Refusal> for Unserved {
 /// Connects the client to an endpoint of this service, or says why it cannot be. How it went is in `dial`, whatever
 /// the end.
 pub(crate) async fn connect(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     mut plan: Arc<Plan>,
     name: &str,
     client: &TcpStream,
@@ -137,6 +140,7 @@ pub(crate) async fn connect(
             dial.retries += 1;
         }
         dial.queued = Some(queued);
+        let picked = trial::spare(worker, &plan, service, picked, caller, &tried);
         if picked.is_panic {
             service.state().counters(worker.id).panics.add(1);
         }
@@ -190,10 +194,23 @@ async fn attempt(
     let until = if last {
         deadline
     } else {
-        let short = FIRST_ATTEMPTS.min(spec.timeouts.connect / 2);
-        deadline.min(Instant::now() + short)
+        deadline.min(Instant::now() + short_attempt(service))
     };
-    let address = picked.lease.address();
+    reach(worker, service, picked.lease.address(), until).await
+}
+
+fn short_attempt(service: &Service) -> Duration {
+    FIRST_ATTEMPTS.min(service.spec().timeouts.connect / 2)
+}
+
+/// Dials from one of the service's own addresses, if it has any.
+async fn reach(
+    worker: &Worker,
+    service: &Service,
+    address: SocketAddr,
+    until: Instant,
+) -> io::Result<TcpStream> {
+    let spec = service.spec();
     if spec.source.is_empty() {
         return dial(address, None, until).await;
     }

@@ -518,6 +518,7 @@ impl Flow {
     fn end(&mut self) {
         self.phase = Phase::Ended;
         self.kept = Vec::new();
+        self.sent = 0;
         self.pipe = None;
     }
 
