@@ -298,6 +298,10 @@ impl Apply {
                 tracing::error!(%error, "a worker cannot accept from its socket");
             }
         }
+        self.tell_listening();
+    }
+
+    fn tell_listening(&self) {
         let listening = self
             .bound
             .iter()
@@ -328,6 +332,7 @@ impl Apply {
         for told in waiting {
             told.await.ok();
         }
+        self.tell_listening();
     }
 
     fn order(&self, worker: usize, order: Order) -> bool {
