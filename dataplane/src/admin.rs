@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use crate::stats;
+use crate::stats::{self, Selection};
 use crate::worker::Shared;
 
 /// Answers at all these addresses for as long as the process lives.
@@ -26,6 +26,7 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     started: oneshot::Sender<()>,
 ) {
+    tokio::task::spawn_local(stats::watch(Arc::clone(&shared)));
     let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let reserve = Rc::new(std::cell::RefCell::new(Reserve::new()));
     for listener in listeners {
@@ -122,7 +123,10 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
             "not ready: no table is applied yet, or the process is ending\n",
         ),
         "/metrics" => {
-            let mut answer = text(StatusCode::OK, stats::metrics(shared));
+            let selection = Selection::of_metrics(request.uri().query().unwrap_or_default());
+            let snapshot = shared.stats.snapshot(shared);
+            let body: Vec<u8> = stats::metrics(snapshot, selection).flatten().collect();
+            let mut answer = text(StatusCode::OK, body);
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             answer.headers_mut().insert(CONTENT_TYPE, kind);
             answer

@@ -30,6 +30,7 @@ use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
 use crate::live::Live;
 use crate::relay::Tools;
+use crate::stats::Stats;
 use crate::status::Status;
 use crate::worker::{Order, Shared, Worker};
 
@@ -235,6 +236,7 @@ fn shared(
         counters: PerWorker::new(workers),
         accept_errors: std::sync::Mutex::default(),
         status: Status::default(),
+        stats: Stats::default(),
     };
     (Arc::new(shared), receivers)
 }

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::relay::Tools;
+use crate::stats::Stats;
 use crate::status::Status;
 use crate::sys;
 use crate::tcp::{self, Arrival};
@@ -45,6 +46,8 @@ pub struct Shared {
     pub accept_errors: Mutex<BTreeMap<i32, u64>>,
     /// What apply says of itself.
     pub status: Status,
+    /// What is seen of all that is counted.
+    pub stats: Stats,
 }
 
 impl Shared {
