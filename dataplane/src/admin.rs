@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use crate::guard::Guard;
 use crate::listen;
 use crate::runtime::StartError;
-use crate::stats;
+use crate::stats::{self, Selection};
 use crate::worker::Shared;
 
 /// Where a table wants the admin side to answer.
@@ -133,6 +133,7 @@ pub(crate) async fn serve(
     mut wanted: watch::Receiver<Option<Vec<SocketAddr>>>,
     shared: Arc<Shared>,
 ) {
+    tokio::task::spawn_local(stats::watch(Arc::clone(&shared)));
     let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let reserve = Rc::new(RefCell::new(Reserve::new()));
     loop {
@@ -245,7 +246,10 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
             "not ready: no table is applied yet, or the process is ending\n",
         ),
         "/metrics" => {
-            let mut answer = text(StatusCode::OK, stats::metrics(shared));
+            let selection = Selection::of_metrics(request.uri().query().unwrap_or_default());
+            let snapshot = shared.stats.snapshot(shared);
+            let body: Vec<u8> = stats::metrics(snapshot, selection).flatten().collect();
+            let mut answer = text(StatusCode::OK, body);
             let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             answer.headers_mut().insert(CONTENT_TYPE, kind);
             answer

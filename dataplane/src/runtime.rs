@@ -32,6 +32,7 @@ use crate::limits::{Budget, cgroup_memory, cores};
 use crate::listen;
 use crate::live::Live;
 use crate::relay::Tools;
+use crate::stats::Stats;
 use crate::status::Status;
 use crate::worker::{Order, Shared, Worker};
 
@@ -286,6 +287,7 @@ fn shared(
         accept_errors: std::sync::Mutex::default(),
         status: Status::default(),
         access,
+        stats: Stats::default(),
     };
     (Arc::new(shared), receivers)
 }

@@ -32,6 +32,12 @@ impl Status {
         self.applied_at() > 0 && !self.stopping.load(Ordering::SeqCst)
     }
 
+    /// Whether the end has begun.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
     /// The end has begun.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);

@@ -23,6 +23,7 @@ use crate::access::AccessLog;
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::relay::Tools;
+use crate::stats::Stats;
 use crate::status::Status;
 use crate::sys;
 use crate::tcp::{self, Arrival};
@@ -50,6 +51,8 @@ pub struct Shared {
     pub status: Status,
     /// Who wants to read of each connection.
     pub access: AccessLog,
+    /// What is seen of all that is counted.
+    pub stats: Stats,
 }
 
 impl Shared {

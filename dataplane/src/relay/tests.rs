@@ -359,7 +359,10 @@ async fn who_never_closes_after_the_others_end_is_reaped_but_not_while_bytes_dri
         io::ErrorKind::ConnectionReset
     );
     let (closed, _) = ended.await.unwrap();
-    assert_eq!((closed.why, closed.by), (Why::HalfClosed, None));
+    assert_eq!(
+        (closed.why, closed.by),
+        (Why::HalfClosed, Some(Side::Client))
+    );
 }
 
 #[tokio::test]
