@@ -7,8 +7,9 @@ use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ballast::sys::unacknowledged;
@@ -88,6 +89,35 @@ fn thread_cpu(id: u32) -> Duration {
         .map(|ticks| ticks.parse::<u64>().expect("ticks"))
         .sum();
     Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
+}
+
+/// A thread that looks how late this machine lets it wake up: what is measured meanwhile is late by as much.
+pub(crate) struct Lateness {
+    stop: Arc<AtomicBool>,
+    looking: JoinHandle<Duration>,
+}
+
+impl Lateness {
+    pub(crate) fn watch() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let looking = thread::spawn(move || {
+            let (pause, mut worst) = (Duration::from_millis(5), Duration::ZERO);
+            while !stopped.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                thread::sleep(pause);
+                worst = worst.max(begun.elapsed().saturating_sub(pause));
+            }
+            worst
+        });
+        Self { stop, looking }
+    }
+
+    /// The worst of it.
+    pub(crate) fn end(self) -> Duration {
+        self.stop.store(true, Ordering::Relaxed);
+        self.looking.join().expect("no panic")
+    }
 }
 
 /// How a stream ended.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::connect;
 use crate::echo_at;
 use crate::netns::{Site, node_address};
-use crate::peers::{Watched, ping};
+use crate::peers::{Lateness, Watched, ping};
 
 #[test]
 fn a_silent_node_costs_the_first_clients_little_once_and_later_ones_nothing() {
@@ -22,25 +22,30 @@ fn a_silent_node_costs_the_first_clients_little_once_and_later_ones_nothing() {
     site.place.within(|| {
         let ballast = Watched::serve(&table_of_two_nodes(), 2);
         let pings = Pings::begin(established(&ballast, node_address(1)));
-        let load = Load::begin(ballast.address());
+        let (load, lateness) = (Load::begin(ballast.address()), Lateness::watch());
         thread::sleep(Duration::from_millis(700));
 
-        let silent_from = load.begun.elapsed();
         site.silence(0);
+        let silent_from = load.begun.elapsed();
         thread::sleep(Duration::from_millis(4200));
         let sessions = || sessions(&ballast, node_address(0));
         let before = sessions();
         site.heal(0);
         ballast.until(|_| sessions() > before + 10);
 
-        let visits = load.end();
+        // Who was connected when it happened has said something to the node, and nobody else can answer that.
+        let (mut visits, late) = (load.end(), lateness.end());
+        visits.retain(|visit| visit.came >= silent_from);
         assert!(pings.end() > 1000, "established connections go on");
         let longest = visits.iter().map(|visit| visit.took).max();
-        assert!(longest < Some(Duration::from_millis(1500)), "{longest:?}");
+        assert!(
+            longest < Some(Duration::from_millis(1500) + 2 * late),
+            "{longest:?} on a machine that is late by {late:?}"
+        );
         let lost: Vec<_> = visits
             .iter()
-            .filter(|visit| visit.took > Duration::from_millis(600))
-            .map(|visit| visit.came.saturating_sub(silent_from))
+            .filter(|visit| visit.took > Duration::from_millis(600) + late)
+            .map(|visit| visit.came - silent_from)
             .collect();
         println!(
             "{} of {} clients lost time, after {lost:?}",
@@ -48,7 +53,7 @@ fn a_silent_node_costs_the_first_clients_little_once_and_later_ones_nothing() {
             visits.len()
         );
         assert!(!lost.is_empty(), "nobody noticed: the test shows nothing");
-        let later = lost.iter().filter(|came| **came > FIRST).count();
+        let later = lost.iter().filter(|came| **came > FIRST + late).count();
         assert_eq!(
             later, 0,
             "clients lost time though the node is known to be silent"
@@ -56,8 +61,8 @@ fn a_silent_node_costs_the_first_clients_little_once_and_later_ones_nothing() {
     });
 }
 
-/// What the first clients need to notice: an attempt's time, and what a busy machine adds.
-const FIRST: Duration = Duration::from_millis(1700);
+/// What the first clients need to notice: an attempt's time, and some.
+const FIRST: Duration = Duration::from_millis(1500);
 
 fn table_of_two_nodes() -> String {
     let endpoint = |node, port| {
