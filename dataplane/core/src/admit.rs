@@ -204,10 +204,15 @@ impl AdmitState {
                 Err(now) => held = now,
             }
         }
-        if held >= self.peak.load(Ordering::Relaxed) {
-            self.peak.fetch_max(held + 1, Ordering::Relaxed);
-        }
         Ok(())
+    }
+
+    /// Only for connections that did come: a permit is taken before it is known whether there is one.
+    fn note_peak(&self) {
+        let current = self.current();
+        if current > self.peak() {
+            self.peak.fetch_max(current, Ordering::Relaxed);
+        }
     }
 
     fn release(&self) {
@@ -264,6 +269,7 @@ impl Permit {
     pub fn used(self) -> Admission {
         let Self(mut admission) = self;
         admission.unused_rate = None;
+        admission.state.note_peak();
         admission
     }
 }

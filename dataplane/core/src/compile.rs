@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::admit::{Limits, PrefixSet};
+use crate::change::gone;
 use crate::endpoint::EndpointState;
 use crate::moment::Moment;
 use crate::plan::{
@@ -16,7 +17,7 @@ use crate::plan::{
 };
 use crate::preamble::Versions;
 use crate::rng::Rng;
-use crate::service::{Around, Endpoint, Node, Override, Service};
+use crate::service::{Around, Node, Override, Service};
 use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable};
 
 /// What a plan needs to know beside its table.
@@ -41,10 +42,11 @@ pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'
         nodes: previous_nodes(previous),
         ..Plan::default()
     };
+    let connected = connected(previous);
     plan.services.reserve_exact(table.services.len());
     for spec in table.services {
         let index = plan.services.len();
-        let service = service(spec, previous, &mut plan.nodes, around);
+        let service = service(spec, previous, &connected, &mut plan.nodes, around);
         for node in service
             .endpoints()
             .iter()
@@ -66,8 +68,8 @@ pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'
         .iter()
         .map(|before| (&before.name, &before.state))
         .collect();
-    for spec in &table.frontends {
-        let frontend = Arc::new(frontend(spec, &states, &plan, around));
+    for spec in table.frontends {
+        let frontend = Arc::new(frontend(Arc::new(spec), &states, &plan, around));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
         }
@@ -94,6 +96,7 @@ fn previous_nodes(previous: &Plan) -> FxHashMap<Box<str>, OnNode> {
 fn service(
     spec: table::Service,
     previous: &Plan,
+    connected: &FxHashMap<(&str, SocketAddr), &Arc<EndpointState>>,
     nodes: &mut FxHashMap<Box<str>, OnNode>,
     around: &Surroundings<'_>,
 ) -> Arc<Service> {
@@ -110,10 +113,8 @@ fn service(
         });
         Arc::clone(&on.node)
     };
-    let gone = |service: &str, address: &SocketAddr| {
-        let key = (service.into(), *address);
-        previous.leaving.get(&key).map(Arc::clone)
-    };
+    let gone =
+        |service: &str, address: &SocketAddr| connected.get(&(service, *address)).copied().cloned();
     let mut around = Around {
         now: around.now,
         workers: around.workers,
@@ -125,47 +126,44 @@ fn service(
     Arc::new(Service::compile(Arc::new(spec), before, &mut around))
 }
 
-/// The endpoints that are in no plan any more but still have connections. If one comes back, it is the same one.
-fn leaving(previous: &Plan, plan: &Plan) -> FxHashMap<(Box<str>, SocketAddr), Arc<EndpointState>> {
-    let mut leaving = FxHashMap::default();
-    let mut keep = |endpoint: &Arc<EndpointState>| {
-        if endpoint.in_flight() > 0 {
-            let key = (endpoint.service().name().into(), endpoint.address());
-            leaving.insert(key, Arc::clone(endpoint));
-        }
-    };
-    for before in previous.services() {
-        let after = plan.service(before.state().name());
-        if after.is_some_and(|after| Arc::ptr_eq(before, after)) {
-            continue;
-        }
-        let stay: FxHashSet<SocketAddr> = after
-            .into_iter()
-            .flat_map(|after| after.endpoints())
-            .map(Endpoint::address)
-            .collect();
-        before
-            .endpoints()
+/// The endpoints that left an earlier plan and still have connections. One that comes back is the same one.
+fn connected(previous: &Plan) -> FxHashMap<(&str, SocketAddr), &Arc<EndpointState>> {
+    previous
+        .leaving
+        .iter()
+        .filter(|endpoint| endpoint.in_flight() > 0)
+        .map(|endpoint| ((endpoint.service().name(), endpoint.address()), endpoint))
+        .collect()
+}
+
+/// What the next plan may have to know of endpoints that are not in this one: those that left before and have connections
+/// still, and all that leave now, for until this plan is published the previous one sends clients to them.
+fn leaving(previous: &Plan, plan: &Plan) -> Vec<Arc<EndpointState>> {
+    let mut back: FxHashSet<*const EndpointState> = FxHashSet::default();
+    if !previous.leaving.is_empty() {
+        let new = plan
+            .services()
             .iter()
-            .filter(|endpoint| !stay.contains(&endpoint.address()))
-            .for_each(|endpoint| keep(endpoint.live()));
+            .filter(|service| !is_shared(service, previous));
+        let endpoints = new.flat_map(|service| service.endpoints());
+        back.extend(endpoints.map(|endpoint| Arc::as_ptr(endpoint.live())));
     }
-    for (key, endpoint) in &previous.leaving {
-        let back = plan.service(&key.0).is_some_and(|service| {
-            service
-                .endpoints()
-                .iter()
-                .any(|other| Arc::ptr_eq(other.live(), endpoint))
-        });
-        if !back {
-            keep(endpoint);
-        }
-    }
-    leaving
+    let still = previous
+        .leaving
+        .iter()
+        .filter(|endpoint| endpoint.in_flight() > 0 && !back.contains(&Arc::as_ptr(endpoint)));
+    let now = gone(previous, plan).map(|(_, endpoint)| endpoint.live());
+    still.chain(now).map(Arc::clone).collect()
+}
+
+fn is_shared(service: &Arc<Service>, previous: &Plan) -> bool {
+    previous
+        .service(service.state().name())
+        .is_some_and(|before| Arc::ptr_eq(before, service))
 }
 
 fn frontend(
-    spec: &table::Frontend,
+    spec: Arc<table::Frontend>,
     previous_states: &FxHashMap<&Name, &Arc<FrontendState>>,
     plan: &Plan,
     around: &mut Surroundings<'_>,
@@ -188,8 +186,8 @@ fn frontend(
     Frontend {
         name: spec.name.clone(),
         binds: spec.bind.to_vec(),
-        sockets: sockets(spec, transport, around.ipv6),
-        serves: serves(spec, plan),
+        sockets: sockets(&spec, transport, around.ipv6),
+        serves: serves(&spec, plan),
         accept_proxy: spec.accept_proxy.as_deref().map(|accept| AcceptProxy {
             from: PrefixSet::new(accept.from.iter().copied()),
             versions: match (
@@ -216,6 +214,7 @@ fn frontend(
         client_fin: spec.timeouts.client_fin,
         preamble_timeout: spec.timeouts.preamble,
         state,
+        spec,
     }
 }
 
@@ -252,3 +251,6 @@ fn serves(spec: &table::Frontend, plan: &Plan) -> Serves {
         None => Serves::NotYet("tcp without a service"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,7 @@ pub struct EndpointState {
     /// When its share began to grow, in milliseconds; 0 where it has its full share.
     ramp_began: AtomicU64,
     passing: AtomicBool,
+    ended: AtomicBool,
     counters: OnceLock<PerWorker<EndpointCounters>>,
 }
 
@@ -40,6 +41,7 @@ impl EndpointState {
             standing: AtomicU64::new(0),
             ramp_began: AtomicU64::new(0),
             passing: AtomicBool::new(true),
+            ended: AtomicBool::new(false),
             counters: OnceLock::new(),
         }
     }
@@ -104,7 +106,24 @@ impl EndpointState {
         if held >= self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(held + 1, Ordering::Relaxed);
         }
+        self.service.leased();
         Some(Lease(Arc::clone(self)))
+    }
+
+    /// It has left the table, and so do its connections: one that was still being made must not stay either.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it may have no connections any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// A table has it again.
+    pub(crate) fn begin(&self) {
+        self.ended.store(false, Ordering::SeqCst);
     }
 
     /// Whether its active checks pass; true where it has none.
@@ -179,7 +198,8 @@ impl EndpointState {
             if standing.until > began.0.min(now.0) {
                 return None;
             }
-            let held_out = now.0 - standing.until;
+            // Until the dial began, that is: while it waited in vain, the endpoint did not hold out.
+            let held_out = began.0.min(now.0) - standing.until;
             let times = if held_out >= ejection_length(standing.ejections, first, longest) {
                 1
             } else {
@@ -276,6 +296,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.0.service.released();
         self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
         self.0.service.queue().wake_head();
     }

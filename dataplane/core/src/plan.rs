@@ -28,7 +28,8 @@ pub struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) by_name: FxHashMap<Name, usize>,
     pub(crate) nodes: FxHashMap<Box<str>, OnNode>,
-    pub(crate) leaving: FxHashMap<(Box<str>, SocketAddr), Arc<EndpointState>>,
+    /// Endpoints of earlier plans; see [`crate::compile`].
+    pub(crate) leaving: Vec<Arc<EndpointState>>,
 }
 
 impl Plan {
@@ -117,6 +118,7 @@ impl fmt::Display for SocketKey {
 /// What clients connect to, compiled.
 #[derive(Debug)]
 pub struct Frontend {
+    pub(crate) spec: Arc<table::Frontend>,
     pub(crate) name: Name,
     pub(crate) binds: Vec<table::Bind>,
     pub(crate) sockets: Vec<SocketKey>,
@@ -131,6 +133,12 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// What the table says of it.
+    #[must_use]
+    pub fn spec(&self) -> &Arc<table::Frontend> {
+        &self.spec
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &Name {

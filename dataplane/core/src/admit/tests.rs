@@ -42,6 +42,23 @@ fn a_denied_client_counts_nowhere() {
 }
 
 #[test]
+fn a_permit_that_nobody_came_for_is_no_peak() {
+    let state = state();
+    let limits = Limits {
+        connections: Some(2),
+        ..Limits::default()
+    };
+    let permit = || match state.may_accept(&limits, NOW, Waker::noop()) {
+        Accept::Now(permit) => permit,
+        other => panic!("{other:?}"),
+    };
+    let first = permit().used();
+    drop(permit());
+    assert_eq!((state.current(), state.peak()), (1, 1));
+    drop(first);
+}
+
+#[test]
 fn a_full_frontend_refuses_until_somebody_leaves() {
     let state = state();
     let limits = Limits {

@@ -25,6 +25,24 @@ fn a_lease_counts_while_it_is_held() {
 }
 
 #[test]
+fn a_service_counts_the_leases_of_all_its_endpoints() {
+    let service = Arc::new(ServiceState::new("s", 2));
+    let [one, other] = [1, 2].map(|port| {
+        Arc::new(EndpointState::new(
+            &service,
+            SocketAddr::from(([127, 0, 0, 1], port)),
+        ))
+    });
+    let (first, second) = (one.lease(9).unwrap(), other.lease(9).unwrap());
+    assert_eq!((service.current(), service.peak()), (2, 2));
+    drop(first);
+    assert_eq!((service.current(), service.peak()), (1, 2));
+    drop(second);
+    drop(one.lease(9).unwrap());
+    assert_eq!((service.current(), service.peak()), (0, 2));
+}
+
+#[test]
 fn many_threads_never_exceed_the_limit_and_end_at_zero() {
     let endpoint = endpoint();
     std::thread::scope(|scope| {
@@ -74,6 +92,18 @@ fn one_that_held_out_begins_anew() {
         endpoint.eject(FIRST, LONGEST, late, late),
         Some(Moment(late.0 + 1000))
     );
+}
+
+#[test]
+fn a_dial_that_waits_in_vain_for_longer_than_the_ejection_is_no_holding_out() {
+    let endpoint = endpoint();
+    let mut began = Moment(10_000);
+    for seconds in [1, 2, 4, 8, 16, 30, 30] {
+        let timed_out = began.after(Duration::from_millis(1250));
+        let until = endpoint.eject(FIRST, LONGEST, began, timed_out).unwrap();
+        assert_eq!(until, timed_out.after(Duration::from_secs(seconds)));
+        began = until;
+    }
 }
 
 #[test]
