@@ -13,6 +13,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use ballast_core::admit::{Accept, Admission, Permit, Refusal};
+use ballast_core::counters::WorkerId;
 use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
@@ -22,7 +23,7 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::{sleep, sleep_until};
 
 use crate::access::{Dial, Entry};
@@ -30,7 +31,7 @@ use crate::dial::{self, Caller, Dialed, Unserved};
 use crate::log::Rarely;
 use crate::preamble;
 use crate::relay::{self, Closed, Patience, Side, Why, relay};
-use crate::worker::{Closing, Worker};
+use crate::worker::{Closing, Order, Shared, Worker};
 
 /// Accepts until it is told to close.
 pub(crate) async fn accept_loop(
@@ -181,6 +182,35 @@ pub struct Arrival {
     admission: Admission,
     process: Option<Admission>,
     trusted: bool,
+    handed_over: Option<HandedOver>,
+}
+
+/// Counts a connection on the worker that it is on its way to, until that one counts it itself. Else a worker that is slow
+/// to look would be given all of them, and at the end nobody would wait for those in its inbox.
+#[derive(Debug)]
+struct HandedOver {
+    shared: Arc<Shared>,
+    to: WorkerId,
+}
+
+impl HandedOver {
+    fn new(shared: &Arc<Shared>, to: WorkerId) -> Self {
+        if let Some(load) = shared.loads.get(to.0) {
+            load.fetch_add(1, Ordering::Relaxed);
+        }
+        Self {
+            shared: Arc::clone(shared),
+            to,
+        }
+    }
+}
+
+impl Drop for HandedOver {
+    fn drop(&mut self) {
+        if let Some(load) = self.shared.loads.get(self.to.0) {
+            load.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Admits one connection, and gives it to the worker that is to serve it.
@@ -221,24 +251,29 @@ fn arrive(
             return;
         }
     };
-    let arrival = Arrival {
+    let mut arrival = Arrival {
         socket,
         peer,
         key: Arc::clone(key),
         admission,
         process,
         trusted,
+        handed_over: None,
         plan: Arc::clone(&plan),
     };
-    match worker.shared.less_loaded_than(worker.id) {
-        Some(other) => {
-            worker.counters().handed_over.add(1);
-            if let Some(inbox) = worker.shared.inboxes.get(other.0) {
-                inbox.send(crate::worker::Order::Serve(arrival)).ok();
-            }
+    let shared = &worker.shared;
+    if let Some(other) = shared.less_loaded_than(worker.id)
+        && let Some(inbox) = shared.inboxes.get(other.0)
+    {
+        worker.counters().handed_over.add(1);
+        arrival.handed_over = Some(HandedOver::new(shared, other));
+        // A worker that is gone gives it back.
+        match inbox.send(Order::Serve(arrival)) {
+            Err(SendError(Order::Serve(back))) => arrival = back,
+            Ok(()) | Err(_) => return,
         }
-        None => serve(worker, arrival),
     }
+    serve(worker, arrival);
 }
 
 /// Makes the close of a refused connection a reset: its client learns at once.
@@ -290,7 +325,9 @@ async fn story(seat: &Seat, arrival: Arrival) {
         mut admission,
         process: _process,
         trusted,
+        handed_over,
     } = arrival;
+    drop(handed_over);
     let began = worker.shared.clock.now();
     let Some(frontend) = plan.frontend(&key) else {
         return;
