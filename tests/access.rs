@@ -10,11 +10,11 @@ use common::{Ballast, ask, echo_server, named_server, nobody, table};
 
 /// Serves with access lines sent to a syslog server of the test's own.
 fn serve(frontend: &str, service: &str, endpoints: &[SocketAddr]) -> (Ballast, UdpSocket) {
-    let syslog = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let syslog = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     syslog
         .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
-    let to = syslog.local_addr().unwrap();
+        .expect("an option");
+    let to = syslog.local_addr().expect("an address");
     let log = format!("version: 1\nlog: {{access: haproxy, to: [\"udp:{to}\"]}}\n");
     let text = table(frontend, service, endpoints).replace("version: 1\n", &log);
     (Ballast::serve(&text, 1), syslog)

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use ballast_core::ack::{Ack, Exception, ExceptionState, Refused, Served};
 use ballast_core::change::{GoneEndpoint, change};
-use ballast_core::compile::{Surroundings, compile};
+use ballast_core::compile::{Surroundings, compile, revise};
+use ballast_core::overrides::ByHand;
 use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use ballast_core::rng::{Rng, mix};
 use ballast_core::table::{self, Bind, OnGone, Problems, RoutingTable};
 use socket2::Socket;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +40,16 @@ pub(crate) struct Duty {
     pub(crate) told: Option<u32>,
     /// Where the admin side hears what the table says of it; `None` if the command line decides.
     pub(crate) admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
+    /// What operators change by hand.
+    pub(crate) by_hand: mpsc::UnboundedReceiver<Changes>,
+}
+
+/// Changes by hand that belong together.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    pub(crate) changes: Vec<ByHand>,
+    /// Told when they are in force.
+    pub(crate) done: oneshot::Sender<()>,
 }
 
 /// The writer.
@@ -99,6 +110,7 @@ impl Apply {
                 () = stop.cancelled() => break,
                 () = self.intake.changed() => {}
                 () = reread.notified() => anyhow = true,
+                Some(changes) = self.duty.by_hand.recv() => self.revise(changes).await,
                 () = sleep(tidy) => {}
                 () = sleep_until(retry) => {
                     retry = Instant::now() + RETRY_EVERY;
@@ -196,25 +208,7 @@ impl Apply {
                 rng: &mut self.duty.rng,
             },
         ));
-        let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
-        let change = change(&there, &previous, &plan);
-        self.failed.retain(|key, _| change.open.contains(key));
-        let opened = self.open(&change.open);
-        self.retired
-            .push(self.shared.live.publish(Arc::clone(&plan)));
-        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
-        // wait at something that has left the table, or has another name now, are woken by nobody else.
-        for plan in [&previous, &plan] {
-            plan.frontends()
-                .iter()
-                .for_each(|frontend| frontend.state().admit().wake());
-            plan.services()
-                .iter()
-                .for_each(|service| service.state().queue().wake_head());
-        }
-        self.hand_out(opened).await;
-        self.close(&change.close, &previous).await;
-        self.end_connections(change.gone_endpoints);
+        let (opened, closed) = self.put_in_force(&previous, &plan).await;
         drop(previous);
         self.move_admin(&plan);
         self.shared.status.applied(began.elapsed());
@@ -222,8 +216,8 @@ impl Apply {
             generation = plan.generation(),
             frontends = plan.frontends().len(),
             services = plan.services().len(),
-            opened = change.open.len() - self.failed.len(),
-            closed = change.close.len(),
+            opened,
+            closed,
             took_ms = began.elapsed().as_millis(),
             "table applied"
         );
@@ -234,6 +228,51 @@ impl Apply {
         self.ack.refused = None;
         self.ack.exceptions = self.exceptions(&plan);
         self.answer();
+    }
+
+    /// What an operator changed is a new plan of the same table.
+    async fn revise(&mut self, changes: Changes) {
+        let previous = self.shared.live.plan();
+        let mut overrides = previous.overrides().clone();
+        for change in &changes.changes {
+            overrides.change(change);
+        }
+        let plan = Arc::new(revise(
+            &previous,
+            overrides,
+            &mut Surroundings {
+                now: self.shared.clock.now(),
+                workers: self.shared.loads.len(),
+                ipv6: self.ipv6,
+                rng: &mut self.duty.rng,
+            },
+        ));
+        self.put_in_force(&previous, &plan).await;
+        changes.done.send(()).ok();
+    }
+
+    /// Opens what is new, publishes, closes what is gone. Says how many sockets were opened and closed.
+    async fn put_in_force(&mut self, previous: &Arc<Plan>, plan: &Arc<Plan>) -> (usize, usize) {
+        let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
+        let change = change(&there, previous, plan);
+        self.failed.retain(|key, _| change.open.contains(key));
+        let opened = self.open(&change.open);
+        self.retired
+            .push(self.shared.live.publish(Arc::clone(plan)));
+        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
+        // wait at something that has left the table, or has another name now, are woken by nobody else.
+        for plan in [previous, plan] {
+            plan.frontends()
+                .iter()
+                .for_each(|frontend| frontend.state().admit().wake());
+            plan.services()
+                .iter()
+                .for_each(|service| service.state().queue().wake_head());
+        }
+        self.hand_out(opened).await;
+        self.close(&change.close, previous).await;
+        self.end_connections(change.gone_endpoints);
+        (change.open.len() - self.failed.len(), change.close.len())
     }
 
     /// Binds what is wanted; what cannot be bound is that one bind's failure.

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
 use crate::admin::{self, Doors};
-use crate::apply::{Apply, Duty};
+use crate::apply::{Apply, Changes, Duty};
 use crate::clock::Clock;
 use crate::config::{Admin, Config};
 use crate::guard::{self, Guard};
@@ -104,7 +104,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let most = budget.connections(workers, config.max_connections, cgroup_memory());
     let seeds = RandomState::new();
     let (access, records) = AccessLog::new();
-    let (shared, inboxes) = shared(workers, most, seeds.hash_one(0), access);
+    let (hand, by_hand) = mpsc::unbounded_channel();
+    let (shared, inboxes) = shared(workers, most, seeds.hash_one(0), access, hand);
     {
         let shared = Arc::clone(&shared);
         // Ends with the process: there is nothing to wait for but a reader who may never read.
@@ -141,6 +142,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         budget,
         told: config.max_connections,
         admin,
+        by_hand,
     };
     let apply = {
         let (shared, stop, reread) = (Arc::clone(&shared), stop_apply.clone(), Arc::clone(&reread));
@@ -273,6 +275,7 @@ fn shared(
     most: u32,
     seed: u64,
     access: AccessLog,
+    by_hand: mpsc::UnboundedSender<Changes>,
 ) -> (Arc<Shared>, Vec<mpsc::UnboundedReceiver<Order>>) {
     let (inboxes, receivers) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     let inboxes: Vec<_> = inboxes;
@@ -280,6 +283,7 @@ fn shared(
         live: Live::default(),
         clock: Clock::start(),
         loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+        by_hand,
         inboxes: inboxes.into(),
         most: AtomicU32::new(most),
         admit: Arc::new(AdmitState::new(seed)),

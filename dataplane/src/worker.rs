@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters::{Cell, PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
+use ballast_core::overrides::ByHand;
 use ballast_core::plan::{Plan, SocketKey};
 use ballast_core::rng::Rng;
 use socket2::Socket;
@@ -20,6 +21,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
+use crate::apply::Changes;
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::relay::Tools;
@@ -37,6 +39,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Connections that each worker has now.
     pub loads: Box<[AtomicUsize]>,
+    /// Where apply takes what operators change by hand.
+    pub(crate) by_hand: mpsc::UnboundedSender<Changes>,
     /// Where each worker takes orders.
     pub inboxes: Box<[mpsc::UnboundedSender<Order>]>,
     /// The process's own limit of connections. Listening sockets that come later leave room for fewer.
@@ -79,6 +83,12 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *errors.entry(errno).or_default() += 1;
+    }
+
+    /// Puts changes by hand in force, and returns when they are. `false`: the process is ending.
+    pub async fn change(&self, changes: Vec<ByHand>) -> bool {
+        let (done, told) = oneshot::channel();
+        self.by_hand.send(Changes { changes, done }).is_ok() && told.await.is_ok()
     }
 
     /// Resets the connections that these endpoints have.

@@ -40,6 +40,18 @@ impl Overrides {
         self.max_connections.get(frontend).copied()
     }
 
+    /// Makes one change.
+    pub fn change(&mut self, change: &ByHand) {
+        match change {
+            ByHand::State(service, address, state) => self.set_state(service, *address, *state),
+            ByHand::Weight(service, address, weight) => self.set_weight(service, *address, *weight),
+            ByHand::MaxConnections(frontend, max) => self.set_max_connections(frontend, *max),
+            ByHand::AsTheTable(service, address) => {
+                *self.endpoint(service, *address) = Override::default();
+            }
+        }
+    }
+
     /// Gives an endpoint a state; `None`: what the table says.
     pub fn set_state(&mut self, service: &Name, address: SocketAddr, state: Option<State>) {
         self.endpoint(service, address).state = state;
@@ -100,6 +112,19 @@ impl Overrides {
             .entry(address)
             .or_default()
     }
+}
+
+/// One change by hand. What is `None` is as the table says, again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByHand {
+    /// An endpoint's state.
+    State(Name, SocketAddr, Option<State>),
+    /// An endpoint's weight.
+    Weight(Name, SocketAddr, Option<u16>),
+    /// A frontend's limit.
+    MaxConnections(Name, Option<NonZeroU32>),
+    /// Everything at an endpoint is as the table says, again.
+    AsTheTable(Name, SocketAddr),
 }
 
 #[cfg(test)]
