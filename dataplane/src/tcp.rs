@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use ballast_core::admit::{Accept, Admission, Permit, Refusal};
+use ballast_core::admit::{Accept, Admission, Permit, Refusal, Waiting};
 use ballast_core::counters::WorkerId;
 use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
@@ -126,19 +126,28 @@ impl Permits {
     /// Waits until there is a place, and returns the plan that it was given by: while waiting, a newer one may
     /// have come with other limits. `None`: no plan wants this socket any more.
     async fn wait(worker: &Worker, key: &SocketKey) -> Option<(Arc<Plan>, Self)> {
+        let mut waiting: Option<Waiting> = None;
         loop {
             let asked = poll_fn(|cx| {
                 loop {
+                    if let Some(waiting) = waiting.take() {
+                        waiting.over();
+                    }
                     let plan = worker.shared.live.plan();
                     let Some(frontend) = plan.frontend(key) else {
                         return Poll::Ready(None);
                     };
                     let permits = match Self::ask(worker, frontend, cx.waker()) {
                         Ok(permits) => Ok(permits),
-                        Err(Accept::At(when)) => Err(when),
-                        // A swap wakes who is on the list; one that came just before this was is seen here.
-                        Err(_) if !Arc::ptr_eq(&plan, &worker.shared.live.plan()) => continue,
-                        Err(_) => return Poll::Pending,
+                        Err(Later::At(when)) => Err(when),
+                        Err(Later::InTurn(place)) => {
+                            waiting = Some(place);
+                            // A swap wakes who is in the line; one that came just before this was is seen here.
+                            if Arc::ptr_eq(&plan, &worker.shared.live.plan()) {
+                                return Poll::Pending;
+                            }
+                            continue;
+                        }
                     };
                     return Poll::Ready(Some((plan, permits)));
                 }
@@ -150,7 +159,7 @@ impl Permits {
         }
     }
 
-    fn ask(worker: &Worker, frontend: &Frontend, waker: &Waker) -> Result<Self, Accept> {
+    fn ask(worker: &Worker, frontend: &Frontend, waker: &Waker) -> Result<Self, Later> {
         let now = worker.shared.clock.now();
         let (limits, state) = (frontend.limits(), frontend.state().admit());
         let frontend =
@@ -165,10 +174,17 @@ impl Permits {
     }
 }
 
-fn granted(accept: Accept) -> Result<Permit, Accept> {
+/// When to ask again.
+enum Later {
+    At(Moment),
+    InTurn(Waiting),
+}
+
+fn granted(accept: Accept) -> Result<Permit, Later> {
     match accept {
         Accept::Now(permit) => Ok(permit),
-        other => Err(other),
+        Accept::At(when) => Err(Later::At(when)),
+        Accept::WhenReleased(waiting) => Err(Later::InTurn(waiting)),
     }
 }
 
