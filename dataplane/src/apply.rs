@@ -11,34 +11,47 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ballast_core::ack::{Ack, Exception, ExceptionState, Refused, Served};
-use ballast_core::change::change;
+use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile};
 use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use ballast_core::rng::{Rng, mix};
-use ballast_core::table::{self, Bind, Problems, RoutingTable};
+use ballast_core::table::{self, Bind, OnGone, Problems, RoutingTable};
 use socket2::Socket;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin;
 use crate::intake::{Intake, Text};
-use crate::limits::Budget;
+use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
 use crate::worker::{Order, Shared};
+
+/// What the writer is to do, for as long as the process lives.
+#[derive(Debug)]
+pub(crate) struct Duty {
+    pub(crate) table: PathBuf,
+    pub(crate) ack: Option<PathBuf>,
+    pub(crate) instance: String,
+    pub(crate) rng: Rng,
+    pub(crate) budget: Budget,
+    /// The limit of connections, if the command line has one; else it leaves room for what listens.
+    pub(crate) told: Option<u32>,
+    /// Where the admin side hears what the table says of it; `None` if the command line decides.
+    pub(crate) admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
+}
 
 /// The writer.
 #[derive(Debug)]
 pub(crate) struct Apply {
     shared: Arc<Shared>,
+    duty: Duty,
     intake: Intake,
     ack: Ack,
-    ack_path: Option<PathBuf>,
     written: Option<Ack>,
     bound: BTreeMap<SocketKey, Bound>,
     failed: BTreeMap<SocketKey, String>,
     retired: Vec<Arc<Plan>>,
-    rng: Rng,
-    budget: Budget,
     ipv6: bool,
     nothing: Option<String>,
 }
@@ -54,25 +67,16 @@ struct Bound {
 
 impl Apply {
     /// Within a runtime only.
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        table: PathBuf,
-        ack_path: Option<PathBuf>,
-        instance: String,
-        rng: Rng,
-        budget: Budget,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, duty: Duty) -> Self {
         Self {
             shared,
-            intake: Intake::new(table),
-            ack: Ack::new(instance),
-            ack_path,
+            intake: Intake::new(duty.table.clone()),
+            ack: Ack::new(duty.instance.clone()),
+            duty,
             written: None,
             bound: BTreeMap::new(),
             failed: BTreeMap::new(),
             retired: Vec::new(),
-            rng,
-            budget,
             ipv6: listen::has_ipv6(),
             nothing: None,
         }
@@ -123,7 +127,7 @@ impl Apply {
         self.nothing = None;
         match self.parse(text).await {
             Ok((table, digest)) => self.apply(table, digest, began).await,
-            Err((problems, generation, digest)) => self.refuse(&problems, generation, digest),
+            Err((problems, digest)) => self.refuse(&problems, digest),
         }
     }
 
@@ -131,7 +135,7 @@ impl Apply {
     async fn parse(
         &mut self,
         mut text: Text,
-    ) -> Result<(RoutingTable, String), (Problems, Option<u64>, String)> {
+    ) -> Result<(RoutingTable, String), (Problems, String)> {
         let mut parsed = table::parse(&text.bytes, text.format);
         if parsed.as_ref().is_err_and(Problems::not_whole) {
             sleep(HALF_WRITTEN).await;
@@ -152,12 +156,12 @@ impl Apply {
             }
             Err(problems) => {
                 let digest = self.intake.note(&text, Vec::new());
-                Err((problems, None, digest))
+                Err((problems, digest))
             }
         }
     }
 
-    fn refuse(&mut self, problems: &Problems, generation: Option<u64>, digest: String) {
+    fn refuse(&mut self, problems: &Problems, digest: String) {
         if self
             .ack
             .refused
@@ -171,7 +175,7 @@ impl Apply {
             tracing::error!("table refused: {problem}");
         }
         self.ack.refused = Some(Refused {
-            generation,
+            generation: problems.generation(),
             digest,
             problems: problems.iter().cloned().collect(),
         });
@@ -180,6 +184,7 @@ impl Apply {
 
     async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant) {
         warn_of_what_comes_later(&table);
+        self.shared.access.follow(&table.log, &self.intake.folder());
         let previous = self.shared.live.plan();
         let plan = Arc::new(compile(
             table,
@@ -188,25 +193,30 @@ impl Apply {
                 now: self.shared.clock.now(),
                 workers: self.shared.loads.len(),
                 ipv6: self.ipv6,
-                rng: &mut self.rng,
+                rng: &mut self.duty.rng,
             },
         ));
         let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
-        let change = change(&there, &plan);
+        let change = change(&there, &previous, &plan);
         self.failed.retain(|key, _| change.open.contains(key));
         let opened = self.open(&change.open);
         self.retired
             .push(self.shared.live.publish(Arc::clone(&plan)));
-        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again.
-        plan.frontends()
-            .iter()
-            .for_each(|frontend| frontend.state().admit().wake());
-        plan.services()
-            .iter()
-            .for_each(|service| service.state().queue().wake_head());
+        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
+        // wait at something that has left the table, or has another name now, are woken by nobody else.
+        for plan in [&previous, &plan] {
+            plan.frontends()
+                .iter()
+                .for_each(|frontend| frontend.state().admit().wake());
+            plan.services()
+                .iter()
+                .for_each(|service| service.state().queue().wake_head());
+        }
         self.hand_out(opened).await;
         self.close(&change.close, &previous).await;
+        self.end_connections(change.gone_endpoints);
         drop(previous);
+        self.move_admin(&plan);
         self.shared.status.applied(began.elapsed());
         tracing::info!(
             generation = plan.generation(),
@@ -232,10 +242,10 @@ impl Apply {
         let workers = self.shared.loads.len();
         let mut there: usize = self.bound.values().map(|bound| bound.workers.len()).sum();
         for key in keys {
-            let Some(count) = self.budget.sockets(there, workers) else {
+            let Some(count) = self.duty.budget.sockets(there, workers) else {
                 let why = format!(
                     "bind {}: {there} listening sockets are as many as {} descriptors allow; raise the limit (ulimit -n)",
-                    key.address, self.budget.descriptors
+                    key.address, self.duty.budget.descriptors
                 );
                 self.fail(key, why);
                 continue;
@@ -298,19 +308,29 @@ impl Apply {
                 tracing::error!(%error, "a worker cannot accept from its socket");
             }
         }
-        self.tell_listening();
+        self.say_what_listens();
     }
 
-    fn tell_listening(&self) {
+    fn say_what_listens(&self) {
         let listening = self
             .bound
             .iter()
             .map(|(key, bound)| (key.clone(), bound.local));
         self.shared.status.set_listening(listening.collect());
+        if self.duty.told.is_none() {
+            let sockets = self.bound.values().map(|bound| bound.workers.len()).sum();
+            let workers = self.shared.loads.len();
+            let most = self.duty.budget.beside(sockets, workers, cgroup_memory());
+            self.shared.most.store(most, Ordering::Relaxed);
+            self.shared.admit.wake();
+        }
     }
 
     /// Closes whole addresses, each after what its queue holds was accepted.
     async fn close(&mut self, keys: &[SocketKey], last: &Arc<Plan>) {
+        if keys.is_empty() {
+            return;
+        }
         let mut waiting = Vec::new();
         let gone: Vec<Bound> = keys
             .iter()
@@ -332,12 +352,38 @@ impl Apply {
         for told in waiting {
             told.await.ok();
         }
-        self.tell_listening();
+        self.say_what_listens();
     }
 
     fn order(&self, worker: usize, order: Order) -> bool {
         let inbox = self.shared.inboxes.get(worker);
         inbox.is_some_and(|inbox| inbox.send(order).is_ok())
+    }
+
+    /// Where the table said so, connections do not outlive their endpoint.
+    fn end_connections(&self, gone: Vec<GoneEndpoint>) {
+        let cut: Vec<_> = gone
+            .into_iter()
+            .filter(|gone| gone.connections == OnGone::Close)
+            .map(|gone| gone.endpoint)
+            .inspect(|endpoint| endpoint.end())
+            .collect();
+        self.shared.cut(cut);
+    }
+
+    /// The admin side follows the table.
+    fn move_admin(&self, plan: &Plan) {
+        let (Some(admin), Some(stats)) = (&self.duty.admin, plan.stats()) else {
+            return;
+        };
+        let wanted = Some(admin::addresses(stats));
+        admin.send_if_modified(|known| {
+            let changed = *known != wanted;
+            if changed {
+                *known = wanted;
+            }
+            changed
+        });
     }
 
     /// Tries again what could not be bound, and looks again at addresses that were not here.
@@ -407,7 +453,7 @@ impl Apply {
     /// Writes the answer, if it is another one.
     fn answer(&mut self) {
         self.shared.status.set_ack(&self.ack);
-        let Some(path) = &self.ack_path else {
+        let Some(path) = &self.duty.ack else {
             return;
         };
         if self.written.as_ref() == Some(&self.ack) {
@@ -449,9 +495,6 @@ fn warn_of_what_comes_later(table: &RoutingTable) {
         .any(|service| service.checks().is_some())
     {
         early.push("health (endpoints are not checked)");
-    }
-    if table.log.access != table::Access::Off {
-        early.push("log.access (no access lines are written)");
     }
     if table.stats.healthz.on().is_some() {
         early.push("stats.healthz (ask /healthz on the admin address)");

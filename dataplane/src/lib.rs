@@ -12,7 +12,9 @@
 //! # Threads
 //! [`start`] makes a thread for each [`worker`], one for `apply` and one for [`admin`]. Only the last two are ever slow.
 
+pub mod access;
 pub mod admin;
+pub mod auth;
 pub mod clock;
 pub mod config;
 pub mod demo;
@@ -29,6 +31,7 @@ pub mod worker;
 
 mod apply;
 mod dial;
+mod guard;
 mod listen;
 mod preamble;
 pub mod tcp;

@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -18,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::clock::Clock;
 use crate::sys;
@@ -103,7 +104,7 @@ pub enum Why {
 /// The end of a connection. Not an error: a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Who ended it first; `None` when it was our timer.
+    /// Who ended it first; `None` if nobody did.
     pub by: Option<Side>,
     /// How.
     pub why: Why,
@@ -131,26 +132,35 @@ pub async fn relay<C: Leg, S: Leg>(
     let mut both = Both::new(first, tools.clock.now());
     let why = {
         let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
+        let mut vigil = None;
         poll_fn(|cx| {
-            let before = (both.up.bytes, both.down.bytes);
-            let was_open = both.first_to_end.is_none();
-            both.pump(&mut legs, cx, tools);
-            let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
-            if delta != (0, 0) {
-                moved(delta.0, delta.1);
-                both.last_byte = tools.clock.now();
+            loop {
+                let before = (both.up.bytes, both.down.bytes);
+                let was_open = both.first_to_end.is_none();
+                both.pump(&mut legs, cx, tools);
+                let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
+                if delta != (0, 0) {
+                    moved(delta.0, delta.1);
+                    both.last_byte = tools.clock.now();
+                }
+                if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
+                    return Poll::Ready(both.ending());
+                }
+                if was_open && both.first_to_end.is_some() {
+                    both.last_byte = tools.clock.now();
+                    let until = tools
+                        .clock
+                        .instant(both.deadline(patience).unwrap_or_default());
+                    timer.set(Some(sleep_until(until)));
+                    if both.bytes() > LARGE as u64 {
+                        // Much may still wait for a slow peer: what it takes from now on counts.
+                        both.is_delivering(&legs);
+                    }
+                }
+                if both.keep_vigil(&mut vigil, &legs, cx).is_pending() {
+                    return both.poll_patience(timer.as_mut(), &legs, patience, &tools.clock, cx);
+                }
             }
-            if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
-                return Poll::Ready(both.ending());
-            }
-            if was_open && both.first_to_end.is_some() {
-                both.last_byte = tools.clock.now();
-                let until = tools
-                    .clock
-                    .instant(both.deadline(patience).unwrap_or_default());
-                timer.set(Some(sleep_until(until)));
-            }
-            both.poll_patience(timer.as_mut(), patience, &tools.clock, cx)
         })
         .await
     };
@@ -160,8 +170,8 @@ pub async fn relay<C: Leg, S: Leg>(
     legs.orderly = why == Why::Finished;
     Closed {
         by: match why {
-            Why::Finished | Why::Aborted => both.first_to_end,
-            Why::Idle | Why::HalfClosed => None,
+            Why::Finished | Why::Aborted | Why::HalfClosed => both.first_to_end,
+            Why::Idle => None,
         },
         why,
         up: both.up.bytes,
@@ -204,6 +214,8 @@ struct Both {
     server_dead: bool,
     first_to_end: Option<Side>,
     last_byte: Moment,
+    /// When it was last asked whether peers still take bytes: those read by then, and those of them not taken.
+    waiting: (u64, usize),
 }
 
 impl Both {
@@ -218,6 +230,7 @@ impl Both {
             server_dead: false,
             first_to_end: None,
             last_byte: now,
+            waiting: (0, 0),
         }
     }
 
@@ -229,9 +242,7 @@ impl Both {
             cx,
             tools,
         );
-        if self.first_to_end.is_none() && (self.up.source_ended() || self.client_dead) {
-            self.first_to_end = Some(Side::Client);
-        }
+        self.note_end(Side::Client, self.up.source_ended());
         self.down.pump(
             (server, &mut self.server_dead),
             (client, &mut self.client_dead),
@@ -242,11 +253,50 @@ impl Both {
             // Seen on reading, after the way up had its turn: nothing else may ever wake that one.
             self.up.end();
         }
-        if self.first_to_end.is_none() {
-            if self.down.source_ended() || self.server_dead {
-                self.first_to_end = Some(Side::Server);
-            } else if self.client_dead {
-                self.first_to_end = Some(Side::Client);
+        self.note_end(Side::Server, self.down.source_ended());
+    }
+
+    /// Remembers who ended it. A flow from `source` ends with its sink, too: who is dead is known better.
+    fn note_end(&mut self, source: Side, source_ended: bool) {
+        let ended_by = match (self.client_dead, self.server_dead) {
+            (true, false) => Some(Side::Client),
+            (false, true) => Some(Side::Server),
+            _ => source_ended.then_some(source),
+        };
+        self.first_to_end = self.first_to_end.or(ended_by);
+    }
+
+    /// While bytes wait for a side that takes none, nobody reads from the other one, and so nothing tells that it has
+    /// aborted: a look every [`GLANCE`] does. Ready when a side was found dead.
+    fn keep_vigil<C: Leg, S: Leg>(
+        &mut self,
+        vigil: &mut Option<Pin<Box<Sleep>>>,
+        legs: &Legs<C, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        loop {
+            if vigil.is_none() && !self.up.is_stuck() && !self.down.is_stuck() {
+                return Poll::Pending;
+            }
+            ready!(
+                vigil
+                    .get_or_insert_with(|| Box::pin(sleep(GLANCE)))
+                    .as_mut()
+                    .poll(cx)
+            );
+            *vigil = None;
+            let died = |flow: &Flow, dead: bool, socket: Option<&TcpStream>| {
+                !dead
+                    && flow.is_stuck()
+                    && socket.is_some_and(|socket| sees(socket, PollFlags::ERR))
+            };
+            if died(&self.up, self.client_dead, legs.client.socket()) {
+                self.client_dead = true;
+                return Poll::Ready(());
+            }
+            if died(&self.down, self.server_dead, legs.server.socket()) {
+                self.server_dead = true;
+                return Poll::Ready(());
             }
         }
     }
@@ -268,9 +318,10 @@ impl Both {
     }
 
     /// Ready when patience is at its end. The timer is set again only when it fires, not when bytes pass.
-    fn poll_patience(
-        &self,
-        mut timer: Pin<&mut Option<tokio::time::Sleep>>,
+    fn poll_patience<C: Leg, S: Leg>(
+        &mut self,
+        mut timer: Pin<&mut Option<Sleep>>,
+        legs: &Legs<C, S>,
         patience: Patience,
         clock: &Clock,
         cx: &mut Context<'_>,
@@ -280,17 +331,43 @@ impl Both {
         };
         loop {
             ready!(sleep.as_mut().poll(cx));
+            let now = clock.now();
+            if self
+                .deadline(patience)
+                .is_some_and(|deadline| now >= deadline)
+            {
+                if !self.is_delivering(legs) {
+                    return Poll::Ready(match self.first_to_end {
+                        Some(_) => Why::HalfClosed,
+                        None => Why::Idle,
+                    });
+                }
+                self.last_byte = now;
+            }
             let Some(deadline) = self.deadline(patience) else {
                 return Poll::Pending;
             };
-            if clock.now() >= deadline {
-                return Poll::Ready(match self.first_to_end {
-                    Some(_) => Why::HalfClosed,
-                    None => Why::Idle,
-                });
-            }
             sleep.as_mut().reset(clock.instant(deadline));
         }
+    }
+
+    /// Whether a peer has taken bytes since this was last asked. One that reads slowly may be busy for long with what
+    /// the kernel holds for it, and then nothing passes here. One that has just begun to wait is given one more turn.
+    fn is_delivering<C: Leg, S: Leg>(&mut self, legs: &Legs<C, S>) -> bool {
+        let queued = |socket: Option<&TcpStream>| {
+            socket.map_or(0, |socket| sys::unacknowledged(socket).unwrap_or(0))
+        };
+        let waiting = self.up.held()
+            + self.down.held()
+            + queued(legs.client.socket())
+            + queued(legs.server.socket());
+        let now = (self.bytes(), waiting);
+        let before = mem::replace(&mut self.waiting, now);
+        now != before && (waiting > 0 || before.1 > 0)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.up.bytes + self.down.bytes
     }
 
     /// Waits until the side that is still there has received what came before the abort: a reset overtakes nothing
@@ -314,7 +391,7 @@ impl Both {
 async fn delivered(socket: &TcpStream, limit: Duration) {
     let until = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
-    while Instant::now() < until && !hung_up(socket) {
+    while Instant::now() < until && !sees(socket, PollFlags::ERR | PollFlags::HUP) {
         sleep(pause).await;
         if sys::unacknowledged(socket).unwrap_or(0) == 0 {
             return;
@@ -323,10 +400,11 @@ async fn delivered(socket: &TcpStream, limit: Duration) {
     }
 }
 
-fn hung_up(socket: &TcpStream) -> bool {
+/// Whether the kernel reports any of these, of which it need not be asked for any.
+fn sees(socket: &TcpStream, news: PollFlags) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let polled = poll(&mut fds, Some(&Timespec::default()));
-    polled.is_err() || fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    polled.is_err() || fds[0].revents().intersects(news)
 }
 
 /// One direction.
@@ -374,6 +452,16 @@ enum Phase {
 impl Flow {
     fn source_ended(&self) -> bool {
         self.phase != Phase::Open
+    }
+
+    /// Whether nothing is read, because the sink has not taken what was.
+    fn is_stuck(&self) -> bool {
+        self.phase == Phase::Open && self.held() > 0
+    }
+
+    /// Bytes that were read, and that the sink has not taken.
+    fn held(&self) -> usize {
+        self.kept.len() - self.sent + self.pipe.as_ref().map_or(0, Pipe::held)
     }
 
     /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest.
@@ -430,6 +518,7 @@ impl Flow {
     fn end(&mut self) {
         self.phase = Phase::Ended;
         self.kept = Vec::new();
+        self.sent = 0;
         self.pipe = None;
     }
 
@@ -572,6 +661,8 @@ const LARGE: usize = 16 * 1024;
 /// Loads below this are not worth a pipe's two calls, if they go on so.
 const SMALL: usize = 4 * 1024;
 const SMALL_IN_A_ROW: u8 = 8;
+/// How often a connection whose bytes wait is looked at.
+const GLANCE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

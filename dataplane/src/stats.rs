@@ -33,6 +33,7 @@ pub use snapshot::{
 
 use std::collections::HashSet;
 use std::fs;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -144,12 +145,12 @@ impl Stats {
             is_stopping: status.is_stopping(),
             generation: shared.live.plan().generation(),
             applied: status.applied_at(),
-            refused: status.refused.load(std::sync::atomic::Ordering::Relaxed),
+            refused: status.refused.load(Ordering::Relaxed),
             refusal,
-            retired: status.retired.load(std::sync::atomic::Ordering::Relaxed),
+            retired: status.retired.load(Ordering::Relaxed),
             swaps: status.swaps(),
             current: shared.admit.current(),
-            limit: shared.limits.connections.unwrap_or(u32::MAX),
+            limit: shared.most.load(Ordering::Relaxed),
             descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             listening: small(listening),
             connections: shared.counters.sum(|counters| &counters.accepted),
@@ -160,6 +161,7 @@ impl Stats {
                 .map(|(errno, count)| (*errno, *count))
                 .collect(),
             panics: panics(),
+            access_dropped: shared.access.dropped(),
             ..Process::default()
         }
     }

@@ -4,19 +4,22 @@
 //! from its first byte to its last; no wake-up in a connection's life crosses threads.
 
 use std::cell::{Cell as StdCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters::{Cell, PerWorker, WorkerId};
+use ballast_core::endpoint::EndpointState;
 use ballast_core::plan::{Plan, SocketKey};
 use ballast_core::rng::Rng;
 use socket2::Socket;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::AccessLog;
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::relay::Tools;
@@ -36,8 +39,8 @@ pub struct Shared {
     pub loads: Box<[AtomicUsize]>,
     /// Where each worker takes orders.
     pub inboxes: Box<[mpsc::UnboundedSender<Order>]>,
-    /// The process's own limit.
-    pub limits: Limits,
+    /// The process's own limit of connections. Listening sockets that come later leave room for fewer.
+    pub most: AtomicU32,
     /// Who is in, counted for that limit.
     pub admit: Arc<AdmitState>,
     /// What each worker counts beside frontends, services and endpoints.
@@ -46,6 +49,8 @@ pub struct Shared {
     pub accept_errors: Mutex<BTreeMap<i32, u64>>,
     /// What apply says of itself.
     pub status: Status,
+    /// Who wants to read of each connection.
+    pub access: AccessLog,
     /// What is seen of all that is counted.
     pub stats: Stats,
 }
@@ -60,12 +65,32 @@ impl Shared {
             .sum()
     }
 
+    /// The process's own limit, as frontends have theirs.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            connections: Some(self.most.load(Ordering::Relaxed)),
+            ..Limits::default()
+        }
+    }
+
     pub(crate) fn count_accept_error(&self, errno: i32) {
         let mut errors = self
             .accept_errors
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *errors.entry(errno).or_default() += 1;
+    }
+
+    /// Resets the connections that these endpoints have.
+    pub fn cut(&self, endpoints: Vec<Arc<EndpointState>>) {
+        if endpoints.is_empty() {
+            return;
+        }
+        let endpoints: Arc<[_]> = endpoints.into();
+        for inbox in &self.inboxes {
+            // A worker that is gone has no connections.
+            inbox.send(Order::Cut(Arc::clone(&endpoints))).ok();
+        }
     }
 
     /// The worker to hand a connection to, if `from` holds too many more than another one.
@@ -115,6 +140,8 @@ pub enum Order {
     },
     /// Serve what another worker accepted.
     Serve(Arrival),
+    /// Reset the connections that these endpoints have.
+    Cut(Arc<[Arc<EndpointState>]>),
 }
 
 /// One worker.
@@ -130,6 +157,8 @@ pub struct Worker {
     pub rng: RefCell<Rng>,
     /// Whose turn it is among the local addresses of a service.
     pub sources: StdCell<usize>,
+    /// Its connections.
+    pub seats: RefCell<Seats>,
 }
 
 impl Worker {
@@ -161,6 +190,7 @@ impl Worker {
                     }
                 }
                 Order::Serve(arrival) => tcp::serve(&self, arrival),
+                Order::Cut(endpoints) => self.seats.borrow().cut(&endpoints),
             }
         }
     }
@@ -187,6 +217,53 @@ impl Worker {
 
     pub(crate) fn counters(&self) -> &WorkerCounters {
         self.shared.counters.of(self.id)
+    }
+}
+
+/// The connections of a worker, found by the endpoint that they have: nothing else can end one from outside.
+#[derive(Debug, Default)]
+pub struct Seats {
+    seats: Vec<Seated>,
+    free: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Seated {
+    task: Option<AbortHandle>,
+    endpoint: Option<Arc<EndpointState>>,
+}
+
+impl Seats {
+    pub(crate) fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.seats.push(Seated::default());
+            self.seats.len() - 1
+        })
+    }
+
+    pub(crate) fn occupy(&mut self, seat: usize, task: AbortHandle) {
+        self.seats[seat].task = Some(task);
+    }
+
+    pub(crate) fn at_endpoint(&mut self, seat: usize, endpoint: &Arc<EndpointState>) {
+        self.seats[seat].endpoint = Some(Arc::clone(endpoint));
+    }
+
+    pub(crate) fn leave(&mut self, seat: usize) {
+        self.seats[seat] = Seated::default();
+        self.free.push(seat);
+    }
+
+    fn cut(&self, endpoints: &[Arc<EndpointState>]) {
+        let gone: HashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
+        self.seats
+            .iter()
+            .filter(|seated| {
+                let endpoint = seated.endpoint.as_ref().map(Arc::as_ptr);
+                endpoint.is_some_and(|endpoint| gone.contains(&endpoint))
+            })
+            .filter_map(|seated| seated.task.as_ref())
+            .for_each(AbortHandle::abort);
     }
 }
 

@@ -11,6 +11,7 @@ pub mod compile;
 pub mod counters;
 pub mod endpoint;
 pub mod moment;
+pub mod overrides;
 pub mod pick;
 pub mod plan;
 pub mod preamble;

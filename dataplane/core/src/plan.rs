@@ -14,6 +14,7 @@ use crate::admit::{AdmitState, Limits, PrefixSet, Refusal};
 use crate::counters::{Cell, PerWorker};
 use crate::endpoint::EndpointState;
 use crate::moment::Moment;
+use crate::overrides::Overrides;
 use crate::preamble::Versions;
 use crate::service::{Node, Service};
 use crate::table::{self, Name};
@@ -23,12 +24,14 @@ use crate::table::{self, Name};
 pub struct Plan {
     pub(crate) generation: Option<u64>,
     pub(crate) stats: Option<table::Stats>,
+    pub(crate) overrides: Arc<Overrides>,
     pub(crate) frontends: Vec<Arc<Frontend>>,
     pub(crate) by_socket: FxHashMap<SocketKey, Arc<Frontend>>,
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) by_name: FxHashMap<Name, usize>,
     pub(crate) nodes: FxHashMap<Box<str>, OnNode>,
-    pub(crate) leaving: FxHashMap<(Box<str>, SocketAddr), Arc<EndpointState>>,
+    /// Endpoints of earlier plans; see [`crate::compile`].
+    pub(crate) leaving: Vec<Arc<EndpointState>>,
 }
 
 impl Plan {
@@ -42,6 +45,12 @@ impl Plan {
     #[must_use]
     pub fn stats(&self) -> Option<&table::Stats> {
         self.stats.as_ref()
+    }
+
+    /// What operators changed by hand.
+    #[must_use]
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// Whose clients connect to this socket.

@@ -193,6 +193,7 @@ impl Endpoint {
                 let live = around
                     .gone(service, &spec.address)
                     .unwrap_or_else(|| Arc::new(EndpointState::new(service, spec.address)));
+                live.begin();
                 // It is new, but its service is not: others hold the load, and it may be cold.
                 if before.is_some() {
                     live.begin_ramp(around.now);

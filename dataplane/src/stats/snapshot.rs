@@ -87,6 +87,8 @@ pub struct Process {
     pub accept_errors: Vec<(i32, u64)>,
     /// Tasks that ended in a panic.
     pub panics: u64,
+    /// Access lines that could not be written in time.
+    pub access_dropped: u64,
 }
 
 /// What is spoken, as far as the columns tell it apart.

@@ -1,9 +1,12 @@
 //! Every rule of the table, one row each; how tables are read and written; whole tables made at random.
 
 mod forms;
+mod halves;
 mod properties;
+mod protocols;
 mod routes;
 mod rules;
+mod schema;
 mod services;
 mod whole;
 

@@ -203,6 +203,10 @@ impl Walk {
             Node::Number(number) if (least..=most).contains(number) => return Some(*number),
             Node::Number(number) => self.report_range(number, least, most),
             Node::Negative(number) => self.report_range(number, least, most),
+            // JSON's and YAML's readers give whole numbers that no integer holds as fractions.
+            Node::Fraction(number) if number.fract() == 0.0 && number.abs() >= BEYOND => {
+                self.report_range(number, least, most);
+            }
             _ => self.report_kind(
                 node,
                 "a whole number",
@@ -296,10 +300,9 @@ impl Walk {
         if self.found.is_full() {
             return self.remark("", "");
         }
-        let known: Vec<String> = fields.iter().map(|field| key_of(field)).collect();
-        let remedy = match nearest(key, known.iter().map(String::as_str)) {
+        let remedy = match nearest_key(key, fields) {
             Some(near) => format!("did you mean {near}?"),
-            None => format!("known keys are {}", known.join(", ")),
+            None => format!("known keys are {}", keys_of(fields).join(", ")),
         };
         self.remark("is not a known key", remedy);
     }
@@ -366,6 +369,12 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
     best.1
 }
 
+/// The key of one of these fields that `key` is or was probably meant to be.
+pub(crate) fn nearest_key(key: &str, fields: &[&str]) -> Option<String> {
+    let known = keys_of(fields);
+    nearest(key, known.iter().map(String::as_str)).map(str::to_owned)
+}
+
 /// How many letters must be changed, added, left out or swapped with their neighbour.
 fn distance(word: &[char], other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
@@ -387,7 +396,7 @@ fn distance(word: &[char], other: &str) -> usize {
 }
 
 /// A key as it can stand in a place: on one line, and not too long.
-fn plain(key: &str) -> Cow<'_, str> {
+pub(crate) fn plain(key: &str) -> Cow<'_, str> {
     match key.len() <= SHOWN && !key.chars().any(char::is_control) {
         true => Cow::Borrowed(key),
         false => Cow::Owned(quoted(key)),
@@ -408,6 +417,10 @@ fn is_key_of(key: &str, field: &str) -> bool {
             })
 }
 
+fn keys_of(fields: &[&str]) -> Vec<String> {
+    fields.iter().map(|field| key_of(field)).collect()
+}
+
 /// The key in the table of a field of a struct.
 fn key_of(field: &str) -> String {
     field.trim_start_matches("r#").replace('_', "-")
@@ -415,3 +428,6 @@ fn key_of(field: &str) -> String {
 
 /// Characters of a text that a Problem shows.
 const SHOWN: usize = 60;
+
+/// Every whole number below this is one that an integer holds.
+const BEYOND: f64 = 9.2e18;

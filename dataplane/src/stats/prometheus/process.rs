@@ -96,6 +96,11 @@ fn table(out: &mut Vec<u8>, process: &Process) {
             process.panics,
             "Tasks that ended in a panic.",
         ),
+        (
+            "ballast_access_lines_dropped_total",
+            process.access_dropped,
+            "Access lines that could not be written in time.",
+        ),
     ];
     for (name, value, help) in generation.into_iter().chain(others) {
         head(out, name, kind_of(name), help);
