@@ -56,7 +56,7 @@ impl Proxy {
             Self::Nginx => {
                 first_line("nginx", "-v").and_then(|version| stream_module().map(|_| version))
             }
-            Self::Ballast => ballast_version(),
+            Self::Ballast => build_ballast().and_then(|()| ballast_version()),
         }
     }
 
@@ -126,7 +126,7 @@ pub(crate) fn haproxy_spliced_share(folder: &Path) -> io::Result<f64> {
 }
 
 /// Where Ballast is looked for.
-pub(crate) fn ballast_binary() -> PathBuf {
+fn ballast_binary() -> PathBuf {
     if let Some(path) = std::env::var_os("BALLAST_BIN") {
         return path.into();
     }
@@ -135,6 +135,28 @@ pub(crate) fn ballast_binary() -> PathBuf {
         .ok()
         .and_then(|bench| Some(bench.parent()?.parent()?.to_owned()));
     folder.unwrap_or_default().join("ballast")
+}
+
+/// Builds Ballast as it is released, so that nobody measures yesterday's. Not where BALLAST_BIN names one, or where the
+/// bench was not started by cargo.
+fn build_ballast() -> Result<(), String> {
+    let Some(cargo) = std::env::var_os("CARGO") else {
+        return Ok(());
+    };
+    if std::env::var_os("BALLAST_BIN").is_some() {
+        return Ok(());
+    }
+    eprintln!("peers: building target/release/ballast, if it is not up to date");
+    let built = Command::new(cargo)
+        .args(["build", "--release", "--quiet", "--package", "ballast"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .status();
+    match built {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo build --release -p ballast: {status}")),
+        Err(error) => Err(format!("cargo: {error}")),
+    }
 }
 
 /// Where Ballast reads its table.
