@@ -46,8 +46,8 @@ pub(crate) enum Measure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
     Plain(Proxy),
-    /// Ballast while its table is replaced every 100 ms.
-    Swapping,
+    /// One that reads tables, while its table is replaced every 100 ms.
+    Swapping(Proxy),
 }
 
 /// The figures of one run.
@@ -143,13 +143,11 @@ impl Measure {
     /// Who takes part. Splicing makes no difference to what is never bulk.
     pub(crate) fn parties(self) -> Vec<Party> {
         match self {
-            Self::Frontends | Self::Large => vec![Party::Plain(Proxy::Ballast)],
+            Self::Frontends | Self::Large => BALLASTS.map(Party::Plain).to_vec(),
             Self::Swap | Self::PacedSwap(_) => {
-                vec![
-                    Party::Plain(Proxy::Haproxy),
-                    Party::Plain(Proxy::Ballast),
-                    Party::Swapping,
-                ]
+                let others = [Proxy::Haproxy, Proxy::Ballast].map(Party::Plain);
+                let swapping = BALLASTS.map(Party::Swapping);
+                others.into_iter().chain(swapping).collect()
             }
             _ => {
                 let takes_part = |proxy: &Proxy| match proxy {
@@ -273,8 +271,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 impl Party {
     pub(crate) fn proxy(self) -> Proxy {
         match self {
-            Self::Plain(proxy) => proxy,
-            Self::Swapping => Proxy::Ballast,
+            Self::Plain(proxy) | Self::Swapping(proxy) => proxy,
         }
     }
 }
@@ -330,10 +327,11 @@ impl fmt::Display for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(proxy) => f.write_str(proxy.name()),
-            Self::Swapping => f.write_str("ballast+swaps"),
+            Self::Swapping(proxy) => write!(f, "{}+swaps", proxy.name()),
         }
     }
 }
 
+const BALLASTS: [Proxy; 2] = [Proxy::Ballast, Proxy::Beside];
 /// A run in which other processes used more of the cores than this tells little.
 pub(crate) const MOST_FOREIGN: f64 = 0.03;

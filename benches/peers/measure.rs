@@ -205,7 +205,7 @@ impl<'a> Bench<'a> {
         let load = self.load(measure, party, running);
         let mut client = self.net.role(Place::Client, "client");
         client.args(load.to_words());
-        let swapper = (party == Party::Swapping)
+        let swapper = matches!(party, Party::Swapping(_))
             .then(|| Swapper::start(&self.net.folder, self.net.front(), self.net.origin()));
         let asked = self.ask_client(&mut client, running);
         if let Some(swapper) = swapper {

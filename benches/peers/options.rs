@@ -88,7 +88,8 @@ usage: cargo bench --bench peers -- [OPTIONS]
   --rounds N        how often each figure is taken; the table shows medians   [5]
   --seconds S       the window of each figure                                 [1.4]
   --quick           one round of short windows: does it work, not how fast is it
-  --only LIST       of direct, floor, haproxy, haproxy-auto, haproxy-splice, nginx, ballast [all]
+  --only LIST       of direct, floor, haproxy, haproxy-auto, haproxy-splice, nginx, ballast,
+                    beside (only where BALLAST_BESIDE is set)              [all]
   --measure LIST    of requests, connections, bulk, messages, idle, openloop, swap,
                     frontends, large                                        [all]
   --json FILE       writes every round's figures, the medians and the targets
@@ -98,7 +99,8 @@ usage: cargo bench --bench peers -- [OPTIONS]
   --patient         waits for a quiet machine, and repeats a run that other processes disturbed
   --help            this text
 
-Environment: BALLAST_BIN, the ballast to measure [target/release/ballast].
+Environment: BALLAST_BIN, the ballast to measure [target/release/ballast]; BALLAST_BESIDE, another one to be
+measured in turn with it, say that of before a change.
 A full run takes less than 15 minutes. Nothing else should run meanwhile.
 ";
 
@@ -109,7 +111,7 @@ impl Default for Options {
             window: Duration::from_millis(1_400),
             warmup: Duration::from_millis(250),
             swaps: 8,
-            proxies: Proxy::ALL.to_vec(),
+            proxies: Proxy::usual(),
             groups: Group::ALL.to_vec(),
             json: None,
             cores: None,

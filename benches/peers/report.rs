@@ -100,7 +100,7 @@ pub(crate) fn text(rows: &[Row], notes: &[String]) -> String {
         text.push('\n');
         text.push_str(&match measure {
             Measure::Idle | Measure::Frontends => memory_table(medians, measure, &parties),
-            Measure::Large => swap_table(medians),
+            Measure::Large => swap_table(medians, &parties),
             _ => load_table(medians, measure, &parties),
         });
         text.push('\n');
@@ -318,25 +318,26 @@ fn memory_table(medians: Medians<'_>, measure: Measure, parties: &[Party]) -> St
     aligned(&lines)
 }
 
-/// Figures below each other: there is one party only.
-fn swap_table(medians: Medians<'_>) -> String {
-    let mut lines = vec![
-        ["", "median", "(min..max of rounds)"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+/// Figures below each other: there are many, and hardly ever a second party.
+fn swap_table(medians: Medians<'_>, parties: &[Party]) -> String {
+    let mut head = vec![String::new()];
+    for party in parties {
+        head.extend([party.to_string(), "(min..max of rounds)".to_owned()]);
+    }
+    let mut lines = vec![head];
     for (figure, what, scale, decimals) in SWAP_FIGURES {
-        let party = Party::Plain(Proxy::Ballast);
         let shown = |value: f64| format!("{:.decimals$}", value * scale);
-        let median = medians.of(Measure::Large, party, figure);
-        let spread = medians.spread(Measure::Large, party, figure);
-        lines.push(vec![
-            what.to_owned(),
-            median.map(shown).unwrap_or_default(),
-            spread
-                .map(|(least, most)| format!("({}..{})", shown(least), shown(most)))
-                .unwrap_or_default(),
-        ]);
+        let mut line = vec![what.to_owned()];
+        for party in parties.iter().copied() {
+            let median = medians.of(Measure::Large, party, figure);
+            let spread = medians.spread(Measure::Large, party, figure);
+            let spread = spread.map(|(least, most)| format!("({}..{})", shown(least), shown(most)));
+            line.extend([
+                median.map(shown).unwrap_or_default(),
+                spread.unwrap_or_default(),
+            ]);
+        }
+        lines.push(line);
     }
     aligned(&lines)
 }

@@ -72,7 +72,7 @@ pub(crate) fn judge(medians: Medians<'_>) -> Vec<Target> {
         targets.push(Target::ratio(
             medians,
             measure,
-            Party::Swapping,
+            Party::Swapping(Proxy::Ballast),
             Figure::P99,
             Some(HAPROXY),
             1.0,
