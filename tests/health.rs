@@ -389,6 +389,43 @@ fn an_endpoint_that_dies_under_load_is_out_in_time_and_no_client_notices() {
 }
 
 #[test]
+fn connections_of_who_is_down_stay_or_are_closed() {
+    for (on_down, stays) in [("keep", true), ("close", false)] {
+        let is_ill = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_ill);
+        let endpoint = server(move |mut client| {
+            let mut bytes = [0; 1024];
+            while let Ok(read @ 1..) = client.read(&mut bytes) {
+                let answer: &[u8] = match (read, seen.load(Ordering::SeqCst)) {
+                    (1, _) => b"!",
+                    (_, true) => b"HTTP/1.1 503 No\r\n\r\n",
+                    (_, false) => b"HTTP/1.1 200 OK\r\n\r\n",
+                };
+                client.write_all(answer).ok();
+            }
+        });
+        let service = format!(", on-down: {on_down}, health: {{mode: http, {QUICK}}}");
+        let ballast = Ballast::serve(&table("", &service, &[endpoint]), 2);
+        ballast.until(|ballast| monitor(ballast, 0).word() == "L7OK");
+        let mut client = ballast.connect();
+        client.write_all(b"?").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        is_ill.store(true, Ordering::SeqCst);
+        ballast.until(|ballast| !monitor(ballast, 0).is_up());
+        if stays {
+            client.write_all(b"?").unwrap();
+            client.read_exact(&mut [0]).unwrap();
+        } else {
+            let error = client.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            ballast.until(|ballast| ballast.in_flight() == 0);
+            // All are down, so that they are tried: that is for new connections.
+            assert_eq!(ask_once(&ballast), b'!');
+        }
+    }
+}
+
+#[test]
 fn when_all_fail_clients_are_refused_or_all_are_tried() {
     let endpoints = [ill(), ill()];
     let with = |all_down: &str| {
@@ -486,6 +523,14 @@ fn another_port_is_asked_and_https_is_not_yet() {
         end(ballast);
     }
     assert_eq!(names, ["L7OK", "L4CON"]);
+}
+
+fn ask_once(ballast: &Ballast) -> u8 {
+    let mut client = ballast.connect();
+    client.write_all(b"?").expect("a question");
+    let mut answer = [0];
+    client.read_exact(&mut answer).expect("an answer");
+    answer[0]
 }
 
 /// An endpoint that can die and come back.

@@ -8,7 +8,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Ballast, ask, echo_server, get, named_server, nobody, server, table};
+use common::{Ballast, ask, echo_server, free_port, get, named_server, nobody, server, table};
 
 #[test]
 fn clients_take_turns_at_the_endpoints() {
@@ -253,6 +253,92 @@ fn swaps_under_load_fail_no_client_and_counts_return_to_zero() {
             .load(std::sync::atomic::Ordering::Relaxed)
             == 0
     });
+}
+
+#[test]
+fn a_client_that_aborts_in_the_queue_gives_up_its_place() {
+    let text = table("", ", timeouts: {queue: 20s}", &[echo_server()])
+        .replace("}]}\n", ", max-connections: 1}]}\n");
+    let ballast = Ballast::serve(&text, 1);
+    let waiting = |ballast: &Ballast, many| {
+        let service = ballast.running.shared().live.plan();
+        service.services()[0].state().queue().len() == many
+    };
+    let mut first = ballast.connect();
+    first.write_all(b"x").unwrap();
+    first.read_exact(&mut [0]).unwrap();
+    let second = ballast.connect();
+    ballast.until(|ballast| waiting(ballast, 1));
+    socket2::SockRef::from(&second)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+    drop(second);
+    ballast.until(|ballast| waiting(ballast, 0));
+}
+
+#[test]
+fn connections_of_an_endpoint_can_be_cut_and_are_counted_as_ended() {
+    let (a, b) = (echo_server(), echo_server());
+    let ballast = Ballast::serve(&table("", "", &[a, b]), 2);
+    let mut clients: Vec<_> = (0..8).map(|_| ballast.connect()).collect();
+    for client in &mut clients {
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+    let plan = ballast.running.shared().live.plan();
+    let endpoint = plan.services()[0].endpoints()[0].live();
+    assert_eq!(endpoint.in_flight(), 4);
+    ballast
+        .running
+        .shared()
+        .cut(vec![std::sync::Arc::clone(endpoint)]);
+    ballast.until(|ballast| ballast.in_flight() == 4);
+    let ended = endpoint
+        .all_counters()
+        .map(|counters| counters.sum(|counters| &counters.ended));
+    assert_eq!(ended, Some(4));
+    let cut = clients
+        .iter_mut()
+        .filter_map(|client| {
+            client.set_nonblocking(true).unwrap();
+            client.read(&mut [0]).err()
+        })
+        .filter(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+        .count();
+    assert_eq!(cut, 4, "each hears a reset");
+}
+
+#[test]
+fn connections_stay_with_a_removed_endpoint_unless_the_table_says_otherwise() {
+    for (word, stays) in [("keep", true), ("close", false)] {
+        let (old, new) = (echo_server(), echo_server());
+        let service = format!(", on-removed: {word}");
+        let ballast = Ballast::serve(&table("", &service, &[old]), 2);
+        let mut client = ballast.connect();
+        client.write_all(b"1").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+        ballast.swap(&table("", &service, &[new]));
+        client.write_all(b"2").ok();
+        assert_eq!(client.read_exact(&mut [0]).is_ok(), stays, "{word}");
+        // One that comes back has connections again.
+        ballast.swap(&table("", &service, &[old]));
+        let mut client = ballast.connect();
+        client.write_all(b"3").unwrap();
+        client.read_exact(&mut [0]).unwrap();
+    }
+}
+
+#[test]
+fn the_admin_side_follows_the_table() {
+    let (one, two) = (free_port(), free_port());
+    let with = |port| format!("version: 1\nstats: {{bind: [\"127.0.0.1:{port}\"]}}\n");
+    let ballast = Ballast::serve_from_table(&with(one));
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    assert!(get(at(one), "/readyz").0.contains("200"));
+    ballast.swap(&with(two));
+    ballast.until(|ballast| ballast.running.admin() == [at(two)]);
+    assert!(get(at(two), "/readyz").0.contains("200"));
+    assert!(std::net::TcpStream::connect(at(one)).is_err());
 }
 
 #[test]

@@ -11,34 +11,58 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ballast_core::ack::{Ack, Exception, ExceptionState, Refused, Served};
-use ballast_core::change::change;
-use ballast_core::compile::{Surroundings, compile};
+use ballast_core::change::{GoneEndpoint, change};
+use ballast_core::compile::{Surroundings, compile, revise};
+use ballast_core::overrides::ByHand;
 use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use ballast_core::rng::{Rng, mix};
-use ballast_core::table::{self, Bind, Problems, RoutingTable};
+use ballast_core::table::{self, Bind, OnGone, Problems, RoutingTable};
 use socket2::Socket;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin;
 use crate::intake::{Intake, Text};
-use crate::limits::Budget;
+use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
 use crate::worker::{Order, Shared};
+
+/// What the writer is to do, for as long as the process lives.
+#[derive(Debug)]
+pub(crate) struct Duty {
+    pub(crate) table: PathBuf,
+    pub(crate) ack: Option<PathBuf>,
+    pub(crate) instance: String,
+    pub(crate) rng: Rng,
+    pub(crate) budget: Budget,
+    /// The limit of connections, if the command line has one; else it leaves room for what listens.
+    pub(crate) told: Option<u32>,
+    /// Where the admin side hears what the table says of it; `None` if the command line decides.
+    pub(crate) admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
+    /// What operators change by hand.
+    pub(crate) by_hand: mpsc::UnboundedReceiver<Changes>,
+}
+
+/// Changes by hand that belong together.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    pub(crate) changes: Vec<ByHand>,
+    /// Told when they are in force.
+    pub(crate) done: oneshot::Sender<()>,
+}
 
 /// The writer.
 #[derive(Debug)]
 pub(crate) struct Apply {
     shared: Arc<Shared>,
+    duty: Duty,
     intake: Intake,
     ack: Ack,
-    ack_path: Option<PathBuf>,
     written: Option<Ack>,
     bound: BTreeMap<SocketKey, Bound>,
     failed: BTreeMap<SocketKey, String>,
     retired: Vec<Arc<Plan>>,
-    rng: Rng,
-    budget: Budget,
     ipv6: bool,
     nothing: Option<String>,
 }
@@ -54,25 +78,16 @@ struct Bound {
 
 impl Apply {
     /// Within a runtime only.
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        table: PathBuf,
-        ack_path: Option<PathBuf>,
-        instance: String,
-        rng: Rng,
-        budget: Budget,
-    ) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, duty: Duty) -> Self {
         Self {
             shared,
-            intake: Intake::new(table),
-            ack: Ack::new(instance),
-            ack_path,
+            intake: Intake::new(duty.table.clone()),
+            ack: Ack::new(duty.instance.clone()),
+            duty,
             written: None,
             bound: BTreeMap::new(),
             failed: BTreeMap::new(),
             retired: Vec::new(),
-            rng,
-            budget,
             ipv6: listen::has_ipv6(),
             nothing: None,
         }
@@ -95,6 +110,7 @@ impl Apply {
                 () = stop.cancelled() => break,
                 () = self.intake.changed() => {}
                 () = reread.notified() => anyhow = true,
+                Some(changes) = self.duty.by_hand.recv() => self.revise(changes).await,
                 () = sleep(tidy) => {}
                 () = sleep_until(retry) => {
                     retry = Instant::now() + RETRY_EVERY;
@@ -108,6 +124,12 @@ impl Apply {
     }
 
     async fn look(&mut self, anyhow: bool) {
+        for _ in 0..EDITS {
+            match self.intake.being_written() {
+                Some(rest) => sleep(rest).await,
+                None => break,
+            }
+        }
         let began = Instant::now();
         let text = match self.intake.read(anyhow) {
             Ok(Some(text)) => text,
@@ -123,7 +145,7 @@ impl Apply {
         self.nothing = None;
         match self.parse(text).await {
             Ok((table, digest)) => self.apply(table, digest, began).await,
-            Err((problems, generation, digest)) => self.refuse(&problems, generation, digest),
+            Err((problems, digest)) => self.refuse(&problems, digest),
         }
     }
 
@@ -131,7 +153,7 @@ impl Apply {
     async fn parse(
         &mut self,
         mut text: Text,
-    ) -> Result<(RoutingTable, String), (Problems, Option<u64>, String)> {
+    ) -> Result<(RoutingTable, String), (Problems, String)> {
         let mut parsed = table::parse(&text.bytes, text.format);
         if parsed.as_ref().is_err_and(Problems::not_whole) {
             sleep(HALF_WRITTEN).await;
@@ -152,12 +174,12 @@ impl Apply {
             }
             Err(problems) => {
                 let digest = self.intake.note(&text, Vec::new());
-                Err((problems, None, digest))
+                Err((problems, digest))
             }
         }
     }
 
-    fn refuse(&mut self, problems: &Problems, generation: Option<u64>, digest: String) {
+    fn refuse(&mut self, problems: &Problems, digest: String) {
         if self
             .ack
             .refused
@@ -171,7 +193,7 @@ impl Apply {
             tracing::error!("table refused: {problem}");
         }
         self.ack.refused = Some(Refused {
-            generation,
+            generation: problems.generation(),
             digest,
             problems: problems.iter().cloned().collect(),
         });
@@ -180,6 +202,7 @@ impl Apply {
 
     async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant) {
         warn_of_what_comes_later(&table);
+        self.shared.access.follow(&table.log, &self.intake.folder());
         let previous = self.shared.live.plan();
         let plan = Arc::new(compile(
             table,
@@ -188,33 +211,19 @@ impl Apply {
                 now: self.shared.clock.now(),
                 workers: self.shared.loads.len(),
                 ipv6: self.ipv6,
-                rng: &mut self.rng,
+                rng: &mut self.duty.rng,
             },
         ));
-        let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
-        let change = change(&there, &plan);
-        self.failed.retain(|key, _| change.open.contains(key));
-        let opened = self.open(&change.open);
-        self.retired
-            .push(self.shared.live.publish(Arc::clone(&plan)));
-        self.shared.new_plan.notify_one();
-        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again.
-        plan.frontends()
-            .iter()
-            .for_each(|frontend| frontend.state().admit().wake());
-        plan.services()
-            .iter()
-            .for_each(|service| service.state().queue().wake_head());
-        self.hand_out(opened).await;
-        self.close(&change.close, &previous).await;
+        let (opened, closed) = self.put_in_force(&previous, &plan).await;
         drop(previous);
+        self.move_admin(&plan);
         self.shared.status.applied(began.elapsed());
         tracing::info!(
             generation = plan.generation(),
             frontends = plan.frontends().len(),
             services = plan.services().len(),
-            opened = change.open.len() - self.failed.len(),
-            closed = change.close.len(),
+            opened,
+            closed,
             took_ms = began.elapsed().as_millis(),
             "table applied"
         );
@@ -227,16 +236,62 @@ impl Apply {
         self.answer();
     }
 
+    /// What an operator changed is a new plan of the same table.
+    async fn revise(&mut self, changes: Changes) {
+        let previous = self.shared.live.plan();
+        let mut overrides = previous.overrides().clone();
+        for change in &changes.changes {
+            overrides.change(change);
+        }
+        let plan = Arc::new(revise(
+            &previous,
+            overrides,
+            &mut Surroundings {
+                now: self.shared.clock.now(),
+                workers: self.shared.loads.len(),
+                ipv6: self.ipv6,
+                rng: &mut self.duty.rng,
+            },
+        ));
+        self.put_in_force(&previous, &plan).await;
+        changes.done.send(()).ok();
+    }
+
+    /// Opens what is new, publishes, closes what is gone. Says how many sockets were opened and closed.
+    async fn put_in_force(&mut self, previous: &Arc<Plan>, plan: &Arc<Plan>) -> (usize, usize) {
+        let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
+        let change = change(&there, previous, plan);
+        self.failed.retain(|key, _| change.open.contains(key));
+        let opened = self.open(&change.open);
+        self.retired
+            .push(self.shared.live.publish(Arc::clone(plan)));
+        self.shared.new_plan.notify_one();
+        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
+        // wait at something that has left the table, or has another name now, are woken by nobody else.
+        for plan in [previous, plan] {
+            plan.frontends()
+                .iter()
+                .for_each(|frontend| frontend.state().admit().wake());
+            plan.services()
+                .iter()
+                .for_each(|service| service.state().queue().wake_head());
+        }
+        self.hand_out(opened).await;
+        self.close(&change.close, previous).await;
+        self.end_connections(change.gone_endpoints);
+        (change.open.len() - self.failed.len(), change.close.len())
+    }
+
     /// Binds what is wanted; what cannot be bound is that one bind's failure.
     fn open(&mut self, keys: &[SocketKey]) -> Vec<(SocketKey, Vec<Socket>)> {
         let mut opened = Vec::new();
         let workers = self.shared.loads.len();
         let mut there: usize = self.bound.values().map(|bound| bound.workers.len()).sum();
         for key in keys {
-            let Some(count) = self.budget.sockets(there, workers) else {
+            let Some(count) = self.duty.budget.sockets(there, workers) else {
                 let why = format!(
                     "bind {}: {there} listening sockets are as many as {} descriptors allow; raise the limit (ulimit -n)",
-                    key.address, self.budget.descriptors
+                    key.address, self.duty.budget.descriptors
                 );
                 self.fail(key, why);
                 continue;
@@ -289,25 +344,42 @@ impl Apply {
                 };
                 if self.order(worker, order) {
                     bound.workers.push(worker);
-                    waiting.push(told);
+                    waiting.push((key.clone(), told));
                 }
             }
             self.bound.insert(key, bound);
         }
-        for told in waiting {
+        for (key, told) in waiting {
             if let Ok(Err(error)) = told.await {
-                tracing::error!(%error, "a worker cannot accept from its socket");
+                // An address is served by all its sockets, or by none.
+                let plan = self.shared.live.plan();
+                self.close(std::slice::from_ref(&key), &plan).await;
+                self.fail(&key, format!("bind {key}: cannot be watched: {error}"));
             }
         }
+        self.say_what_listens();
+    }
+
+    fn say_what_listens(&self) {
         let listening = self
             .bound
             .iter()
             .map(|(key, bound)| (key.clone(), bound.local));
         self.shared.status.set_listening(listening.collect());
+        if self.duty.told.is_none() {
+            let sockets = self.bound.values().map(|bound| bound.workers.len()).sum();
+            let workers = self.shared.loads.len();
+            let most = self.duty.budget.beside(sockets, workers, cgroup_memory());
+            self.shared.most.store(most, Ordering::Relaxed);
+            self.shared.admit.wake();
+        }
     }
 
     /// Closes whole addresses, each after what its queue holds was accepted.
     async fn close(&mut self, keys: &[SocketKey], last: &Arc<Plan>) {
+        if keys.is_empty() {
+            return;
+        }
         let mut waiting = Vec::new();
         let gone: Vec<Bound> = keys
             .iter()
@@ -329,11 +401,38 @@ impl Apply {
         for told in waiting {
             told.await.ok();
         }
+        self.say_what_listens();
     }
 
     fn order(&self, worker: usize, order: Order) -> bool {
         let inbox = self.shared.inboxes.get(worker);
         inbox.is_some_and(|inbox| inbox.send(order).is_ok())
+    }
+
+    /// Where the table said so, connections do not outlive their endpoint.
+    fn end_connections(&self, gone: Vec<GoneEndpoint>) {
+        let cut: Vec<_> = gone
+            .into_iter()
+            .filter(|gone| gone.connections == OnGone::Close)
+            .map(|gone| gone.endpoint)
+            .inspect(|endpoint| endpoint.end())
+            .collect();
+        self.shared.cut(cut);
+    }
+
+    /// The admin side follows the table.
+    fn move_admin(&self, plan: &Plan) {
+        let (Some(admin), Some(stats)) = (&self.duty.admin, plan.stats()) else {
+            return;
+        };
+        let wanted = Some(admin::addresses(stats));
+        admin.send_if_modified(|known| {
+            let changed = *known != wanted;
+            if changed {
+                *known = wanted;
+            }
+            changed
+        });
     }
 
     /// Tries again what could not be bound, and looks again at addresses that were not here.
@@ -403,7 +502,7 @@ impl Apply {
     /// Writes the answer, if it is another one.
     fn answer(&mut self) {
         self.shared.status.set_ack(&self.ack);
-        let Some(path) = &self.ack_path else {
+        let Some(path) = &self.duty.ack else {
             return;
         };
         if self.written.as_ref() == Some(&self.ack) {
@@ -439,9 +538,6 @@ fn not_yet(frontend: &Frontend) -> String {
 
 fn warn_of_what_comes_later(table: &RoutingTable) {
     let mut early = Vec::new();
-    if table.log.access != table::Access::Off {
-        early.push("log.access (no access lines are written)");
-    }
     if table.stats.healthz.on().is_some() {
         early.push("stats.healthz (ask /healthz on the admin address)");
     }
@@ -463,6 +559,8 @@ fn home(address: SocketAddr, workers: usize) -> usize {
     usize::try_from(spread % workers as u64).unwrap_or(0)
 }
 
+/// How often in a row somebody's edits are waited for.
+const EDITS: usize = 10;
 /// How soon half a file is looked at again.
 const HALF_WRITTEN: Duration = Duration::from_millis(200);
 const RETRY_EVERY: Duration = Duration::from_secs(5);

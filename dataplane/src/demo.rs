@@ -1,75 +1,131 @@
 //! `ballast demo`: the embedded default table in front of two small backends, to look at without a file or a right.
+//!
+//! Begun by `main`. Everything between table and relay is what `ballast run` does.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{Admin, Config};
 use crate::runtime::{Running, StartError, start};
 
-/// Starts the backends and serves the table. Prints what can be tried.
-pub fn begin() -> Result<Running, StartError> {
+/// Starts the backends and serves the table. Prints what can be tried. The folder holds the table, and goes when it is
+/// dropped.
+pub fn begin() -> Result<(Running, Folder), StartError> {
     let backends = [backend("one")?, backend("two")?];
-    let folder = std::env::temp_dir().join(format!("ballast-demo-{}", std::process::id()));
-    fs::create_dir_all(&folder)?;
-    let table = folder.join("table.yaml");
+    let folder = Folder::make()?;
+    let table = folder.path.join("table.yaml");
     let port = free_port()?;
     let text = TABLE
         .replace("PORT", &port.to_string())
         .replace("ONE", &backends[0].to_string())
         .replace("TWO", &backends[1].to_string());
     fs::write(&table, text)?;
-    let admin = SocketAddr::from(([127, 0, 0, 1], 1936));
-    let admin = if TcpListener::bind(admin).is_ok() {
-        admin
-    } else {
-        SocketAddr::from(([127, 0, 0, 1], free_port()?))
+    let serve = |port| {
+        start(Config {
+            admin: Admin::At(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))]),
+            ..Config::new(table.clone())
+        })
     };
-    let running = start(Config {
-        admin: Admin::At(vec![admin]),
-        ..Config::new(table.clone())
-    })?;
-    announce(&backends, port, admin, &table);
-    Ok(running)
+    // Where the usual admin port is another one's, any will do.
+    let running = match serve(ADMIN_PORT) {
+        Err(StartError::SecondOne(_) | StartError::Admin(..)) => serve(free_port()?)?,
+        other => other?,
+    };
+    // Without a reader nobody misses it.
+    announce(&backends, port, &running, &table).ok();
+    Ok((running, folder))
 }
 
-fn announce(backends: &[SocketAddr; 2], port: u16, admin: SocketAddr, table: &Path) {
-    println!(
+fn announce(
+    backends: &[SocketAddr; 2],
+    port: u16,
+    running: &Running,
+    table: &Path,
+) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(
+        out,
         "Ballast serves 127.0.0.1:{port}, and sends its clients in turn to two backends of its own:"
-    );
-    println!("  one  {}    two  {}", backends[0], backends[1]);
-    println!();
-    println!("  curl http://127.0.0.1:{port}/            again and again: one and two take turns");
-    println!("  curl http://{admin}/metrics       what was counted");
-    println!("  curl http://{admin}/readyz        whether a table is served");
-    println!();
-    println!(
+    )?;
+    writeln!(out, "  one  {}    two  {}", backends[0], backends[1])?;
+    writeln!(out)?;
+    let mut tries = vec![(
+        format!("http://127.0.0.1:{port}/"),
+        "again and again: one and two take turns",
+    )];
+    for admin in running.admin() {
+        tries.push((format!("http://{admin}/metrics"), "what was counted"));
+        tries.push((
+            format!("http://{admin}/readyz"),
+            "whether a table is served",
+        ));
+    }
+    for (url, what) in tries {
+        writeln!(out, "  curl {url:<32} {what}")?;
+    }
+    writeln!(out)?;
+    writeln!(
+        out,
         "The table is {}: change it, save it, and it is live.",
         table.display()
-    );
-    println!("Ctrl-C ends.");
+    )?;
+    writeln!(out, "Ctrl-C ends, and removes it.")?;
+    out.flush()
+}
+
+/// A folder of this process alone. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    fn make() -> io::Result<Self> {
+        // Nobody else can have made it before, or look into it.
+        let name = format!("ballast-demo-{:016x}", RandomState::new().hash_one(0));
+        let path = std::env::temp_dir().join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, "cannot remove {}", self.path.display());
+        }
+    }
 }
 
 /// A backend that answers every request with its name.
-fn backend(name: &'static str) -> std::io::Result<SocketAddr> {
+fn backend(name: &'static str) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
     std::thread::Builder::new()
         .name(format!("backend-{name}"))
         .spawn(move || {
             for client in listener.incoming().flatten() {
-                if let Err(error) = answer(client, name) {
-                    tracing::debug!(%error, "backend {name}");
+                // One that says nothing does not keep others waiting.
+                let answer = move || {
+                    if let Err(error) = answer(client, name) {
+                        tracing::debug!(%error, "backend {name}");
+                    }
+                };
+                if let Err(error) = std::thread::Builder::new().spawn(answer) {
+                    tracing::warn!(%error, "backend {name} cannot answer");
                 }
             }
         })?;
     Ok(address)
 }
 
-fn answer(mut client: TcpStream, name: &str) -> std::io::Result<()> {
-    client.set_read_timeout(Some(Duration::from_secs(1)))?;
+fn answer(mut client: TcpStream, name: &str) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
     let mut request = [0; 4096];
     if client.read(&mut request)? == 0 {
         return Ok(());
@@ -79,11 +135,19 @@ fn answer(mut client: TcpStream, name: &str) -> std::io::Result<()> {
         client,
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
-    )
+    )?;
+    client.shutdown(Shutdown::Write)?;
+    // To close with bytes unread would be a reset, and the client might lose the answer.
+    io::copy(&mut client.take(MOST_READ), &mut io::sink())?;
+    Ok(())
 }
 
-fn free_port() -> std::io::Result<u16> {
+fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 const TABLE: &str = include_str!("../../templates/demo.yaml");
+const ADMIN_PORT: u16 = 1936;
+/// How long a backend waits for more of a request.
+const PATIENCE: Duration = Duration::from_secs(1);
+const MOST_READ: u64 = 1 << 20;

@@ -7,12 +7,13 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
-use ballast_core::endpoint::Lease;
+use ballast_core::endpoint::{EndpointState, Lease};
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::plan::Plan;
@@ -22,12 +23,17 @@ use ballast_core::service::{Failure, Service};
 use ballast_core::table::{Protocol, SendProxy, State, Tlv};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::access::Dial;
+use crate::log::Rarely;
 use crate::preamble::destination;
 use crate::sys;
 use crate::worker::Worker;
+
+mod trial;
 
 /// Who asks to be connected.
 #[derive(Debug)]
@@ -58,27 +64,47 @@ impl Caller {
 pub(crate) struct Dialed {
     pub(crate) stream: TcpStream,
     pub(crate) lease: Lease,
+    /// What people call the endpoint; only where access lines are written.
+    pub(crate) name: Option<Box<str>>,
     /// The outbound PROXY header, if there is one.
     pub(crate) header: Vec<u8>,
     pub(crate) server_timeout: Option<Duration>,
     pub(crate) server_fin: Duration,
 }
 
-/// Connects the client to an endpoint of this service, or says why it cannot be.
+/// Why a client got no endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unserved {
+    /// It was turned away.
+    Refused(Refusal),
+    /// It aborted while it waited.
+    Left,
+}
+
+impl From<Refusal> for Unserved {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// Connects the client to an endpoint of this service, or says why it cannot be. How it went is in `dial`, whatever
+/// the end.
 pub(crate) async fn connect(
-    worker: &Worker,
+    worker: &Rc<Worker>,
     mut plan: Arc<Plan>,
     name: &str,
     client: &TcpStream,
     caller: &Caller,
-) -> Result<Dialed, Refusal> {
+    dial: &mut Dial,
+) -> Result<Dialed, Unserved> {
     let arrived = worker.shared.clock.now();
     let mut tried = Tried::default();
     let mut queued = Duration::ZERO;
     let mut deadline = None;
+    let mut left: Option<Arc<EndpointState>> = None;
     loop {
         let Some(service) = plan.service(name) else {
-            return Err(Refusal::NoEndpoint);
+            return Err(Refusal::NoEndpoint.into());
         };
         let now = worker.shared.clock.now();
         let counters = service.state().counters(worker.id);
@@ -89,37 +115,42 @@ pub(crate) async fn connect(
         let picked = match picked {
             Ok(picked) => picked,
             Err(Unavailable::NoEndpoint) => {
-                counters.unserved.add(1);
-                return Err(none_left(&tried));
+                counters.unserved.add(u64::from(tried.is_empty()));
+                return Err(none_left(&tried).into());
             }
             Err(Unavailable::Full) => {
+                dial.before = service.state().queue().len();
                 let (newer, waited, turn) =
-                    Box::pin(wait_in_queue(worker, plan, name, caller, &tried)).await;
+                    Box::pin(wait_in_queue(worker, plan, name, client, caller, &tried)).await;
                 plan = newer;
                 queued += waited;
+                // The time to connect does not run while the client waits for room.
+                deadline = deadline.map(|deadline: Instant| deadline + waited);
                 turn?
             }
         };
         // After the queue this may be a newer plan's service.
         let Some(service) = plan.service(name) else {
-            return Err(Refusal::NoEndpoint);
+            return Err(Refusal::NoEndpoint.into());
         };
         let deadline =
             *deadline.get_or_insert_with(|| Instant::now() + service.spec().timeouts.connect);
+        if let Some(left) = left.take() {
+            left.counters(worker.id).redispatches.add(1);
+            dial.retries += 1;
+        }
+        dial.queued = Some(queued);
+        let picked = trial::spare(worker, &plan, service, picked, caller, &tried);
         if picked.is_panic {
             service.state().counters(worker.id).panics.add(1);
         }
         let began = worker.shared.clock.now();
         match attempt(worker, service, &picked, &tried, deadline).await {
             Ok(stream) => {
-                let connecting = worker
-                    .shared
-                    .clock
-                    .now()
-                    .since(arrived)
-                    .saturating_sub(queued);
+                let now = worker.shared.clock.now();
+                dial.connecting = Some(now.since(arrived).saturating_sub(queued));
                 return Ok(connected(
-                    worker, service, picked, stream, client, caller, queued, connecting,
+                    worker, service, picked, stream, client, caller, *dial,
                 ));
             }
             Err(error) => {
@@ -127,17 +158,12 @@ pub(crate) async fn connect(
                 if let Some(endpoint) = service.endpoints().get(picked.index) {
                     tried.note(endpoint, failure);
                 }
+                dial.timed_out = failure == Failure::TimedOut;
                 let spent = tried.len() > usize::from(service.spec().retries);
                 if spent || Instant::now() >= deadline {
-                    service.state().counters(worker.id).unserved.add(1);
-                    return Err(Refusal::Failed);
+                    return Err(Refusal::Failed.into());
                 }
-                picked
-                    .lease
-                    .endpoint()
-                    .counters(worker.id)
-                    .redispatches
-                    .add(1);
+                left = Some(Arc::clone(picked.lease.endpoint()));
             }
         }
     }
@@ -168,10 +194,23 @@ async fn attempt(
     let until = if last {
         deadline
     } else {
-        let short = FIRST_ATTEMPTS.min(spec.timeouts.connect / 2);
-        deadline.min(Instant::now() + short)
+        deadline.min(Instant::now() + short_attempt(service))
     };
-    let address = picked.lease.address();
+    reach(worker, service, picked.lease.address(), until).await
+}
+
+fn short_attempt(service: &Service) -> Duration {
+    FIRST_ATTEMPTS.min(service.spec().timeouts.connect / 2)
+}
+
+/// Dials from one of the service's own addresses, if it has any.
+async fn reach(
+    worker: &Worker,
+    service: &Service,
+    address: SocketAddr,
+    until: Instant,
+) -> io::Result<TcpStream> {
+    let spec = service.spec();
     if spec.source.is_empty() {
         return dial(address, None, until).await;
     }
@@ -251,20 +290,26 @@ fn connected(
     stream: TcpStream,
     client: &TcpStream,
     caller: &Caller,
-    queued: Duration,
-    connecting: Duration,
+    dial: Dial,
 ) -> Dialed {
     let now = worker.shared.clock.now();
     service.connected(picked.index, now);
-    service.state().counters(worker.id).current.add(1);
-    picked
-        .lease
-        .endpoint()
-        .counters(worker.id)
-        .session(now, queued, connecting);
+    picked.lease.endpoint().counters(worker.id).session(
+        now,
+        dial.queued.unwrap_or_default(),
+        dial.connecting.unwrap_or_default(),
+    );
+    let name = worker.shared.access.is_on().then(|| {
+        let endpoint = service.spec().endpoints.get(picked.index);
+        match endpoint.and_then(|endpoint| endpoint.name.as_deref()) {
+            Some(name) => name.into(),
+            None => picked.lease.address().to_string().into(),
+        }
+    });
     Dialed {
         stream,
         lease: picked.lease,
+        name,
         header: header(worker, service, client, caller),
         server_timeout: service.spec().timeouts.server(Protocol::Tcp),
         server_fin: service.spec().timeouts.server_fin,
@@ -332,7 +377,10 @@ fn note_failure(
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Failure::Refused,
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Failure::Unreachable,
         _ => {
-            tracing::warn!(endpoint = %picked.lease.address(), %error, "cannot dial");
+            static SAID: Rarely = Rarely::new();
+            if let Some(unsaid) = SAID.say(worker.shared.clock.now()) {
+                tracing::warn!(endpoint = %picked.lease.address(), %error, unsaid, "cannot dial");
+            }
             return Failure::Unreachable;
         }
     };
@@ -363,19 +411,23 @@ async fn wait_in_queue(
     worker: &Worker,
     mut plan: Arc<Plan>,
     name: &str,
+    client: &TcpStream,
     caller: &Caller,
     tried: &Tried,
-) -> (Arc<Plan>, Duration, Result<Picked, Refusal>) {
+) -> (Arc<Plan>, Duration, Result<Picked, Unserved>) {
     let began = worker.shared.clock.now();
     let Some(service) = plan.service(name) else {
-        return (plan, Duration::ZERO, Err(Refusal::NoEndpoint));
+        return (plan, Duration::ZERO, Err(Refusal::NoEndpoint.into()));
     };
     let state = Arc::clone(service.state());
     let until = Instant::now() + service.spec().timeouts.queue();
     let Some(ticket) = Ticket::take(&state, service.max_queue()) else {
-        state.counters(worker.id).unserved.add(1);
-        return (plan, Duration::ZERO, Err(Refusal::QueueFull));
+        let none_tried = u64::from(tried.is_empty());
+        state.counters(worker.id).unserved.add(none_tried);
+        return (plan, Duration::ZERO, Err(Refusal::QueueFull.into()));
     };
+    // One that is only done sending still waits for its answer.
+    let mut left = pin!(client.ready(Interest::ERROR));
     let turn = loop {
         let returns = plan
             .service(name)
@@ -385,35 +437,49 @@ async fn wait_in_queue(
             });
         // By turn, or because an ejection ends, which wakes nobody.
         let mut tick = pin!(sleep_until(returns));
-        let turn = poll_fn(|cx| match ticket.poll_turn(cx) {
-            Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending => tick.as_mut().poll(cx).map(|()| false),
-        });
-        if !turn.await {
-            if Instant::now() >= until {
-                break Err(Refusal::QueueTimeout);
+        let news = poll_fn(|cx| {
+            if left.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(News::ClientLeft);
             }
-            state.queue().wake_head();
-            continue;
+            match ticket.poll_turn(cx) {
+                Poll::Ready(()) => Poll::Ready(News::Turn),
+                Poll::Pending => tick.as_mut().poll(cx).map(|()| News::Time),
+            }
+        });
+        match news.await {
+            News::Turn => {}
+            News::ClientLeft => break Err(Unserved::Left),
+            News::Time if Instant::now() >= until => break Err(Refusal::QueueTimeout.into()),
+            News::Time => {
+                state.queue().wake_head();
+                continue;
+            }
         }
         plan = worker.shared.live.plan();
         let Some(service) = plan.service(name) else {
-            break Err(Refusal::NoEndpoint);
+            break Err(Refusal::NoEndpoint.into());
         };
         let now = worker.shared.clock.now();
         match service.pick_in_turn(&caller.key, tried, now, &mut worker.rng.borrow_mut()) {
             Ok(picked) => break Ok(picked),
             Err(Unavailable::Full) => {}
-            Err(Unavailable::NoEndpoint) => break Err(none_left(tried)),
+            Err(Unavailable::NoEndpoint) => break Err(none_left(tried).into()),
         }
     };
     let waited = worker.shared.clock.now().since(began);
     let counters = state.counters(worker.id);
     counters.queued(waited);
     if turn.is_err() {
-        counters.unserved.add(1);
+        counters.unserved.add(u64::from(tried.is_empty()));
     }
     (plan, waited, turn)
+}
+
+/// What ends a wait in the queue.
+enum News {
+    Turn,
+    Time,
+    ClientLeft,
 }
 
 /// Long enough for one lost SYN to be repeated.

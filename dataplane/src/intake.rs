@@ -3,8 +3,8 @@
 //! A rename, a ConfigMap's symlink swap and an edit in place are all seen: by inotify at once, and by a look every five
 //! seconds where inotify cannot see.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ impl Intake {
         }
     }
 
-    /// The folder against which names in the table are meant.
+    /// The folder of the table.
     pub(crate) fn folder(&self) -> PathBuf {
         folder_of(&self.path)
     }
@@ -66,6 +66,19 @@ impl Intake {
             },
             None => sleep(LOOK_EVERY).await,
         }
+    }
+
+    /// How long to wait before reading, because somebody edits the table in place just now: half of it may be a table,
+    /// too. One that came by a rename is whole.
+    pub(crate) fn being_written(&self) -> Option<Duration> {
+        let (path, _) = locate(&self.path).ok()?;
+        let known = self.stamps.first()?.as_ref()?;
+        let entry = fs::metadata(path).ok()?;
+        if (entry.dev(), entry.ino()) != (known.device, known.inode) {
+            return None;
+        }
+        let age = entry.modified().ok()?.elapsed().unwrap_or_default();
+        SETTLED.checked_sub(age).filter(|rest| !rest.is_zero())
     }
 
     /// Reads the table if it, or a file that it names, is not what it was. `Err` says in a sentence why there is none.
@@ -85,13 +98,13 @@ impl Intake {
 
     /// Remembers what was read, with the files that it names; returns their common digest.
     pub(crate) fn note(&mut self, text: &Text, named: Vec<PathBuf>) -> String {
-        self.digest = digest(&text.bytes, &named);
         if named != self.named {
+            // The table's own stamp stays the one from before it was read: another table may have come meanwhile.
+            self.stamps.truncate(1);
+            self.stamps.extend(named.iter().map(|path| stamp(path)));
             self.named = named;
-            if let Ok((path, _)) = locate(&self.path) {
-                self.stamps = stamps(&path, &self.named);
-            }
         }
+        self.digest = digest(&text.bytes, &self.named);
         self.digest.clone()
     }
 }
@@ -126,7 +139,9 @@ fn locate(path: &Path) -> Result<(PathBuf, Format), String> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    fs::read(path).map_err(|error| match error.kind() {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MOST_READ).read_to_end(&mut bytes));
+    read.map(|_| bytes).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!(
             "{}: there is no such file; name a table, or the folder of one",
             path.display()
@@ -135,7 +150,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     })
 }
 
-fn folder_of(path: &Path) -> PathBuf {
+/// The folder against which names in the table at `path` are meant.
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
     if path.is_dir() {
         return path.into();
     }
@@ -158,17 +174,19 @@ struct Stamp {
 fn stamps(table: &Path, named: &[PathBuf]) -> Vec<Option<Stamp>> {
     std::iter::once(table)
         .chain(named.iter().map(PathBuf::as_path))
-        .map(|path| {
-            let entry = fs::metadata(path).ok()?;
-            Some(Stamp {
-                device: entry.dev(),
-                inode: entry.ino(),
-                size: entry.size(),
-                changed: (entry.ctime(), entry.ctime_nsec()),
-                modified: (entry.mtime(), entry.mtime_nsec()),
-            })
-        })
+        .map(stamp)
         .collect()
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let entry = fs::metadata(path).ok()?;
+    Some(Stamp {
+        device: entry.dev(),
+        inode: entry.ino(),
+        size: entry.size(),
+        changed: (entry.ctime(), entry.ctime_nsec()),
+        modified: (entry.mtime(), entry.mtime_nsec()),
+    })
 }
 
 /// Of the table and of every file that it names. One that is missing has a digest too: its coming is a change.
@@ -209,4 +227,9 @@ async fn heard(watch: &AsyncFd<OwnedFd>) {
     ready.clear_ready();
 }
 
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// So that what inotify cannot see, such as a named file in another folder, is served within five seconds.
+const LOOK_EVERY: Duration = Duration::from_secs(4);
+/// A file that was not written to for so long is whole.
+const SETTLED: Duration = Duration::from_millis(200);
+/// A byte more than a table may have: enough to see that it has too many.
+const MOST_READ: u64 = (64 << 20) + 1;

@@ -17,7 +17,9 @@
 //! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe` and one for [`admin`]. Only the last
 //! three are ever slow.
 
+pub mod access;
 pub mod admin;
+pub mod auth;
 pub mod clock;
 pub mod config;
 pub mod demo;
@@ -34,6 +36,7 @@ pub mod worker;
 
 mod apply;
 mod dial;
+mod guard;
 mod listen;
 mod preamble;
 mod probe;

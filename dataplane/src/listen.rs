@@ -1,7 +1,7 @@
 //! Listening sockets: the only place that opens them.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
 use socket2::{Domain, Socket, Type};
 
@@ -20,6 +20,22 @@ pub(crate) fn open(address: SocketAddr, count: usize) -> io::Result<Vec<Socket>>
         socket.listen(BACKLOG)?;
     }
     Ok(sockets)
+}
+
+/// Binds one socket that nobody may bind beside it, for the admin side.
+pub(crate) fn open_alone(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        None,
+    )?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(ADMIN_BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn bind(address: SocketAddr) -> io::Result<Socket> {
@@ -70,3 +86,4 @@ pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
 
 /// More than the kernel allows is cut to what it allows.
 const BACKLOG: i32 = 4096;
+const ADMIN_BACKLOG: i32 = 128;

@@ -1,16 +1,19 @@
 //! `ballast`: arguments, logs, signals, exit codes.
 
-use std::net::SocketAddr;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
-use ballast::{Config, StartError, demo, log, runtime};
+use ballast::{Config, Running, StartError, demo, log, runtime};
 use ballast_core::table::parse_duration;
 use clap::{Args, Parser, Subcommand};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// A userspace load balancer for the edge: one routing table, swapped under load.
 #[derive(Debug, Parser)]
@@ -26,8 +29,10 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve a routing table, and every newer one that takes its place
+    #[command(after_help = RUN_HELP)]
     Run(Run),
     /// Say everything that is wrong with a table, without serving it
+    #[command(after_help = "Exit codes: 0 the table is good; 64 it is missing or refused.")]
     Check {
         /// The table: a file, or a folder with table.json or table.yaml
         path: PathBuf,
@@ -45,16 +50,17 @@ struct Run {
     #[arg(long, env = "BALLAST_ACK", value_name = "PATH")]
     ack: Option<PathBuf>,
     /// Worker threads [default: the cores that this process may use]
-    #[arg(long, env = "BALLAST_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, env = "BALLAST_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MOST_THREADS))]
     threads: Option<u16>,
     /// Where health and metrics are answered, or `none`; repeatable [default: the table's stats.bind, else 127.0.0.1:1936]
     #[arg(
         long,
         env = "BALLAST_ADMIN",
         value_name = "ADDR",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = place
     )]
-    admin: Vec<String>,
+    admin: Vec<Place>,
     /// Connections at once [default: what descriptors and memory allow; the log says how]
     #[arg(long, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
@@ -67,23 +73,24 @@ struct Run {
     /// Then: connections may take so long to finish before they are cut; a bare number is seconds
     #[arg(long, env = "BALLAST_DRAIN_TIMEOUT", value_name = "D", default_value = DRAIN, value_parser = duration)]
     drain_timeout: Duration,
-    #[command(flatten)]
-    log: Log,
-}
-
-#[derive(Debug, Args)]
-struct Log {
     /// How lines on stderr look
-    #[arg(long, env = "BALLAST_LOG_FORMAT", value_enum, default_value_t)]
+    #[arg(
+        long,
+        env = "BALLAST_LOG_FORMAT",
+        value_name = "F",
+        value_enum,
+        default_value_t
+    )]
     log_format: log::Format,
-    /// error, warn, info, debug or trace
+    /// Which lines there are on stderr: these, and all that matter more
     #[arg(
         long,
         env = "BALLAST_LOG_LEVEL",
         value_name = "L",
-        default_value = "info"
+        value_enum,
+        default_value_t
     )]
-    log_level: String,
+    log_level: log::Level,
 }
 
 fn main() -> ExitCode {
@@ -96,23 +103,46 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let ended = match cli.command {
-        Command::Check { path } => return check(&path),
-        Command::Demo => log::begin(log::Format::Text, "warn")
-            .map_err(StartError::Table)
-            .and_then(|()| demo::begin()),
-        Command::Run(run) => begin(run),
-    };
-    match ended.map_err(anyhow::Error::from).and_then(wait) {
-        Ok(code) => code,
-        Err(error) => fail(&error),
+    match cli.command {
+        Command::Check { path } => check(&path),
+        Command::Demo => {
+            log::begin(log::Format::Text, log::Level::Info);
+            serve(log::Format::Text, demo::begin)
+        }
+        Command::Run(run) => {
+            log::begin(run.log_format, run.log_level);
+            serve(run.log_format, || begin(run).map(|running| (running, ())))
+        }
     }
 }
 
-fn begin(run: Run) -> Result<ballast::Running, StartError> {
-    log::begin(run.log.log_format, &run.log.log_level).map_err(StartError::Table)?;
+fn check(path: &Path) -> ExitCode {
+    match runtime::check(path) {
+        Ok(table) => {
+            let line = format!("{}: {}\n", path.display(), table.summary());
+            io::stdout().write_all(line.as_bytes()).ok();
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let lines = format!("{error}\n");
+            io::stderr().write_all(lines.as_bytes()).ok();
+            ExitCode::from(USAGE)
+        }
+    }
+}
+
+fn begin(run: Run) -> Result<Running, StartError> {
+    if let Ok(entry) = run.table.metadata()
+        && !entry.is_file()
+        && !entry.is_dir()
+    {
+        return Err(StartError::Table(format!(
+            "{}: can be read only once, but is to be watched; save the table in a file",
+            run.table.display()
+        )));
+    }
     ballast::start(Config {
-        admin: admin(&run.admin).map_err(StartError::Table)?,
+        admin: admin(&run.admin),
         table: run.table,
         ack: run.ack,
         threads: run.threads.map(usize::from),
@@ -123,78 +153,154 @@ fn begin(run: Run) -> Result<ballast::Running, StartError> {
     })
 }
 
-/// Serves until a signal says to end; a second one ends at once.
-fn wait(running: ballast::Running) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("signals")?;
-    runtime.block_on(async {
-        let (mut term, mut int, mut hup) = (
+/// Begins, serves until a signal says to end, and ends. What stands beside [`Running`] is dropped after it.
+fn serve<T>(
+    format: log::Format,
+    begin: impl FnOnce() -> Result<(Running, T), StartError>,
+) -> ExitCode {
+    let begun = Signals::new().and_then(|signals| Ok((signals, begin()?)));
+    match begun {
+        Ok((signals, (running, _beside))) => {
+            let admin: Vec<String> = running.admin().iter().map(ToString::to_string).collect();
+            tracing::info!(
+                workers = running.shared().loads.len(),
+                admin = admin.join(" "),
+                "ballast {} runs",
+                env!("CARGO_PKG_VERSION")
+            );
+            signals.wait(running)
+        }
+        Err(error) => fail(&error, format),
+    }
+}
+
+/// The signals that are heard: from before the start, so that none of them kills a process that is just starting.
+struct Signals {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot listen for signals")?;
+        let within = runtime.enter();
+        let (terminate, interrupt, hangup) = (
             signal(SignalKind::terminate())?,
             signal(SignalKind::interrupt())?,
             signal(SignalKind::hangup())?,
         );
-        loop {
-            tokio::select! {
-                _ = term.recv() => break,
-                _ = int.recv() => break,
-                _ = hup.recv() => running.reread(),
+        drop(within);
+        Ok(Self {
+            runtime,
+            terminate,
+            interrupt,
+            hangup,
+        })
+    }
+
+    /// Serves until a signal says to end; a second one ends at once.
+    fn wait(self, running: Running) -> ExitCode {
+        let Self {
+            runtime,
+            mut terminate,
+            mut interrupt,
+            mut hangup,
+        } = self;
+        runtime.block_on(async {
+            loop {
+                tokio::select! {
+                    _ = terminate.recv() => break,
+                    _ = interrupt.recv() => break,
+                    _ = hangup.recv() => running.reread(),
+                }
             }
-        }
-        tracing::info!("ending: connections may finish");
-        tokio::select! {
-            _ = running.stop() => Ok(ExitCode::SUCCESS),
-            _ = term.recv() => Ok(ExitCode::from(FAULT)),
-            _ = int.recv() => Ok(ExitCode::from(FAULT)),
-        }
-    })
-}
-
-fn check(path: &Path) -> ExitCode {
-    match runtime::check(path) {
-        Ok(table) => {
-            println!("{}: {}", path.display(), table.summary());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::from(USAGE)
-        }
+            tracing::info!("ending: connections may finish; a second signal ends at once");
+            let first = Instant::now();
+            let mut stop = pin!(running.stop());
+            loop {
+                tokio::select! {
+                    cut = &mut stop => {
+                        tracing::info!(cut, "ended");
+                        return ExitCode::SUCCESS;
+                    }
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                if first.elapsed() >= ONE_SIGNAL {
+                    break;
+                }
+            }
+            tracing::warn!("ended at once, by a second signal");
+            ExitCode::from(FAULT)
+        })
     }
 }
 
-fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("ballast: {error}");
-    match error.downcast_ref() {
-        Some(StartError::Table(_)) => ExitCode::from(USAGE),
-        _ => ExitCode::from(FAULT),
+/// Says why it did not begin: in lines for people, or in one for programs.
+fn fail(error: &anyhow::Error, format: log::Format) -> ExitCode {
+    let (words, code) = match error.downcast_ref() {
+        Some(error @ StartError::Table(_)) => (error.to_string(), USAGE),
+        Some(error) => (error.to_string(), FAULT),
+        None => (format!("{error:#}"), FAULT),
+    };
+    match format {
+        log::Format::Text => {
+            let lines = format!("ballast: {words}\n");
+            io::stderr().write_all(lines.as_bytes()).ok();
+        }
+        log::Format::Json => tracing::error!("{words}"),
     }
+    ExitCode::from(code)
 }
 
-fn admin(words: &[String]) -> Result<Admin, String> {
-    match words {
-        [] => Ok(Admin::FromTable),
-        [none] if none == "none" => Ok(Admin::At(Vec::new())),
-        addresses => addresses
-            .iter()
-            .map(|word| {
-                let word = word
-                    .strip_prefix("*:")
-                    .map_or_else(|| word.clone(), |port| format!("0.0.0.0:{port}"));
-                word.parse::<SocketAddr>().map_err(|_| {
-                    format!("--admin: {word:?} is not an address; expected IP:PORT or none")
-                })
-            })
-            .collect::<Result<_, _>>()
-            .map(Admin::At),
+/// What one `--admin` says.
+#[derive(Clone, Debug)]
+enum Place {
+    Nowhere,
+    At(Vec<SocketAddr>),
+}
+
+fn place(word: &str) -> Result<Place, String> {
+    if word == "none" {
+        return Ok(Place::Nowhere);
     }
+    let wrong = || format!("is not an address; expected {ADMIN_FORM}");
+    if let Some(port) = word.strip_prefix("*:") {
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        let mut addresses = vec![SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))];
+        if UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok() {
+            addresses.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
+        }
+        return Ok(Place::At(addresses));
+    }
+    let address: SocketAddr = word.parse().map_err(|_| wrong())?;
+    Ok(Place::At(vec![address]))
+}
+
+/// Where all of them say. `none` takes nothing away from an address beside it.
+fn admin(places: &[Place]) -> Admin {
+    if places.is_empty() {
+        return Admin::FromTable;
+    }
+    let addresses = places.iter().flat_map(|place| match place {
+        Place::Nowhere => &[][..],
+        Place::At(addresses) => addresses,
+    });
+    Admin::At(addresses.copied().collect())
 }
 
 /// A duration as the table has it; a bare number is seconds.
 fn duration(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse() {
-        return Ok(Duration::from_secs(seconds));
+    if let Ok(seconds) = text.parse::<u64>() {
+        if seconds == 0 {
+            return Ok(Duration::ZERO);
+        }
+        return parse_duration(&format!("{seconds}s")).map_err(|wrong| wrong.to_string());
     }
     if text == "0s" {
         return Ok(Duration::ZERO);
@@ -202,7 +308,16 @@ fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|wrong| wrong.to_string())
 }
 
+const RUN_HELP: &str = "\
+Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once.
+Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
+64 wrong usage, or a table that is missing or refused.";
+const ADMIN_FORM: &str = "IP:PORT, [IP6]:PORT, *:PORT or none";
 const DRAIN: &str = "30s";
 const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");
+/// More are a slip of the hand, and would only wait for each other.
+const MOST_THREADS: i64 = 1024;
+/// Who passes a signal on, and sends it to the whole group as well, means one: `timeout` does so.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
 const USAGE: u8 = 64;
 const FAULT: u8 = 1;

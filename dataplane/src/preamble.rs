@@ -9,13 +9,14 @@ use ballast_core::preamble::{Reason, Step, Tlv, Transport, step};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::access::Entry;
 use crate::dial::Caller;
 use crate::relay;
 
 /// Why there is no header.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// Connected, said nothing, left: somebody looked whether the port is open.
+    /// Connected, said nothing, left, by an end or a reset: somebody looked whether the port is open.
     PortProbe,
     /// Bytes that are no header.
     Bad(Reason),
@@ -70,7 +71,7 @@ async fn read_header(
         };
         // Never more than the header needs: what follows it stays in the socket, ready to be spliced.
         match receive(client, &mut bytes, need).await {
-            Ok(0) if bytes.is_empty() => return Err(End::PortProbe),
+            Ok(0) | Err(_) if bytes.is_empty() => return Err(End::PortProbe),
             Ok(0) | Err(_) => return Err(End::Cut),
             Ok(_) => {}
         }
@@ -92,18 +93,36 @@ async fn receive(client: &TcpStream, bytes: &mut Vec<u8>, most: usize) -> io::Re
 }
 
 /// Counts a connection that had no header, and makes its close a reset.
-pub(crate) fn account(end: End, client: &TcpStream, counters: &FrontendCounters) {
-    match end {
+pub(crate) fn account(
+    end: End,
+    client: &TcpStream,
+    counters: &FrontendCounters,
+    entry: Option<Box<Entry>>,
+) {
+    let letters = match end {
         End::PortProbe => {
             counters.port_probes.add(1);
+            if let Some(entry) = entry {
+                entry.forget();
+            }
             return;
         }
-        End::Late => counters.late_headers.add(1),
+        End::Late => {
+            counters.late_headers.add(1);
+            b"cR"
+        }
         End::Bad(reason) => {
             counters.bad_headers.add(1);
             tracing::debug!(peer = ?client.peer_addr().ok(), %reason, "no PROXY header");
+            b"PR"
         }
-        End::Cut => counters.bad_headers.add(1),
+        End::Cut => {
+            counters.bad_headers.add(1);
+            b"CR"
+        }
+    };
+    if let Some(mut entry) = entry {
+        entry.end(letters);
     }
     relay::reset_on_close(client);
 }

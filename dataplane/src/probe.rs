@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ballast_core::health::{Change, Check, CheckId, Checks, Outcome, Transition};
 use ballast_core::rng::Rng;
-use ballast_core::table::{AllDown, Name};
+use ballast_core::table::{AllDown, Name, OnGone};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -161,6 +161,12 @@ impl Probe {
         }
         if let Some(change) = self.checks.ended(id, outcome, took, now, &mut self.rng) {
             announce(&change);
+            if change.transition == Transition::Down
+                && change.service().spec().on_down == OnGone::Close
+            {
+                self.shared
+                    .cut(change.endpoint().cloned().into_iter().collect());
+            }
         }
     }
 
@@ -260,6 +266,7 @@ mod tests {
     use ballast_core::table::{Format, parse};
 
     use super::*;
+    use crate::access::AccessLog;
     use crate::runtime;
 
     #[test]
@@ -289,7 +296,9 @@ mod tests {
             "version: 1\nservices: [{{name: s, health: {{mode: http, interval: 100ms}}, endpoints: [{}]}}]",
             endpoints.join(", ")
         );
-        let (shared, _inboxes) = runtime::shared(1, 1, 1);
+        let (access, _records) = AccessLog::new();
+        let (by_hand, _changes) = mpsc::unbounded_channel();
+        let (shared, _inboxes) = runtime::shared(1, 1, 1, access, by_hand);
         let mut around = Surroundings {
             now: shared.clock.now(),
             workers: 1,

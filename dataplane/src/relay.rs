@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -16,16 +16,17 @@ use std::time::Duration;
 use ballast_core::moment::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::clock::Clock;
 use crate::sys;
 
+mod flow;
 mod splice;
 
-use splice::Pipe;
+use flow::{Flow, LARGE, Phase};
 pub use splice::Pipes;
 
 /// One side of a connection.
@@ -103,7 +104,7 @@ pub enum Why {
 /// The end of a connection. Not an error: a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Who ended it first; `None` when it was our timer.
+    /// Who ended it first; `None` if nobody did.
     pub by: Option<Side>,
     /// How.
     pub why: Why,
@@ -131,26 +132,35 @@ pub async fn relay<C: Leg, S: Leg>(
     let mut both = Both::new(first, tools.clock.now());
     let why = {
         let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
+        let mut vigil = None;
         poll_fn(|cx| {
-            let before = (both.up.bytes, both.down.bytes);
-            let was_open = both.first_to_end.is_none();
-            both.pump(&mut legs, cx, tools);
-            let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
-            if delta != (0, 0) {
-                moved(delta.0, delta.1);
-                both.last_byte = tools.clock.now();
+            loop {
+                let before = (both.up.bytes, both.down.bytes);
+                let was_open = both.first_to_end.is_none();
+                both.pump(&mut legs, cx, tools);
+                let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
+                if delta != (0, 0) {
+                    moved(delta.0, delta.1);
+                    both.last_byte = tools.clock.now();
+                }
+                if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
+                    return Poll::Ready(both.ending());
+                }
+                if was_open && both.first_to_end.is_some() {
+                    both.last_byte = tools.clock.now();
+                    let until = tools
+                        .clock
+                        .instant(both.deadline(patience).unwrap_or_default());
+                    timer.set(Some(sleep_until(until)));
+                    if both.bytes() > LARGE as u64 {
+                        // Much may still wait for a slow peer: what it takes from now on counts.
+                        both.is_delivering(&legs);
+                    }
+                }
+                if both.keep_vigil(&mut vigil, &legs, cx).is_pending() {
+                    return both.poll_patience(timer.as_mut(), &legs, patience, &tools.clock, cx);
+                }
             }
-            if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
-                return Poll::Ready(both.ending());
-            }
-            if was_open && both.first_to_end.is_some() {
-                both.last_byte = tools.clock.now();
-                let until = tools
-                    .clock
-                    .instant(both.deadline(patience).unwrap_or_default());
-                timer.set(Some(sleep_until(until)));
-            }
-            both.poll_patience(timer.as_mut(), patience, &tools.clock, cx)
         })
         .await
     };
@@ -160,8 +170,8 @@ pub async fn relay<C: Leg, S: Leg>(
     legs.orderly = why == Why::Finished;
     Closed {
         by: match why {
-            Why::Finished | Why::Aborted => both.first_to_end,
-            Why::Idle | Why::HalfClosed => None,
+            Why::Finished | Why::Aborted | Why::HalfClosed => both.first_to_end,
+            Why::Idle => None,
         },
         why,
         up: both.up.bytes,
@@ -204,20 +214,20 @@ struct Both {
     server_dead: bool,
     first_to_end: Option<Side>,
     last_byte: Moment,
+    /// When it was last asked whether peers still take bytes: those read by then, and those of them not taken.
+    waiting: (u64, usize),
 }
 
 impl Both {
     fn new(first: Vec<u8>, now: Moment) -> Self {
         Self {
-            up: Flow {
-                kept: first,
-                ..Flow::default()
-            },
+            up: Flow::beginning_with(first),
             down: Flow::default(),
             client_dead: false,
             server_dead: false,
             first_to_end: None,
             last_byte: now,
+            waiting: (0, 0),
         }
     }
 
@@ -229,9 +239,7 @@ impl Both {
             cx,
             tools,
         );
-        if self.first_to_end.is_none() && (self.up.source_ended() || self.client_dead) {
-            self.first_to_end = Some(Side::Client);
-        }
+        self.note_end(Side::Client, self.up.source_ended());
         self.down.pump(
             (server, &mut self.server_dead),
             (client, &mut self.client_dead),
@@ -242,11 +250,50 @@ impl Both {
             // Seen on reading, after the way up had its turn: nothing else may ever wake that one.
             self.up.end();
         }
-        if self.first_to_end.is_none() {
-            if self.down.source_ended() || self.server_dead {
-                self.first_to_end = Some(Side::Server);
-            } else if self.client_dead {
-                self.first_to_end = Some(Side::Client);
+        self.note_end(Side::Server, self.down.source_ended());
+    }
+
+    /// Remembers who ended it. A flow from `source` ends with its sink, too: who is dead is known better.
+    fn note_end(&mut self, source: Side, source_ended: bool) {
+        let ended_by = match (self.client_dead, self.server_dead) {
+            (true, false) => Some(Side::Client),
+            (false, true) => Some(Side::Server),
+            _ => source_ended.then_some(source),
+        };
+        self.first_to_end = self.first_to_end.or(ended_by);
+    }
+
+    /// While bytes wait for a side that takes none, nobody reads from the other one, and so nothing tells that it has
+    /// aborted: a look every [`GLANCE`] does. Ready when a side was found dead.
+    fn keep_vigil<C: Leg, S: Leg>(
+        &mut self,
+        vigil: &mut Option<Pin<Box<Sleep>>>,
+        legs: &Legs<C, S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        loop {
+            if vigil.is_none() && !self.up.is_stuck() && !self.down.is_stuck() {
+                return Poll::Pending;
+            }
+            ready!(
+                vigil
+                    .get_or_insert_with(|| Box::pin(sleep(GLANCE)))
+                    .as_mut()
+                    .poll(cx)
+            );
+            *vigil = None;
+            let died = |flow: &Flow, dead: bool, socket: Option<&TcpStream>| {
+                !dead
+                    && flow.is_stuck()
+                    && socket.is_some_and(|socket| sees(socket, PollFlags::ERR))
+            };
+            if died(&self.up, self.client_dead, legs.client.socket()) {
+                self.client_dead = true;
+                return Poll::Ready(());
+            }
+            if died(&self.down, self.server_dead, legs.server.socket()) {
+                self.server_dead = true;
+                return Poll::Ready(());
             }
         }
     }
@@ -268,9 +315,10 @@ impl Both {
     }
 
     /// Ready when patience is at its end. The timer is set again only when it fires, not when bytes pass.
-    fn poll_patience(
-        &self,
-        mut timer: Pin<&mut Option<tokio::time::Sleep>>,
+    fn poll_patience<C: Leg, S: Leg>(
+        &mut self,
+        mut timer: Pin<&mut Option<Sleep>>,
+        legs: &Legs<C, S>,
         patience: Patience,
         clock: &Clock,
         cx: &mut Context<'_>,
@@ -280,17 +328,43 @@ impl Both {
         };
         loop {
             ready!(sleep.as_mut().poll(cx));
+            let now = clock.now();
+            if self
+                .deadline(patience)
+                .is_some_and(|deadline| now >= deadline)
+            {
+                if !self.is_delivering(legs) {
+                    return Poll::Ready(match self.first_to_end {
+                        Some(_) => Why::HalfClosed,
+                        None => Why::Idle,
+                    });
+                }
+                self.last_byte = now;
+            }
             let Some(deadline) = self.deadline(patience) else {
                 return Poll::Pending;
             };
-            if clock.now() >= deadline {
-                return Poll::Ready(match self.first_to_end {
-                    Some(_) => Why::HalfClosed,
-                    None => Why::Idle,
-                });
-            }
             sleep.as_mut().reset(clock.instant(deadline));
         }
+    }
+
+    /// Whether a peer has taken bytes since this was last asked. One that reads slowly may be busy for long with what
+    /// the kernel holds for it, and then nothing passes here. One that has just begun to wait is given one more turn.
+    fn is_delivering<C: Leg, S: Leg>(&mut self, legs: &Legs<C, S>) -> bool {
+        let queued = |socket: Option<&TcpStream>| {
+            socket.map_or(0, |socket| sys::unacknowledged(socket).unwrap_or(0))
+        };
+        let waiting = self.up.held()
+            + self.down.held()
+            + queued(legs.client.socket())
+            + queued(legs.server.socket());
+        let now = (self.bytes(), waiting);
+        let before = mem::replace(&mut self.waiting, now);
+        now != before && (waiting > 0 || before.1 > 0)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.up.bytes + self.down.bytes
     }
 
     /// Waits until the side that is still there has received what came before the abort: a reset overtakes nothing
@@ -314,7 +388,7 @@ impl Both {
 async fn delivered(socket: &TcpStream, limit: Duration) {
     let until = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
-    while Instant::now() < until && !hung_up(socket) {
+    while Instant::now() < until && !sees(socket, PollFlags::ERR | PollFlags::HUP) {
         sleep(pause).await;
         if sys::unacknowledged(socket).unwrap_or(0) == 0 {
             return;
@@ -323,255 +397,17 @@ async fn delivered(socket: &TcpStream, limit: Duration) {
     }
 }
 
-fn hung_up(socket: &TcpStream) -> bool {
+/// Whether the kernel reports any of these, of which it need not be asked for any.
+fn sees(socket: &TcpStream, news: PollFlags) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let polled = poll(&mut fds, Some(&Timespec::default()));
-    polled.is_err() || fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
-}
-
-/// One direction.
-#[derive(Default)]
-struct Flow {
-    bytes: u64,
-    /// What the sink did not take, from `sent` on; no allocation while there is nothing.
-    kept: Vec<u8>,
-    sent: usize,
-    /// Only while bytes are in it.
-    pipe: Option<Pipe>,
-    way: Way,
-    phase: Phase,
-}
-
-/// How bytes travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Through the scratch buffer; so many large reads in a row were seen.
-    Copy { large: u8 },
-    /// Through a pipe; so many small loads in a row were seen.
-    Splice { small: u8 },
-    /// Through the scratch buffer, since the kernel cannot splice these sockets.
-    CopyForGood,
-}
-
-impl Default for Way {
-    fn default() -> Self {
-        Self::Copy { large: 0 }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
-    #[default]
-    Open,
-    /// The source is done: the sink hears of it behind the bytes that are still held.
-    Finishing,
-    /// The source is gone: what is still held is delivered, and no end is announced.
-    Broken,
-    /// Nothing more will pass.
-    Ended,
-}
-
-impl Flow {
-    fn source_ended(&self) -> bool {
-        self.phase != Phase::Open
-    }
-
-    /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest.
-    fn pump<A: Leg, B: Leg>(
-        &mut self,
-        (source, source_dead): (&mut A, &mut bool),
-        (sink, sink_dead): (&mut B, &mut bool),
-        cx: &mut Context<'_>,
-        tools: &Tools,
-    ) {
-        for _ in 0..BUDGET {
-            if self.phase == Phase::Ended {
-                return;
-            }
-            if *sink_dead {
-                self.end();
-                return;
-            }
-            match self.flush(sink, cx) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => {
-                    *sink_dead = true;
-                    continue;
-                }
-            }
-            match self.phase {
-                Phase::Open => match self.load(source, sink, sink_dead, cx, tools) {
-                    Poll::Pending => return,
-                    // After a failed write the kernel reports the peer's reset as a plain end.
-                    Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Broken,
-                    Poll::Ready(Ok(0)) => self.phase = Phase::Finishing,
-                    Poll::Ready(Ok(read)) => self.bytes += read as u64,
-                    Poll::Ready(Err(_)) => {
-                        *source_dead = true;
-                        self.phase = Phase::Broken;
-                    }
-                },
-                Phase::Finishing if *source_dead => self.phase = Phase::Broken,
-                Phase::Finishing => match Pin::new(&mut *sink).poll_shutdown(cx) {
-                    Poll::Pending => return,
-                    Poll::Ready(Ok(())) => self.end(),
-                    Poll::Ready(Err(_)) => *sink_dead = true,
-                },
-                Phase::Broken => self.end(),
-                Phase::Ended => return,
-            }
-        }
-        if self.phase != Phase::Ended {
-            yield_to_others(cx);
-        }
-    }
-
-    fn end(&mut self) {
-        self.phase = Phase::Ended;
-        self.kept = Vec::new();
-        self.pipe = None;
-    }
-
-    /// Gives the sink what is held for it.
-    fn flush<B: Leg>(&mut self, sink: &mut B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.sent < self.kept.len() {
-            match ready!(Pin::new(&mut *sink).poll_write(cx, &self.kept[self.sent..]))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.sent += written,
-            }
-        }
-        if self.sent > 0 {
-            self.kept = Vec::new();
-            self.sent = 0;
-        }
-        if let (Some(pipe), Some(socket)) = (&mut self.pipe, sink.plain()) {
-            while pipe.held() > 0 {
-                ready!(socket.poll_write_ready(cx))?;
-                match socket.try_io(Interest::WRITABLE, || pipe.drain(socket)) {
-                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Poll::Ready(Err(error)),
-                }
-            }
-            self.pipe = None;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Takes the source's next bytes; 0 is its end.
-    fn load<A: Leg, B: Leg>(
-        &mut self,
-        source: &mut A,
-        sink: &mut B,
-        sink_dead: &mut bool,
-        cx: &mut Context<'_>,
-        tools: &Tools,
-    ) -> Poll<io::Result<usize>> {
-        if let Way::Splice { small } = self.way
-            && let (Some(from), Some(_)) = (source.plain(), sink.plain())
-            && let Some(loaded) = ready!(self.splice(from, small, cx, &tools.pipes))
-        {
-            return Poll::Ready(loaded);
-        }
-        self.copy(source, sink, sink_dead, cx, tools)
-    }
-
-    /// Fills a pipe. `None`: there is none to be had, or the kernel cannot; copy.
-    fn splice(
-        &mut self,
-        from: &TcpStream,
-        small: u8,
-        cx: &mut Context<'_>,
-        pipes: &Rc<Pipes>,
-    ) -> Poll<Option<io::Result<usize>>> {
-        loop {
-            if let Err(error) = ready!(from.poll_read_ready(cx)) {
-                return Poll::Ready(Some(Err(error)));
-            }
-            let Some(mut pipe) = pipes.empty() else {
-                self.way = Way::Copy { large: 0 };
-                return Poll::Ready(None);
-            };
-            match from.try_io(Interest::READABLE, || pipe.fill(from)) {
-                Ok(loaded) => {
-                    self.way = match (loaded < SMALL, small) {
-                        (true, SMALL_IN_A_ROW..) => Way::Copy { large: 0 },
-                        (true, _) => Way::Splice { small: small + 1 },
-                        (false, _) => Way::Splice { small: 0 },
-                    };
-                    if loaded > 0 {
-                        self.pipe = Some(pipe);
-                    }
-                    return Poll::Ready(Some(Ok(loaded)));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    self.way = Way::CopyForGood;
-                    return Poll::Ready(None);
-                }
-                Err(error) => return Poll::Ready(Some(Err(error))),
-            }
-        }
-    }
-
-    /// Reads into the scratch buffer, and writes at once; what the sink does not take is kept.
-    fn copy<A: Leg, B: Leg>(
-        &mut self,
-        source: &mut A,
-        sink: &mut B,
-        sink_dead: &mut bool,
-        cx: &mut Context<'_>,
-        tools: &Tools,
-    ) -> Poll<io::Result<usize>> {
-        let mut scratch = tools.scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch);
-        // poll_read, unlike try_read, knows that a short read emptied the socket: no second call to hear so.
-        ready!(Pin::new(source).poll_read(cx, &mut buffer))?;
-        let mut rest = buffer.filled();
-        let read = rest.len();
-        if let Way::Copy { large } = self.way {
-            self.way = match (read >= LARGE, large) {
-                (false, _) => Way::Copy { large: 0 },
-                (true, 0) => Way::Copy { large: 1 },
-                (true, _) => Way::Splice { small: 0 },
-            };
-        }
-        while !rest.is_empty() {
-            match Pin::new(&mut *sink).poll_write(cx, rest) {
-                Poll::Ready(Ok(0) | Err(_)) => {
-                    *sink_dead = true;
-                    break;
-                }
-                Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
-                Poll::Pending => {
-                    self.kept = rest.to_vec();
-                    break;
-                }
-            }
-        }
-        Poll::Ready(Ok(read))
-    }
-}
-
-/// Lets every other task of this worker, and the kernel's events, come first.
-fn yield_to_others(cx: &mut Context<'_>) {
-    // The first poll of yield_now asks the runtime to wake this task after its next look at the kernel.
-    if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
-        cx.waker().wake_by_ref();
-    }
+    polled.is_err() || fds[0].revents().intersects(news)
 }
 
 /// The worker's one buffer.
 const SCRATCH: usize = 64 * 1024;
-/// Loads per wake-up and direction.
-const BUDGET: usize = 16;
-/// Two reads in a row of this size are bulk.
-const LARGE: usize = 16 * 1024;
-/// Loads below this are not worth a pipe's two calls, if they go on so.
-const SMALL: usize = 4 * 1024;
-const SMALL_IN_A_ROW: u8 = 8;
+/// How often a connection whose bytes wait is looked at.
+const GLANCE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

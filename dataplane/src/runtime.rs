@@ -1,36 +1,39 @@
 //! The threads of the process: N workers, apply, probe, admin; how they start, and how they end.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use std::panic;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ballast_core::admit::{AdmitState, Limits};
+use ballast_core::admit::AdmitState;
 use ballast_core::counters::{PerWorker, WorkerId};
 use ballast_core::rng::{Rng, mix};
-use ballast_core::table;
+use ballast_core::table::{self, Problem};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin;
-use crate::apply::Apply;
+use crate::access::AccessLog;
+use crate::admin::{self, Doors};
+use crate::apply::{Apply, Changes, Duty};
 use crate::clock::Clock;
 use crate::config::{Admin, Config};
+use crate::guard::{self, Guard};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
+use crate::listen;
 use crate::live::Live;
 use crate::probe::Probe;
 use crate::relay::Tools;
+use crate::stats::Stats;
 use crate::status::Status;
 use crate::worker::{Order, Shared, Worker};
 
@@ -44,9 +47,12 @@ pub enum StartError {
     #[error(
         "another ballast runs in this network namespace with the same admin port ({0}); stop it, or choose another --admin"
     )]
-    SecondOne(String),
+    SecondOne(SocketAddr),
+    /// Somebody else serves this table already.
+    #[error("{0}: another ballast serves this table in this network namespace; stop it first")]
+    SameTable(PathBuf),
     /// The admin address cannot be had.
-    #[error("admin {0}: {1}")]
+    #[error("admin: {}; choose another --admin", listen::explain(*.0, .1))]
     Admin(SocketAddr, io::Error),
     /// The system refuses.
     #[error("cannot start: {0}")]
@@ -57,7 +63,6 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
-    admin: Vec<SocketAddr>,
     workers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
     reread: Arc<Notify>,
@@ -66,39 +71,48 @@ pub struct Running {
     stop_workers: CancellationToken,
     shutdown_delay: Duration,
     drain_timeout: Duration,
-    _guard: UnixListener,
+    _guard: Option<Guard>,
 }
 
 /// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
 pub fn start(config: Config) -> Result<Running, StartError> {
-    let first = if config.table.is_dir() {
-        None
-    } else {
-        Some(check(&config.table)?)
+    // A file must be good at once. A folder may be filled later; what it holds now says where to answer.
+    let first = match read(&config.table) {
+        Ok(table) => Some(table),
+        Err(_) if config.table.is_dir() => None,
+        Err(error) => return Err(error),
     };
     let admin_addresses = match (&config.admin, &first) {
         (Admin::At(addresses), _) => addresses.clone(),
-        (Admin::FromTable, Some(table)) => table
-            .stats
-            .bind()
-            .iter()
-            .flat_map(table::Bind::addresses)
-            .collect(),
+        (Admin::FromTable, Some(table)) => admin::addresses(&table.stats),
         (Admin::FromTable, None) => vec![DEFAULT_ADMIN],
     };
     drop(first);
-    let guard = only_one(&admin_addresses, &config.table)?;
+    let guard = match guard::port(&admin_addresses) {
+        // The admin side guards each of its ports.
+        Some(_) => None,
+        None => Some(
+            Guard::of_table(&config.table).map_err(|error| match error.kind() {
+                io::ErrorKind::AddrInUse => StartError::SameTable(config.table.clone()),
+                _ => StartError::System(error),
+            })?,
+        ),
+    };
+    let doors = Doors::take(&admin_addresses)?;
     count_panics();
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
-    let (derived, why) = budget.connections(cgroup_memory());
-    let most = config.max_connections.unwrap_or(derived);
-    match config.max_connections {
-        Some(_) => tracing::info!("at most {most} connections, as told"),
-        None => tracing::info!("at most {most} connections: {why}"),
-    }
+    budget.suffices(workers)?;
+    let most = budget.connections(workers, config.max_connections, cgroup_memory());
     let seeds = RandomState::new();
-    let (shared, inboxes) = shared(workers, most, seeds.hash_one(0));
+    let (access, records) = AccessLog::new();
+    let (hand, by_hand) = mpsc::unbounded_channel();
+    let (shared, inboxes) = shared(workers, most, seeds.hash_one(0), access, hand);
+    {
+        let shared = Arc::clone(&shared);
+        // Ends with the process: there is nothing to wait for but a reader who may never read.
+        quiet_thread("access", move || shared.access.run(&records))?;
+    }
     let stop_workers = CancellationToken::new();
     let workers = inboxes
         .into_iter()
@@ -115,21 +129,28 @@ pub fn start(config: Config) -> Result<Running, StartError> {
             )
         })
         .collect::<io::Result<_>>()?;
-    let (admin_thread, admin) = admin_thread(admin_addresses, Arc::clone(&shared))?;
+    shared.status.set_admin(doors.bound());
+    let (admin, wanted) = watch::channel(None);
+    let admin_thread = admin_thread(doors, wanted, Arc::clone(&shared))?;
+    let admin = (config.admin == Admin::FromTable).then_some(admin);
     let (stop_apply, reread) = (CancellationToken::new(), Arc::new(Notify::new()));
+    let duty = Duty {
+        ack: config
+            .ack
+            .or_else(|| config.table.is_dir().then(|| config.table.join("ack.json"))),
+        table: config.table,
+        instance: format!("{:016x}", mix(seeds.hash_one("instance"))),
+        rng: Rng::new(seeds.hash_one("apply")),
+        budget,
+        told: config.max_connections,
+        admin,
+        by_hand,
+    };
     let apply = {
         let (shared, stop, reread) = (Arc::clone(&shared), stop_apply.clone(), Arc::clone(&reread));
-        let instance = format!("{:016x}", mix(seeds.hash_one("instance")));
-        let ack = config
-            .ack
-            .or_else(|| config.table.is_dir().then(|| config.table.join("ack.json")));
-        let rng = Rng::new(seeds.hash_one("apply"));
         let runtime = Builder::new_current_thread().enable_all().build()?;
         quiet_thread("apply", move || {
-            runtime.block_on(async {
-                let apply = Apply::new(shared, config.table, ack, instance, rng, budget);
-                apply.run(reread, stop).await;
-            });
+            runtime.block_on(async { Apply::new(shared, duty).run(reread, stop).await });
         })?
     };
     let stop_probe = CancellationToken::new();
@@ -149,7 +170,6 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     };
     Ok(Running {
         shared,
-        admin,
         workers,
         others: vec![apply, admin_thread, probe],
         reread,
@@ -169,10 +189,10 @@ impl Running {
         &self.shared
     }
 
-    /// Where the admin side answers.
+    /// Where the admin side answers now.
     #[must_use]
-    pub fn admin(&self) -> &[SocketAddr] {
-        &self.admin
+    pub fn admin(&self) -> Vec<SocketAddr> {
+        self.shared.status.admin()
     }
 
     /// Reads the table again, changed or not.
@@ -180,8 +200,8 @@ impl Running {
         self.reread.notify_one();
     }
 
-    /// Ends in order: says that it will, checks nobody any more, accepts for the shutdown delay, then lets connections finish for the drain
-    /// timeout, and cuts the rest. Returns how many had to be cut.
+    /// Ends in order: says that it will, checks nobody any more, accepts for the shutdown delay, then lets connections
+    /// finish for the drain timeout, and cuts the rest. Returns how many had to be cut.
     pub async fn stop(mut self) -> usize {
         self.shared.status.stop();
         self.stop_probe.cancel();
@@ -207,10 +227,38 @@ impl Running {
     }
 }
 
-/// Reads and checks the table at `path`.
-pub fn check(path: &std::path::Path) -> Result<table::RoutingTable, StartError> {
+/// Reads the table at `path`, and looks for whatever is wrong with it or with the files that it names.
+pub fn check(path: &Path) -> Result<table::RoutingTable, StartError> {
+    let table = read(path)?;
+    let folder = intake::folder_of(path);
+    let missing: Vec<String> = table::files(&table)
+        .into_iter()
+        .filter_map(|(at, file)| {
+            let error = std::fs::File::open(folder.join(&file)).err()?;
+            let why = format!("{}: {error}", file.display());
+            let remedy = "put the file there: relative names are meant from the table's folder";
+            Some(Problem::new(at, why, remedy).to_string())
+        })
+        .collect();
+    if missing.is_empty() {
+        Ok(table)
+    } else {
+        Err(StartError::Table(missing.join("\n")))
+    }
+}
+
+fn read(path: &Path) -> Result<table::RoutingTable, StartError> {
     let (bytes, format) = intake::read_once(path).map_err(StartError::Table)?;
-    table::parse(&bytes, format).map_err(|problems| StartError::Table(problems.to_string()))
+    table::parse(&bytes, format).map_err(|problems| {
+        let count = match problems.len() {
+            1 => "a problem".to_owned(),
+            count => format!("{count} problems"),
+        };
+        StartError::Table(format!(
+            "{}: refused for {count}\n{problems}",
+            path.display()
+        ))
+    })
 }
 
 /// Tasks that ended in a panic.
@@ -228,8 +276,15 @@ fn count_panics() {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             PANICS.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("a task panicked, and only it has ended: {panic}");
-            before(panic);
+            let trace = Backtrace::capture();
+            match trace.status() {
+                BacktraceStatus::Captured => tracing::error!("{PANICKED}: {panic}\n{trace}"),
+                _ => tracing::error!("{PANICKED}: {panic}"),
+            }
+            // Where there is a log, every line is one of the log's.
+            if !tracing::dispatcher::has_been_set() {
+                before(panic);
+            }
         }));
     });
 }
@@ -238,6 +293,8 @@ pub(crate) fn shared(
     workers: usize,
     most: u32,
     seed: u64,
+    access: AccessLog,
+    by_hand: mpsc::UnboundedSender<Changes>,
 ) -> (Arc<Shared>, Vec<mpsc::UnboundedReceiver<Order>>) {
     let (inboxes, receivers) = (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
     let inboxes: Vec<_> = inboxes;
@@ -245,16 +302,16 @@ pub(crate) fn shared(
         live: Live::default(),
         clock: Clock::start(),
         loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+        by_hand,
         inboxes: inboxes.into(),
-        limits: Limits {
-            connections: Some(most),
-            ..Limits::default()
-        },
+        most: AtomicU32::new(most),
         admit: Arc::new(AdmitState::new(seed)),
         counters: PerWorker::new(workers),
         accept_errors: std::sync::Mutex::default(),
         status: Status::default(),
         new_plan: Notify::new(),
+        access,
+        stats: Stats::default(),
     };
     (Arc::new(shared), receivers)
 }
@@ -267,23 +324,28 @@ fn worker(
     rng: Rng,
     stop: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new()
+    let (started, start) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new()
         .name(format!("worker-{id}"))
         .spawn(move || {
             let runtime = match local_runtime() {
                 Ok(runtime) => runtime,
-                Err(error) => return tracing::error!(%error, "worker {id} cannot start"),
+                Err(error) => return started.send(Err(error)).unwrap_or_default(),
             };
+            started.send(Ok(())).unwrap_or_default();
             let worker = Rc::new(Worker {
                 id: WorkerId(id),
                 tools: Tools::new(shared.clock, pipes),
                 shared,
                 rng: std::cell::RefCell::new(rng),
                 sources: std::cell::Cell::new(0),
+                seats: std::cell::RefCell::default(),
             });
             runtime.block_on(worker.run(inbox, stop));
             // Dropping the runtime drops what is left of its connections: each is reset.
-        })
+        })?;
+    start.recv().unwrap_or(Ok(()))?;
+    Ok(thread)
 }
 
 pub(crate) fn local_runtime() -> io::Result<LocalRuntime> {
@@ -293,27 +355,14 @@ pub(crate) fn local_runtime() -> io::Result<LocalRuntime> {
 }
 
 fn admin_thread(
-    addresses: Vec<SocketAddr>,
+    doors: Doors,
+    wanted: watch::Receiver<Option<Vec<SocketAddr>>>,
     shared: Arc<Shared>,
-) -> Result<(JoinHandle<()>, Vec<SocketAddr>), StartError> {
-    let mut listeners = Vec::new();
-    for address in addresses {
-        let listener = std::net::TcpListener::bind(address)
-            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-            .map_err(|error| StartError::Admin(address, error))?;
-        listeners.push(listener);
-    }
-    let bound = listeners
-        .iter()
-        .map(std::net::TcpListener::local_addr)
-        .collect::<io::Result<_>>()?;
-    let (started, ready) = oneshot::channel();
-    let thread = quiet_thread("admin", move || match local_runtime() {
-        Ok(runtime) => runtime.block_on(admin::serve(listeners, shared, started)),
+) -> io::Result<JoinHandle<()>> {
+    quiet_thread("admin", move || match local_runtime() {
+        Ok(runtime) => runtime.block_on(admin::serve(doors, wanted, shared)),
         Err(error) => tracing::error!(%error, "the admin side cannot start"),
-    })?;
-    ready.blocking_recv().ok();
-    Ok((thread, bound))
+    })
 }
 
 /// A thread that gives way to the workers.
@@ -328,32 +377,30 @@ fn quiet_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<J
         })
 }
 
-/// SO_REUSEPORT would let a second process take half of the connections unnoticed.
-fn only_one(admin: &[SocketAddr], table: &std::path::Path) -> Result<UnixListener, StartError> {
-    let name = match admin.iter().find(|address| address.port() != 0) {
-        Some(address) => format!("ballast/admin/{}", address.port()),
-        None => {
-            let path: PathBuf = table.canonicalize().unwrap_or_else(|_| table.into());
-            format!(
-                "ballast/table/{:016x}",
-                mix(fixed_hash(path.as_os_str().as_encoded_bytes()))
-            )
-        }
-    };
-    let address = UnixAddr::from_abstract_name(&name)?;
-    UnixListener::bind_addr(&address).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => StartError::SecondOne(name),
-        _ => StartError::System(error),
-    })
-}
-
-fn fixed_hash(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0, |hash, byte| mix(hash ^ u64::from(*byte)))
-}
-
 const DEFAULT_ADMIN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1936);
 const QUIET: i32 = 10;
 const LOOK: Duration = Duration::from_millis(10);
+const PANICKED: &str = "a task panicked, and only it has ended";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_its_task_alone_and_is_counted() {
+        count_panics();
+        let before = panics();
+        let runtime = local_runtime().unwrap();
+        runtime.block_on(async {
+            let other = tokio::task::spawn_local(async {
+                sleep(Duration::from_millis(1)).await;
+                "well"
+            });
+            let broken = tokio::task::spawn_local(async { panic!("for the test") });
+            assert!(broken.await.unwrap_err().is_panic());
+            assert_eq!(other.await.unwrap(), "well");
+        });
+        assert_eq!(panics(), before + 1);
+    }
+}

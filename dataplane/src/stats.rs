@@ -1,273 +1,201 @@
-//! What was counted, in the words of Prometheus. The names are the product's interface.
+//! What operators see: one snapshot of all counters, and its renderings in haproxy's words and in ours.
+//!
+//! Workers only count. [`Stats`] belongs to the admin side: [`watch`] looks once a second, for rates and for the history;
+//! whoever answers a request takes a [`Snapshot`] and renders it with [`csv`], [`json`], [`typed`], [`api`] or
+//! [`metrics`], piece by piece.
 
-use std::fmt::Write;
-use std::sync::PoisonError;
+mod check;
+mod chunks;
+mod columns;
+mod csv;
+mod history;
+mod json;
+mod meter;
+mod observer;
+mod prometheus;
+mod selection;
+mod snapshot;
+mod value;
+
+pub use check::Check;
+pub use chunks::Chunks;
+pub use csv::csv;
+pub use history::Second;
+pub use json::{api, history, json, typed};
+pub use meter::Rate;
+pub use observer::Observer;
+pub use prometheus::metrics;
+pub use selection::{Form, Kinds, Selection};
+pub use snapshot::{
+    Counts, EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status,
+    StatusKind,
+};
+
+use std::collections::HashSet;
+use std::fs;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_core::admit::Refusal;
-use ballast_core::counters::Cell;
-use ballast_core::plan::{Frontend, FrontendCounters};
-use ballast_core::service::EjectionReason;
+use ballast_core::moment::Moment;
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::runtime::panics;
-use crate::status::SWAP_BOUNDS;
-use crate::worker::{Shared, WorkerCounters};
+use crate::worker::Shared;
 
-/// All metrics, as text.
-#[must_use]
-pub fn metrics(shared: &Shared) -> String {
-    let mut page = Page::default();
-    table(&mut page, shared);
-    frontends(&mut page, shared);
-    services(&mut page, shared);
-    process(&mut page, shared);
-    page.0
-}
-
-#[derive(Default)]
-struct Page(String);
-
-impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-    }
-
-    /// Writing into a string cannot fail.
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        self.0.write_fmt(line).ok();
+/// Looks once a second, for as long as the process lives.
+pub async fn watch(shared: Arc<Shared>) {
+    let mut second = interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        second.tick().await;
+        shared.stats.tick(&shared);
     }
 }
 
-fn table(page: &mut Page, shared: &Shared) {
-    let status = &shared.status;
-    if let Some(generation) = shared.live.plan().generation() {
-        page.family(
-            "ballast_table_generation",
-            "gauge",
-            "The number of the table that is served.",
-        );
-        page.line(format_args!("ballast_table_generation {generation}\n"));
-    }
-    page.family(
-        "ballast_table_applied_timestamp_seconds",
-        "gauge",
-        "When the table that is served was applied.",
-    );
-    page.line(format_args!(
-        "ballast_table_applied_timestamp_seconds {}\n",
-        status.applied_at()
-    ));
-    page.family(
-        "ballast_table_refused_total",
-        "counter",
-        "Tables that were refused.",
-    );
-    page.line(format_args!(
-        "ballast_table_refused_total {}\n",
-        status.refused.load(Ordering::Relaxed)
-    ));
-    page.family(
-        "ballast_retired_plans",
-        "gauge",
-        "Earlier tables that somebody still uses.",
-    );
-    page.line(format_args!(
-        "ballast_retired_plans {}\n",
-        status.retired.load(Ordering::Relaxed)
-    ));
-    let swaps = status.swaps();
-    page.family(
-        "ballast_swap_seconds",
-        "histogram",
-        "From the look at a new table to its being served.",
-    );
-    for (bound, count) in SWAP_BOUNDS.iter().zip(swaps.within) {
-        page.line(format_args!(
-            "ballast_swap_seconds_bucket{{le=\"{bound}\"}} {count}\n"
-        ));
-    }
-    page.line(format_args!(
-        "ballast_swap_seconds_bucket{{le=\"+Inf\"}} {}\n",
-        swaps.count
-    ));
-    page.line(format_args!(
-        "ballast_swap_seconds_sum {}\n",
-        swaps.sum.as_secs_f64()
-    ));
-    page.line(format_args!("ballast_swap_seconds_count {}\n", swaps.count));
+/// What is remembered from one look at the counters to the next.
+#[derive(Debug)]
+pub struct Stats {
+    inner: Mutex<Inner>,
+    node: Arc<str>,
+    started: u64,
 }
 
-fn frontends(page: &mut Page, shared: &Shared) {
-    let plan = shared.live.plan();
-    let sum = |frontend: &Frontend, cell: &dyn Fn(&FrontendCounters) -> &Cell| {
-        frontend.state().counters().sum(cell)
-    };
-    page.family(
-        "ballast_connections_refused_total",
-        "counter",
-        "Clients that were turned away, by reason.",
-    );
-    for frontend in plan.frontends() {
-        for refusal in Refusal::ALL {
-            let count = sum(frontend, &|counters| &counters.refused[refusal.index()]);
-            page.line(format_args!(
-                "ballast_connections_refused_total{{frontend=\"{}\",reason=\"{refusal}\"}} {count}\n",
-                frontend.name()
-            ));
-        }
-    }
-    page.family(
-        "ballast_proxy_header_errors_total",
-        "counter",
-        "Trusted peers without a good PROXY header, by reason.",
-    );
-    for frontend in plan
-        .frontends()
-        .iter()
-        .filter(|frontend| frontend.accept_proxy().is_some())
-    {
-        let (bad, late) = (
-            sum(frontend, &|counters| &counters.bad_headers),
-            sum(frontend, &|counters| &counters.late_headers),
-        );
-        for (reason, count) in [("bad-header", bad), ("timeout", late)] {
-            page.line(format_args!(
-                "ballast_proxy_header_errors_total{{frontend=\"{}\",reason=\"{reason}\"}} {count}\n",
-                frontend.name()
-            ));
-        }
-    }
-    for (name, kind, help, cell) in FRONTEND_FAMILIES {
-        page.family(name, kind, help);
-        for frontend in plan.frontends() {
-            let count = sum(frontend, &cell);
-            page.line(format_args!(
-                "{name}{{proxy=\"{}\"}} {count}\n",
-                frontend.name()
-            ));
-        }
-    }
-    page.family(
-        "haproxy_frontend_current_sessions",
-        "gauge",
-        "Connections now.",
-    );
-    for frontend in plan.frontends() {
-        let current = frontend.state().admit().current();
-        page.line(format_args!(
-            "haproxy_frontend_current_sessions{{proxy=\"{}\"}} {current}\n",
-            frontend.name()
-        ));
-    }
+#[derive(Debug, Default)]
+struct Inner {
+    observer: Observer,
+    given: Vec<Weak<Snapshot>>,
+    idle: Idle,
 }
 
-type FrontendCell = fn(&FrontendCounters) -> &Cell;
-
-const FRONTEND_FAMILIES: [(&str, &str, &str, FrontendCell); 4] = [
-    (
-        "haproxy_frontend_connections_total",
-        "counter",
-        "Connections accepted.",
-        |counters| &counters.connections,
-    ),
-    (
-        "haproxy_frontend_sessions_total",
-        "counter",
-        "Connections let in.",
-        |counters| &counters.sessions,
-    ),
-    (
-        "haproxy_frontend_bytes_in_total",
-        "counter",
-        "Bytes from clients.",
-        |counters| &counters.bytes_in,
-    ),
-    (
-        "haproxy_frontend_bytes_out_total",
-        "counter",
-        "Bytes to clients.",
-        |counters| &counters.bytes_out,
-    ),
-];
-
-fn services(page: &mut Page, shared: &Shared) {
-    let plan = shared.live.plan();
-    page.family(
-        "ballast_service_panic",
-        "gauge",
-        "1 while checks are ignored, because those of all endpoints fail.",
-    );
-    for service in plan.services() {
-        let panic = u8::from(service.is_panicking());
-        page.line(format_args!(
-            "ballast_service_panic{{service=\"{}\"}} {panic}\n",
-            service.state().name()
-        ));
-    }
-    page.family(
-        "ballast_queue_waiting",
-        "gauge",
-        "Clients that wait for a full service.",
-    );
-    for service in plan.services() {
-        let waiting = service.state().queue().len();
-        page.line(format_args!(
-            "ballast_queue_waiting{{service=\"{}\"}} {waiting}\n",
-            service.state().name()
-        ));
-    }
-    page.family(
-        "ballast_ejections_total",
-        "counter",
-        "Endpoints kept out because they could not be reached, by reason.",
-    );
-    for service in plan.services() {
-        for reason in EjectionReason::ALL {
-            let count = service.state().ejections(reason);
-            page.line(format_args!(
-                "ballast_ejections_total{{service=\"{}\",reason=\"{}\"}} {count}\n",
-                service.state().name(),
-                reason.word()
-            ));
+impl Default for Stats {
+    fn default() -> Self {
+        let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self {
+            inner: Mutex::default(),
+            node: node.trim_end().into(),
+            started: now.unwrap_or_default().as_secs(),
         }
     }
 }
 
-fn process(page: &mut Page, shared: &Shared) {
-    page.family(
-        "ballast_accept_errors_total",
-        "counter",
-        "Failed accepts by the system's error number.",
-    );
-    let errors = shared
-        .accept_errors
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
-    for (errno, count) in errors {
-        page.line(format_args!(
-            "ballast_accept_errors_total{{errno=\"{errno}\"}} {count}\n"
-        ));
+impl Stats {
+    /// A look at everything. While many who asked still hold theirs, the next one shares the latest of those: slow
+    /// readers cost no more memory than that.
+    #[must_use]
+    pub fn snapshot(&self, shared: &Shared) -> Arc<Snapshot> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.given.retain(|given| given.strong_count() > 0);
+        if inner.given.len() >= MOST_SNAPSHOTS
+            && let Some(latest) = inner.given.last().and_then(Weak::upgrade)
+        {
+            return latest;
+        }
+        let now = shared.clock.now();
+        let listening = shared.status.listening();
+        let process = self.process(shared, now, inner.idle, listening.len());
+        let open: HashSet<_> = listening.keys().collect();
+        let plan = shared.live.plan();
+        let snapshot = Arc::new(inner.observer.snapshot(&plan, process, &open, now));
+        inner.given.push(Arc::downgrade(&snapshot));
+        snapshot
     }
-    page.family(
-        "ballast_spliced_bytes_total",
-        "counter",
-        "Bytes that went from socket to socket without a copy.",
-    );
-    page.line(format_args!(
-        "ballast_spliced_bytes_total {}\n",
-        shared
-            .counters
-            .sum(|counters: &WorkerCounters| &counters.spliced)
-    ));
-    page.family(
-        "ballast_task_panics_total",
-        "counter",
-        "Tasks that ended in a panic.",
-    );
-    page.line(format_args!("ballast_task_panics_total {}\n", panics()));
-    let collector = prometheus::process_collector::ProcessCollector::for_self();
-    let families = prometheus::core::Collector::collect(&collector);
-    let text = prometheus::TextEncoder::new().encode_to_string(&families);
-    page.0.push_str(&text.unwrap_or_default());
+
+    /// The last `seconds` seconds of a frontend, up to ten minutes, the oldest first.
+    #[must_use]
+    pub fn frontend_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.observer.frontend_history(name, seconds)
+    }
+
+    /// The last `seconds` seconds of a service, up to ten minutes, the oldest first.
+    #[must_use]
+    pub fn service_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.observer.service_history(name, seconds)
+    }
+
+    fn tick(&self, shared: &Shared) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = shared.clock.now();
+        let accepted = shared.counters.sum(|counters| &counters.accepted);
+        inner.observer.tick(&shared.live.plan(), accepted, now);
+        inner.idle.tick(now, shared.loads.len());
+    }
+
+    fn process(&self, shared: &Shared, now: Moment, idle: Idle, listening: usize) -> Process {
+        let status = &shared.status;
+        let small = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        let refusal = status.ack().and_then(|ack| ack.refused).map(|refused| {
+            let problems = refused.problems.iter().map(ToString::to_string);
+            problems.collect::<Vec<_>>().join("\n").into()
+        });
+        let errors = shared.accept_errors.lock();
+        let errors = errors.unwrap_or_else(PoisonError::into_inner);
+        Process {
+            node: Arc::clone(&self.node),
+            pid: std::process::id(),
+            started: self.started,
+            uptime: now.since(Moment::default()),
+            workers: small(shared.loads.len()),
+            is_ready: status.is_ready(),
+            is_stopping: status.is_stopping(),
+            generation: shared.live.plan().generation(),
+            applied: status.applied_at(),
+            refused: status.refused.load(Ordering::Relaxed),
+            refusal,
+            retired: status.retired.load(Ordering::Relaxed),
+            swaps: status.swaps(),
+            current: shared.admit.current(),
+            limit: shared.most.load(Ordering::Relaxed),
+            descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+            listening: small(listening),
+            connections: shared.counters.sum(|counters| &counters.accepted),
+            spliced: shared.counters.sum(|counters| &counters.spliced),
+            idle: idle.percent,
+            accept_errors: errors
+                .iter()
+                .map(|(errno, count)| (*errno, *count))
+                .collect(),
+            panics: panics(),
+            access_dropped: shared.access.dropped(),
+            ..Process::default()
+        }
+    }
 }
+
+/// How much of the workers' time is left.
+#[derive(Clone, Copy, Debug)]
+struct Idle {
+    percent: u32,
+    used_ms: u64,
+    ticked: Moment,
+}
+
+impl Default for Idle {
+    fn default() -> Self {
+        Self {
+            percent: 100,
+            used_ms: 0,
+            ticked: Moment::default(),
+        }
+    }
+}
+
+impl Idle {
+    fn tick(&mut self, now: Moment, workers: usize) {
+        let used = clock_gettime(ClockId::ProcessCPUTime);
+        let used_ms = u64::try_from(used.tv_sec * 1000 + used.tv_nsec / 1_000_000).unwrap_or(0);
+        let elapsed = now.0.saturating_sub(self.ticked.0) * workers as u64;
+        if let Some(busy) = (used_ms.saturating_sub(self.used_ms) * 100).checked_div(elapsed) {
+            self.percent = 100 - u32::try_from(busy.min(100)).unwrap_or(100);
+        }
+        (self.used_ms, self.ticked) = (used_ms, now);
+    }
+}
+
+/// Of different ages, in the hands of slow readers.
+const MOST_SNAPSHOTS: usize = 8;

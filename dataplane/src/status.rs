@@ -21,6 +21,7 @@ pub struct Status {
     pub retired: AtomicU64,
     swaps: Mutex<Swaps>,
     listening: Mutex<BTreeMap<SocketKey, SocketAddr>>,
+    admin: Mutex<Vec<SocketAddr>>,
     ack: Mutex<Option<Ack>>,
 }
 
@@ -29,6 +30,12 @@ impl Status {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.applied_at() > 0 && !self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Whether the end has begun.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
     }
 
     /// The end has begun.
@@ -72,6 +79,16 @@ impl Status {
 
     pub(crate) fn set_listening(&self, listening: BTreeMap<SocketKey, SocketAddr>) {
         *lock(&self.listening) = listening;
+    }
+
+    /// Where the admin side answers now.
+    #[must_use]
+    pub fn admin(&self) -> Vec<SocketAddr> {
+        lock(&self.admin).clone()
+    }
+
+    pub(crate) fn set_admin(&self, addresses: Vec<SocketAddr>) {
+        *lock(&self.admin) = addresses;
     }
 
     /// The last answer.

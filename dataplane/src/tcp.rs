@@ -3,31 +3,37 @@
 //! The accept loop belongs to a socket, not to a frontend: whose client has come is asked of the plan for each
 //! connection. Who is refused is refused before any task or buffer exists.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use ballast_core::admit::{Accept, Admission, Permit, Refusal};
+use ballast_core::admit::{Admission, Refusal};
+use ballast_core::counters::WorkerId;
+use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
-use ballast_core::plan::{Frontend, Plan, Serves, SocketKey};
+use ballast_core::plan::{FrontendState, Plan, Serves, SocketKey};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
-use tokio::time::{sleep, sleep_until};
+use tokio::sync::mpsc::{self, error::SendError};
+use tokio::time::sleep;
 
-use crate::dial::{self, Caller, Dialed};
+use crate::access::{Dial, Entry};
+use crate::dial::{self, Caller, Dialed, Unserved};
+use crate::log::Rarely;
 use crate::preamble;
 use crate::relay::{self, Closed, Patience, Side, Why, relay};
-use crate::worker::{Closing, Worker};
+use crate::worker::{Closing, Order, Shared, Worker};
+
+mod permits;
+
+use permits::Permits;
 
 /// Accepts until it is told to close.
 pub(crate) async fn accept_loop(
@@ -75,7 +81,10 @@ async fn accept_some(worker: &Rc<Worker>, key: &Arc<SocketKey>, listener: &Async
                 let errno = error.raw_os_error().unwrap_or(0);
                 worker.shared.count_accept_error(errno);
                 if is_exhausted(&error) {
-                    tracing::warn!(address = %key, %error, "cannot accept; waiting for connections to end");
+                    static SAID: Rarely = Rarely::new();
+                    if let Some(unsaid) = SAID.say(worker.shared.clock.now()) {
+                        tracing::warn!(address = %key, %error, unsaid, "cannot accept; waiting for connections to end");
+                    }
                     // Time for what is open to end; and nothing else of this worker waits meanwhile.
                     drop(permits);
                     sleep(EXHAUSTED_PAUSE).await;
@@ -109,58 +118,6 @@ fn is_exhausted(error: &io::Error) -> bool {
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Places reserved for the next connection: in the process, and at a frontend whose clients wait for one.
-struct Permits {
-    process: Permit,
-    frontend: Option<Permit>,
-}
-
-impl Permits {
-    /// Waits until there is a place, and returns the plan that it was given by: while waiting, a newer one may
-    /// have come with other limits. `None`: no plan wants this socket any more.
-    async fn wait(worker: &Worker, key: &SocketKey) -> Option<(Arc<Plan>, Self)> {
-        loop {
-            let asked = poll_fn(|cx| {
-                let plan = worker.shared.live.plan();
-                let Some(frontend) = plan.frontend(key) else {
-                    return Poll::Ready(None);
-                };
-                let permits = match Self::ask(worker, frontend, cx.waker()) {
-                    Ok(permits) => Ok(permits),
-                    Err(Accept::At(when)) => Err(when),
-                    Err(_) => return Poll::Pending,
-                };
-                Poll::Ready(Some((plan, permits)))
-            });
-            match asked.await? {
-                (plan, Ok(permits)) => return Some((plan, permits)),
-                (_, Err(when)) => sleep_until(worker.shared.clock.instant(when)).await,
-            }
-        }
-    }
-
-    fn ask(worker: &Worker, frontend: &Frontend, waker: &Waker) -> Result<Self, Accept> {
-        let now = worker.shared.clock.now();
-        let (limits, state) = (frontend.limits(), frontend.state().admit());
-        let frontend =
-            if frontend.waits() && (limits.connections.is_some() || limits.rate.is_some()) {
-                Some(granted(state.may_accept(limits, now, waker))?)
-            } else {
-                None
-            };
-        let shared = &worker.shared;
-        let process = granted(shared.admit.may_accept(&shared.limits, now, waker))?;
-        Ok(Self { process, frontend })
-    }
-}
-
-fn granted(accept: Accept) -> Result<Permit, Accept> {
-    match accept {
-        Accept::Now(permit) => Ok(permit),
-        other => Err(other),
-    }
-}
-
 /// A connection that was let in, on its way to the worker that will serve it.
 #[derive(Debug)]
 pub struct Arrival {
@@ -171,6 +128,35 @@ pub struct Arrival {
     admission: Admission,
     process: Option<Admission>,
     trusted: bool,
+    handed_over: Option<HandedOver>,
+}
+
+/// Counts a connection on the worker that it is on its way to, until that one counts it itself. Else a worker that is slow
+/// to look would be given all of them, and at the end nobody would wait for those in its inbox.
+#[derive(Debug)]
+struct HandedOver {
+    shared: Arc<Shared>,
+    to: WorkerId,
+}
+
+impl HandedOver {
+    fn new(shared: &Arc<Shared>, to: WorkerId) -> Self {
+        if let Some(load) = shared.loads.get(to.0) {
+            load.fetch_add(1, Ordering::Relaxed);
+        }
+        Self {
+            shared: Arc::clone(shared),
+            to,
+        }
+    }
+}
+
+impl Drop for HandedOver {
+    fn drop(&mut self) {
+        if let Some(load) = self.shared.loads.get(self.to.0) {
+            load.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Admits one connection, and gives it to the worker that is to serve it.
@@ -211,24 +197,29 @@ fn arrive(
             return;
         }
     };
-    let arrival = Arrival {
+    let mut arrival = Arrival {
         socket,
         peer,
         key: Arc::clone(key),
         admission,
         process,
         trusted,
+        handed_over: None,
         plan: Arc::clone(&plan),
     };
-    match worker.shared.less_loaded_than(worker.id) {
-        Some(other) => {
-            worker.counters().handed_over.add(1);
-            if let Some(inbox) = worker.shared.inboxes.get(other.0) {
-                inbox.send(crate::worker::Order::Serve(arrival)).ok();
-            }
+    let shared = &worker.shared;
+    if let Some(other) = shared.less_loaded_than(worker.id)
+        && let Some(inbox) = shared.inboxes.get(other.0)
+    {
+        worker.counters().handed_over.add(1);
+        arrival.handed_over = Some(HandedOver::new(shared, other));
+        // A worker that is gone gives it back.
+        match inbox.send(Order::Serve(arrival)) {
+            Err(SendError(Order::Serve(back))) => arrival = back,
+            Ok(()) | Err(_) => return,
         }
-        None => serve(worker, arrival),
     }
+    serve(worker, arrival);
 }
 
 /// Makes the close of a refused connection a reset: its client learns at once.
@@ -238,24 +229,40 @@ fn turn_away(socket: &StdTcpStream) {
 
 /// Begins the story of one connection.
 pub(crate) fn serve(worker: &Rc<Worker>, arrival: Arrival) {
-    worker.load().fetch_add(1, Ordering::Relaxed);
-    let present = Present(Rc::clone(worker));
-    tokio::task::spawn_local(async move {
-        let present = present;
-        story(&present.0, arrival).await;
+    let seat = Seat::take(worker);
+    let index = seat.index;
+    let task = tokio::task::spawn_local(async move {
+        let seat = seat;
+        story(&seat, arrival).await;
     });
+    worker.seats.borrow_mut().occupy(index, task.abort_handle());
 }
 
-/// Counts a connection on its worker, however it ends.
-struct Present(Rc<Worker>);
+/// A connection's place in its worker, which counts it there however it ends.
+struct Seat {
+    worker: Rc<Worker>,
+    index: usize,
+}
 
-impl Drop for Present {
-    fn drop(&mut self) {
-        self.0.load().fetch_sub(1, Ordering::Relaxed);
+impl Seat {
+    fn take(worker: &Rc<Worker>) -> Self {
+        worker.load().fetch_add(1, Ordering::Relaxed);
+        Self {
+            index: worker.seats.borrow_mut().reserve(),
+            worker: Rc::clone(worker),
+        }
     }
 }
 
-async fn story(worker: &Rc<Worker>, arrival: Arrival) {
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.worker.seats.borrow_mut().leave(self.index);
+        self.worker.load().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn story(seat: &Seat, arrival: Arrival) {
+    let worker = &seat.worker;
     let Arrival {
         socket,
         peer,
@@ -264,7 +271,9 @@ async fn story(worker: &Rc<Worker>, arrival: Arrival) {
         mut admission,
         process: _process,
         trusted,
+        handed_over,
     } = arrival;
+    drop(handed_over);
     let began = worker.shared.clock.now();
     let Some(frontend) = plan.frontend(&key) else {
         return;
@@ -273,38 +282,74 @@ async fn story(worker: &Rc<Worker>, arrival: Arrival) {
     let Ok(client) = TcpStream::from_std(socket) else {
         return;
     };
+    let mut entry = Entry::begin(worker, &state, peer, began);
     let mut caller = Caller::new(peer);
     let mut first = Vec::new();
     if trusted {
         match Box::pin(preamble::read(&client, frontend, &mut caller)).await {
             Ok(rest) => first = rest,
-            Err(end) => return preamble::account(end, &client, state.counters().of(worker.id)),
+            Err(end) => {
+                return preamble::account(end, &client, state.counters().of(worker.id), entry);
+            }
+        }
+        if let Some(entry) = &mut entry {
+            entry.client(caller.key.client());
         }
         let client_ip = caller.key.client().ip();
         if let Err(refusal) =
             admission.identify(frontend.limits(), client_ip, worker.shared.clock.now())
         {
-            return refuse(&client, refusal, worker, &state);
+            return refuse(&client, refusal, worker, &state, entry, Dial::default());
         }
     }
     state.counters().of(worker.id).sessions.add(1);
     let Serves::Tcp(service) = frontend.serves() else {
-        return refuse(&client, Refusal::NoEndpoint, worker, &state);
+        let refusal = Refusal::NoEndpoint;
+        return refuse(&client, refusal, worker, &state, entry, Dial::default());
     };
+    if let Some(entry) = &mut entry {
+        entry.service(service);
+    }
     let service_name = service.spec().name.clone();
     let (client_timeout, client_fin) = (frontend.client_timeout(), frontend.client_fin());
-    let dialed = match dial::connect(worker, plan, &service_name, &client, &caller).await {
+    let mut dial = Dial::default();
+    let dialed = dial::connect(worker, plan, &service_name, &client, &caller, &mut dial).await;
+    let dialed = match dialed {
         Ok(dialed) => dialed,
-        Err(refusal) => return refuse(&client, refusal, worker, &state),
+        Err(Unserved::Refused(refusal)) => {
+            return refuse(&client, refusal, worker, &state, entry, dial);
+        }
+        Err(Unserved::Left) => {
+            if let Some(entry) = &mut entry {
+                entry.end(b"CQ");
+            }
+            return;
+        }
     };
     let Dialed {
         stream,
         lease,
+        name,
         mut header,
         server_timeout,
         server_fin,
     } = dialed;
     header.append(&mut first);
+    worker
+        .seats
+        .borrow_mut()
+        .at_endpoint(seat.index, lease.endpoint());
+    if lease.endpoint().has_ended() {
+        return relay::reset_on_close(&client);
+    }
+    if let Some(entry) = &mut entry {
+        entry.connected(name.unwrap_or_default(), lease.endpoint(), dial);
+    }
+    let session = Session {
+        worker,
+        lease,
+        began,
+    };
     let patience = Patience {
         idle: shorter(client_timeout, server_timeout),
         half_closed: client_fin.min(server_fin),
@@ -317,44 +362,74 @@ async fn story(worker: &Rc<Worker>, arrival: Arrival) {
         patience,
         &worker.tools,
         |up, down| {
-            let (frontend, endpoint) = (
-                state.counters().of(worker.id),
-                lease.endpoint().counters(worker.id),
-            );
+            let (frontend, endpoint) = (state.counters().of(worker.id), session.counters());
             frontend.bytes_in.add(up);
             frontend.bytes_out.add(down);
             endpoint.bytes_in.add(up);
             endpoint.bytes_out.add(down);
+            if let Some(entry) = &mut entry {
+                entry.moved(up, down);
+            }
         },
     )
     .await;
-    account(worker, &lease, began, closed);
+    if let Some(mut entry) = entry {
+        let is_stricter = client_timeout.is_some() && patience.idle == client_timeout;
+        entry.closed(closed, is_stricter);
+    }
+    session.account(closed);
 }
 
 fn refuse(
     client: &TcpStream,
     refusal: Refusal,
     worker: &Worker,
-    state: &ballast_core::plan::FrontendState,
+    state: &FrontendState,
+    entry: Option<Box<Entry>>,
+    dial: Dial,
 ) {
+    if let Some(mut entry) = entry {
+        entry.refused(refusal, dial);
+    }
     state.counters().of(worker.id).refused[refusal.index()].add(1);
     relay::reset_on_close(client);
 }
 
-fn account(worker: &Worker, lease: &ballast_core::endpoint::Lease, began: Moment, closed: Closed) {
-    let counters = lease.endpoint().counters(worker.id);
-    counters.ended(worker.shared.clock.now().since(began));
-    match (closed.why, closed.by) {
-        (Why::Aborted, Some(Side::Client)) => counters.client_aborts.add(1),
-        (Why::Aborted, Some(Side::Server)) => counters.server_aborts.add(1),
-        _ => {}
+/// A connection that an endpoint has, counted there however it ends: also by a panic, or by being cut.
+struct Session<'a> {
+    worker: &'a Worker,
+    lease: Lease,
+    began: Moment,
+}
+
+impl Session<'_> {
+    fn counters(&self) -> &EndpointCounters {
+        self.lease.endpoint().counters(self.worker.id)
     }
-    let service = lease.endpoint().service().counters(worker.id);
-    service.current.take(1);
-    worker
-        .counters()
-        .spliced
-        .add(worker.tools.pipes.take_spliced());
+
+    /// Counts how it ended.
+    fn account(self, closed: Closed) {
+        match (closed.why, closed.by) {
+            (Why::Aborted, Some(Side::Client)) => self.counters().client_aborts.add(1),
+            (Why::Aborted, Some(Side::Server)) => {
+                self.counters().server_aborts.add(1);
+                self.counters().response_errors.add(1);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let worker = self.worker;
+        self.counters()
+            .ended(worker.shared.clock.now().since(self.began));
+        worker
+            .counters()
+            .spliced
+            .add(worker.tools.pipes.take_spliced());
+    }
 }
 
 fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {

@@ -4,22 +4,28 @@
 //! from its first byte to its last; no wake-up in a connection's life crosses threads.
 
 use std::cell::{Cell as StdCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters::{Cell, PerWorker, WorkerId};
+use ballast_core::endpoint::EndpointState;
+use ballast_core::overrides::ByHand;
 use ballast_core::plan::{Plan, SocketKey};
 use ballast_core::rng::Rng;
 use socket2::Socket;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::access::AccessLog;
+use crate::apply::Changes;
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::relay::Tools;
+use crate::stats::Stats;
 use crate::status::Status;
 use crate::sys;
 use crate::tcp::{self, Arrival};
@@ -33,10 +39,12 @@ pub struct Shared {
     pub clock: Clock,
     /// Connections that each worker has now.
     pub loads: Box<[AtomicUsize]>,
+    /// Where apply takes what operators change by hand.
+    pub(crate) by_hand: mpsc::UnboundedSender<Changes>,
     /// Where each worker takes orders.
     pub inboxes: Box<[mpsc::UnboundedSender<Order>]>,
-    /// The process's own limit.
-    pub limits: Limits,
+    /// The process's own limit of connections. Listening sockets that come later leave room for fewer.
+    pub most: AtomicU32,
     /// Who is in, counted for that limit.
     pub admit: Arc<AdmitState>,
     /// What each worker counts beside frontends, services and endpoints.
@@ -47,6 +55,10 @@ pub struct Shared {
     pub status: Status,
     /// Apply has published a plan, of which the checks are to know.
     pub new_plan: Notify,
+    /// Who wants to read of each connection.
+    pub access: AccessLog,
+    /// What is seen of all that is counted.
+    pub stats: Stats,
 }
 
 impl Shared {
@@ -59,12 +71,38 @@ impl Shared {
             .sum()
     }
 
+    /// The process's own limit, as frontends have theirs.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            connections: Some(self.most.load(Ordering::Relaxed)),
+            ..Limits::default()
+        }
+    }
+
     pub(crate) fn count_accept_error(&self, errno: i32) {
         let mut errors = self
             .accept_errors
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         *errors.entry(errno).or_default() += 1;
+    }
+
+    /// Puts changes by hand in force, and returns when they are. `false`: the process is ending.
+    pub async fn change(&self, changes: Vec<ByHand>) -> bool {
+        let (done, told) = oneshot::channel();
+        self.by_hand.send(Changes { changes, done }).is_ok() && told.await.is_ok()
+    }
+
+    /// Resets the connections that these endpoints have.
+    pub fn cut(&self, endpoints: Vec<Arc<EndpointState>>) {
+        if endpoints.is_empty() {
+            return;
+        }
+        let endpoints: Arc<[_]> = endpoints.into();
+        for inbox in &self.inboxes {
+            // A worker that is gone has no connections.
+            inbox.send(Order::Cut(Arc::clone(&endpoints))).ok();
+        }
     }
 
     /// The worker to hand a connection to, if `from` holds too many more than another one.
@@ -114,6 +152,8 @@ pub enum Order {
     },
     /// Serve what another worker accepted.
     Serve(Arrival),
+    /// Reset the connections that these endpoints have.
+    Cut(Arc<[Arc<EndpointState>]>),
 }
 
 /// One worker.
@@ -129,6 +169,8 @@ pub struct Worker {
     pub rng: RefCell<Rng>,
     /// Whose turn it is among the local addresses of a service.
     pub sources: StdCell<usize>,
+    /// Its connections.
+    pub seats: RefCell<Seats>,
 }
 
 impl Worker {
@@ -155,11 +197,13 @@ impl Worker {
                     done.send(started).ok();
                 }
                 Order::Close { key, plan, done } => {
+                    // Without one, `done` is dropped, which says that it is closed.
                     if let Some(close) = listening.remove(&key) {
                         close.try_send(Closing { plan, done }).ok();
                     }
                 }
                 Order::Serve(arrival) => tcp::serve(&self, arrival),
+                Order::Cut(endpoints) => self.seats.borrow().cut(&endpoints),
             }
         }
     }
@@ -186,6 +230,53 @@ impl Worker {
 
     pub(crate) fn counters(&self) -> &WorkerCounters {
         self.shared.counters.of(self.id)
+    }
+}
+
+/// The connections of a worker, found by the endpoint that they have: nothing else can end one from outside.
+#[derive(Debug, Default)]
+pub struct Seats {
+    seats: Vec<Seated>,
+    free: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Seated {
+    task: Option<AbortHandle>,
+    endpoint: Option<Arc<EndpointState>>,
+}
+
+impl Seats {
+    pub(crate) fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.seats.push(Seated::default());
+            self.seats.len() - 1
+        })
+    }
+
+    pub(crate) fn occupy(&mut self, seat: usize, task: AbortHandle) {
+        self.seats[seat].task = Some(task);
+    }
+
+    pub(crate) fn at_endpoint(&mut self, seat: usize, endpoint: &Arc<EndpointState>) {
+        self.seats[seat].endpoint = Some(Arc::clone(endpoint));
+    }
+
+    pub(crate) fn leave(&mut self, seat: usize) {
+        self.seats[seat] = Seated::default();
+        self.free.push(seat);
+    }
+
+    fn cut(&self, endpoints: &[Arc<EndpointState>]) {
+        let gone: HashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
+        self.seats
+            .iter()
+            .filter(|seated| {
+                let endpoint = seated.endpoint.as_ref().map(Arc::as_ptr);
+                endpoint.is_some_and(|endpoint| gone.contains(&endpoint))
+            })
+            .filter_map(|seated| seated.task.as_ref())
+            .for_each(AbortHandle::abort);
     }
 }
 

@@ -14,6 +14,8 @@ use ballast::{Config, Running};
 use ballast_core::ack::Ack;
 use tempfile::TempDir;
 
+pub(crate) mod crowd;
+
 /// A running data plane and its table.
 pub(crate) struct Ballast {
     pub(crate) running: Running,
@@ -23,11 +25,21 @@ pub(crate) struct Ballast {
 impl Ballast {
     /// Serves `table` with `threads` workers.
     pub(crate) fn serve(table: &str, threads: usize) -> Self {
+        let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        Self::start(table, threads, Admin::At(vec![admin]))
+    }
+
+    /// Serves `table`, which says where the admin side is.
+    pub(crate) fn serve_from_table(table: &str) -> Self {
+        Self::start(table, 1, Admin::FromTable)
+    }
+
+    fn start(table: &str, threads: usize, admin: Admin) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("table.yaml"), table).expect("a table");
         let running = ballast::start(Config {
             threads: Some(threads),
-            admin: Admin::At(vec![SocketAddr::from(([127, 0, 0, 1], free_port()))]),
+            admin,
             drain_timeout: Duration::from_secs(5),
             ..Config::new(folder.path().into())
         })
@@ -179,7 +191,7 @@ pub(crate) fn nobody() -> SocketAddr {
 }
 
 /// A port that nobody uses now, and no other test of this process gets.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         let pid = u16::try_from(std::process::id() % 100).unwrap_or(0);

@@ -4,19 +4,22 @@
 //! rebuilt: a table of 100,000 endpoints with one change costs one service.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::admit::{Limits, PrefixSet};
+use crate::change::gone;
 use crate::endpoint::EndpointState;
 use crate::moment::Moment;
+use crate::overrides::Overrides;
 use crate::plan::{
     AcceptProxy, Frontend, FrontendState, OnNode, Plan, Serves, SocketKey, Transport,
 };
 use crate::preamble::Versions;
 use crate::rng::Rng;
-use crate::service::{Around, Endpoint, Node, Override, Service};
+use crate::service::{Around, Node, Service};
 use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable};
 
 /// What a plan needs to know beside its table.
@@ -32,19 +35,73 @@ pub struct Surroundings<'a> {
     pub rng: &'a mut Rng,
 }
 
-/// Compiles a table that [`table::parse`] found no fault with, and carries over what lives on from `previous`.
+/// Compiles a table that [`table::parse`] found no fault with, and carries over what lives on from `previous`: the
+/// overrides too, as far as they still say something beside this table.
 #[must_use]
 pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'_>) -> Plan {
-    let mut plan = Plan {
+    let specs = Specs {
         generation: table.generation,
         stats: Some(table.stats),
+        services: table.services.into_iter().map(Arc::new).collect(),
+        frontends: table.frontends.into_iter().map(Arc::new).collect(),
+    };
+    plan(specs, previous.overrides.as_ref().clone(), previous, around)
+}
+
+/// Compiles the table of `previous` anew, with these overrides in place of those that it had.
+#[must_use]
+pub fn revise(previous: &Plan, overrides: Overrides, around: &mut Surroundings<'_>) -> Plan {
+    let specs = Specs {
+        generation: previous.generation,
+        stats: previous.stats.clone(),
+        services: previous
+            .services
+            .iter()
+            .map(|service| Arc::clone(service.spec()))
+            .collect(),
+        frontends: previous
+            .frontends
+            .iter()
+            .map(|frontend| Arc::clone(&frontend.spec))
+            .collect(),
+    };
+    plan(specs, overrides, previous, around)
+}
+
+/// What a table asks for, in parts that plans share.
+struct Specs {
+    generation: Option<u64>,
+    stats: Option<table::Stats>,
+    services: Vec<Arc<table::Service>>,
+    frontends: Vec<Arc<table::Frontend>>,
+}
+
+fn plan(
+    specs: Specs,
+    overrides: Overrides,
+    previous: &Plan,
+    around: &mut Surroundings<'_>,
+) -> Plan {
+    let mut plan = Plan {
+        generation: specs.generation,
+        stats: specs.stats,
+        overrides: Arc::new(overrides.settle(&specs.services, &specs.frontends)),
         nodes: previous_nodes(previous),
         ..Plan::default()
     };
-    plan.services.reserve_exact(table.services.len());
-    for spec in table.services {
+    let connected = connected(previous);
+    let overrides = Arc::clone(&plan.overrides);
+    plan.services.reserve_exact(specs.services.len());
+    for spec in specs.services {
         let index = plan.services.len();
-        let service = service(spec, previous, &mut plan.nodes, around);
+        let service = service(
+            spec,
+            &overrides,
+            previous,
+            &connected,
+            &mut plan.nodes,
+            around,
+        );
         for node in service
             .endpoints()
             .iter()
@@ -61,18 +118,29 @@ pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'
     }
     plan.nodes.retain(|_, on| !on.services.is_empty());
     plan.leaving = leaving(previous, &plan);
-    let states = previous
+    let states: FxHashMap<&Name, &Arc<FrontendState>> = previous
         .frontends
         .iter()
         .map(|before| (&before.name, &before.state))
+        .chain(&previous.left)
         .collect();
-    for spec in &table.frontends {
+    for spec in specs.frontends {
         let frontend = Arc::new(frontend(spec, &states, &plan, around));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
         }
         plan.frontends.push(frontend);
     }
+    let stay: FxHashSet<&Name> = plan
+        .frontends
+        .iter()
+        .map(|frontend| &frontend.name)
+        .collect();
+    plan.left = states
+        .into_iter()
+        .filter(|(name, state)| !stay.contains(name) && state.admit().current() > 0)
+        .map(|(name, state)| (name.clone(), Arc::clone(state)))
+        .collect();
     plan
 }
 
@@ -92,14 +160,17 @@ fn previous_nodes(previous: &Plan) -> FxHashMap<Box<str>, OnNode> {
 }
 
 fn service(
-    spec: table::Service,
+    spec: Arc<table::Service>,
+    overrides: &Overrides,
     previous: &Plan,
+    connected: &FxHashMap<(&str, SocketAddr), &Arc<EndpointState>>,
     nodes: &mut FxHashMap<Box<str>, OnNode>,
     around: &Surroundings<'_>,
 ) -> Arc<Service> {
     let before = previous.service(&spec.name);
     if let Some(before) = before
-        && **before.spec() == spec
+        && *before.spec() == spec
+        && previous.overrides.of_service(&spec.name) == overrides.of_service(&spec.name)
     {
         return Arc::clone(before);
     }
@@ -110,62 +181,57 @@ fn service(
         });
         Arc::clone(&on.node)
     };
-    let gone = |service: &str, address: &SocketAddr| {
-        let key = (service.into(), *address);
-        previous.leaving.get(&key).map(Arc::clone)
-    };
+    let gone =
+        |service: &str, address: &SocketAddr| connected.get(&(service, *address)).copied().cloned();
     let mut around = Around {
         now: around.now,
         workers: around.workers,
         node: &mut node,
         gone: &gone,
-        over: &|_, _| Override::default(),
+        over: &|service, address| overrides.of_endpoint(service, address),
     };
     let before = before.map(Arc::as_ref);
-    Arc::new(Service::compile(Arc::new(spec), before, &mut around))
+    Arc::new(Service::compile(spec, before, &mut around))
 }
 
-/// The endpoints that are in no plan any more but still have connections. If one comes back, it is the same one.
-fn leaving(previous: &Plan, plan: &Plan) -> FxHashMap<(Box<str>, SocketAddr), Arc<EndpointState>> {
-    let mut leaving = FxHashMap::default();
-    let mut keep = |endpoint: &Arc<EndpointState>| {
-        if endpoint.in_flight() > 0 {
-            let key = (endpoint.service().name().into(), endpoint.address());
-            leaving.insert(key, Arc::clone(endpoint));
-        }
-    };
-    for before in previous.services() {
-        let after = plan.service(before.state().name());
-        if after.is_some_and(|after| Arc::ptr_eq(before, after)) {
-            continue;
-        }
-        let stay: FxHashSet<SocketAddr> = after
-            .into_iter()
-            .flat_map(|after| after.endpoints())
-            .map(Endpoint::address)
-            .collect();
-        before
-            .endpoints()
+/// The endpoints that left an earlier plan and still have connections. One that comes back is the same one.
+fn connected(previous: &Plan) -> FxHashMap<(&str, SocketAddr), &Arc<EndpointState>> {
+    previous
+        .leaving
+        .iter()
+        .filter(|endpoint| endpoint.in_flight() > 0)
+        .map(|endpoint| ((endpoint.service().name(), endpoint.address()), endpoint))
+        .collect()
+}
+
+/// What the next plan may have to know of endpoints that are not in this one: those that left before and have connections
+/// still, and all that leave now, for until this plan is published the previous one sends clients to them.
+fn leaving(previous: &Plan, plan: &Plan) -> Vec<Arc<EndpointState>> {
+    let mut back: FxHashSet<*const EndpointState> = FxHashSet::default();
+    if !previous.leaving.is_empty() {
+        let new = plan
+            .services()
             .iter()
-            .filter(|endpoint| !stay.contains(&endpoint.address()))
-            .for_each(|endpoint| keep(endpoint.live()));
+            .filter(|service| !is_shared(service, previous));
+        let endpoints = new.flat_map(|service| service.endpoints());
+        back.extend(endpoints.map(|endpoint| Arc::as_ptr(endpoint.live())));
     }
-    for (key, endpoint) in &previous.leaving {
-        let back = plan.service(&key.0).is_some_and(|service| {
-            service
-                .endpoints()
-                .iter()
-                .any(|other| Arc::ptr_eq(other.live(), endpoint))
-        });
-        if !back {
-            keep(endpoint);
-        }
-    }
-    leaving
+    let still = previous
+        .leaving
+        .iter()
+        .filter(|endpoint| endpoint.in_flight() > 0 && !back.contains(&Arc::as_ptr(endpoint)));
+    let now = gone(previous, plan).map(|(_, endpoint)| endpoint.live());
+    still.chain(now).map(Arc::clone).collect()
+}
+
+fn is_shared(service: &Arc<Service>, previous: &Plan) -> bool {
+    previous
+        .service(service.state().name())
+        .is_some_and(|before| Arc::ptr_eq(before, service))
 }
 
 fn frontend(
-    spec: &table::Frontend,
+    spec: Arc<table::Frontend>,
     previous_states: &FxHashMap<&Name, &Arc<FrontendState>>,
     plan: &Plan,
     around: &mut Surroundings<'_>,
@@ -188,8 +254,8 @@ fn frontend(
     Frontend {
         name: spec.name.clone(),
         binds: spec.bind.to_vec(),
-        sockets: sockets(spec, transport, around.ipv6),
-        serves: serves(spec, plan),
+        sockets: sockets(&spec, transport, around.ipv6),
+        serves: serves(&spec, plan),
         accept_proxy: spec.accept_proxy.as_deref().map(|accept| AcceptProxy {
             from: PrefixSet::new(accept.from.iter().copied()),
             versions: match (
@@ -206,7 +272,11 @@ fn frontend(
                 .source_ranges
                 .as_ref()
                 .map(|ranges| PrefixSet::new(ranges.iter().copied())),
-            connections: spec.max_connections.map(|limit| limit.get()),
+            connections: plan
+                .overrides
+                .max_connections(&spec.name)
+                .or(spec.max_connections)
+                .map(NonZeroU32::get),
             rate: spec.max_connection_rate.map(|limit| limit.get()),
             connections_per_client: spec.max_connections_per_client.map(|limit| limit.get()),
             rate_per_client: spec.max_connection_rate_per_client.map(|limit| limit.get()),
@@ -216,6 +286,7 @@ fn frontend(
         client_fin: spec.timeouts.client_fin,
         preamble_timeout: spec.timeouts.preamble,
         state,
+        spec,
     }
 }
 
@@ -252,3 +323,6 @@ fn serves(spec: &table::Frontend, plan: &Plan) -> Serves {
         None => Serves::NotYet("tcp without a service"),
     }
 }
+
+#[cfg(test)]
+mod tests;

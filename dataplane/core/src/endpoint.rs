@@ -28,6 +28,7 @@ pub struct EndpointState {
     passing: AtomicBool,
     /// No worker looks at it.
     monitor: Mutex<Option<Box<Monitor>>>,
+    ended: AtomicBool,
     counters: OnceLock<PerWorker<EndpointCounters>>,
 }
 
@@ -44,6 +45,7 @@ impl EndpointState {
             ramp_began: AtomicU64::new(0),
             passing: AtomicBool::new(true),
             monitor: Mutex::new(None),
+            ended: AtomicBool::new(false),
             counters: OnceLock::new(),
         }
     }
@@ -108,7 +110,24 @@ impl EndpointState {
         if held >= self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(held + 1, Ordering::Relaxed);
         }
+        self.service.leased();
         Some(Lease(Arc::clone(self)))
+    }
+
+    /// It has left the table, and so do its connections: one that was still being made must not stay either.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it may have no connections any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// A table has it again.
+    pub(crate) fn begin(&self) {
+        self.ended.store(false, Ordering::SeqCst);
     }
 
     /// Whether its active checks pass; true where it has none.
@@ -156,13 +175,48 @@ impl EndpointState {
     /// A dial or a check reached it: that ends an ejection and the row of failures.
     pub fn connected(&self, now: Moment) {
         let standing = self.standing();
-        if standing.failures == 0 && standing.until <= now.0 {
+        if standing.failures == 0 && standing.until <= now.0 && !standing.is_unproven {
             return;
         }
         if self.restore(now) {
             self.begin_ramp(now);
             self.service.queue().wake_head();
         }
+    }
+
+    /// Whether its ejection is over and nobody has reached it since. Then who asks is to try it: others find it ejected
+    /// for as long as a `trial` takes, so that only one at a time pays for it if it is not back.
+    #[must_use]
+    pub fn begin_trial(&self, trial: Duration, now: Moment) -> bool {
+        let standing = self.standing();
+        if !standing.is_unproven || standing.until > now.0 {
+            return false;
+        }
+        self.change_standing(|standing| {
+            (standing.is_unproven && standing.until <= now.0).then_some(Standing {
+                until: now.after(trial).0,
+                ..standing
+            })
+        })
+        .is_some()
+    }
+
+    /// It was tried in vain, and stays out for twice as long as before.
+    pub(crate) fn eject_longer(
+        &self,
+        first: Duration,
+        longest: Duration,
+        now: Moment,
+    ) -> Option<Moment> {
+        let (_, after) = self.change_standing(|standing| {
+            // Somebody else may have reached it meanwhile.
+            standing
+                .is_unproven
+                .then(|| Standing::ejected(first, longest, standing.ejections, now))
+        })?;
+        let until = Moment(after.until);
+        self.begin_ramp(until);
+        Some(until)
     }
 
     /// One more refused dial, begun at `began`: how many in a row that makes. A dial from before the end of the
@@ -194,19 +248,14 @@ impl EndpointState {
             if standing.until > began.0.min(now.0) {
                 return None;
             }
-            let held_out = now.0 - standing.until;
-            let times = if held_out >= ejection_length(standing.ejections, first, longest) {
-                1
+            // Until the dial began, that is: while it waited in vain, the endpoint did not hold out.
+            let held_out = began.0.min(now.0) - standing.until;
+            let before = if held_out >= ejection_length(standing.ejections, first, longest) {
+                0
             } else {
-                standing.ejections.saturating_add(1)
+                standing.ejections
             };
-            Some(Standing {
-                until: now
-                    .0
-                    .saturating_add(ejection_length(times, first, longest).max(1)),
-                failures: 0,
-                ejections: times,
-            })
+            Some(Standing::ejected(first, longest, before, now))
         })?;
         let until = Moment(after.until);
         self.begin_ramp(until);
@@ -235,9 +284,11 @@ impl EndpointState {
     /// Ends the row of failures, and an ejection at `now`. Says whether there was one.
     fn restore(&self, now: Moment) -> bool {
         self.change_standing(|standing| {
-            (standing.failures > 0 || standing.until > now.0).then_some(Standing {
+            let clean = standing.failures == 0 && standing.until <= now.0 && !standing.is_unproven;
+            (!clean).then_some(Standing {
                 until: standing.until.min(now.0),
                 failures: 0,
+                is_unproven: false,
                 ..standing
             })
         })
@@ -291,6 +342,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.0.service.released();
         self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
         self.0.service.queue().wake_head();
     }
@@ -374,23 +426,39 @@ struct Standing {
     until: u64,
     /// Refused dials in a row.
     failures: u16,
-    /// Ejections without a pause between them.
+    /// Ejections without a pause between them; 7 bits.
     ejections: u8,
+    /// Nobody has reached it since it was ejected.
+    is_unproven: bool,
 }
 
 impl Standing {
+    /// Once more, after so many times.
+    fn ejected(first: Duration, longest: Duration, before: u8, now: Moment) -> Self {
+        let times = (before + 1).min(MOST_EJECTIONS);
+        let length = ejection_length(times, first, longest).max(1);
+        Self {
+            until: now.0.saturating_add(length),
+            failures: 0,
+            ejections: times,
+            is_unproven: true,
+        }
+    }
+
     fn pack(self) -> u64 {
         self.until.min(LAST_MOMENT) << 24
             | u64::from(self.failures) << 8
+            | u64::from(self.is_unproven) << 7
             | u64::from(self.ejections)
     }
 
     fn unpack(packed: u64) -> Self {
-        let [.., high, low, ejections] = packed.to_be_bytes();
+        let [.., high, low, last] = packed.to_be_bytes();
         Self {
             until: packed >> 24,
             failures: u16::from_be_bytes([high, low]),
-            ejections,
+            ejections: last & MOST_EJECTIONS,
+            is_unproven: last > MOST_EJECTIONS,
         }
     }
 }
@@ -407,6 +475,9 @@ fn ejection_length(times: u8, first: Duration, longest: Duration) -> u64 {
 
 /// A share that has grown to its end.
 pub(crate) const FULL_SHARE: u32 = 1 << 16;
+
+/// More are not told apart: the longest ejection is reached long before.
+const MOST_EJECTIONS: u8 = 0x7f;
 
 /// The end of what a [`Standing`] can hold: 34 years.
 const LAST_MOMENT: u64 = (1 << 40) - 1;

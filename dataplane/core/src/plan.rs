@@ -14,6 +14,7 @@ use crate::admit::{AdmitState, Limits, PrefixSet, Refusal};
 use crate::counters::{Cell, PerWorker};
 use crate::endpoint::EndpointState;
 use crate::moment::Moment;
+use crate::overrides::Overrides;
 use crate::preamble::Versions;
 use crate::service::{Node, Service};
 use crate::table::{self, Name};
@@ -23,12 +24,16 @@ use crate::table::{self, Name};
 pub struct Plan {
     pub(crate) generation: Option<u64>,
     pub(crate) stats: Option<table::Stats>,
+    pub(crate) overrides: Arc<Overrides>,
     pub(crate) frontends: Vec<Arc<Frontend>>,
     pub(crate) by_socket: FxHashMap<SocketKey, Arc<Frontend>>,
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) by_name: FxHashMap<Name, usize>,
     pub(crate) nodes: FxHashMap<Box<str>, OnNode>,
-    pub(crate) leaving: FxHashMap<(Box<str>, SocketAddr), Arc<EndpointState>>,
+    /// Endpoints of earlier plans; see [`crate::compile`].
+    /// Frontends that left and still have connections: one that comes back is the same one.
+    pub(crate) left: FxHashMap<Name, Arc<FrontendState>>,
+    pub(crate) leaving: Vec<Arc<EndpointState>>,
 }
 
 impl Plan {
@@ -42,6 +47,12 @@ impl Plan {
     #[must_use]
     pub fn stats(&self) -> Option<&table::Stats> {
         self.stats.as_ref()
+    }
+
+    /// What operators changed by hand.
+    #[must_use]
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// Whose clients connect to this socket.
@@ -117,6 +128,7 @@ impl fmt::Display for SocketKey {
 /// What clients connect to, compiled.
 #[derive(Debug)]
 pub struct Frontend {
+    pub(crate) spec: Arc<table::Frontend>,
     pub(crate) name: Name,
     pub(crate) binds: Vec<table::Bind>,
     pub(crate) sockets: Vec<SocketKey>,
@@ -131,6 +143,12 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// What the table says of it.
+    #[must_use]
+    pub fn spec(&self) -> &Arc<table::Frontend> {
+        &self.spec
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &Name {

@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::affinity::Affinity;
 use crate::counters::{Cell, PerWorker, WorkerId};
-use crate::endpoint::{EndpointState, add_time};
+use crate::endpoint::{EndpointState, FULL_SHARE, add_time};
 use crate::health::Outages;
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{Way, Wheel, endpoint_hash};
@@ -121,6 +121,17 @@ impl Service {
         (usable(State::Ready), usable(State::Backup))
     }
 
+    /// How much of its share an endpoint has reached, in percent, while `slow-start` lets it grow.
+    #[must_use]
+    pub fn growth(&self, endpoint: &Endpoint, now: Moment) -> Option<u8> {
+        if self.slow_start == 0 {
+            return None;
+        }
+        let reached = endpoint.live.ramp(self.slow_start, now);
+        let percent = u64::from(reached) * 100 / u64::from(FULL_SHARE);
+        (reached < FULL_SHARE).then(|| u8::try_from(percent).unwrap_or(100))
+    }
+
     /// Whether checks are ignored, because those of all endpoints fail.
     #[must_use]
     pub fn is_panicking(&self) -> bool {
@@ -183,6 +194,7 @@ impl Endpoint {
                 let live = around
                     .gone(service, &spec.address)
                     .unwrap_or_else(|| Arc::new(EndpointState::new(service, spec.address)));
+                live.begin();
                 // It is new, but its service is not: others hold the load, and it may be cold.
                 if before.is_some() {
                     live.begin_ramp(around.now);
@@ -300,6 +312,9 @@ pub struct ServiceState {
     /// The same, among what is left when turns find nobody.
     pub(crate) detours: AtomicU64,
     queue: Queue,
+    /// Leases held on all its endpoints, those that left the table included.
+    current: AtomicU32,
+    peak: AtomicU32,
     affinity: OnceLock<Box<Affinity>>,
     counters: OnceLock<PerWorker<ServiceCounters>>,
     /// By [`EjectionReason::index`].
@@ -319,6 +334,8 @@ impl ServiceState {
             turns: AtomicU64::new(0),
             detours: AtomicU64::new(0),
             queue: Queue::default(),
+            current: AtomicU32::new(0),
+            peak: AtomicU32::new(0),
             affinity: OnceLock::new(),
             counters: OnceLock::new(),
             ejections: Default::default(),
@@ -345,6 +362,29 @@ impl ServiceState {
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// How many leases are held now on its endpoints, those that left the table included (`scur`).
+    #[must_use]
+    pub fn current(&self) -> u32 {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// The most leases that were ever held at once (`smax`).
+    #[must_use]
+    pub fn peak(&self) -> u32 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn leased(&self) {
+        let held = self.current.fetch_add(1, Ordering::Relaxed) + 1;
+        if held > self.peak.load(Ordering::Relaxed) {
+            self.peak.fetch_max(held, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn released(&self) {
+        self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Where its clients went, if it was ever asked.
@@ -392,7 +432,8 @@ impl ServiceState {
 pub struct ServiceCounters {
     /// Clients that came (`stot`).
     pub sessions: Cell,
-    /// Clients for which no endpoint could be picked, or none could be reached (a part of `econ`).
+    /// Clients for which no endpoint could be picked, not even to try it (a part of `econ`; its other part are the
+    /// endpoints' failed dials).
     pub unserved: Cell,
     /// Picks that ignored the checks, because those of all endpoints fail.
     pub panics: Cell,
@@ -402,8 +443,6 @@ pub struct ServiceCounters {
     pub queue_ms: Cell,
     /// The longest of them (`qtime_max`).
     pub queue_ms_max: Cell,
-    /// Sessions at once (`scur`); a level, so that a worker takes away what it added.
-    pub current: Cell,
 }
 
 impl ServiceCounters {

@@ -1,10 +1,11 @@
 //! The relay against scripted legs with seeded whims, and against real sockets.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use ballast_core::rng::Rng;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpListener;
 
 use super::*;
@@ -14,6 +15,10 @@ struct Whimsical {
     input: VecDeque<u8>,
     output: Arc<Mutex<Seen>>,
     dice: Rng,
+    /// What is behind the input: an end, or this.
+    breaks: Option<io::ErrorKind>,
+    /// How many bytes it accepts before it is gone.
+    accepts: usize,
 }
 
 #[derive(Default)]
@@ -29,6 +34,8 @@ impl Whimsical {
             input: input.iter().copied().collect(),
             output: Arc::clone(&output),
             dice: Rng::new(seed),
+            breaks: None,
+            accepts: usize::MAX,
         };
         (leg, output)
     }
@@ -50,7 +57,7 @@ impl AsyncRead for Whimsical {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.input.is_empty() {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(self.breaks.map_or(Ok(()), |kind| Err(kind.into())));
         }
         let most = self.input.len().min(buffer.remaining()).min(40_000);
         let piece = self.piece(most, cx);
@@ -69,10 +76,15 @@ impl AsyncWrite for Whimsical {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let piece = self.piece(bytes.len(), cx);
+        if self.accepts == 0 {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let most = bytes.len().min(self.accepts);
+        let piece = self.piece(most, cx);
         if piece == 0 {
             return Poll::Pending;
         }
+        self.accepts -= piece;
         let mut seen = self.output.lock().unwrap();
         assert!(!seen.shut, "a byte came behind the end");
         seen.bytes.extend_from_slice(&bytes[..piece]);
@@ -149,6 +161,48 @@ async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
         assert!(to_client.shut && to_server.shut, "seed {seed}");
         assert!(to_client.bytes == down, "seed {seed}");
         assert!(to_server.bytes == [first, up].concat(), "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
+    let tools = Tools::new(Clock::start(), 0);
+    for seed in 0..500 {
+        let mut dice = Rng::new(seed);
+        let mut length = || usize::try_from(dice.below(20_000)).unwrap();
+        let (up, down) = (noise(length(), seed), noise(length(), !seed));
+        let (mut client, to_client) = Whimsical::new(&up, seed);
+        let (server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        client.breaks = Some(io::ErrorKind::ConnectionReset);
+        let closed = relay(client, server, Vec::new(), PATIENCE, &tools, |_, _| {}).await;
+        assert_eq!(
+            (closed.why, closed.by, closed.up),
+            (Why::Aborted, closed.by, up.len() as u64),
+            "seed {seed}"
+        );
+        let (to_client, to_server) = (to_client.lock().unwrap(), to_server.lock().unwrap());
+        assert!(to_server.bytes == up, "seed {seed}");
+        assert!(!to_server.shut, "an abort is no end: seed {seed}");
+        assert!(down.starts_with(&to_client.bytes), "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
+    let tools = Tools::new(Clock::start(), 0);
+    for seed in 0..500 {
+        let mut dice = Rng::new(seed);
+        let mut length = || usize::try_from(dice.below(20_000)).unwrap();
+        let (up, down) = (noise(1 + length(), seed), noise(length(), !seed));
+        let (client, to_client) = Whimsical::new(&up, seed);
+        let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        server.accepts = length() % up.len();
+        let accepts = server.accepts;
+        let closed = relay(client, server, Vec::new(), PATIENCE, &tools, |_, _| {}).await;
+        assert_eq!(closed.why, Why::Aborted, "seed {seed}");
+        let (to_client, to_server) = (to_client.lock().unwrap(), to_server.lock().unwrap());
+        assert!(to_server.bytes == up[..accepts], "seed {seed}");
+        assert!(to_client.bytes == down, "seed {seed}");
     }
 }
 
@@ -306,7 +360,10 @@ async fn who_never_closes_after_the_others_end_is_reaped_but_not_while_bytes_dri
         io::ErrorKind::ConnectionReset
     );
     let (closed, _) = ended.await.unwrap();
-    assert_eq!((closed.why, closed.by), (Why::HalfClosed, None));
+    assert_eq!(
+        (closed.why, closed.by),
+        (Why::HalfClosed, Some(Side::Client))
+    );
 }
 
 #[tokio::test]

@@ -25,6 +25,24 @@ fn a_lease_counts_while_it_is_held() {
 }
 
 #[test]
+fn a_service_counts_the_leases_of_all_its_endpoints() {
+    let service = Arc::new(ServiceState::new("s", 2));
+    let [one, other] = [1, 2].map(|port| {
+        Arc::new(EndpointState::new(
+            &service,
+            SocketAddr::from(([127, 0, 0, 1], port)),
+        ))
+    });
+    let (first, second) = (one.lease(9).unwrap(), other.lease(9).unwrap());
+    assert_eq!((service.current(), service.peak()), (2, 2));
+    drop(first);
+    assert_eq!((service.current(), service.peak()), (1, 2));
+    drop(second);
+    drop(one.lease(9).unwrap());
+    assert_eq!((service.current(), service.peak()), (0, 2));
+}
+
+#[test]
 fn many_threads_never_exceed_the_limit_and_end_at_zero() {
     let endpoint = endpoint();
     std::thread::scope(|scope| {
@@ -74,6 +92,51 @@ fn one_that_held_out_begins_anew() {
         endpoint.eject(FIRST, LONGEST, late, late),
         Some(Moment(late.0 + 1000))
     );
+}
+
+#[test]
+fn a_dial_that_waits_in_vain_for_longer_than_the_ejection_is_no_holding_out() {
+    let endpoint = endpoint();
+    let mut began = Moment(10_000);
+    for seconds in [1, 2, 4, 8, 16, 30, 30] {
+        let timed_out = began.after(Duration::from_millis(1250));
+        let until = endpoint.eject(FIRST, LONGEST, began, timed_out).unwrap();
+        assert_eq!(until, timed_out.after(Duration::from_secs(seconds)));
+        began = until;
+    }
+}
+
+#[test]
+fn one_at_a_time_tries_who_was_ejected_until_somebody_reaches_it() {
+    let endpoint = endpoint();
+    let trial = Duration::from_secs(2);
+    assert!(!endpoint.begin_trial(trial, Moment(0)), "it is well");
+    let until = endpoint
+        .eject(FIRST, LONGEST, Moment(0), Moment(0))
+        .unwrap();
+    assert!(
+        !endpoint.begin_trial(trial, Moment(until.0 - 1)),
+        "too soon"
+    );
+    assert!(endpoint.begin_trial(trial, until));
+    assert!(endpoint.is_ejected(until), "for others");
+    assert!(!endpoint.begin_trial(trial, until));
+
+    // In vain, and who dialed meanwhile says nothing new.
+    let now = until.after(Duration::from_millis(1250));
+    let until = endpoint.eject_longer(FIRST, LONGEST, now).unwrap();
+    assert_eq!(until, now.after(2 * FIRST));
+    assert_eq!(endpoint.eject(FIRST, LONGEST, now, now), None);
+
+    // Whoever tried it is gone without a word: another one does.
+    assert!(endpoint.begin_trial(trial, until));
+    let forgotten = until.after(trial);
+    assert!(endpoint.begin_trial(trial, forgotten));
+
+    endpoint.connected(forgotten);
+    assert!(!endpoint.is_ejected(forgotten));
+    assert_eq!(endpoint.eject_longer(FIRST, LONGEST, forgotten), None);
+    assert!(!endpoint.begin_trial(trial, forgotten.after(LONGEST)));
 }
 
 #[test]
@@ -135,10 +198,14 @@ fn extremes_neither_panic_nor_wrap() {
     let standing = Standing {
         until: u64::MAX,
         failures: u16::MAX,
-        ejections: u8::MAX,
+        ejections: MOST_EJECTIONS,
+        is_unproven: true,
     };
-    let back = Standing::unpack(standing.pack());
-    assert_eq!((back.until, back.failures), (LAST_MOMENT, u16::MAX));
+    let most = Standing {
+        until: LAST_MOMENT,
+        ..standing
+    };
+    assert_eq!(Standing::unpack(standing.pack()), most);
     endpoint.counters(WorkerId(0)).ended(endless);
 }
 

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::service::Service;
 
 use super::tier::Among;
-use super::wheel::stride;
+use super::wheel::spread;
 
 /// The next turns, until one falls on an endpoint that can take it.
 pub(super) fn glance(service: &Service, now: Moment, rng: &mut Rng) -> Option<usize> {
@@ -26,7 +26,7 @@ pub(super) fn choose(among: &Among<'_>, rng: &mut Rng) -> Option<usize> {
     let detour = among.next_detour();
     among.weighted(|total| match among.service.slow_start {
         0 => match detour.checked_rem(total) {
-            Some(turn) => turn * stride(total) % total,
+            Some(turn) => spread(turn, total),
             None => 0,
         },
         // Weights that grow leave no cycle to be exact over.

@@ -57,9 +57,9 @@ impl Wheel {
             ends: if is_even { Box::default() } else { ends },
             circumference: end,
             stride: if is_even {
-                1
+                PLAIN
             } else {
-                u32::try_from(stride(end.into())).unwrap_or(1)
+                u32::try_from(stride(end.into())).unwrap_or(PLAIN)
             },
         }
     }
@@ -72,7 +72,7 @@ impl Wheel {
     pub(crate) fn turn(&self, turn: u64) -> Option<usize> {
         let circumference = u64::from(self.circumference);
         let turn = turn.checked_rem(circumference)?;
-        self.at(turn * u64::from(self.stride) % circumference)
+        self.at(stand(turn, self.stride.into(), circumference))
     }
 
     /// A random one, as often as its arc is long.
@@ -93,8 +93,23 @@ impl Wheel {
     }
 }
 
+/// Where on a wheel of this circumference turn number `turn` stands, far from the turns next to it.
+pub(crate) fn spread(turn: u64, circumference: u64) -> u64 {
+    stand(turn, stride(circumference), circumference)
+}
+
+fn stand(turn: u64, stride: u64, circumference: u64) -> u64 {
+    match stride {
+        BY_HALVES => turn % 2 * (circumference / 2) + turn / 2,
+        stride => turn * stride % circumference,
+    }
+}
+
 /// How far apart two turns in a row stand on a wheel of this circumference.
-pub(crate) fn stride(circumference: u64) -> u64 {
+fn stride(circumference: u64) -> u64 {
+    if circumference == SIX {
+        return BY_HALVES;
+    }
     let golden = u64::try_from((u128::from(circumference) * GOLDEN) >> 64).unwrap_or(1);
     (0..circumference)
         .flat_map(|off| [golden.checked_sub(off), golden.checked_add(off)])
@@ -110,5 +125,33 @@ fn common_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
+const PLAIN: u32 = 1;
+/// The first and the second half of the wheel take turns.
+const BY_HALVES: u64 = 0;
+/// Above four, the only circumference that has a divisor in common with every stride but 1 and 5: with either of these,
+/// turns in a row would stand side by side.
+const SIX: u64 = 6;
 /// 2⁶⁴/φ.
 const GOLDEN: u128 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_position_has_one_turn_and_turns_in_a_row_stand_apart() {
+        for circumference in 1..=300 {
+            let stands: Vec<_> = (0..circumference)
+                .map(|turn| spread(turn, circumference))
+                .collect();
+            let mut all = stands.clone();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..circumference), "{circumference}");
+            for pair in stands.windows(2).filter(|_| circumference > 4) {
+                let apart = pair[0].abs_diff(pair[1]);
+                let apart = apart.min(circumference - apart);
+                assert!(4 * apart >= circumference, "{circumference}: {stands:?}");
+            }
+        }
+    }
+}

@@ -151,6 +151,13 @@ impl Service {
         }
     }
 
+    /// The endpoint at `index` was tried after its ejection, and is not back: until when it stays out now.
+    pub fn tried_in_vain(&self, index: usize, now: Moment) -> Option<Moment> {
+        let rule = self.spec.ejection.on()?;
+        let endpoint = self.endpoints.get(index)?;
+        endpoint.live.eject_longer(rule.first, rule.longest, now)
+    }
+
     /// Ejects the endpoints that run on `node`, as far as `ejection` allows it here. Says how many that were.
     pub fn eject_node(&self, node: &Arc<Node>, now: Moment) -> usize {
         self.endpoints

@@ -81,6 +81,22 @@ fn one_that_comes_back_while_it_has_connections_is_the_same_one() {
 }
 
 #[test]
+fn growth_is_said_only_while_something_grows() {
+    let process = Process::default();
+    let slow = r#""slow-start": "10s""#;
+    let first = process.compile(spec_of(slow, &[""]), None, NOW);
+    let second = process.compile(spec_of(slow, &["", ""]), Some(&first), NOW);
+    let growth = |at, after| {
+        let now = NOW.after(Duration::from_secs(after));
+        second.growth(&second.endpoints()[at], now)
+    };
+    assert_eq!((growth(0, 0), growth(1, 0)), (None, Some(0)));
+    assert_eq!((growth(1, 5), growth(1, 10)), (Some(50), None));
+    let quick = process.compile(spec_of("", &["", ""]), Some(&first), NOW);
+    assert_eq!(quick.growth(&quick.endpoints()[1], NOW), None);
+}
+
+#[test]
 fn slow_start_is_for_the_new_ones_of_a_known_service() {
     let process = Process::default();
     let slow = r#""slow-start": "10s""#;

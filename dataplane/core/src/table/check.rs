@@ -9,6 +9,7 @@ mod service;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt::{self, Display};
+use std::hash::Hash;
 use std::net::SocketAddr;
 
 use super::address::Bind;
@@ -125,17 +126,25 @@ impl Check<'_> {
     }
 
     fn log(&mut self, table: &RoutingTable) {
-        for (index, target) in table.log.to.iter().enumerate() {
-            if table
-                .log
-                .to
-                .iter()
-                .take(index)
-                .any(|earlier| earlier == target)
-            {
+        self.stand_once("log.to", &table.log.to);
+    }
+
+    /// No item twice in one list.
+    fn stand_once<T: Display + Eq + Hash>(&mut self, list: impl Display, items: &[T]) {
+        if items.len() < 2 {
+            return;
+        }
+        let list = list.to_string();
+        let read = |index| !self.doubt.covers(&format!("{list}[{index}]"));
+        let items_read = items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| read(index).then_some(item));
+        for (index, _) in twice(items_read) {
+            if let Some(item) = items.get(index) {
                 self.report(
-                    format_args!("log.to[{index}]"),
-                    format!("{target} stands here twice"),
+                    format_args!("{list}[{index}]"),
+                    format!("{item} stands here twice"),
                     "keep one of them",
                 );
             }
@@ -276,6 +285,36 @@ impl Check<'_> {
     }
 }
 
+/// Items that stood there before, each with where it stood first. Items that are none do not count.
+fn twice<T: Eq + Hash + Clone>(
+    items: impl Iterator<Item = Option<T>> + Clone,
+) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    if items.clone().nth(FEW).is_none() {
+        for (index, item) in items.clone().enumerate() {
+            let earlier = items
+                .clone()
+                .take(index)
+                .position(|earlier| earlier == item);
+            found.extend(
+                earlier
+                    .filter(|_| item.is_some())
+                    .map(|earlier| (index, earlier)),
+            );
+        }
+        return found;
+    }
+    let mut first = HashMap::new();
+    for (index, item) in items.enumerate() {
+        let Some(item) = item else { continue };
+        match first.entry(item) {
+            Entry::Vacant(free) => _ = free.insert(index),
+            Entry::Occupied(taken) => found.push((index, *taken.get())),
+        }
+    }
+    found
+}
+
 /// Every mention of a service in a frontend, with its place below the frontend.
 fn references_of(frontend: &Frontend) -> impl Iterator<Item = (Mention, &Name)> {
     let direct = frontend.service.iter().map(|name| (Mention::Service, name));
@@ -352,6 +391,9 @@ impl Display for Holder<'_> {
         }
     }
 }
+
+/// Items of which it is quicker to compare each with each.
+const FEW: usize = 16;
 
 /// Labels that a frontend or a service may have.
 const LABELS: usize = 8;

@@ -12,8 +12,8 @@ use super::check::{Doubt, check};
 use super::problems::{Found, Problem, Problems};
 use super::record::Field;
 use super::text::Sharing;
-use super::tree::Node;
-use super::walk::Walk;
+use super::tree::{Entry, Node};
+use super::walk::{Walk, nearest_key, plain};
 
 /// What a table is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Format {
 /// file.
 pub fn parse(text: &[u8], format: Format) -> Result<RoutingTable, Problems> {
     if text.len() > LARGEST {
-        let why = format!("{} bytes are more than a table may have", text.len());
+        let why = "the file has more bytes than a table may have";
         let problem = Problem::new("", why, "expected at most 64MiB");
         return Err(Problems::of_whole_file(vec![problem], None));
     }
@@ -46,6 +46,9 @@ pub fn parse(text: &[u8], format: Format) -> Result<RoutingTable, Problems> {
 
 /// The table that a tree says, or every mistake in it.
 pub(super) fn read(tree: &Node) -> Result<RoutingTable, Problems> {
+    if let Some(problem) = something_else(tree) {
+        return Err(Problems::of_whole_file(vec![problem], None));
+    }
     let mut walk = Walk::default();
     let table = RoutingTable::read(tree, &mut walk);
     let (mut found, doubt) = walk.finish();
@@ -61,6 +64,40 @@ pub(super) fn read(tree: &Node) -> Result<RoutingTable, Problems> {
     }
 }
 
+/// What the whole text is instead of a table: one Problem then says more than one for each of its keys.
+fn something_else(tree: &Node) -> Option<Problem> {
+    let why = match tree {
+        Node::Map(entries) => foreign_map(entries)?,
+        Node::Null => "nothing stands in it".to_owned(),
+        other => format!("{}, not a table", other.kind()),
+    };
+    Some(Problem::new("", why, A_TABLE))
+}
+
+fn foreign_map(entries: &[Entry]) -> Option<String> {
+    let value = |key: &str| {
+        let entry = entries.iter().find(|(known, _)| **known == *key);
+        entry.map(|(_, value)| value)
+    };
+    if let (Some(_), Some(kind), None) = (value("apiVersion"), value("kind"), value("version")) {
+        let kind = kind.text().map(plain).unwrap_or_default();
+        return Some(format!(
+            "this is a Kubernetes manifest ({kind}), not a table"
+        ));
+    }
+    let is_ours = |key: &str| nearest_key(key, RoutingTable::FIELDS).is_some();
+    let mut first = entries.iter().take(LOOKED_AT);
+    if entries.is_empty() || value("version").is_some() || first.any(|(key, _)| is_ours(key)) {
+        return None;
+    }
+    let mut keys: Vec<_> = entries.iter().take(3).map(|(key, _)| plain(key)).collect();
+    if entries.len() > keys.len() {
+        keys.push("…".into());
+    }
+    let keys = keys.join(", ");
+    Some(format!("its keys ({keys}) are none of a table"))
+}
+
 /// The text as a tree, or why it is none.
 pub(super) fn tree(text: &[u8], format: Format) -> Result<Node, Problem> {
     let text = std::str::from_utf8(text).map_err(|error| {
@@ -68,20 +105,12 @@ pub(super) fn tree(text: &[u8], format: Format) -> Result<Node, Problem> {
         Problem::new("", why, "expected a text in UTF-8")
     })?;
     if text.trim().is_empty() {
-        return Err(Problem::new(
-            "",
-            "the file is empty",
-            "expected a table, version: 1 at least",
-        ));
+        return Err(Problem::new("", "the file is empty", A_TABLE));
     }
     match format {
         Format::Json => serde_json::from_str(text).map_err(|error| json_problem(&error)),
         Format::Yaml => match serde_saphyr::from_str_with_options(text, yaml_options()) {
-            Ok(Node::Null) => Err(Problem::new(
-                "",
-                "nothing but comments",
-                "expected a table, version: 1 at least",
-            )),
+            Ok(Node::Null) => Err(Problem::new("", "nothing but comments", A_TABLE)),
             Ok(tree) => Ok(tree),
             Err(error) => Err(yaml_problem(&error)),
         },
@@ -192,7 +221,7 @@ impl<'t> Keys<'t> {
     fn step_into_map<'a>(
         &mut self,
         map: *const Node,
-        entries: &'t [(Box<str>, Node)],
+        entries: &'t [Entry],
         at: &'a str,
     ) -> (usize, Option<&'t Node>, &'a str) {
         let at = at.strip_prefix('.').unwrap_or(at);
@@ -225,6 +254,11 @@ fn step_into_list<'t, 'a>(items: &'t [Node], at: &'a str) -> (usize, Option<&'t 
         None => (0, None, ""),
     }
 }
+
+const A_TABLE: &str = "expected a table, version: 1 at least";
+
+/// Keys that are looked at to find out whether a map is a table.
+const LOOKED_AT: usize = 100;
 
 const LARGEST: usize = 64 << 20;
 

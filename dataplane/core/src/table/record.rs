@@ -17,6 +17,9 @@ use super::walk::Walk;
 
 /// What may stand behind a key of the table.
 pub(crate) trait Field: Sized + PartialEq {
+    /// The names of its fields, where it is a map of known keys.
+    const FIELDS: &[&str] = &[];
+
     /// Reads it fast; any mistake ends the reading, and [`Field::read`] then finds the words for it.
     fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error>;
 
@@ -112,6 +115,8 @@ macro_rules! record {
             }
 
             impl Field for $name {
+                const FIELDS: &[&str] = &[$( stringify!($field) ),*];
+
                 fn take<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
                     let draft: Draft = $crate::table::record::from_map(source)?;
                     $( $( $crate::table::record::check_range(&draft.$field, &$range)?; )? )*
@@ -124,7 +129,7 @@ macro_rules! record {
                 }
 
                 fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-                    let map = walk.map(node, &[$( stringify!($field) ),*])?;
+                    let map = walk.map(node, Self::FIELDS)?;
                     $( let $field: Option<$type> = $crate::table::record::read_field!(
                         walk,
                         map,

@@ -104,6 +104,8 @@ pub enum Affinity {
 }
 
 impl Field for Affinity {
+    const FIELDS: &[&str] = &["client_ip", "cookie"];
+
     fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "kebab-case")]
@@ -118,7 +120,7 @@ impl Field for Affinity {
     }
 
     fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        let map = walk.map(node, &["client_ip", "cookie"])?;
+        let map = walk.map(node, Self::FIELDS)?;
         let time: Option<Duration> = walk.field(map, "client_ip", false);
         let name: Option<Token> = walk.field(map, "cookie", false);
         let is_there = |key: &str| map.iter().any(|(known, _)| **known == *key);

@@ -1,9 +1,12 @@
 //! Every rule of the table, one row each; how tables are read and written; whole tables made at random.
 
 mod forms;
+mod halves;
 mod properties;
+mod protocols;
 mod routes;
 mod rules;
+mod schema;
 mod services;
 mod whole;
 
@@ -124,7 +127,7 @@ fn write_json(node: &Node, json: &mut String) {
             json.push('{');
             for (index, (key, value)) in entries.iter().enumerate() {
                 json.push_str(if index > 0 { "," } else { "" });
-                json.push_str(&serde_json::to_string(key).unwrap());
+                json.push_str(&serde_json::to_string(&**key).unwrap());
                 json.push(':');
                 write_json(value, json);
             }

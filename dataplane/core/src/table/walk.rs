@@ -12,7 +12,7 @@ use super::check::Doubt;
 use super::problems::{Found, Problem};
 use super::record::{Field, Leaf, Ranged, Wrong};
 use super::span::Shown;
-use super::tree::Node;
+use super::tree::{Entry, Node};
 
 /// Where the walk stands, and what it found.
 #[derive(Debug, Default)]
@@ -90,11 +90,7 @@ impl Walk {
 
     /// The entries of a map, after a report of unknown keys and of keys that come twice. `fields` are names of struct
     /// fields.
-    pub(crate) fn map<'n>(
-        &mut self,
-        node: &'n Node,
-        fields: &[&str],
-    ) -> Option<&'n [(Box<str>, Node)]> {
+    pub(crate) fn map<'n>(&mut self, node: &'n Node, fields: &[&str]) -> Option<&'n [Entry]> {
         let map = self.entries(node)?;
         for (key, _) in map {
             if !fields.iter().any(|field| is_key_of(key, field)) {
@@ -105,7 +101,7 @@ impl Walk {
     }
 
     /// The entries of a map whose keys are free, after a report of keys that come twice.
-    pub(crate) fn entries<'n>(&mut self, node: &'n Node) -> Option<&'n [(Box<str>, Node)]> {
+    pub(crate) fn entries<'n>(&mut self, node: &'n Node) -> Option<&'n [Entry]> {
         let Node::Map(map) = node else {
             self.report_kind(
                 node,
@@ -133,7 +129,7 @@ impl Walk {
     /// The value of one field of a map.
     pub(crate) fn field<T: Field>(
         &mut self,
-        map: &[(Box<str>, Node)],
+        map: &[Entry],
         field: &str,
         required: bool,
     ) -> Option<T> {
@@ -152,7 +148,7 @@ impl Walk {
     /// The value of one field of a map, which has to lie in a range.
     pub(crate) fn field_in<T: Field + Ranged<B>, B: Bound>(
         &mut self,
-        map: &[(Box<str>, Node)],
+        map: &[Entry],
         field: &str,
         required: bool,
         range: &RangeInclusive<B>,
@@ -203,6 +199,10 @@ impl Walk {
             Node::Number(number) if (least..=most).contains(number) => return Some(*number),
             Node::Number(number) => self.report_range(number, least, most),
             Node::Negative(number) => self.report_range(number, least, most),
+            // JSON's and YAML's readers give whole numbers that no integer holds as fractions.
+            Node::Fraction(number) if number.fract() == 0.0 && number.abs() >= BEYOND => {
+                self.report_range(number, least, most);
+            }
             _ => self.report_kind(
                 node,
                 "a whole number",
@@ -296,10 +296,9 @@ impl Walk {
         if self.found.is_full() {
             return self.remark("", "");
         }
-        let known: Vec<String> = fields.iter().map(|field| key_of(field)).collect();
-        let remedy = match nearest(key, known.iter().map(String::as_str)) {
+        let remedy = match nearest_key(key, fields) {
             Some(near) => format!("did you mean {near}?"),
-            None => format!("known keys are {}", known.join(", ")),
+            None => format!("known keys are {}", keys_of(fields).join(", ")),
         };
         self.remark("is not a known key", remedy);
     }
@@ -366,6 +365,12 @@ pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) 
     best.1
 }
 
+/// The key of one of these fields that `key` is or was probably meant to be.
+pub(crate) fn nearest_key(key: &str, fields: &[&str]) -> Option<String> {
+    let known = keys_of(fields);
+    nearest(key, known.iter().map(String::as_str)).map(str::to_owned)
+}
+
 /// How many letters must be changed, added, left out or swapped with their neighbour.
 fn distance(word: &[char], other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
@@ -387,7 +392,7 @@ fn distance(word: &[char], other: &str) -> usize {
 }
 
 /// A key as it can stand in a place: on one line, and not too long.
-fn plain(key: &str) -> Cow<'_, str> {
+pub(crate) fn plain(key: &str) -> Cow<'_, str> {
     match key.len() <= SHOWN && !key.chars().any(char::is_control) {
         true => Cow::Borrowed(key),
         false => Cow::Owned(quoted(key)),
@@ -408,6 +413,10 @@ fn is_key_of(key: &str, field: &str) -> bool {
             })
 }
 
+fn keys_of(fields: &[&str]) -> Vec<String> {
+    fields.iter().map(|field| key_of(field)).collect()
+}
+
 /// The key in the table of a field of a struct.
 fn key_of(field: &str) -> String {
     field.trim_start_matches("r#").replace('_', "-")
@@ -415,3 +424,6 @@ fn key_of(field: &str) -> String {
 
 /// Characters of a text that a Problem shows.
 const SHOWN: usize = 60;
+
+/// Every whole number below this is one that an integer holds.
+const BEYOND: f64 = 9.2e18;

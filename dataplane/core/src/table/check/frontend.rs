@@ -25,10 +25,10 @@ impl Check<'_> {
                 "remove it, or use protocol: https",
             );
         }
-        if let Some(tls) = &frontend.tls
-            && frontend.protocol == Protocol::Https
-        {
-            self.alpn(&at, tls, frontend.http());
+        match (&frontend.tls, frontend.protocol) {
+            (Some(tls), Protocol::Https) => self.alpn(&at, tls, frontend.http()),
+            (Some(tls), Protocol::Tcp) => self.no_header(&at, tls),
+            _ => {}
         }
         if matches!(
             frontend.protocol,
@@ -144,6 +144,21 @@ impl Check<'_> {
                     "expected h2 or http/1.1",
                 ),
             }
+        }
+    }
+
+    /// Plain bytes have no header that could hold the subject.
+    fn no_header(&mut self, at: &str, tls: &FrontendTls) {
+        if tls
+            .client_auth
+            .as_ref()
+            .is_some_and(|auth| auth.header.is_some())
+        {
+            self.report(
+                format_args!("{at}.tls.client-auth.header"),
+                "protocol tcp has no header",
+                "remove it, or use protocol: https",
+            );
         }
     }
 

@@ -106,7 +106,10 @@ impl Check<'_> {
     fn unopened(&mut self, at: &str, route: &Route) {
         let inside = [
             (route.path.is_some(), "path"),
+            (route.r#match != PathMatch::Segment, "match"),
+            (route.ignore_case, "ignore-case"),
             (route.rewrite.is_some(), "rewrite"),
+            (route.map_back.is_some(), "map-back"),
             (route.redirect.is_some(), "redirect"),
             (route.status.is_some(), "status"),
         ];

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::super::span::Shown;
 use super::super::{EndpointTls, HeaderEdits, Health, Service};
-use super::Check;
+use super::{Check, twice};
 
 impl Check<'_> {
     pub(super) fn service(&mut self, index: usize, service: &Service) {
@@ -33,21 +32,15 @@ impl Check<'_> {
 
     fn source(&mut self, at: Place, source: &[IpAddr]) {
         for (index, address) in source.iter().enumerate() {
-            let place = format_args!("{at}.source[{index}]");
             if let Some(what) = no_single_host(*address) {
                 self.report(
-                    place,
+                    format_args!("{at}.source[{index}]"),
                     format!("{address} is {what}"),
                     "expected an address of this node",
                 );
-            } else if source.iter().take(index).any(|earlier| earlier == address) {
-                self.report(
-                    place,
-                    format!("{address} stands here twice"),
-                    "keep one of them",
-                );
             }
         }
+        self.stand_once(format_args!("{at}.source"), source);
     }
 
     fn ejection(&mut self, at: Place, service: &Service) {
@@ -226,36 +219,6 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Items that stood there before, each with where it stood first. Items that are none do not count.
-fn twice<T: Eq + Hash + Clone>(
-    items: impl Iterator<Item = Option<T>> + Clone,
-) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    if items.clone().nth(FEW).is_none() {
-        for (index, item) in items.clone().enumerate() {
-            let earlier = items
-                .clone()
-                .take(index)
-                .position(|earlier| earlier == item);
-            found.extend(
-                earlier
-                    .filter(|_| item.is_some())
-                    .map(|earlier| (index, earlier)),
-            );
-        }
-        return found;
-    }
-    let mut first = HashMap::new();
-    for (index, item) in items.enumerate() {
-        let Some(item) = item else { continue };
-        match first.entry(item) {
-            Entry::Vacant(free) => _ = free.insert(index),
-            Entry::Occupied(taken) => found.push((index, *taken.get())),
-        }
-    }
-    found
-}
-
 /// What an address is that does not belong to one host.
 fn no_single_host(address: IpAddr) -> Option<&'static str> {
     match address {
@@ -265,9 +228,6 @@ fn no_single_host(address: IpAddr) -> Option<&'static str> {
         _ => None,
     }
 }
-
-/// Endpoints of which it is quicker to compare each with each.
-const FEW: usize = 16;
 
 /// Headers that belong to one connection, not to a message.
 const OURS: [&str; 8] = [

@@ -374,18 +374,6 @@ fn words_and_kinds() {
             "a path",
         ),
         row(
-            "[1]".to_owned(),
-            "",
-            "this is a list, not a map",
-            "KEY: VALUE",
-        ),
-        row(
-            "hello".to_owned(),
-            "",
-            "\"hello\" is a text, not a map",
-            "KEY: VALUE",
-        ),
-        row(
             frontend(
                 "tcp",
                 "service: s, tls: {certificates: [{cert: c}], min-version: 1.2}",

@@ -142,6 +142,24 @@ fn routes_that_stay_closed() {
             "protocol: https",
         ),
         row(
+            routes("tls", "{match: exact, service: s}"),
+            "frontends[0].routes[0].match",
+            "unopened has no match",
+            "protocol: https",
+        ),
+        row(
+            routes("tls", "{ignore-case: true, service: s}"),
+            "frontends[0].routes[0].ignore-case",
+            "unopened has no ignore-case",
+            "protocol: https",
+        ),
+        row(
+            routes("tls", "{map-back: true, service: s}"),
+            "frontends[0].routes[0].map-back",
+            "unopened has no map-back",
+            "protocol: https",
+        ),
+        row(
             routes("tls", "{host: a.org, status: 404}"),
             "frontends[0].routes[0].status",
             "unopened has no status",

@@ -1,6 +1,6 @@
 //! One row for each rule of the table as a whole and of its frontends.
 
-use super::{Row, endpoint, frontend, good, hold, https, problems_of, row, service, table};
+use super::{endpoint, frontend, good, hold, https, problems_of, row, service, table};
 
 const TWO: &str = "{name: a, bind: ['*:1'], protocol: tcp, service: s}, {name: b, ";
 
@@ -131,8 +131,21 @@ fn names_and_addresses_stand_once() {
             "another name",
         ),
     ]);
-    good(&two(
-        "bind: ['10.0.0.1:1', '[2001:db8::1]:1'], protocol: tcp, service: s",
+    // The kernel prefers the exact address, and the families have a socket each.
+    for beside in [
+        "'10.0.0.1:1', '[2001:db8::1]:1'",
+        "'*:2', '10.0.0.1:2'",
+        "'0.0.0.0:2', '10.0.0.1:2'",
+        "'0.0.0.0:2', '[::]:2'",
+    ] {
+        good(&two(&format!(
+            "bind: [{beside}], protocol: tcp, service: s"
+        )));
+    }
+    // A frontend and a service are different things, and a service needs no frontend.
+    good(&table(
+        "{name: a, bind: ['*:1'], protocol: tcp, service: a}",
+        "{name: a}, {name: nobody-uses-it}",
     ));
     good(&two("bind: ['*:1'], protocol: udp, service: s"));
     good(&two(
@@ -231,110 +244,6 @@ fn what_is_required_is_missed_at_its_parent() {
 }
 
 #[test]
-fn fields_of_another_protocol() {
-    let rows = |protocol: &str, fields: &[(&str, &'static str, &'static str)]| -> Vec<Row> {
-        let base = if matches!(protocol, "tcp" | "udp") {
-            "service: s, "
-        } else {
-            ""
-        };
-        fields
-            .iter()
-            .map(|(text, at, why)| row(frontend(protocol, &format!("{base}{text}")), at, why, ""))
-            .collect()
-    };
-    hold(rows(
-        "tcp",
-        &[
-            ("udp: {}", "frontends[0].udp", "protocol tcp has no udp"),
-            ("http: {}", "frontends[0].http", "protocol tcp has no http"),
-            (
-                "routes: [{service: s}]",
-                "frontends[0].routes",
-                "protocol tcp has no routes",
-            ),
-            (
-                "default: {service: s}",
-                "frontends[0].default",
-                "protocol tcp has no default",
-            ),
-            (
-                "errors: {503: e}",
-                "frontends[0].errors",
-                "protocol tcp has no errors",
-            ),
-        ],
-    ));
-    hold(rows(
-        "udp",
-        &[
-            (
-                "tls: {certificates: [{cert: c}]}",
-                "frontends[0].tls",
-                "protocol udp has no tls",
-            ),
-            (
-                "default: {service: s}",
-                "frontends[0].default",
-                "protocol udp has no default",
-            ),
-        ],
-    ));
-    hold(rows(
-        "http",
-        &[
-            (
-                "service: s",
-                "frontends[0].service",
-                "protocol http has no service",
-            ),
-            ("udp: {}", "frontends[0].udp", "protocol http has no udp"),
-            (
-                "tls: {certificates: [{cert: c}]}",
-                "frontends[0].tls",
-                "protocol http has no tls",
-            ),
-        ],
-    ));
-    hold(rows(
-        "tls",
-        &[
-            (
-                "service: s",
-                "frontends[0].service",
-                "protocol tls has no service",
-            ),
-            (
-                "tls: {certificates: [{cert: c}]}",
-                "frontends[0].tls",
-                "passes TLS on unopened",
-            ),
-            ("http: {}", "frontends[0].http", "protocol tls has no http"),
-            (
-                "errors: {503: e}",
-                "frontends[0].errors",
-                "protocol tls has no errors",
-            ),
-        ],
-    ));
-    hold(vec![row(
-        https("service: s"),
-        "frontends[0].service",
-        "protocol https has no service",
-        "default: {service: NAME}",
-    )]);
-    good(&frontend(
-        "tcp",
-        "service: s, timeouts: {request: 1s, keep-alive: 1s, idle: 1s}",
-    ));
-    good(&frontend(
-        "tcp",
-        "service: s, tls: {certificates: [{cert: c}], alpn: [imap]}",
-    ));
-    good(&https("errors: {503: e}, default: {service: s}"));
-}
-
-#[test]
 fn other_rules_of_frontends() {
     let labels: Vec<String> = (0..9).map(|index| format!("k{index}: v")).collect();
     let tls = |fields: &str| {
@@ -347,6 +256,12 @@ fn other_rules_of_frontends() {
         row(
             frontend("http", &format!("labels: {{{}}}", labels.join(","))),
             "frontends[0].labels",
+            "9 labels are too many",
+            "at most 8",
+        ),
+        row(
+            service(&format!("labels: {{{}}}", labels.join(","))),
+            "services[0].labels",
             "9 labels are too many",
             "at most 8",
         ),

@@ -3,7 +3,7 @@
 use super::super::{Format, RoutingTable, files, oracle, parse};
 use super::{good, problems_of};
 
-const MINIMAL: &str = include_str!("../../../../../templates/table-minimal.yaml");
+pub(super) const MINIMAL: &str = include_str!("../../../../../templates/table-minimal.yaml");
 pub(super) const FULL: &str = include_str!("../../../../../templates/table-full.yaml");
 
 #[test]
@@ -123,6 +123,7 @@ fn nothing_is_said_about_the_meaning_of_what_could_not_be_read() {
         "{version: 1, frontends: [{name: f, bind: ['*:80'], protocol: http, default: {service: 5}}]}",
         "{version: 1, services: [{name: s, health: {mode: tcp, interval: soon, timeout: 1h}}]}",
         "{version: 1, services: [{name: s, endpoints: [5]}]}",
+        "{version: 1, log: {to: [file, stdout]}}",
     ];
     for case in cases {
         let problems = problems_of(case);
@@ -162,63 +163,6 @@ fn yaml_is_1_2_and_its_words_are_no_truths() {
     assert_eq!(&*table.services[0].name, "no");
     good("version: 1\nservices:\n- &base {name: a, retries: 5}\n- {<<: *base, name: b}\n");
     good("\u{feff}version: 1 # with a byte order mark\n");
-}
-
-#[test]
-fn half_a_file_is_recognised_and_told_with_line_and_column() {
-    let json = serde_json::to_string_pretty(&good(FULL)).unwrap();
-    let half: String = json.chars().take(json.len() / 2).collect();
-    let problems = parse(half.as_bytes(), Format::Json).unwrap_err();
-    assert!(problems.not_whole());
-    assert_eq!(problems.len(), 1);
-    assert!(problems[0].at.starts_with("line "), "{problems}");
-    assert!(problems[0].at.contains("column"), "{problems}");
-    for (text, format) in [
-        ("", Format::Json),
-        (" \n", Format::Yaml),
-        ("# soon\n", Format::Yaml),
-        ("version: 1\nfrontends: [{name: a, bi", Format::Yaml),
-        ("version: 1\n---\nversion: 1\n", Format::Yaml),
-        ("{\"version\": 1} x", Format::Json),
-    ] {
-        let problems = parse(text.as_bytes(), format).unwrap_err();
-        assert!(problems.not_whole(), "{text}");
-        assert_eq!(problems.len(), 1, "{text}");
-    }
-    assert!(
-        parse(b"version: \xff", Format::Yaml)
-            .unwrap_err()
-            .not_whole()
-    );
-    assert!(
-        !parse(b"{\"version\": 2}", Format::Json)
-            .unwrap_err()
-            .not_whole()
-    );
-}
-
-#[test]
-fn a_text_that_explodes_or_is_too_deep_is_refused_at_once() {
-    let mut laughs = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
-    for level in 1..10 {
-        let inner = vec![format!("*a{}", level - 1); 10].join(",");
-        laughs.push_str(&format!("a{level}: &a{level} [{inner}]\n"));
-    }
-    assert!(parse(laughs.as_bytes(), Format::Yaml).is_err());
-    let long = format!(
-        "a: &a {}\nb: [{}]\n",
-        "x".repeat(1_000_000),
-        vec!["*a"; 10_000].join(",")
-    );
-    assert!(parse(long.as_bytes(), Format::Yaml).is_err());
-    for format in [Format::Json, Format::Yaml] {
-        assert!(parse("[".repeat(100_000).as_bytes(), format).is_err());
-        assert!(parse("{\"a\":".repeat(100_000).as_bytes(), format).is_err());
-    }
-    let steps: String = (0..3000)
-        .map(|level| format!("{}a:\n", " ".repeat(level)))
-        .collect();
-    assert!(parse(steps.as_bytes(), Format::Yaml).is_err());
 }
 
 #[test]
@@ -308,37 +252,4 @@ fn services_and_endpoints_are_small() {
     assert!(size_of::<super::super::Endpoint>() <= 96);
     assert!(size_of::<super::super::Service>() <= 320);
     assert!(size_of::<RoutingTable>() <= 256);
-}
-
-/// Run by hand, in release: a hundredth of what the test runner says is the time for one table.
-#[test]
-#[ignore = "a measurement"]
-fn a_large_table_a_hundred_times() {
-    let endpoint = |service: usize, index: usize| {
-        format!(
-            r#"{{"address":"10.{}.{}.{}:8080","name":"pod-{service}-{index}","node":"worker-{}","zone":"a"}}"#,
-            service / 256 % 256,
-            service % 256,
-            index + 1,
-            (service + index) % 200
-        )
-    };
-    let services: Vec<String> = (0..10_000)
-        .map(|service| {
-            let endpoints: Vec<String> = (0..10).map(|index| endpoint(service, index)).collect();
-            format!(
-                r#"{{"name":"shop.service-{service}:80","endpoints":[{}]}}"#,
-                endpoints.join(",")
-            )
-        })
-        .collect();
-    let text = format!(r#"{{"version":1,"services":[{}]}}"#, services.join(","));
-    let begin = std::time::Instant::now();
-    let table = parse(text.as_bytes(), Format::Json).unwrap();
-    println!(
-        "{} bytes, {}: {:?}",
-        text.len(),
-        table.summary(),
-        begin.elapsed()
-    );
 }

@@ -1,0 +1,229 @@
+//! What a plan carries over from the one before, and which sockets it wants: one by one, and for any tables at all.
+
+mod large;
+mod properties;
+mod tables;
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::change::{Change, change};
+use crate::plan::Listens;
+use crate::rng::Rng;
+use crate::table::{Format, OnGone, State};
+
+/// A process that has served nothing but good tables.
+struct Process {
+    plan: Plan,
+    bound: BTreeSet<SocketKey>,
+    rng: Rng,
+}
+
+fn process_with(yaml: &str) -> (Process, Change) {
+    let mut process = Process {
+        plan: Plan::default(),
+        bound: BTreeSet::new(),
+        rng: Rng::new(7),
+    };
+    let change = swap(&mut process, yaml);
+    (process, change)
+}
+
+/// Serves a table as it is written.
+fn swap(process: &mut Process, yaml: &str) -> Change {
+    let plan = compiled(process, yaml);
+    let change = change(&process.bound, &process.plan, &plan);
+    process.bound.extend(change.open.iter().cloned());
+    process.bound.retain(|key| !change.close.contains(key));
+    process.plan = plan;
+    change
+}
+
+fn compiled(process: &mut Process, yaml: &str) -> Plan {
+    let table = table::parse(yaml.as_bytes(), Format::Yaml).unwrap();
+    let mut around = Surroundings {
+        now: Moment(1000),
+        workers: 2,
+        ipv6: true,
+        rng: &mut process.rng,
+    };
+    compile(table, &process.plan, &mut around)
+}
+
+fn shown(keys: &[SocketKey]) -> Vec<String> {
+    keys.iter().map(SocketKey::to_string).collect()
+}
+
+const ONE: &str = "services: [{name: s, endpoints: [{address: '10.0.0.1:80'}]}]";
+
+#[test]
+fn who_takes_over_an_address_takes_over_its_socket() {
+    let by = |name: &str, rest: &str| {
+        format!(
+            "{{version: 1, frontends: [{{name: {name}, bind: ['*:80'], protocol: tcp, service: s, {rest}}}], {ONE}}}"
+        )
+    };
+    let (mut process, first) = process_with(&by("a", ""));
+    assert_eq!(shown(&first.open), ["0.0.0.0:80", "[::]:80"]);
+    for next in [
+        by("a", "max-connections: 5, source-ranges: [10.0.0.0/8]"),
+        by("b", ""),
+        by("a", "accept-proxy: {from: [10.0.0.0/8]}"),
+    ] {
+        let change = swap(&mut process, &next);
+        assert!(change.open.is_empty() && change.close.is_empty(), "{next}");
+    }
+    let change = swap(&mut process, &by("a", "").replace("*:80", "0.0.0.0:80"));
+    assert_eq!(
+        (shown(&change.open), shown(&change.close)),
+        (vec![], vec!["[::]:80".to_owned()])
+    );
+}
+
+/// The socket is that of the address: what is spoken there is asked of the plan for each connection.
+#[test]
+fn tcp_sockets_have_one_identity_whatever_is_spoken_there() {
+    let sockets = |frontend: &str| {
+        let (process, _) = process_with(&format!(
+            "{{version: 1, frontends: [{{name: f, bind: ['*:80', '127.0.0.1:81'], {frontend}}}], {ONE}}}"
+        ));
+        process.plan.frontends[0].sockets().to_vec()
+    };
+    let tcp = sockets("protocol: tcp, service: s");
+    let tls = "tls: {certificates: [{cert: c}]}";
+    assert_eq!(tcp, sockets("protocol: http, default: {service: s}"));
+    assert_eq!(tcp, sockets("protocol: tls, default: {service: s}"));
+    assert_eq!(tcp, sockets(&format!("protocol: tcp, service: s, {tls}")));
+    assert_eq!(
+        tcp,
+        sockets(&format!("protocol: https, default: {{service: s}}, {tls}"))
+    );
+    let udp = sockets("protocol: udp, service: s");
+    assert!(udp.iter().all(|socket| !tcp.contains(socket)));
+    assert_eq!(shown(&udp), shown(&tcp));
+}
+
+#[test]
+fn a_service_without_an_endpoint_to_use_has_no_socket() {
+    let with = |endpoints: &str| {
+        format!(
+            "{{version: 1, frontends: [{{name: f, bind: ['127.0.0.1:80'], protocol: tcp, service: s}}], services: [{{name: s, endpoints: [{endpoints}]}}]}}"
+        )
+    };
+    let (mut process, first) = process_with(&with(""));
+    assert!(first.open.is_empty());
+    assert_eq!(process.plan.frontends[0].listens(), Listens::Idle);
+    for (state, listens) in [
+        ("ready", true),
+        ("disabled", false),
+        ("draining", true),
+        ("disabled", false),
+        ("backup", true),
+    ] {
+        let change = swap(
+            &mut process,
+            &with(&format!(
+                "{{address: '10.0.0.1:80', state: {state}, weight: 0}}"
+            )),
+        );
+        assert_eq!(
+            (change.open.len(), change.close.len()),
+            if listens { (1, 0) } else { (0, 1) },
+            "{state}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_served_yet_has_no_socket_and_no_plain_relay_stands_in() {
+    for frontend in [
+        "protocol: udp, service: s",
+        "protocol: http, default: {service: s}",
+        "protocol: https, tls: {certificates: [{cert: c}]}, default: {service: s}",
+        "protocol: tls, default: {service: s}",
+        "protocol: tcp, tls: {certificates: [{cert: c}]}, service: s",
+    ] {
+        let (process, change) = process_with(&format!(
+            "{{version: 1, frontends: [{{name: f, bind: ['127.0.0.1:80'], {frontend}}}], {ONE}}}"
+        ));
+        assert_eq!(
+            process.plan.frontends[0].listens(),
+            Listens::NotYetServed,
+            "{frontend}"
+        );
+        assert!(change.open.is_empty(), "{frontend}");
+    }
+    let to_tls = "{version: 1, frontends: [{name: f, bind: ['127.0.0.1:80'], protocol: tcp, service: s}], services: [{name: s, tls: {}, endpoints: [{address: '10.0.0.1:80'}]}]}";
+    let (process, change) = process_with(to_tls);
+    assert_eq!(process.plan.frontends[0].listens(), Listens::NotYetServed);
+    assert!(change.open.is_empty());
+}
+
+#[test]
+fn the_last_table_that_had_an_endpoint_says_what_becomes_of_its_connections() {
+    let with = |removed: &str, endpoints: &str| {
+        format!(
+            "{{version: 1, services: [{{name: s, on-removed: {removed}, endpoints: [{endpoints}]}}]}}"
+        )
+    };
+    let two = "{address: '10.0.0.1:80'}, {address: '10.0.0.2:80'}";
+    let one = "{address: '10.0.0.1:80'}";
+    let (mut process, _) = process_with(&with("close", two));
+    let gone = swap(&mut process, &with("keep", one)).gone_endpoints;
+    assert_eq!(gone.len(), 1);
+    assert_eq!(
+        (gone[0].endpoint.address().to_string(), gone[0].connections),
+        ("10.0.0.2:80".to_owned(), OnGone::Close)
+    );
+    let gone = swap(&mut process, "version: 1").gone_endpoints;
+    assert_eq!(
+        (gone[0].endpoint.address().to_string(), gone[0].connections),
+        ("10.0.0.1:80".to_owned(), OnGone::Keep)
+    );
+    assert!(
+        swap(&mut process, &with("keep", two))
+            .gone_endpoints
+            .is_empty()
+    );
+    let disabled = two.replace("80'", "80', state: disabled");
+    assert!(
+        swap(&mut process, &with("close", &disabled))
+            .gone_endpoints
+            .is_empty(),
+        "a disabled one is still there"
+    );
+}
+
+#[test]
+fn a_table_keeps_its_word_about_states_and_weights() {
+    let (process, _) = process_with(
+        "{version: 1, generation: 9, services: [{name: s, endpoints: [{address: '10.0.0.1:80', state: backup, weight: 9}]}]}",
+    );
+    let endpoint = &process.plan.service("s").unwrap().endpoints()[0];
+    assert_eq!((endpoint.state(), endpoint.weight()), (State::Backup, 9));
+    assert_eq!(process.plan.generation(), Some(9));
+}
+
+/// Until the new plan is published, clients are sent where the old one says.
+#[test]
+fn a_connection_that_begins_while_its_endpoint_leaves_is_counted_when_it_comes_back() {
+    let with = |endpoints: &str| {
+        format!("{{version: 1, services: [{{name: s, endpoints: [{endpoints}]}}]}}")
+    };
+    let two = with("{address: '10.0.0.1:80'}, {address: '10.0.0.2:80'}");
+    let (mut process, _) = process_with(&two);
+    let before = Arc::clone(process.plan.service("s").unwrap().endpoints()[1].live());
+    let without = compiled(&mut process, &with("{address: '10.0.0.1:80'}"));
+    let lease = before.lease(9).unwrap();
+    process.plan = without;
+    swap(&mut process, &two);
+    let after = Arc::clone(process.plan.service("s").unwrap().endpoints()[1].live());
+    assert!(Arc::ptr_eq(&before, &after));
+    drop(lease);
+    swap(&mut process, "version: 1");
+    swap(&mut process, &two);
+    assert!(!Arc::ptr_eq(
+        &before,
+        process.plan.service("s").unwrap().endpoints()[1].live()
+    ));
+}

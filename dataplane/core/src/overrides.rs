@@ -1,0 +1,131 @@
+//! What an operator changed by hand: the state and weight of endpoints, the limit of a frontend.
+//!
+//! An input of [`compile`](crate::compile), held by the plan, so that a swap keeps it. What the table says anyway, or comes to
+//! say, is no override; neither is what concerns an endpoint or a frontend that the table has no more.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::service::Override;
+use crate::table::{self, Name, State};
+
+/// All changes by hand that are in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    endpoints: BTreeMap<Name, BTreeMap<SocketAddr, Override>>,
+    max_connections: BTreeMap<Name, NonZeroU32>,
+}
+
+impl Overrides {
+    /// Whether nothing was changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.endpoints.is_empty() && self.max_connections.is_empty()
+    }
+
+    /// What was changed at this endpoint.
+    #[must_use]
+    pub fn of_endpoint(&self, service: &str, address: &SocketAddr) -> Override {
+        self.of_service(service)
+            .and_then(|endpoints| endpoints.get(address))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// The limit that was given to this frontend.
+    #[must_use]
+    pub fn max_connections(&self, frontend: &str) -> Option<NonZeroU32> {
+        self.max_connections.get(frontend).copied()
+    }
+
+    /// Makes one change.
+    pub fn change(&mut self, change: &ByHand) {
+        match change {
+            ByHand::State(service, address, state) => self.set_state(service, *address, *state),
+            ByHand::Weight(service, address, weight) => self.set_weight(service, *address, *weight),
+            ByHand::MaxConnections(frontend, max) => self.set_max_connections(frontend, *max),
+            ByHand::AsTheTable(service, address) => {
+                *self.endpoint(service, *address) = Override::default();
+            }
+        }
+    }
+
+    /// Gives an endpoint a state; `None`: what the table says.
+    pub fn set_state(&mut self, service: &Name, address: SocketAddr, state: Option<State>) {
+        self.endpoint(service, address).state = state;
+    }
+
+    /// Gives an endpoint a weight; `None`: what the table says.
+    pub fn set_weight(&mut self, service: &Name, address: SocketAddr, weight: Option<u16>) {
+        self.endpoint(service, address).weight = weight;
+    }
+
+    /// Gives a frontend a limit; `None`: what the table says.
+    pub fn set_max_connections(&mut self, frontend: &Name, max: Option<NonZeroU32>) {
+        match max {
+            Some(max) => self.max_connections.insert(frontend.clone(), max),
+            None => self.max_connections.remove(frontend),
+        };
+    }
+
+    pub(crate) fn of_service(&self, service: &str) -> Option<&BTreeMap<SocketAddr, Override>> {
+        self.endpoints.get(service)
+    }
+
+    /// Drops what says nothing beside this table.
+    pub(crate) fn settle(
+        mut self,
+        services: &[Arc<table::Service>],
+        frontends: &[Arc<table::Frontend>],
+    ) -> Self {
+        self.endpoints.retain(|name, endpoints| {
+            let Some(service) = services.iter().find(|service| service.name == *name) else {
+                return false;
+            };
+            endpoints.retain(|address, over| {
+                let spec = service
+                    .endpoints
+                    .iter()
+                    .find(|endpoint| endpoint.address == *address);
+                let Some(spec) = spec else {
+                    return false;
+                };
+                over.state = over.state.filter(|state| *state != spec.state);
+                over.weight = over.weight.filter(|weight| *weight != spec.weight);
+                *over != Override::default()
+            });
+            !endpoints.is_empty()
+        });
+        self.max_connections.retain(|name, max| {
+            let spec = frontends.iter().find(|frontend| frontend.name == *name);
+            spec.is_some_and(|spec| spec.max_connections != Some(*max))
+        });
+        self
+    }
+
+    fn endpoint(&mut self, service: &Name, address: SocketAddr) -> &mut Override {
+        self.endpoints
+            .entry(service.clone())
+            .or_default()
+            .entry(address)
+            .or_default()
+    }
+}
+
+/// One change by hand. What is `None` is as the table says, again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ByHand {
+    /// An endpoint's state.
+    State(Name, SocketAddr, Option<State>),
+    /// An endpoint's weight.
+    Weight(Name, SocketAddr, Option<u16>),
+    /// A frontend's limit.
+    MaxConnections(Name, Option<NonZeroU32>),
+    /// Everything at an endpoint is as the table says, again.
+    AsTheTable(Name, SocketAddr),
+}
+
+#[cfg(test)]
+mod tests;

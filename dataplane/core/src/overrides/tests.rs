@@ -1,0 +1,134 @@
+//! Changes by hand through compile: what they change, what they leave alone, and when they end.
+
+use super::*;
+use crate::compile::{Surroundings, compile, revise};
+use crate::moment::Moment;
+use crate::plan::{Listens, Plan};
+use crate::rng::Rng;
+use crate::table::Format;
+
+fn surroundings(rng: &mut Rng) -> Surroundings<'_> {
+    Surroundings {
+        now: Moment(1000),
+        workers: 1,
+        ipv6: true,
+        rng,
+    }
+}
+
+fn served(previous: &Plan, yaml: &str) -> Plan {
+    let text = format!("version: 1\n{yaml}");
+    let table = table::parse(text.as_bytes(), Format::Yaml).unwrap();
+    compile(table, previous, &mut surroundings(&mut Rng::new(7)))
+}
+
+fn changed(previous: &Plan, change: impl FnOnce(&mut Overrides)) -> Plan {
+    let mut overrides = previous.overrides().clone();
+    change(&mut overrides);
+    revise(previous, overrides, &mut surroundings(&mut Rng::new(7)))
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+const TABLE: &str = "
+frontends: [{name: f, bind: ['*:80'], protocol: tcp, service: s, max-connections: 5}]
+services:
+  - {name: s, endpoints: [{address: '10.0.0.1:80'}, {address: '10.0.0.2:80', weight: 7}]}
+  - {name: t, endpoints: [{address: '10.0.0.1:80'}]}
+";
+
+#[test]
+fn a_change_touches_its_endpoint_alone_and_closes_no_socket() {
+    let before = served(&Plan::default(), TABLE);
+    let after = changed(&before, |overrides| {
+        for address in ["10.0.0.1:80", "10.0.0.2:80"] {
+            overrides.set_state(&name("s"), at(address), Some(State::Disabled));
+        }
+        overrides.set_weight(&name("s"), at("10.0.0.2:80"), Some(3));
+    });
+    let [s, t] =
+        ["s", "t"].map(|name| (before.service(name).unwrap(), after.service(name).unwrap()));
+    assert!(Arc::ptr_eq(t.0, t.1), "what is not concerned is shared");
+    let seen: Vec<_> =
+        s.1.endpoints()
+            .iter()
+            .map(|endpoint| (endpoint.state(), endpoint.weight()))
+            .collect();
+    assert_eq!(seen, [(State::Disabled, 1), (State::Disabled, 3)]);
+    for (old, new) in s.0.endpoints().iter().zip(s.1.endpoints()) {
+        assert!(Arc::ptr_eq(old.live(), new.live()));
+    }
+    assert_eq!(after.frontends()[0].listens(), Listens::Yes);
+}
+
+#[test]
+fn a_swap_keeps_changes_until_the_table_says_the_same_or_has_no_such_endpoint() {
+    let plan = served(&Plan::default(), TABLE);
+    let plan = changed(&plan, |overrides| {
+        overrides.set_weight(&name("s"), at("10.0.0.1:80"), Some(9));
+        overrides.set_weight(&name("s"), at("10.0.0.2:80"), Some(9));
+        overrides.set_max_connections(&name("f"), NonZeroU32::new(50));
+    });
+    let plan = served(
+        &plan,
+        &TABLE.replace("name: f,", "name: f, description: other,"),
+    );
+    let weights = |plan: &Plan| -> Vec<u16> {
+        let service = plan.service("s").unwrap();
+        service
+            .endpoints()
+            .iter()
+            .map(|endpoint| endpoint.weight())
+            .collect()
+    };
+    assert_eq!(weights(&plan), [9, 9]);
+    assert_eq!(plan.frontends()[0].limits().connections, Some(50));
+
+    let agreeing = TABLE
+        .replace("weight: 7", "weight: 9")
+        .replace("max-connections: 5", "max-connections: 50");
+    let plan = served(&plan, &agreeing);
+    let plan = served(&plan, TABLE);
+    assert_eq!(
+        weights(&plan),
+        [9, 7],
+        "what the table came to say was none any more"
+    );
+    assert_eq!(plan.frontends()[0].limits().connections, Some(5));
+
+    let without = TABLE.replace("{address: '10.0.0.1:80'}, ", "");
+    let plan = served(&served(&plan, &without), TABLE);
+    assert_eq!(
+        weights(&plan),
+        [1, 7],
+        "another one may come with that address"
+    );
+    assert!(plan.overrides().is_empty());
+}
+
+#[test]
+fn what_the_table_says_anyway_is_no_change() {
+    let plan = served(&Plan::default(), TABLE);
+    let plan = changed(&plan, |overrides| {
+        overrides.set_state(&name("s"), at("10.0.0.1:80"), Some(State::Ready));
+        overrides.set_weight(&name("s"), at("10.0.0.2:80"), Some(7));
+        overrides.set_state(&name("nobody"), at("10.0.0.1:80"), Some(State::Disabled));
+        overrides.set_max_connections(&name("f"), NonZeroU32::new(5));
+    });
+    assert!(plan.overrides().is_empty());
+
+    let plan = changed(&plan, |overrides| {
+        overrides.set_state(&name("s"), at("10.0.0.1:80"), Some(State::Draining));
+    });
+    assert!(!plan.overrides().is_empty());
+    let plan = changed(&plan, |overrides| {
+        overrides.set_state(&name("s"), at("10.0.0.1:80"), None);
+    });
+    assert!(plan.overrides().is_empty());
+}

@@ -1,0 +1,170 @@
+//! What is known of a connection while it lives. Its line is written when this is dropped: also after a panic, a cut or a drain.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ballast_core::admit::Refusal;
+use ballast_core::endpoint::EndpointState;
+use ballast_core::moment::Moment;
+use ballast_core::plan::FrontendState;
+use ballast_core::service::{Service, ServiceState};
+use ballast_core::table::Name;
+
+use super::line::{Record, Termination};
+use crate::relay::{Closed, Side, Why};
+use crate::worker::Worker;
+
+/// One connection's line, as it is being written.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    worker: Rc<Worker>,
+    began: Moment,
+    frontend: Arc<FrontendState>,
+    client: SocketAddr,
+    service: Option<(Name, Arc<ServiceState>)>,
+    server: Option<(Box<str>, Arc<EndpointState>)>,
+    dial: Dial,
+    bytes: (u64, u64),
+    termination: Option<Termination>,
+}
+
+/// How the way to an endpoint went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dial {
+    /// In the queue; `None`: it never got out of it.
+    pub(crate) queued: Option<Duration>,
+    /// Until an endpoint answered.
+    pub(crate) connecting: Option<Duration>,
+    /// Attempts after the first one; each was at another endpoint.
+    pub(crate) retries: u16,
+    /// Clients that were before it in the queue.
+    pub(crate) before: usize,
+    /// Whether the last attempt failed for want of time.
+    pub(crate) timed_out: bool,
+}
+
+impl Entry {
+    /// For a client that has just come; `None` where nobody wants lines.
+    pub(crate) fn begin(
+        worker: &Rc<Worker>,
+        frontend: &Arc<FrontendState>,
+        client: SocketAddr,
+        began: Moment,
+    ) -> Option<Box<Self>> {
+        worker.shared.access.is_on().then(|| {
+            Box::new(Self {
+                worker: Rc::clone(worker),
+                began,
+                frontend: Arc::clone(frontend),
+                client,
+                service: None,
+                server: None,
+                dial: Dial::default(),
+                bytes: (0, 0),
+                termination: None,
+            })
+        })
+    }
+
+    /// The PROXY header said who the client is.
+    pub(crate) fn client(&mut self, client: SocketAddr) {
+        self.client = client;
+    }
+
+    /// Who should serve it.
+    pub(crate) fn service(&mut self, service: &Service) {
+        self.service = Some((service.spec().name.clone(), Arc::clone(service.state())));
+    }
+
+    /// Who does, and how it was reached.
+    pub(crate) fn connected(&mut self, name: Box<str>, endpoint: &Arc<EndpointState>, dial: Dial) {
+        self.server = Some((name, Arc::clone(endpoint)));
+        self.dial = dial;
+    }
+
+    /// It was turned away, after this.
+    pub(crate) fn refused(&mut self, refusal: Refusal, dial: Dial) {
+        self.dial = dial;
+        self.end(match refusal {
+            Refusal::NoEndpoint => b"SC",
+            Refusal::QueueFull => b"SQ",
+            Refusal::QueueTimeout => b"sQ",
+            Refusal::Failed if dial.timed_out => b"sC",
+            Refusal::Failed => b"SC",
+            Refusal::SourceRange
+            | Refusal::MaxConnections
+            | Refusal::MaxConnectionsPerClient
+            | Refusal::MaxConnectionRatePerClient => b"PR",
+        });
+    }
+
+    /// Bytes passed, from and to the client.
+    pub(crate) fn moved(&mut self, up: u64, down: u64) {
+        self.bytes.0 += up;
+        self.bytes.1 += down;
+    }
+
+    /// The relay is over. `client_is_stricter`: the client's idle time is not longer than the endpoint's.
+    pub(crate) fn closed(&mut self, closed: Closed, client_is_stricter: bool) {
+        self.end(match (closed.why, closed.by) {
+            (Why::Finished, _) => b"--",
+            (Why::Aborted, Some(Side::Server)) => b"SD",
+            (Why::Aborted, _) => b"CD",
+            (Why::Idle, _) if client_is_stricter => b"cD",
+            (Why::Idle, _) => b"sD",
+            // Who said that it was done waited in vain for the other one.
+            (Why::HalfClosed, Some(Side::Client)) => b"sD",
+            (Why::HalfClosed, _) => b"cD",
+        });
+    }
+
+    /// It ended so.
+    pub(crate) fn end(&mut self, letters: &[u8; 2]) {
+        self.termination = Some(Termination(*letters));
+    }
+
+    /// There is nothing to tell.
+    pub(crate) fn forget(mut self) {
+        self.termination = Some(Termination::UNSAID);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // Whatever ends a connection says so, but for an order from outside.
+        let termination = self.termination.unwrap_or(Termination(*b"KD"));
+        if termination == Termination::UNSAID {
+            return;
+        }
+        let shared = &self.worker.shared;
+        let total = shared.clock.now().since(self.began);
+        let service = self.service.as_ref().map(|(_, service)| service);
+        let server = self.server.as_ref().map(|(_, server)| server);
+        shared.access.write(Box::new(Record {
+            accepted: SystemTime::now()
+                .checked_sub(total)
+                .unwrap_or(SystemTime::UNIX_EPOCH),
+            client: self.client,
+            frontend: self.frontend.name().clone(),
+            service: self.service.as_ref().map(|(name, _)| name.clone()),
+            queued: self.dial.queued,
+            connecting: self.dial.connecting,
+            total,
+            bytes_in: self.bytes.0,
+            bytes_out: self.bytes.1,
+            termination,
+            connections: [
+                shared.connections() as u64,
+                self.frontend.admit().current().into(),
+                service.map_or(0, |service| service.current().into()),
+                server.map_or(0, |server| server.in_flight().into()),
+            ],
+            retries: self.dial.retries,
+            redispatched: self.dial.retries > 0,
+            queue: self.dial.before as u64,
+            server: self.server.take().map(|(name, _)| name),
+        }));
+    }
+}

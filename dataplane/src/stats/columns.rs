@@ -1,0 +1,147 @@
+//! haproxy's columns: what each is called, and what it holds of a frontend, a service and an endpoint.
+//!
+//! The one place that maps our counters to haproxy's words; CSV, JSON and Prometheus are written from it. Columns are
+//! read by position everywhere: never move one, never put one in between.
+
+use super::selection::Selection;
+use super::snapshot::{EndpointStats, FrontendStats, ServiceStats, Snapshot, StatusKind};
+use super::value::{Value, up_or_down};
+
+mod list;
+
+pub(super) use list::COLUMNS;
+
+/// One column.
+#[derive(Clone, Copy)]
+pub(super) struct Column {
+    /// Its word in CSV and JSON.
+    pub(super) name: &'static str,
+    /// Origin, nature and scope, as haproxy's typed output abbreviates them.
+    pub(super) tags: &'static str,
+    /// What its metrics are called, behind `haproxy_frontend_` and the like; empty: there are none.
+    pub(super) metric: &'static str,
+    /// How its metrics are written.
+    pub(super) unit: Unit,
+    /// What it means.
+    pub(super) help: &'static str,
+    pub(super) frontend: Option<OfFrontend>,
+    pub(super) backend: Option<OfService>,
+    pub(super) server: Option<OfEndpoint>,
+}
+
+pub(super) type OfFrontend = for<'a> fn(&'a FrontendStats) -> Value<'a>;
+pub(super) type OfService = for<'a> fn(&'a ServiceStats) -> Value<'a>;
+pub(super) type OfEndpoint = for<'a> fn(&'a ServiceStats, &'a EndpointStats) -> Value<'a>;
+
+/// How a column's values become metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// As they are; what does not apply is not a number.
+    Plain,
+    /// As they are; what does not apply is left out.
+    IfAny,
+    /// Milliseconds become seconds; what does not apply is left out.
+    Millis,
+    /// Only where HTTP is spoken.
+    Http,
+    /// One for each state that there is.
+    States,
+}
+
+/// One line of CSV, one object of JSON.
+#[derive(Clone, Copy)]
+pub(super) enum Row<'a> {
+    Frontend(&'a FrontendStats),
+    Endpoint(&'a ServiceStats, &'a EndpointStats),
+    Service(&'a ServiceStats),
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn value(self, column: &Column, selection: &Selection) -> Value<'a> {
+        let value = match self {
+            Row::Frontend(frontend) => column.frontend.map(|of| of(frontend)),
+            Row::Endpoint(service, endpoint) => column.server.map(|of| of(service, endpoint)),
+            Row::Service(service) if selection.only_up && column.name == "status" => {
+                Some(up_of(service))
+            }
+            Row::Service(service) => column.backend.map(|of| of(service)),
+        };
+        value.unwrap_or(Value::Empty)
+    }
+
+    /// What haproxy calls such an object, and its letter.
+    pub(super) fn object(self) -> &'static str {
+        match self {
+            Row::Frontend(_) => "Frontend",
+            Row::Endpoint(..) => "Server",
+            Row::Service(_) => "Backend",
+        }
+    }
+
+    /// The number of the proxy, and within it.
+    pub(super) fn ids(self) -> (u32, u32) {
+        match self {
+            Row::Frontend(frontend) => (frontend.iid, 0),
+            Row::Endpoint(service, endpoint) => (service.iid, endpoint.sid),
+            Row::Service(service) => (service.iid, 0),
+        }
+    }
+}
+
+fn up_of(service: &ServiceStats) -> Value<'_> {
+    let is_up = |kind| !matches!(kind, StatusKind::Down | StatusKind::Maintenance);
+    let endpoints = &service.endpoints;
+    let up = endpoints
+        .iter()
+        .filter(|endpoint| is_up(endpoint.status.kind))
+        .count();
+    let small = |number| u32::try_from(number).unwrap_or(u32::MAX);
+    Value::UpOf(service.is_up(), small(up), small(endpoints.len()))
+}
+
+/// Where one is in the rows of a snapshot: frontends first, then each service's endpoints and the service itself.
+#[derive(Debug)]
+pub(super) struct Place {
+    frontends: Vec<usize>,
+    services: Vec<usize>,
+    proxy: usize,
+    endpoint: usize,
+}
+
+impl Place {
+    pub(super) fn start(snapshot: &Snapshot, selection: &Selection) -> Self {
+        Self {
+            frontends: selection.frontends(snapshot),
+            services: selection.services(snapshot),
+            proxy: 0,
+            endpoint: 0,
+        }
+    }
+
+    pub(super) fn next<'a>(
+        &mut self,
+        snapshot: &'a Snapshot,
+        selection: &Selection,
+    ) -> Option<Row<'a>> {
+        if let Some(place) = self.frontends.get(self.proxy) {
+            self.proxy += 1;
+            return snapshot.frontends.get(*place).map(Row::Frontend);
+        }
+        let place = self.services.get(self.proxy - self.frontends.len())?;
+        let service = snapshot.services.get(*place)?;
+        while let Some(endpoint) = service.endpoints.get(self.endpoint) {
+            self.endpoint += 1;
+            if selection.takes_endpoint(endpoint) {
+                return Some(Row::Endpoint(service, endpoint));
+            }
+        }
+        self.proxy += 1;
+        self.endpoint = 0;
+        Some(Row::Service(service))
+    }
+}
+
+/// What a service's status is called.
+fn status_of(service: &ServiceStats) -> Value<'_> {
+    Value::Text(up_or_down(service.is_up()))
+}

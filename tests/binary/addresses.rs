@@ -1,0 +1,170 @@
+//! Addresses that cannot be had: taken by another `ballast`, by a stranger, or beyond the process's rights.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, fresh_ip, ping};
+use crate::process::{
+    AS_NOBODY, BALLAST, Ended, Process, Signal, ack, command, folder, for_everybody, permitted,
+    table, to_its_end,
+};
+
+#[test]
+fn a_second_ballast_with_the_same_admin_port_does_not_start() {
+    let (one, two) = (folder("version: 1\n"), folder("version: 1\n"));
+    let (port, other_port) = (fresh_admin_port(), fresh_admin_port());
+    let admin = |port| SocketAddr::from((fresh_ip(), port)).to_string();
+    let run = |folder: &Path, admin: &str| {
+        let mut run = command(BALLAST);
+        run.args(["run", "--admin", admin, "--table"]).arg(folder);
+        run
+    };
+    let mut first = Process::spawn(&mut run(one.path(), &admin(port)));
+    first.until_answers("/readyz", 200);
+
+    // The port counts, whatever the address.
+    let ended = to_its_end(&mut run(two.path(), &admin(port)));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for words in [
+        "ballast: another ballast runs in this network namespace with the same admin port",
+        &port.to_string(),
+        "stop it, or choose another --admin",
+    ] {
+        assert!(ended.err.contains(words), "{words}: {ended:?}");
+    }
+    assert!(first.is_running());
+
+    let beside = Process::spawn(&mut run(two.path(), &admin(other_port)));
+    beside.until_answers("/readyz", 200);
+
+    first.signal(Signal::TERM);
+    assert_eq!(first.ends(), Some(0));
+    let successor = Process::spawn(&mut run(one.path(), &admin(port)));
+    successor.until_answers("/readyz", 200);
+}
+
+#[test]
+fn a_second_ballast_with_the_same_table_and_no_admin_port_does_not_start() {
+    let folder = folder("version: 1\n");
+    let mut run = command(BALLAST);
+    run.args(["run", "--admin", "none", "--table"])
+        .arg(folder.path());
+    let first = Process::spawn(&mut run);
+    first.until_said("table applied");
+    let ended = to_its_end(&mut run);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("another ballast "), "{ended:?}");
+    assert!(ended.err.contains("stop it"), "{ended:?}");
+}
+
+#[test]
+fn an_admin_address_of_a_stranger_is_a_clear_error() {
+    let folder = folder("version: 1\n");
+    let taken = SocketAddr::from((fresh_ip(), fresh_admin_port()));
+    let _stranger = TcpListener::bind(taken).unwrap();
+    let run = |admin: &str| -> Ended {
+        let mut run = command(BALLAST);
+        run.args(["run", "--admin", admin, "--table"]);
+        to_its_end(run.arg(folder.path()))
+    };
+    let ended = run(&taken.to_string());
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let words = format!("ballast: admin: bind {taken}: address in use; ");
+    assert!(ended.err.contains(&words), "{ended:?}");
+    assert!(
+        ended.err.ends_with("; choose another --admin\n"),
+        "{ended:?}"
+    );
+
+    // Of the documentation's range, which nobody has.
+    let elsewhere = format!("192.0.2.1:{}", fresh_admin_port());
+    let ended = run(&elsewhere);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let words = format!("ballast: admin: bind {elsewhere}: Cannot assign requested address");
+    assert!(ended.err.contains(&words), "{ended:?}");
+}
+
+#[test]
+fn a_frontend_whose_address_is_taken_has_failed_and_the_others_serve() {
+    let (taken, free) = (fresh_address(), fresh_address());
+    let stranger = TcpListener::bind(taken).unwrap();
+    let echo = echo_server();
+    let folder = folder(&table(&[(taken, echo), (free, echo)]));
+    let mut process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+    ping(&mut connect(free).unwrap()).unwrap();
+
+    process.until("an ack", || ack(folder.path()).is_some());
+    let exceptions = exceptions(folder.path());
+    let [exception] = exceptions.as_slice() else {
+        panic!("{exceptions:?}");
+    };
+    assert_eq!(exception["frontend"], "f0");
+    assert_eq!(exception["bind"], taken.to_string());
+    assert_eq!(exception["state"], "failed");
+    let why = exception["why"].as_str().unwrap();
+    assert!(why.contains("address in use"), "{why}");
+    assert!(why.contains("`ss -ltnp` names it"), "{why}");
+    process.until_said(&format!("ERROR {why}"));
+
+    drop(stranger);
+    process.until("a second try", || {
+        connect(taken).is_ok_and(|mut client| ping(&mut client).is_ok())
+    });
+    process.until("no exception", || {
+        self::exceptions(folder.path()).is_empty()
+    });
+    assert!(process.is_running());
+}
+
+#[test]
+fn a_low_port_without_the_right_has_failed_and_the_others_serve() {
+    let namespace = ["unshare", "--net", "--"];
+    let probe = [&namespace[..], &AS_NOBODY, &["true"]].concat();
+    if !permitted(
+        "no right to a network namespace, or to become nobody",
+        &probe,
+    ) {
+        return;
+    }
+    let (folder, program) = for_everybody();
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let endpoint = at(9);
+    fs::write(
+        folder.path().join("table.yaml"),
+        table(&[(at(80), endpoint), (at(17_080), endpoint)]),
+    )
+    .unwrap();
+    let script = "echo 1024 >/proc/sys/net/ipv4/ip_unprivileged_port_start && ip link set lo up && exec \"$@\"";
+    let mut run = command(namespace[0]);
+    run.args(&namespace[1..])
+        .args(["sh", "-c", script, "sh"])
+        .args(AS_NOBODY)
+        .arg(program)
+        .args(["run", "--admin", "127.0.0.1:0", "--table"])
+        .arg(folder.path());
+    let mut process = Process::spawn(&mut run);
+    process.until("an ack", || ack(folder.path()).is_some());
+    let exceptions = exceptions(folder.path());
+    let [exception] = exceptions.as_slice() else {
+        panic!("{exceptions:?}");
+    };
+    assert_eq!(exception["bind"], "127.0.0.1:80");
+    assert_eq!(exception["state"], "failed");
+    let why = exception["why"].as_str().unwrap();
+    for words in ["no right to a port below 1024", "CAP_NET_BIND_SERVICE"] {
+        assert!(why.contains(words), "{why}");
+    }
+    process.until_said(&format!("ERROR {why}"));
+    assert!(process.is_running());
+    process.signal(Signal::TERM);
+    assert_eq!(process.ends(), Some(0));
+}
+
+fn exceptions(folder: &Path) -> Vec<Value> {
+    let ack = ack(folder).unwrap();
+    ack["exceptions"].as_array().unwrap().clone()
+}

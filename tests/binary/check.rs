@@ -1,0 +1,250 @@
+//! `ballast check`, and the same words where a running `ballast` refuses a table.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::peers::{echo_server, fresh_address, fresh_ip};
+use crate::process::{
+    AS_NOBODY, Ended, Process, ack, ballast, command, folder, for_everybody, limited, permitted,
+    replace, table, to_its_end,
+};
+
+#[test]
+fn a_good_table_is_summed_up_in_a_line() {
+    let folder = folder(MINIMAL);
+    let file = folder.path().join("table.yaml");
+    for path in [folder.path(), &file] {
+        let ended = check(path);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(
+            ended.out,
+            format!(
+                "{}: 1 frontend (1 tcp), 1 service, 2 endpoints\n",
+                path.display()
+            )
+        );
+        assert_eq!(ended.err, "");
+    }
+}
+
+#[test]
+fn every_mistake_is_said_at_once_with_place_reason_and_remedy() {
+    let folder = folder(MISTAKES);
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert_eq!(ended.out, "");
+    let (first, problems) = ended.err.split_once('\n').unwrap();
+    assert_eq!(
+        first,
+        format!("{}: refused for 11 problems", folder.path().display())
+    );
+    let places: Vec<&str> = problems.lines().map(|line| parts(line).0).collect();
+    assert_eq!(places, PLACES, "{problems}");
+    for words in ["did you mean generation?", "did you mean tcp?"] {
+        assert!(problems.contains(words), "{words}: {problems}");
+    }
+}
+
+#[test]
+fn a_running_ballast_refuses_a_table_in_the_same_words() {
+    let folder = folder(&table(&[(fresh_address(), echo_server())]));
+    let process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+
+    replace(&folder, MISTAKES);
+    process.until("a refusal in the ack", || {
+        ack(folder.path()).is_some_and(|ack| !ack["refused"].is_null())
+    });
+    let ended = check(folder.path());
+    let said: Vec<&str> = ended.err.lines().skip(1).collect();
+    let ack = ack(folder.path()).unwrap();
+    let acknowledged: Vec<String> = ack["refused"]["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| {
+            let part = |name: &str| problem[name].as_str().unwrap();
+            format!("{}: {}; {}", part("at"), part("why"), part("remedy"))
+        })
+        .collect();
+    assert_eq!(said, acknowledged);
+    for problem in said {
+        process.until_said(&format!("table refused: {problem}\n"));
+    }
+    assert!(!ack["served"].is_null(), "the last good one stays");
+    process.until_answers("/readyz", 200);
+}
+
+#[test]
+fn what_is_no_table_is_named_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &[u8]| {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+    };
+    fs::create_dir(folder.path().join("empty")).unwrap();
+    put("two/table.json", br#"{"version": 1}"#);
+    put("two/table.yaml", b"version: 1");
+    let half = MINIMAL.find("3306").unwrap();
+    put("half.yaml", &MINIMAL.as_bytes()[..half]);
+    put(
+        "half.json",
+        br#"{"version": 1, "frontends": [{"name": "f", "bi"#,
+    );
+    put("list.json", b"[1, 2, 3]");
+    put(
+        "manifest.json",
+        br#"{"apiVersion": "v1", "kind": "ConfigMap"}"#,
+    );
+    put("empty.yaml", b"");
+    put("bytes.yaml", b"version: \xff\xfe");
+    for (name, reason, remedy) in [
+        ("missing.yaml", "there is no such file", "name a table"),
+        ("empty", "has no table", "put table.json or table.yaml"),
+        ("two", "both table.json and table.yaml", "remove one"),
+        ("half.yaml", "is not YAML", "expected one whole"),
+        ("half.json", "is not JSON", "expected one whole"),
+        ("list.json", "this is a list, not a", "expected "),
+        ("manifest.json", "version", "expected a table|add version"),
+        ("empty.yaml", "the file is empty", "expected a table"),
+        ("bytes.yaml", "byte 9 is not UTF-8", "expected a text"),
+    ] {
+        let path = folder.path().join(name);
+        let checked = check(&path);
+        assert_eq!(checked.code, Some(64), "{name}: {checked:?}");
+        assert_eq!(checked.out, "");
+        assert!(
+            checked.err.starts_with(&format!("{}: ", path.display())),
+            "{name}: {checked:?}"
+        );
+        assert!(checked.err.contains(reason), "{name}: {checked:?}");
+        assert!(
+            remedy.split('|').any(|remedy| checked.err.contains(remedy)),
+            "{name}: {checked:?}"
+        );
+        // A folder may become one with a table; a file must be good when the process starts.
+        if !path.is_dir() {
+            let run = ballast([
+                "run",
+                "--admin",
+                "127.0.0.1:0",
+                "--table",
+                path.to_str().unwrap(),
+            ]);
+            assert_eq!(run.code, Some(64), "{name}: {run:?}");
+            assert_eq!(run.err, format!("ballast: {}", checked.err));
+        }
+    }
+}
+
+#[test]
+fn what_may_not_be_read_is_said() {
+    if !permitted(
+        "no right to become nobody",
+        &[&AS_NOBODY[..], &["true"]].concat(),
+    ) {
+        return;
+    }
+    let (folder, program) = for_everybody();
+    let path = folder.path().join("table.yaml");
+    fs::write(&path, MINIMAL).unwrap();
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let mut check = command(AS_NOBODY[0]);
+    check.args(&AS_NOBODY[1..]).arg(program).arg("check");
+    let ended = to_its_end(check.arg(&path));
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    let words = format!("{}: cannot be read: Permission denied", path.display());
+    assert!(ended.err.starts_with(&words), "{ended:?}");
+}
+
+#[test]
+fn more_than_a_table_may_have_is_refused_without_being_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.json");
+    for size in [(64 << 20) + 1, 8 << 30] {
+        // Nothing but holes.
+        File::create(&path).unwrap().set_len(size).unwrap();
+        let memory_of_512_mib = "ulimit -v 524288";
+        let mut check = limited(memory_of_512_mib, &["check", path.to_str().unwrap()]);
+        let ended = to_its_end(&mut check);
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        let words = "more bytes than a table may have; expected at most 64MiB\n";
+        assert!(ended.err.ends_with(words), "{ended:?}");
+    }
+}
+
+#[test]
+fn check_names_a_missing_file() {
+    let address = fresh_ip();
+    let folder = folder(&format!(
+        "version: 1
+frontends:
+  - name: web
+    bind: [\"{address}:443\"]
+    protocol: https
+    tls: {{certificates: [{{cert: tls/shop.crt, key: shop.key}}]}}
+    routes: [{{path: /robots.txt, status: 200, body-file: robots.txt}}]
+    default: {{status: 404}}
+"
+    ));
+    fs::write(folder.path().join("robots.txt"), "").unwrap();
+    let ended = check(folder.path());
+    for (place, file) in [
+        ("frontends[0].tls.certificates[0].cert", "tls/shop.crt"),
+        ("frontends[0].tls.certificates[0].key", "shop.key"),
+    ] {
+        let line = ended.err.lines().find(|line| line.starts_with(place));
+        let line = line.unwrap_or_else(|| panic!("{place} is not named: {ended:?}"));
+        assert!(line.contains(file), "{line}");
+    }
+    assert!(!ended.err.contains("robots.txt"), "{ended:?}");
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+}
+
+fn check(path: &Path) -> Ended {
+    ballast([Path::new("check"), path])
+}
+
+/// Place, reason and remedy of a line.
+fn parts(line: &str) -> (&str, &str, &str) {
+    let (place, rest) = line.split_once(": ").unwrap();
+    let (reason, remedy) = rest.split_once("; ").unwrap();
+    assert!(!reason.is_empty() && !remedy.is_empty(), "{line}");
+    (place, reason, remedy)
+}
+
+const MINIMAL: &str = include_str!("../../templates/table-minimal.yaml");
+
+const MISTAKES: &str = r#"
+version: 1
+generatoin: 3
+frontends:
+  - {name: a, bind: ["127.0.0.1:70000"], protocol: tcp, service: s}
+  - {name: b, bind: ["127.0.0.1:17081"], protocol: tpc, service: s}
+  - {name: c, bind: ["127.0.0.1:17082"], protocol: tcp, service: nobody}
+  - {name: c, bind: ["127.0.0.1:17083"], protocol: tcp, service: s}
+  - {name: d, bind: ["127.0.0.1:17083"], protocol: tcp, service: s}
+  - {name: e, bind: [], protocol: tcp, service: s}
+services:
+  - name: s
+    algorithm: round-robbing
+    health: {mode: tcp, interval: 1s, timeout: 2s}
+    endpoints:
+      - {address: "10.0.0.1:80", weight: 300}
+      - {address: "db.example.com:80"}
+"#;
+
+const PLACES: [&str; 11] = [
+    "generatoin",
+    "frontends[0].bind[0]",
+    "frontends[1].protocol",
+    "frontends[2].service",
+    "frontends[3].name",
+    "frontends[4].bind[0]",
+    "frontends[5].bind",
+    "services[0].algorithm",
+    "services[0].health.timeout",
+    "services[0].endpoints[0].weight",
+    "services[0].endpoints[1].address",
+];

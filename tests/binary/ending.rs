@@ -1,0 +1,132 @@
+//! How `ballast run` ends: in order, cut, at once.
+
+use std::io::{ErrorKind, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::peers::{connect, echo_server, fresh_address, ping};
+use crate::process::{Process, Signal, folder, table};
+
+#[test]
+fn clients_come_for_the_shutdown_delay_and_may_finish_after_it() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (mut process, frontend, _folder) =
+            serve(&["--shutdown-delay", "4s", "--drain-timeout", "50s"]);
+        let mut early = connected(frontend);
+
+        process.signal(signal);
+        process.until_answers("/readyz", 503);
+        process.until_answers("/healthz", 200);
+        let mut late = connected(frontend);
+
+        process.until("no more accepting", || {
+            connect(frontend).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        });
+        ping(&mut early).unwrap();
+        ping(&mut late).unwrap();
+        process.until_answers("/readyz", 503);
+        drop((early, late));
+        assert_eq!(process.ends(), Some(0));
+        process.until_said("ended cut=0");
+    }
+}
+
+#[test]
+fn who_does_not_finish_in_time_is_cut_and_counted_aloud() {
+    // A bare number is seconds.
+    let (mut process, frontend, _folder) = serve(&["--drain-timeout", "1"]);
+    let mut clients = [
+        connected(frontend),
+        connected(frontend),
+        connected(frontend),
+    ];
+    let begun = Instant::now();
+    process.signal(Signal::TERM);
+    assert_eq!(process.ends(), Some(0), "having to cut is an ordered end");
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    process.until_said("connections did not finish in time and are cut cut=3");
+    process.until_said("ended cut=3");
+    for client in &mut clients {
+        // A reset, so that nobody takes it for the end of an answer.
+        let end = client.read(&mut [0]);
+        assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    for (first, second) in [
+        (Signal::TERM, Signal::TERM),
+        (Signal::INT, Signal::INT),
+        (Signal::TERM, Signal::INT),
+    ] {
+        let (mut process, frontend, _folder) = serve(&["--drain-timeout", "1h"]);
+        let client = connected(frontend);
+        process.signal(first);
+        process.until_said("a second signal ends at once");
+        no_longer_the_same_signal();
+        assert!(process.is_running());
+        process.signal(second);
+        assert_eq!(process.ends(), Some(1));
+        process.until_said("ended at once");
+        drop(client);
+    }
+}
+
+#[test]
+fn a_second_signal_ends_the_shutdown_delay_too_and_sighup_does_not() {
+    let (mut process, _, _folder) = serve(&["--shutdown-delay", "1h"]);
+    process.signal(Signal::TERM);
+    process.until_answers("/readyz", 503);
+    process.signal(Signal::HUP);
+    process.until_answers("/healthz", 200);
+    no_longer_the_same_signal();
+    assert!(process.is_running());
+    process.signal(Signal::TERM);
+    assert_eq!(process.ends(), Some(1));
+}
+
+#[test]
+fn two_signals_that_come_at_once_are_one() {
+    let (mut process, frontend, _folder) = serve(&["--drain-timeout", "1h"]);
+    let mut client = connected(frontend);
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        process.signal(signal);
+    }
+    process.until_said("a second signal ends at once");
+    no_longer_the_same_signal();
+    ping(&mut client).unwrap();
+    drop(client);
+    assert_eq!(process.ends(), Some(0));
+}
+
+#[test]
+fn one_that_waits_for_a_table_ends_in_order_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Process::run(folder.path(), &[]);
+    process.until_answers("/healthz", 200);
+    process.signal(Signal::TERM);
+    assert_eq!(process.ends(), Some(0));
+}
+
+/// Who passes a signal on may send it twice, and means one: for 100 ms.
+fn no_longer_the_same_signal() {
+    thread::sleep(Duration::from_millis(200));
+}
+
+fn serve(args: &[&str]) -> (Process, SocketAddr, TempDir) {
+    let frontend = fresh_address();
+    let folder = folder(&table(&[(frontend, echo_server())]));
+    let process = Process::run(folder.path(), args);
+    process.until_answers("/readyz", 200);
+    (process, frontend, folder)
+}
+
+fn connected(frontend: SocketAddr) -> TcpStream {
+    let mut client = connect(frontend).unwrap();
+    ping(&mut client).unwrap();
+    client
+}

@@ -1,0 +1,12 @@
+//! The real `ballast`, run as a stranger would run it: arguments, signals, files, descriptors, exit codes.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod addresses;
+mod check;
+mod demo;
+mod descriptors;
+mod ending;
+mod peers;
+mod process;
+mod run;
+mod usage;

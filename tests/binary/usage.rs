@@ -1,0 +1,153 @@
+//! Help, versions and wrong arguments.
+
+use crate::process::ballast;
+
+#[test]
+fn every_level_of_help_names_what_can_be_said_there() {
+    for (args, words) in [
+        (
+            &["--help"][..],
+            &[
+                "Usage: ballast <COMMAND>",
+                "run ",
+                "check ",
+                "demo ",
+                "Try `ballast demo` first",
+            ][..],
+        ),
+        (
+            &["run", "--help"],
+            &[
+                "Usage: ballast run [OPTIONS] --table <PATH>",
+                "--ack <PATH>",
+                "--threads <N>",
+                "--admin <ADDR>",
+                "--max-connections <N>",
+                "--shutdown-delay <D>",
+                "--drain-timeout <D>",
+                "--log-format <F>",
+                "--log-level <L>",
+                "[env: BALLAST_DRAIN_TIMEOUT=]",
+                "[default: 30s]",
+                "a bare number is seconds",
+                "SIGHUP reads the table again",
+                "Exit codes: 0 ",
+            ],
+        ),
+        (
+            &["check", "--help"],
+            &[
+                "Usage: ballast check <PATH>",
+                "a folder with table.json or table.yaml",
+                "Exit codes: 0 ",
+            ],
+        ),
+        (&["demo", "--help"], &["Usage: ballast demo"]),
+        (&["help", "run"], &["Usage: ballast run"]),
+    ] {
+        let ended = ballast(args);
+        assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
+        assert_eq!(ended.err, "");
+        for words in words {
+            assert!(ended.out.contains(words), "{args:?}: {words}: {ended:?}");
+        }
+        let longest = ended.out.lines().map(str::len).max();
+        assert!(longest <= Some(100), "{args:?}: {longest:?}");
+        // What is not there yet is not promised.
+        for later in [
+            "--socket",
+            "--stats-auth-file",
+            "--healthz",
+            "import",
+            "ctl",
+        ] {
+            assert!(!ended.out.contains(later), "{args:?}: {later}");
+        }
+    }
+}
+
+#[test]
+fn the_version_is_said() {
+    for flag in ["--version", "-V"] {
+        let ended = ballast([flag]);
+        assert_eq!(ended.code, Some(0));
+        assert_eq!(
+            ended.out,
+            format!("ballast {}\n", env!("CARGO_PKG_VERSION"))
+        );
+    }
+}
+
+#[test]
+fn wrong_usage_names_the_argument_the_value_and_the_remedy() {
+    for (args, words) in [
+        (&[][..], &["Usage: ballast <COMMAND>"][..]),
+        (&["rnu"], &["'rnu'", "--help"]),
+        (&["chek", "x"], &["'chek'", "'check'"]),
+        (&["run"], &["--table <PATH>"]),
+        (&["check"], &["<PATH>"]),
+        (&["check", "a", "b"], &["'b'"]),
+        (&["demo", "--table", "x"], &["'--table'"]),
+        (&["run", "--tabel", "x"], &["'--tabel'", "'--table'"]),
+        (&["run", "--table"], &["'--table <PATH>'"]),
+        (
+            &["run", "--table", "x", "--threads", "0"],
+            &["'0'", "'--threads <N>'", "1..=1024"],
+        ),
+        (
+            &["run", "--table", "x", "--threads", "many"],
+            &["'many'", "'--threads <N>'"],
+        ),
+        (
+            &["run", "--table", "x", "--max-connections", "0"],
+            &["'0'", "'--max-connections <N>'", "1.."],
+        ),
+        (
+            &["run", "--table", "x", "--drain-timeout", "5 minutes"],
+            &[
+                "'5 minutes'",
+                "'--drain-timeout <D>'",
+                "such as 250ms, 5s, 3m",
+            ],
+        ),
+        (
+            &["run", "--table", "x", "--drain-timeout", "99999999"],
+            &["'99999999'", "expected a duration from 1ms to 24d"],
+        ),
+        (
+            &["run", "--table", "x", "--shutdown-delay", "soon"],
+            &["'soon'", "'--shutdown-delay <D>'"],
+        ),
+        (
+            &["run", "--table", "x", "--admin", "localhost"],
+            &[
+                "'localhost'",
+                "'--admin <ADDR>'",
+                "expected IP:PORT, [IP6]:PORT, *:PORT or none",
+            ],
+        ),
+        (
+            &["run", "--table", "x", "--admin", "127.0.0.1:1,*:x"],
+            &["'*:x'", "'--admin <ADDR>'"],
+        ),
+        (
+            &["run", "--table", "x", "--log-format", "xml"],
+            &["'xml'", "'--log-format <F>'", "text, json"],
+        ),
+        (
+            &["run", "--table", "x", "--log-level", "loud"],
+            &[
+                "'loud'",
+                "'--log-level <L>'",
+                "error, warn, info, debug, trace",
+            ],
+        ),
+    ] {
+        let ended = ballast(args);
+        assert_eq!(ended.code, Some(64), "{args:?}: {ended:?}");
+        assert_eq!(ended.out, "", "{args:?}");
+        for words in words {
+            assert!(ended.err.contains(words), "{args:?}: {words}: {ended:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Many clients from many addresses, and servers that say who they are. Nobody leaves a port behind: clients reset.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream as StdTcpStream};
+use std::thread;
+use std::time::Duration;
+
+use ballast::Config;
+use ballast::config::Admin;
+use ballast_core::rng::Rng;
+use socket2::{Domain, SockRef, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use super::{Ballast, free_port};
+
+/// Serves `table` with `threads` workers, and with other settings than the usual ones.
+pub(crate) fn serve_as(table: &str, threads: usize, settings: impl FnOnce(&mut Config)) -> Ballast {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("table.yaml"), table).expect("a table");
+    let mut config = Config {
+        threads: Some(threads),
+        admin: Admin::At(vec![SocketAddr::from(([127, 0, 0, 1], free_port()))]),
+        ..Config::new(folder.path().into())
+    };
+    settings(&mut config);
+    let running = ballast::start(config).expect("a start");
+    let ballast = Ballast { running, folder };
+    ballast.until(|ballast| ballast.ack().is_some_and(|ack| ack.served.is_some()));
+    ballast
+}
+
+/// Servers at addresses of their own. Each answers whatever it hears with its address, in a line.
+pub(crate) fn servers(count: u8) -> Vec<SocketAddr> {
+    let listeners: Vec<_> = (1..=count)
+        .map(|host| {
+            let listener = std::net::TcpListener::bind((Ipv4Addr::new(127, 20, 0, host), 0))
+                .expect("a listener");
+            listener.set_nonblocking(true).expect("an option");
+            listener
+        })
+        .collect();
+    let addresses = listeners
+        .iter()
+        .map(|listener| listener.local_addr().expect("an address"))
+        .collect();
+    thread::spawn(move || {
+        quiet_runtime().block_on(async {
+            for listener in listeners {
+                tokio::spawn(answer_all(
+                    TcpListener::from_std(listener).expect("a socket"),
+                ));
+            }
+            std::future::pending::<()>().await;
+        });
+    });
+    addresses
+}
+
+async fn answer_all(listener: TcpListener) {
+    let name = format!("{}\n", listener.local_addr().expect("an address"));
+    loop {
+        let Ok((mut client, _)) = listener.accept().await else {
+            continue;
+        };
+        let name = name.clone();
+        tokio::spawn(async move {
+            let mut asked = [0; 64];
+            while let Ok(1..) = client.read(&mut asked).await {
+                if client.write_all(name.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// A client that comes from this address, and leaves with a reset.
+pub(crate) struct Client {
+    pub(crate) stream: StdTcpStream,
+}
+
+impl Client {
+    pub(crate) fn from(source: [u8; 4], to: SocketAddr) -> io::Result<Self> {
+        Self::at((source, 0).into(), to)
+    }
+
+    /// From this port, too.
+    pub(crate) fn at(source: SocketAddr, to: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+        if to.is_ipv4() {
+            socket.bind(&source.into())?;
+        }
+        socket.set_linger(Some(Duration::ZERO))?;
+        socket.connect_timeout(&to.into(), PATIENCE)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self {
+            stream: socket.into(),
+        })
+    }
+
+    /// Says something, and hears which of the [`servers`] answers.
+    pub(crate) fn ask(&mut self) -> io::Result<SocketAddr> {
+        self.stream.write_all(b"?")?;
+        self.answer()
+    }
+
+    /// Hears which of the [`servers`] answers.
+    pub(crate) fn answer(&mut self) -> io::Result<SocketAddr> {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        loop {
+            self.stream.read_exact(&mut byte)?;
+            if byte == *b"\n" {
+                return named(&line);
+            }
+            line.push(byte[0]);
+        }
+    }
+
+    /// Whether nobody has answered so far; it must have said something before.
+    pub(crate) fn still_waits(&self) -> bool {
+        self.stream.set_nonblocking(true).expect("an option");
+        let heard = self.stream.peek(&mut [0; 1]);
+        self.stream.set_nonblocking(false).expect("an option");
+        heard.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// Whether a client from this address that says this is turned away. Anything but a reset or an answer is a mistake.
+pub(crate) fn is_reset(source: [u8; 4], to: SocketAddr, says: &str) -> bool {
+    // The reset may come before, while or after it says something.
+    let heard = Client::from(source, to).and_then(|mut client| {
+        client.stream.write_all(says.as_bytes())?;
+        client.ask()
+    });
+    match heard.as_ref().map_err(io::Error::kind) {
+        Ok(_) => false,
+        Err(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => true,
+        Err(_) => panic!("{source:?}: {heard:?}"),
+    }
+}
+
+/// One client of thousands.
+pub(crate) struct Guest {
+    stream: TcpStream,
+}
+
+impl Guest {
+    pub(crate) async fn from(source: Ipv4Addr, to: SocketAddr) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        SockRef::from(&socket).set_linger(Some(Duration::ZERO))?;
+        socket.bind((source, 0).into())?;
+        let stream = tokio::time::timeout(PATIENCE, socket.connect(to)).await??;
+        Ok(Self { stream })
+    }
+
+    /// Says something, and hears which of the [`servers`] answers.
+    pub(crate) async fn ask(&mut self) -> io::Result<SocketAddr> {
+        self.stream.write_all(b"?").await?;
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let reading = self.stream.read_buf(&mut line);
+            if tokio::time::timeout(PATIENCE, reading).await?? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        line.pop();
+        named(&line)
+    }
+}
+
+/// The `index`-th of many addresses for clients.
+pub(crate) fn source(index: u64) -> Ipv4Addr {
+    let [.., high, low] = index.to_be_bytes();
+    Ipv4Addr::new(127, 40, high, low.max(1))
+}
+
+/// A number below `bound`.
+pub(crate) fn below(rng: &mut Rng, bound: usize) -> usize {
+    usize::try_from(rng.below(bound as u64)).expect("a small number")
+}
+
+/// A runtime for this thread, which gives way: a balancer does not share its cores with its peers.
+pub(crate) fn quiet_runtime() -> tokio::runtime::Runtime {
+    rustix::process::nice(QUIET).ok();
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+}
+
+fn named(line: &[u8]) -> io::Result<SocketAddr> {
+    let text = std::str::from_utf8(line).map_err(io::Error::other)?;
+    text.parse().map_err(io::Error::other)
+}
+
+/// More than any of this takes on the busiest machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// As quiet as the thread that applies tables.
+const QUIET: i32 = 10;

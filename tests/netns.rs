@@ -1,0 +1,169 @@
+//! What needs a network of its own: a node that goes silent, few ports, slow answers.
+
+mod common;
+#[path = "common/netns.rs"]
+mod netns;
+#[path = "common/peers.rs"]
+mod peers;
+
+#[path = "netns/silent_node.rs"]
+mod silent_node;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::connect;
+use netns::{PLACE, Site, node_address};
+use peers::{End, Watched, hear, ping, reset};
+
+#[test]
+fn slow_handshakes_are_no_errors() {
+    let Some(site) = Site::build(1) else {
+        return;
+    };
+    site.nodes[0].within(|| echo_at(7001));
+    if let Err(why) = site.slow_down() {
+        return netns::skip(&why);
+    }
+    let endpoint = SocketAddr::from((node_address(0), 7001));
+    site.place.within(|| {
+        let ballast = Watched::serve(&common::table("", "", &[endpoint]), 1);
+        let address = ballast.address();
+        let clients: Vec<_> = (0..200)
+            .map(|_| {
+                thread::spawn(move || {
+                    let mut client = connect(address);
+                    ping(&mut client).unwrap();
+                    reset(client);
+                })
+            })
+            .collect();
+        for client in clients {
+            client.join().unwrap();
+        }
+        ballast.until(|ballast| ballast.in_flight() == 0);
+        assert_eq!(ballast.count(|counters| &counters.sessions), 200);
+        assert_eq!(ballast.count(|counters| &counters.connect_errors), 0);
+        let slowest = ballast.count(|counters| &counters.connect_ms_max);
+        assert!(slowest > 200, "{slowest} ms show nothing");
+    });
+}
+
+#[test]
+fn two_endpoints_share_a_hundred_ports() {
+    with_few_ports("", 150);
+}
+
+#[test]
+fn two_endpoints_share_a_hundred_ports_of_one_source_address() {
+    with_few_ports(", source: [\"10.77.0.1\"]", 150);
+}
+
+#[test]
+fn two_endpoints_share_a_hundred_ports_of_each_of_two_source_addresses() {
+    with_few_ports(", source: [\"10.77.0.1\", \"10.77.0.100\"]", 300);
+}
+
+/// So many connections at once from a place that has a hundred ports for connections that it makes.
+fn with_few_ports(service: &str, connections: usize) {
+    let Some(site) = Site::build(2) else {
+        return;
+    };
+    site.place.ip("address add 10.77.0.100/24 dev switch");
+    site.place.set("ipv4/ip_local_port_range", "40000 40099");
+    for node in &site.nodes {
+        node.within(|| echo_at(7001));
+    }
+    let table = format!(
+        "version: 1
+frontends: [{{name: f, bind: [\"{PLACE}:6000\"], protocol: tcp, service: s}}]
+services:
+  - name: s
+    endpoints: [{{address: \"{}:7001\"}}, {{address: \"{}:7001\"}}]
+    timeouts: {{connect: 5s}}{}
+",
+        node_address(0),
+        node_address(1),
+        service.replacen(", ", "\n    ", 1),
+    );
+    let ballast = site.place.within(|| Watched::serve(&table, 2));
+    // Clients come from elsewhere, where there are ports enough.
+    site.nodes[0].within(|| {
+        let mut clients: Vec<_> = (0..connections)
+            .map(|_| connect(ballast.address()))
+            .collect();
+        for client in &mut clients {
+            ping(client).expect("an echo");
+        }
+        assert_eq!(ballast.in_flight() as usize, connections);
+        clients.into_iter().for_each(reset);
+    });
+    assert_eq!(ballast.count(|counters| &counters.connect_errors), 0);
+    ballast.until(|ballast| ballast.in_flight() == 0);
+}
+
+#[test]
+fn a_replaced_table_is_free_as_soon_as_its_last_dial_is_given_up() {
+    let Some(site) = Site::build(1) else {
+        return;
+    };
+    site.nodes[0].within(|| echo_at(7001));
+    // Packets to this one are sent, and nobody has them.
+    site.place
+        .ip("neigh add 10.77.0.200 lladdr 02:00:00:00:00:99 dev switch nud permanent");
+    let timeouts = ", timeouts: {connect: 2s}";
+    let (hole, node) = (
+        SocketAddr::from(([10, 77, 0, 200], 7001)),
+        SocketAddr::from((node_address(0), 7001)),
+    );
+    site.place.within(|| {
+        let ballast = Watched::serve(&common::table("", timeouts, &[hole]), 2);
+        let old =
+            Arc::clone(ballast.running.shared().live.plan().services()[0].endpoints()[0].live());
+        let clients: Vec<_> = (0..20).map(|_| connect(ballast.address())).collect();
+        ballast.until(|_| old.in_flight() == 20);
+
+        let begun = Instant::now();
+        ballast.swap(&common::table("", timeouts, &[node]));
+        ping(&mut connect(ballast.address())).unwrap();
+        let retired = || {
+            ballast
+                .running
+                .shared()
+                .status
+                .retired
+                .load(Ordering::Relaxed)
+        };
+        ballast.until(|_| old.in_flight() == 0 && retired() == 0);
+        // The connect time-out, a second until apply looks, and a busy machine's delay.
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            begun.elapsed()
+        );
+        for mut client in clients {
+            assert_eq!(hear(&mut client), (Vec::new(), End::Reset));
+        }
+    });
+}
+
+/// An echo server at this port of the namespace that this thread is in.
+fn echo_at(port: u16) {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).expect("a port");
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(read @ 1..) = client.read(&mut bytes) {
+                    if client.write_all(&bytes[..read]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}

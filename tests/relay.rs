@@ -1,0 +1,23 @@
+//! The relay between scripted peers over real sockets: every way in which a connection can end, stall or crawl, and what of
+//! it the other side must see.
+
+mod common;
+#[path = "common/peers.rs"]
+mod peers;
+
+#[path = "relay/bulk.rs"]
+mod bulk;
+#[path = "relay/endings.rs"]
+mod endings;
+#[path = "relay/fairness.rs"]
+mod fairness;
+#[path = "relay/timers.rs"]
+mod timers;
+
+/// What a frontend of [`common::table`] is given, so that who is half-closed is waited for so long.
+fn fins(client: &str, server: &str) -> (String, String) {
+    (
+        format!(", timeouts: {{client-fin: {client}}}"),
+        format!(", timeouts: {{server-fin: {server}}}"),
+    )
+}
