@@ -15,7 +15,7 @@ use ballast::{Config, Running};
 use ballast_core::endpoint::EndpointState;
 use ballast_core::health::Monitor;
 use ballast_core::moment::Moment;
-use common::{Ballast, ask, named_server, nobody, server, table};
+use common::{Ballast, ask, get, named_server, nobody, server, table};
 use socket2::{Domain, SockRef, Socket, Type};
 
 #[test]
@@ -440,15 +440,57 @@ fn when_all_fail_clients_are_refused_or_all_are_tried() {
         metrics.contains("ballast_service_panic{service=\"s\"} 1\n"),
         "{metrics}"
     );
-    let outages = |ballast: &Ballast| {
-        let plan = ballast.running.shared().live.plan();
-        plan.services()[0].state().outages().record()
-    };
-    assert!(outages(&ballast).is_down());
 
     ballast.swap(&with("refuse"));
     assert!(ask(ballast.address()).is_err());
-    assert_eq!(outages(&ballast).downs(), 1);
+}
+
+#[test]
+fn operators_find_the_checks_where_haproxy_has_them() {
+    let ballast = Ballast::serve(&checked("mode: http", &[well(), ill()]), 1);
+    ballast.until(|ballast| monitor(ballast, 0).word() == "L7OK" && !monitor(ballast, 1).is_up());
+    let csv = get(ballast.running.admin()[0], "/;csv").1;
+    let (names, rows) = csv.split_once('\n').unwrap();
+    let names: Vec<&str> = names.trim_start_matches("# ").split(',').collect();
+    let servers: Vec<Vec<&str>> = rows
+        .lines()
+        .map(|row| row.split(',').collect())
+        .filter(|row: &Vec<&str>| row[0] == "s" && row[1].starts_with("127.0.0.1"))
+        .collect();
+    for (column, values) in [
+        ("status", ["UP", "DOWN"]),
+        ("check_code", ["200", "503"]),
+        ("check_desc", ["Layer7 check passed", "Layer7 wrong status"]),
+        ("check_rise", ["2", "2"]),
+        ("check_fall", ["3", "3"]),
+        ("check_health", ["4", "0"]),
+        ("chkfail", ["0", "1"]),
+        ("chkdown", ["0", "1"]),
+    ] {
+        let index = names.iter().position(|name| *name == column).unwrap();
+        let found = [servers[0][index], servers[1][index]];
+        assert_eq!(found, values, "{column}");
+    }
+    // A check may be under way just now.
+    let index = names
+        .iter()
+        .position(|name| *name == "check_status")
+        .unwrap();
+    let words = [0, 1].map(|server: usize| servers[server][index].trim_start_matches("* "));
+    assert_eq!(words, ["L7OK", "L7STS"]);
+    let metrics = ballast.metrics();
+    let [up, down] =
+        [0, 1].map(|server: usize| format!("proxy=\"s\",server=\"{}\"", servers[server][1]));
+    for line in [
+        format!("haproxy_server_check_failures_total{{{down}}} 1\n"),
+        format!("haproxy_server_check_status{{{down},state=\"L7STS\"}} 1\n"),
+        format!("haproxy_server_check_status{{{up},state=\"L7OK\"}} 1\n"),
+        format!("haproxy_server_status{{{down},state=\"DOWN\"}} 1\n"),
+        format!("haproxy_server_status{{{up},state=\"UP\"}} 1\n"),
+        "ballast_health_flaps_total{service=\"s\"} 0\n".into(),
+    ] {
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
 }
 
 #[test]

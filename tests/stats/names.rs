@@ -151,6 +151,7 @@ pub(crate) const FAMILIES: &[(&str, &str)] = &[
     ("ballast_table_refused_total", "counter"),
     ("ballast_connections_refused_total", "counter"),
     ("ballast_service_panic", "gauge"),
+    ("ballast_health_flaps_total", "counter"),
     ("ballast_ejections_total", "counter"),
     ("ballast_queue_waiting", "gauge"),
     ("ballast_spliced_bytes_total", "counter"),

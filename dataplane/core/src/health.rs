@@ -15,17 +15,17 @@ mod checks;
 mod exchange;
 mod http;
 mod monitor;
-mod outage;
 mod outcome;
 mod schedule;
 mod search;
+mod tally;
 
 pub use change::Change;
 pub use checks::{Check, CheckId, Checks, Followed};
 pub use exchange::Exchange;
 pub use monitor::{Monitor, Seen, Status, Transition};
-pub use outage::{Outage, Outages};
 pub use outcome::Outcome;
+pub use tally::Tally;
 
 #[cfg(test)]
 mod simulation;

@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::affinity::Affinity;
 use crate::counters::{Cell, PerWorker, WorkerId};
 use crate::endpoint::{EndpointState, FULL_SHARE, add_time};
-use crate::health::Outages;
+use crate::health::Tally;
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{Way, Wheel, endpoint_hash};
 use crate::queue::Queue;
@@ -321,7 +321,7 @@ pub struct ServiceState {
     ejections: [AtomicU64; EjectionReason::ALL.len()],
     /// One decision at a time, so that `share` holds.
     ejecting: Mutex<()>,
-    outages: Outages,
+    checked: Tally,
     workers: usize,
     name: Box<str>,
 }
@@ -340,7 +340,7 @@ impl ServiceState {
             counters: OnceLock::new(),
             ejections: Default::default(),
             ejecting: Mutex::new(()),
-            outages: Outages::default(),
+            checked: Tally::default(),
             workers,
             name: name.into(),
         }
@@ -411,10 +411,10 @@ impl ServiceState {
         self.counters.get()
     }
 
-    /// When its checks left nobody.
+    /// What its checks have made of it.
     #[must_use]
-    pub fn outages(&self) -> &Outages {
-        &self.outages
+    pub fn checked(&self) -> &Tally {
+        &self.checked
     }
 
     /// How often endpoints were ejected for this reason.

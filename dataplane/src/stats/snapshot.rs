@@ -202,6 +202,8 @@ pub struct ServiceStats {
     pub panics: u64,
     /// Whether checks are ignored now.
     pub is_panicking: bool,
+    /// How often an endpoint went down within a minute of having come back.
+    pub flaps: u64,
     /// Ejections, by [`EjectionReason::index`].
     pub ejections: [u64; EjectionReason::ALL.len()],
     /// The sum over its endpoints.

@@ -171,7 +171,7 @@ impl Checks {
                 followed.unchecked.push(name.clone());
             }
             let slots = self.watch(service, before, now);
-            note_outage(service, now);
+            note_who_is_left(service);
             let watched = Watched {
                 service: Arc::clone(service),
                 slots,
@@ -241,7 +241,7 @@ impl Checks {
             let flaps = monitor.flaps();
             let transition = monitor.observe(now, outcome, took);
             if monitor.flaps() > flaps {
-                watch.service.state().outages().flapped();
+                watch.service.state().checked().flapped();
             }
             Some((transition, **monitor))
         });
@@ -391,7 +391,7 @@ impl Watch {
             return None;
         };
         self.endpoint.set_passing(transition == Transition::Up, now);
-        let is_news = note_outage(&self.service, now);
+        let is_news = note_who_is_left(&self.service);
         Some(Change {
             transition,
             monitor,
@@ -415,13 +415,15 @@ fn find(slots: &[Slot], id: CheckId) -> Option<&Watch> {
 }
 
 /// Looks whether anybody of a service is left. Says whether that is news.
-fn note_outage(service: &Service, now: Moment) -> bool {
+fn note_who_is_left(service: &Service) -> bool {
     let endpoints = service.endpoints();
     let serves = endpoints
         .iter()
         .any(|endpoint| endpoint.is_eligible() && endpoint.live().is_passing());
-    let is_down = !serves && !endpoints.is_empty();
-    service.state().outages().note(is_down, now)
+    service
+        .state()
+        .checked()
+        .note(!serves && !endpoints.is_empty())
 }
 
 /// One check a second.

@@ -23,14 +23,8 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn new(
-        sid: u32,
-        service: &Service,
-        endpoint: &Endpoint,
-        spec: &table::Endpoint,
-        now: Moment,
-    ) -> Self {
-        let check = Check::of(service, endpoint);
+    pub(super) fn new(sid: u32, endpoint: &Endpoint, spec: &table::Endpoint, now: Moment) -> Self {
+        let check = Check::of(endpoint);
         Self {
             sid,
             name: name_of(spec),
@@ -61,11 +55,10 @@ impl End {
 
     pub(super) fn look(
         &mut self,
-        service: &Service,
         endpoint: &Endpoint,
         now: Moment,
     ) -> (Counts, Status, Option<Box<Check>>) {
-        let (counts, check) = (self.counts(), Check::of(service, endpoint));
+        let (counts, check) = (self.counts(), Check::of(endpoint));
         let status = status(endpoint, check.as_deref(), now);
         look_at_means(&mut self.means, &counts);
         self.since.look(status.kind, now);
@@ -79,7 +72,7 @@ impl End {
         spec: &table::Endpoint,
         now: Moment,
     ) -> EndpointStats {
-        let (counts, status, check) = self.look(service, endpoint, now);
+        let (counts, status, check) = self.look(endpoint, now);
         let growth = service.growth(endpoint, now);
         let user_weight = u32::from(endpoint.weight());
         EndpointStats {

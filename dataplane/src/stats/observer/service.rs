@@ -78,7 +78,7 @@ impl Back {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
                 other => {
                     others.extend(other);
-                    End::new(next(&mut self.last_sid), &service, endpoint, spec, now)
+                    End::new(next(&mut self.last_sid), endpoint, spec, now)
                 }
             };
             self.endpoints.push(end);
@@ -134,7 +134,7 @@ impl Back {
             sum.merge(&end.counts());
         }
         for (end, endpoint) in self.endpoints.iter_mut().zip(self.service.endpoints()) {
-            let counts = end.look(&self.service, endpoint, now).0;
+            let counts = end.look(endpoint, now).0;
             end.sessions.tick(counts.sessions, elapsed);
             sum.merge(&counts);
         }
@@ -196,6 +196,7 @@ impl Back {
             unserved: self.unserved(),
             panics: counters.map_or(0, |counters| counters.sum(|cells| &cells.panics)),
             is_panicking: service.is_panicking(),
+            flaps: state.checked().flaps(),
             ejections: EjectionReason::ALL.map(|reason| state.ejections(reason)),
             counts: sum,
             idle: sum.idle(now),

@@ -168,25 +168,47 @@ fn a_passed_check_ends_an_ejection() {
 }
 
 #[test]
-fn a_service_without_anybody_is_an_outage() {
+fn it_is_known_and_said_once_that_nobody_is_left() {
     let mut process = Process::new(100);
     process.serve_ports(TCP, &[1, 2]);
+    let nobody_left =
+        |process: &Process| process.plan.services()[0].state().checked().nobody_left();
     process.run(seconds(10), gone(1));
-    let outage = |process: &Process| process.plan.services()[0].state().outages().record();
-    assert!(!outage(&process).is_down());
-    process.run(seconds(10), |_, _| REFUSED);
-    assert!(outage(&process).is_down());
-    assert_eq!(outage(&process).downs(), 1);
-    let began = outage(&process).since();
-    assert!(process.plan.services()[0].is_panicking());
+    assert!(!nobody_left(&process));
+    let mut last = Vec::new();
+    while last.len() < 20 {
+        let check = process.next();
+        let now = process.now;
+        let (checks, rng) = (&mut process.checks, &mut process.rng);
+        last.push(checks.ended(check.id, REFUSED, TOOK, now, rng));
+    }
+    let said: Vec<_> = last
+        .iter()
+        .flatten()
+        .map(|change| change.nobody_left)
+        .collect();
+    assert_eq!(said, [true]);
+    assert!(nobody_left(&process) && process.plan.services()[0].is_panicking());
     assert_eq!(picked(&mut process, 30), [1, 2], "checks are ignored");
     process.run(seconds(10), gone(1));
-    assert!(!outage(&process).is_down());
-    let downtime = outage(&process).downtime(process.now);
-    assert_eq!(downtime, outage(&process).since().since(began));
-
+    assert!(!nobody_left(&process));
+    process.run(seconds(10), |_, _| REFUSED);
+    assert!(nobody_left(&process));
     process.serve_ports("{mode: off}", &[1, 2]);
-    assert_eq!(outage(&process).downs(), 1);
+    assert!(!nobody_left(&process));
+}
+
+#[test]
+fn a_service_remembers_the_flaps_of_endpoints_that_left() {
+    let mut process = Process::new(100);
+    process.serve_ports(TCP, &[1, 2]);
+    for _ in 0..3 {
+        process.run(seconds(10), well);
+        process.run(seconds(10), gone(1));
+    }
+    assert_eq!(process.monitor(1).flaps(), 2);
+    process.serve_ports(TCP, &[2]);
+    assert_eq!(process.plan.services()[0].state().checked().flaps(), 2);
 }
 
 #[test]
