@@ -342,15 +342,10 @@ fn healthz_alone_is_answered_where_the_table_says_and_follows_it() {
     assert_eq!(status(admin, "/healthz"), Some(200));
 }
 
-/// With a file that knows an admin and a viewer.
+/// With a file that knows an admin and a viewer. One that is gone later changes nothing.
 fn guarded(table: &str) -> Ballast {
-    let users = tempfile::NamedTempFile::new().unwrap();
-    fs::write(users.path(), client::USERS).unwrap();
-    let path = users.into_temp_path().keep().unwrap();
-    let ballast = serve_as(table, 1, |config| {
-        config.stats_auth_file = Some(path.clone())
-    });
-    // It is read at the start, and again only when it changes; one that is gone changes nothing.
-    fs::remove_file(path).unwrap();
-    ballast
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    fs::write(&users, client::USERS).unwrap();
+    serve_as(table, 1, |config| config.stats_auth_file = Some(users))
 }

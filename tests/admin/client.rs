@@ -120,8 +120,12 @@ fn read(mut stream: TcpStream) -> Answer {
     if let Err(error) = stream.read_to_end(&mut bytes) {
         assert!(!bytes.is_empty(), "{error}");
     }
-    let text = String::from_utf8(bytes).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let end = bytes
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .expect("a head");
+    let (head, body) = bytes.split_at(end + 4);
+    let head = String::from_utf8(head.into()).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     let is_chunked = head.to_lowercase().contains("transfer-encoding: chunked");
     let body = match is_chunked {
@@ -130,24 +134,26 @@ fn read(mut stream: TcpStream) -> Answer {
     };
     Answer {
         status,
-        head: head.into(),
-        body,
+        head,
+        body: String::from_utf8(body).unwrap(),
     }
 }
 
-fn unchunked(mut text: &str) -> String {
-    let mut whole = String::new();
-    while let Some((size, rest)) = text.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).unwrap();
+fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    while let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") {
+        let (size, rest) = bytes.split_at(end);
+        let size = usize::from_str_radix(std::str::from_utf8(size).unwrap(), 16).unwrap();
+        let (chunk, rest) = rest[2..].split_at(size);
         if size == 0 {
-            assert_eq!(rest, "\r\n");
+            assert_eq!(rest, b"\r\n");
             return whole;
         }
-        whole.push_str(&rest[..size]);
-        text = rest[size..].strip_prefix("\r\n").unwrap();
+        whole.extend_from_slice(chunk);
+        bytes = rest.strip_prefix(b"\r\n").unwrap();
     }
     // Only an answer to HEAD has none at all.
-    assert_eq!(text, "", "the last chunk is missing");
+    assert_eq!(bytes, b"", "the last chunk is missing");
     whole
 }
 

@@ -26,16 +26,20 @@
     if (live.textContent !== text) live.textContent = text;
   };
 
+  // Without a name and a secret that somebody wrote into the address: a script may not fetch such a one.
+  const at = (address) => location.origin + address;
+  const here = () => location.pathname + location.search;
+
   // What is shown changes without a reload: the same page is fetched, and its main part taken over.
   let turn = 0;
   const take = async (address, options, remember) => {
     const mine = ++turn;
-    const answer = await fetch(address, options);
+    const answer = await fetch(at(address), options);
     const text = await answer.text();
     if (mine !== turn) return;
     const fresh = answer.ok && new DOMParser().parseFromString(text, "text/html").getElementById("main");
     if (!fresh) { note(text.slice(0, 300) || answer.statusText); return; }
-    if (remember) history.pushState(null, "", address);
+    if (remember) history.pushState(null, "", at(address));
     const search = document.activeElement && document.activeElement.name === "q" && document.activeElement;
     const typed = search && [search.value, search.selectionStart];
     main().replaceWith(document.adoptNode(fresh));
@@ -89,14 +93,14 @@
     event.preventDefault();
     main().querySelector('[name="q"]').focus();
   });
-  addEventListener("popstate", () => go(location.href, false));
+  addEventListener("popstate", () => go(here(), false));
 
   // Once a second: what has changed, cell by cell.
   let source, heard = 0, refetched = 0;
   const listen = () => {
     if (source) source.close();
     const words = location.pathname.slice(1) + location.search;
-    source = new EventSource("/events" + (words.startsWith("?") ? words : "?" + words));
+    source = new EventSource(at("/events") + (words.startsWith("?") ? words : "?" + words));
     source.onmessage = (event) => {
       heard = Date.now();
       say("on", "live");
@@ -105,7 +109,7 @@
         // Other lines than before: the table has changed, or what matches the filter.
         if (Date.now() - refetched < 1000 || main().querySelector(".pick :checked")) return;
         refetched = Date.now();
-        take(location.href, {}, false).catch(lost);
+        take(here(), {}, false).catch(lost);
         return;
       }
       for (const [id, name, cells] of told.lines) {
@@ -122,7 +126,7 @@
     source.onerror = () => {
       lost("no answer");
       // A browser tries again by itself, unless it was told no.
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => go(location.href, false), 5000);
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => go(here(), false), 5000);
     };
   };
   const lost = (why) => {
