@@ -94,8 +94,19 @@ fn a_storm_of_scrapes_leaves_the_data_path_alone() {
                 }
             });
         }
+        let probes = scope.spawn(|| {
+            let mut worst = Duration::ZERO;
+            while !is_over.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                assert_eq!(get(admin, "/healthz").status, 200);
+                worst = worst.max(begun.elapsed());
+                thread::sleep(Duration::from_millis(20));
+            }
+            worst
+        });
         let stormy = Latencies::measure(address);
         is_over.store(true, Ordering::Relaxed);
+        println!("worst /healthz in the storm {:?}", probes.join().unwrap());
         stormy
     });
     let scrapes = scrapes.into_inner();

@@ -16,6 +16,8 @@ pub(super) struct Patient {
     patience: Duration,
     /// Runs while the other end takes nothing.
     stuck: Option<Pin<Box<Sleep>>>,
+    /// Bytes since others had their turn.
+    turn: usize,
 }
 
 impl Patient {
@@ -24,17 +26,29 @@ impl Patient {
             stream,
             patience,
             stuck: None,
+            turn: 0,
         }
     }
 
-    fn written<T>(
+    /// Whether it is others' turn: one who reads fast keeps nobody waiting.
+    fn gives_way(&mut self, cx: &Context<'_>) -> bool {
+        let is_over = self.turn >= TURN;
+        if is_over {
+            self.turn = 0;
+            cx.waker().wake_by_ref();
+        }
+        is_over
+    }
+
+    fn written(
         &mut self,
         cx: &mut Context<'_>,
-        poll: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if poll.is_ready() {
+        poll: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(result) = poll {
             self.stuck = None;
-            return poll;
+            self.turn += result.as_ref().copied().unwrap_or(0);
+            return Poll::Ready(result);
         }
         let patience = self.patience;
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(patience)));
@@ -59,6 +73,9 @@ impl AsyncWrite for Patient {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.gives_way(cx) {
+            return Poll::Pending;
+        }
         let poll = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.written(cx, poll)
     }
@@ -68,6 +85,9 @@ impl AsyncWrite for Patient {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.gives_way(cx) {
+            return Poll::Pending;
+        }
         let poll = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         self.written(cx, poll)
     }
@@ -84,3 +104,5 @@ impl AsyncWrite for Patient {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+const TURN: usize = 64 * 1024;

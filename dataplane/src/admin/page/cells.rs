@@ -224,6 +224,24 @@ impl Display for Millis {
     }
 }
 
+/// How many of how many serve; that some do not stands out.
+pub(super) struct Usable<'a>(pub(super) &'a ServiceStats);
+
+impl Display for Usable<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let service = self.0;
+        let (usable, all) = (
+            service.usable + service.usable_backups,
+            service.endpoints.len(),
+        );
+        let is_down = |one: &EndpointStats| one.status.kind == StatusKind::Down;
+        match service.endpoints.iter().any(is_down) {
+            true => write!(f, r#"<em class="warn">{usable} of {all} usable</em>"#),
+            false => write!(f, "{usable} of {all} usable"),
+        }
+    }
+}
+
 pub(super) struct Waiting(pub(super) u32);
 
 impl Display for Waiting {

@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use super::cells::{
-    Bad, Binds, Exact, LastCheck, Millis, Others, OutOf, Status, Table, Tally, Tooltip, Waiting,
-    Weight, Whereabouts,
+    Bad, Binds, Exact, LastCheck, Millis, Others, OutOf, Status, Table, Tally, Tooltip, Usable,
+    Waiting, Weight, Whereabouts,
 };
 use super::line::{Line, digest};
 use super::text::{Count, Escaped, Graph, Lasted, OrDash, Size};
@@ -264,9 +264,8 @@ impl Picture {
         line.cell(
             "meta",
             format_args!(
-                "{} of {} usable{} · {} · {} · for {}",
-                service.usable + service.usable_backups,
-                service.endpoints.len(),
+                "{}{} · {} · {} · for {}",
+                Usable(service),
                 Waiting(service.queue),
                 spec.algorithm,
                 service.mode.word(),
