@@ -1,152 +1,60 @@
-//! The admin address: health, and what is counted in all its forms. On a runtime of its own, so that no scrape costs a client anything.
+//! The admin address: the page, what is counted in all its forms, health. On a runtime of its own, so that no reader costs a
+//! client anything.
+//!
 //! Apply says with each table where it should be; nobody else opens a listening socket that is not a client's.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+mod action;
+mod desk;
+mod doors;
+mod events;
+mod gate;
+mod page;
+mod patient;
+mod query;
+
+pub(crate) use doors::{Doors, Places, Wanted, admin_addresses};
+
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::io;
-use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::table::{self, Bind};
-use http_body_util::{Either, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::guard::Guard;
-use crate::listen;
-use crate::runtime::StartError;
-use crate::stats::{self, Chunks, Form, Selection, Snapshot};
+use self::desk::{Caller, Desk};
+use self::doors::Purpose;
+use self::patient::Patient;
+use crate::auth::Auth;
+use crate::stats;
 use crate::worker::Shared;
-
-/// Where a table wants the admin side to answer.
-pub(crate) fn addresses(stats: &table::Stats) -> Vec<SocketAddr> {
-    let ipv6 = listen::has_ipv6();
-    let wants = |bind: &Bind| {
-        let wildcard = matches!(bind, Bind::Any { .. });
-        bind.addresses()
-            .filter(move |address| ipv6 || !wildcard || address.is_ipv4())
-    };
-    stats.bind().iter().flat_map(wants).collect()
-}
-
-/// Where the admin side answers, and who must not answer beside it.
-#[derive(Debug)]
-pub(crate) struct Doors {
-    open: BTreeMap<SocketAddr, Door>,
-    guards: BTreeMap<u16, Guard>,
-}
-
-/// One address.
-#[derive(Debug)]
-struct Door {
-    bound: SocketAddr,
-    listener: Option<StdTcpListener>,
-    /// Ends with the listener, once it accepts.
-    accepting: Option<AbortHandle>,
-}
-
-impl Doors {
-    /// Takes all these addresses, or says which one cannot be had.
-    pub(crate) fn take(addresses: &[SocketAddr]) -> Result<Self, StartError> {
-        let mut doors = Self {
-            open: BTreeMap::new(),
-            guards: BTreeMap::new(),
-        };
-        for address in addresses {
-            doors.bind(*address)?;
-        }
-        Ok(doors)
-    }
-
-    /// Where it answers: the port of those that asked for any.
-    pub(crate) fn bound(&self) -> Vec<SocketAddr> {
-        self.open.values().map(|door| door.bound).collect()
-    }
-
-    fn bind(&mut self, address: SocketAddr) -> Result<(), StartError> {
-        if address.port() != 0 && !self.guards.contains_key(&address.port()) {
-            let guard = Guard::of_port(address.port()).map_err(|error| match error.kind() {
-                io::ErrorKind::AddrInUse => StartError::SecondOne(address),
-                _ => StartError::System(error),
-            })?;
-            self.guards.insert(address.port(), guard);
-        }
-        let listener = listen::open_alone(address);
-        let (bound, listener) = listener
-            .and_then(|listener| Ok((listener.local_addr()?, listener)))
-            .map_err(|error| StartError::Admin(address, error))?;
-        let door = Door {
-            bound,
-            listener: Some(listener),
-            accepting: None,
-        };
-        self.open.insert(address, door);
-        Ok(())
-    }
-
-    /// Opens what is wanted, then closes what is not. What cannot be opened is said, and tried again later; as long as
-    /// nothing of what is wanted can be, the old addresses still answer. Says whether all is as wanted.
-    fn follow(&mut self, wanted: &[SocketAddr]) -> bool {
-        let mut whole = true;
-        for address in wanted {
-            if self.open.contains_key(address) {
-                continue;
-            }
-            match self.bind(*address) {
-                Ok(()) => tracing::info!(%address, "admin address"),
-                Err(error) => {
-                    whole = false;
-                    tracing::error!("{error}");
-                }
-            }
-        }
-        if wanted.is_empty() || wanted.iter().any(|address| self.open.contains_key(address)) {
-            self.open.retain(|address, door| {
-                let stays = wanted.contains(address);
-                if !stays && let Some(accepting) = &door.accepting {
-                    accepting.abort();
-                }
-                stays
-            });
-            let open = &self.open;
-            self.guards
-                .retain(|port, _| open.keys().any(|address| address.port() == *port));
-        }
-        whole
-    }
-}
 
 /// Answers at `doors`, and follows what is `wanted`, for as long as the process lives.
 pub(crate) async fn serve(
     mut doors: Doors,
-    mut wanted: watch::Receiver<Option<Vec<SocketAddr>>>,
+    mut wanted: watch::Receiver<Option<Wanted>>,
     shared: Arc<Shared>,
+    auth: Option<Auth>,
 ) {
     tokio::task::spawn_local(stats::watch(Arc::clone(&shared)));
     let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let reserve = Rc::new(RefCell::new(Reserve::new()));
+    let desk = Rc::new(Desk::new(Arc::clone(&shared), auth));
     loop {
-        for door in doors.open.values_mut() {
-            let Some(listener) = door.listener.take() else {
-                continue;
-            };
+        for (purpose, address, listener) in doors.fresh() {
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
-                    let (shared, slots, reserve) =
-                        (Arc::clone(&shared), Arc::clone(&slots), Rc::clone(&reserve));
-                    let accepting = accept(listener, shared, slots, reserve);
-                    door.accepting = Some(tokio::task::spawn_local(accepting).abort_handle());
+                    let (desk, slots, reserve) =
+                        (Rc::clone(&desk), Arc::clone(&slots), Rc::clone(&reserve));
+                    let accepting = accept(listener, purpose, desk, slots, reserve);
+                    let task = tokio::task::spawn_local(accepting).abort_handle();
+                    doors.accepts(purpose, address, task);
                 }
                 Err(error) => tracing::error!(%error, "cannot answer at an admin address"),
             }
@@ -154,7 +62,7 @@ pub(crate) async fn serve(
         shared.status.set_admin(doors.bound());
         let now = wanted.borrow_and_update().clone();
         let whole = now.is_none_or(|now| doors.follow(&now));
-        if doors.open.values().any(|door| door.listener.is_some()) {
+        if doors.has_fresh() {
             continue;
         }
         shared.status.set_admin(doors.bound());
@@ -168,7 +76,8 @@ pub(crate) async fn serve(
 
 async fn accept(
     listener: TcpListener,
-    shared: Arc<Shared>,
+    purpose: Purpose,
+    desk: Rc<Desk>,
     slots: Arc<Semaphore>,
     reserve: Rc<RefCell<Reserve>>,
 ) {
@@ -177,11 +86,15 @@ async fn accept(
             return;
         };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let shared = Arc::clone(&shared);
-                let reserve = Rc::clone(&reserve);
+            Ok((stream, from)) => {
+                let (desk, reserve) = (Rc::clone(&desk), Rc::clone(&reserve));
+                let caller = Caller {
+                    from,
+                    purpose,
+                    until: Rc::new(Cell::new(Instant::now() + CONVERSATION)),
+                };
                 tokio::task::spawn_local(async move {
-                    converse(stream, shared, slot).await;
+                    converse(stream, desk, caller, slot).await;
                     reserve.borrow_mut().refill();
                 });
             }
@@ -217,91 +130,51 @@ impl Reserve {
     }
 }
 
-async fn converse(stream: TcpStream, shared: Arc<Shared>, _slot: OwnedSemaphorePermit) {
+async fn converse(stream: TcpStream, desk: Rc<Desk>, caller: Caller, _slot: OwnedSemaphorePermit) {
+    let until = Rc::clone(&caller.until);
     let answer = service_fn(move |request| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(&request, &shared)) }
+        let (desk, caller) = (Rc::clone(&desk), caller.clone());
+        async move { Ok::<_, Infallible>(desk.answer(request, caller).await) }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), answer);
-    if let Ok(Err(error)) = timeout(CONVERSATION, connection).await {
-        tracing::debug!(%error, "admin connection ended");
-    }
-}
-
-type Answer = Response<Either<Full<Bytes>, Chunks>>;
-
-fn answer(request: &Request<Incoming>, shared: &Shared) -> Answer {
-    if request.method() != Method::GET && request.method() != Method::HEAD {
-        return text(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "only GET and HEAD are answered here\n",
-        );
-    }
-    match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "ok\n"),
-        "/readyz" if shared.status.is_ready() => text(StatusCode::OK, "ready\n"),
-        "/readyz" => text(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not ready: no table is applied yet, or the process is ending\n",
-        ),
-        "/metrics" => {
-            let selection = Selection::of_metrics(request.uri().query().unwrap_or_default());
-            let kind = "text/plain; version=0.0.4; charset=utf-8";
-            rendered(shared, kind, stats::metrics, selection)
-        }
-        _ => stats_page(request, shared),
-    }
-}
-
-/// The forms of haproxy's stats page, and the data of ours.
-fn stats_page(request: &Request<Incoming>, shared: &Shared) -> Answer {
-    let uri = request.uri();
-    let address = uri.path_and_query().map_or("/", |address| address.as_str());
-    let selection = Selection::of_page(address);
-    let (plain, json) = ("text/plain", "application/json");
-    match Form::of(address) {
-        Some(Form::Csv) => rendered(shared, plain, stats::csv, selection),
-        Some(Form::Typed) => rendered(shared, plain, stats::typed, selection),
-        Some(Form::Json) => rendered(shared, json, stats::json, selection),
-        None if uri.path() == "/api/snapshot" => rendered(shared, json, stats::api, selection),
-        Some(Form::Html) | None => text(
-            StatusCode::NOT_FOUND,
-            "here are /healthz, /readyz, /metrics, /;csv, /;json and /api/snapshot\n",
-        ),
-    }
-}
-
-/// A rendering of a snapshot, sent while it is written.
-fn rendered(
-    shared: &Shared,
-    kind: &'static str,
-    render: fn(Arc<Snapshot>, Selection) -> Chunks,
-    selection: Selection,
-) -> Answer {
-    let chunks = render(shared.stats.snapshot(shared), selection).begun();
-    let mut response = Response::new(Either::Right(chunks));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
-}
-
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
-    let mut response = Response::new(Either::Left(Full::new(body.into())));
-    *response.status_mut() = status;
-    response.headers_mut().insert(
-        CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(MOST_BUFFERED)
+            .serve_connection(TokioIo::new(Patient::new(stream, WRITE_TIMEOUT)), answer)
     );
-    response
+    let mut is_last = false;
+    loop {
+        let end = until.get();
+        tokio::select! {
+            result = connection.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "admin connection ended");
+                }
+                return;
+            }
+            // An answer may have made it later meanwhile.
+            () = sleep_until(end) => if Instant::now() >= until.get() {
+                if is_last {
+                    return;
+                }
+                // What is being said may be finished.
+                is_last = true;
+                until.set(Instant::now() + CONVERSATION);
+                connection.as_mut().graceful_shutdown();
+            },
+        }
+    }
 }
 
-const MOST_CONNECTIONS: usize = 64;
+/// At once, at all addresses. More wait to be accepted.
+const MOST_CONNECTIONS: usize = 96;
 const RESERVED: usize = 8;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// A reader that takes nothing for so long has gone.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONVERSATION: Duration = Duration::from_secs(60);
+/// Of an answer that is not taken yet, beside a piece of a rendering.
+const MOST_BUFFERED: usize = 64 * 1024;
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_EVERY: Duration = Duration::from_secs(5);

@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin;
+use crate::admin::{Places, Wanted};
 use crate::intake::{Intake, Text};
 use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
@@ -38,8 +38,10 @@ pub(crate) struct Duty {
     pub(crate) budget: Budget,
     /// The limit of connections, if the command line has one; else it leaves room for what listens.
     pub(crate) told: Option<u32>,
-    /// Where the admin side hears what the table says of it; `None` if the command line decides.
-    pub(crate) admin: Option<watch::Sender<Option<Vec<SocketAddr>>>>,
+    /// What the command line says of the admin side's addresses.
+    pub(crate) places: Places,
+    /// Where the admin side hears what the table says of them.
+    pub(crate) admin: watch::Sender<Option<Wanted>>,
     /// What operators change by hand.
     pub(crate) by_hand: mpsc::UnboundedReceiver<Changes>,
 }
@@ -201,7 +203,6 @@ impl Apply {
     }
 
     async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant) {
-        warn_of_what_comes_later(&table);
         self.shared.access.follow(&table.log, &self.intake.folder());
         let previous = self.shared.live.plan();
         let plan = Arc::new(compile(
@@ -422,11 +423,8 @@ impl Apply {
 
     /// The admin side follows the table.
     fn move_admin(&self, plan: &Plan) {
-        let (Some(admin), Some(stats)) = (&self.duty.admin, plan.stats()) else {
-            return;
-        };
-        let wanted = Some(admin::addresses(stats));
-        admin.send_if_modified(|known| {
+        let wanted = Some(self.duty.places.wanted(plan.stats()));
+        self.duty.admin.send_if_modified(|known| {
             let changed = *known != wanted;
             if changed {
                 *known = wanted;
@@ -533,16 +531,6 @@ fn not_yet(frontend: &Frontend) -> String {
     match frontend.serves() {
         Serves::NotYet(what) => format!("this version does not serve {what} yet"),
         Serves::Tcp(_) => String::new(),
-    }
-}
-
-fn warn_of_what_comes_later(table: &RoutingTable) {
-    let mut early = Vec::new();
-    if table.stats.healthz.on().is_some() {
-        early.push("stats.healthz (ask /healthz on the admin address)");
-    }
-    if !early.is_empty() {
-        tracing::warn!("not served by this version yet: {}", early.join(", "));
     }
 }
 

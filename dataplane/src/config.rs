@@ -15,6 +15,10 @@ pub struct Config {
     pub threads: Option<usize>,
     /// The admin addresses.
     pub admin: Admin,
+    /// Where `/healthz` alone is answered; by the table: its `stats.healthz`.
+    pub healthz: Admin,
+    /// Who may see the admin side; `None`: everybody who reaches it, and nobody may change anything.
+    pub stats_auth_file: Option<PathBuf>,
     /// Connections at once; `None`: derived from the limits of the process.
     pub max_connections: Option<u32>,
     /// Active checks a second.
@@ -34,6 +38,8 @@ impl Config {
             ack: None,
             threads: None,
             admin: Admin::FromTable,
+            healthz: Admin::FromTable,
+            stats_auth_file: None,
             max_connections: None,
             max_checks: MAX_CHECKS,
             shutdown_delay: Duration::ZERO,
@@ -45,7 +51,7 @@ impl Config {
 /// Where page, metrics and health are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admin {
-    /// The table's `stats.bind`.
+    /// Where the table says.
     FromTable,
     /// Here, whatever the table says; nowhere if there is none.
     At(Vec<SocketAddr>),

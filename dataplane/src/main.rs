@@ -52,7 +52,7 @@ struct Run {
     /// Worker threads [default: the cores that this process may use]
     #[arg(long, env = "BALLAST_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MOST_THREADS))]
     threads: Option<u16>,
-    /// Where health and metrics are answered, or `none`; repeatable [default: the table's stats.bind, else 127.0.0.1:1936]
+    /// Where page, metrics and health are answered, or `none`; repeatable [default: the table's stats.bind, else 127.0.0.1:1936]
     #[arg(
         long,
         env = "BALLAST_ADMIN",
@@ -61,6 +61,18 @@ struct Run {
         value_parser = place
     )]
     admin: Vec<Place>,
+    /// Where /healthz alone is answered, or `none`; repeatable [default: the table's stats.healthz, else none]
+    #[arg(
+        long,
+        env = "BALLAST_HEALTHZ",
+        value_name = "ADDR",
+        value_delimiter = ',',
+        value_parser = place
+    )]
+    healthz: Vec<Place>,
+    /// Who may see the admin address, and change things there: lines of user:secret[:viewer|:admin]
+    #[arg(long, env = "BALLAST_STATS_AUTH_FILE", value_name = "PATH")]
+    stats_auth_file: Option<PathBuf>,
     /// Connections at once [default: what descriptors and memory allow; the log says how]
     #[arg(long, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
@@ -143,6 +155,8 @@ fn begin(run: Run) -> Result<Running, StartError> {
     }
     ballast::start(Config {
         admin: admin(&run.admin),
+        healthz: admin(&run.healthz),
+        stats_auth_file: run.stats_auth_file,
         table: run.table,
         ack: run.ack,
         threads: run.threads.map(usize::from),
@@ -244,7 +258,7 @@ impl Signals {
 /// Says why it did not begin: in lines for people, or in one for programs.
 fn fail(error: &anyhow::Error, format: log::Format) -> ExitCode {
     let (words, code) = match error.downcast_ref() {
-        Some(error @ StartError::Table(_)) => (error.to_string(), USAGE),
+        Some(error @ (StartError::Table(_) | StartError::Auth(_))) => (error.to_string(), USAGE),
         Some(error) => (error.to_string(), FAULT),
         None => (format!("{error:#}"), FAULT),
     };

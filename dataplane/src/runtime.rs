@@ -22,10 +22,11 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::admin::{self, Doors};
+use crate::admin::{self, Doors, Places, Wanted};
 use crate::apply::{Apply, Changes, Duty};
+use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::config::{Admin, Config};
+use crate::config::Config;
 use crate::guard::{self, Guard};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
@@ -54,6 +55,12 @@ pub enum StartError {
     /// The admin address cannot be had.
     #[error("admin: {}; choose another --admin", listen::explain(*.0, .1))]
     Admin(SocketAddr, io::Error),
+    /// The address for health alone cannot be had.
+    #[error("healthz: {}; choose another --healthz", listen::explain(*.0, .1))]
+    Healthz(SocketAddr, io::Error),
+    /// The file that says who may see the admin side is wrong.
+    #[error("{0}")]
+    Auth(String),
     /// The system refuses.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -82,13 +89,12 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         Err(_) if config.table.is_dir() => None,
         Err(error) => return Err(error),
     };
-    let admin_addresses = match (&config.admin, &first) {
-        (Admin::At(addresses), _) => addresses.clone(),
-        (Admin::FromTable, Some(table)) => admin::addresses(&table.stats),
-        (Admin::FromTable, None) => vec![DEFAULT_ADMIN],
-    };
+    let auth = config.stats_auth_file.as_deref().map(Auth::read);
+    let auth = auth.transpose().map_err(StartError::Auth)?;
+    let places = Places::of(&config);
+    let wanted = places.wanted(first.as_ref().map(|table| &table.stats));
     drop(first);
-    let guard = match guard::port(&admin_addresses) {
+    let guard = match guard::port(&admin::admin_addresses(&wanted)) {
         // The admin side guards each of its ports.
         Some(_) => None,
         None => Some(
@@ -98,7 +104,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
             })?,
         ),
     };
-    let doors = Doors::take(&admin_addresses)?;
+    let doors = Doors::take(&wanted, auth.is_some())?;
     count_panics();
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
@@ -131,8 +137,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         .collect::<io::Result<_>>()?;
     shared.status.set_admin(doors.bound());
     let (admin, wanted) = watch::channel(None);
-    let admin_thread = admin_thread(doors, wanted, Arc::clone(&shared))?;
-    let admin = (config.admin == Admin::FromTable).then_some(admin);
+    let admin_thread = admin_thread(doors, wanted, Arc::clone(&shared), auth)?;
     let (stop_apply, reread) = (CancellationToken::new(), Arc::new(Notify::new()));
     let duty = Duty {
         ack: config
@@ -143,6 +148,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         rng: Rng::new(seeds.hash_one("apply")),
         budget,
         told: config.max_connections,
+        places,
         admin,
         by_hand,
     };
@@ -217,6 +223,11 @@ impl Running {
         let cut = self.shared.connections();
         if cut > 0 {
             tracing::warn!(cut, "connections did not finish in time and are cut");
+        }
+        self.shared.status.end();
+        let until = Instant::now() + LAST_WORDS;
+        while self.shared.status.listeners.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+            sleep(LOOK).await;
         }
         self.stop_workers.cancel();
         for worker in self.workers.drain(..) {
@@ -356,11 +367,12 @@ pub(crate) fn local_runtime() -> io::Result<LocalRuntime> {
 
 fn admin_thread(
     doors: Doors,
-    wanted: watch::Receiver<Option<Vec<SocketAddr>>>,
+    wanted: watch::Receiver<Option<Wanted>>,
     shared: Arc<Shared>,
+    auth: Option<Auth>,
 ) -> io::Result<JoinHandle<()>> {
     quiet_thread("admin", move || match local_runtime() {
-        Ok(runtime) => runtime.block_on(admin::serve(doors, wanted, shared)),
+        Ok(runtime) => runtime.block_on(admin::serve(doors, wanted, shared, auth)),
         Err(error) => tracing::error!(%error, "the admin side cannot start"),
     })
 }
@@ -377,10 +389,10 @@ fn quiet_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<J
         })
 }
 
-const DEFAULT_ADMIN: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1936);
 const QUIET: i32 = 10;
 const LOOK: Duration = Duration::from_millis(10);
+/// For whoever listens to events to hear that this is the end.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 const PANICKED: &str = "a task panicked, and only it has ended";
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod value;
 
 pub use check::Check;
 pub use chunks::Chunks;
+pub(crate) use chunks::Progress;
 pub use csv::csv;
 pub use history::Second;
 pub use json::{api, history, json, typed};

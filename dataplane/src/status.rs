@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::ack::Ack;
 use ballast_core::plan::SocketKey;
+use tokio_util::sync::CancellationToken;
 
 /// Written by apply, read by the admin side and by tests.
 #[derive(Debug, Default)]
@@ -23,6 +24,9 @@ pub struct Status {
     listening: Mutex<BTreeMap<SocketKey, SocketAddr>>,
     admin: Mutex<Vec<SocketAddr>>,
     ack: Mutex<Option<Ack>>,
+    ended: CancellationToken,
+    /// Who listens to events now.
+    pub(crate) listeners: AtomicUsize,
 }
 
 impl Status {
@@ -41,6 +45,16 @@ impl Status {
     /// The end has begun.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Nothing more will happen here: whoever listens to events is told.
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
+    }
+
+    /// Waits for [`end`](Self::end).
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
     }
 
     /// When the table in force was applied, in seconds since 1970; 0 before the first one.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod addresses;
+mod admin;
 mod check;
 mod demo;
 mod descriptors;

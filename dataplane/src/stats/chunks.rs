@@ -18,14 +18,14 @@ pub struct Chunks {
 type More = dyn FnMut(&mut Vec<u8>) -> Progress + Send;
 
 /// Whether a rendering is finished.
-pub(super) enum Progress {
+pub(crate) enum Progress {
     GoesOn,
     Over,
 }
 
 impl Chunks {
     /// `more` adds a little, a row or so, each time that it is called.
-    pub(super) fn new(more: impl FnMut(&mut Vec<u8>) -> Progress + Send + 'static) -> Self {
+    pub(crate) fn new(more: impl FnMut(&mut Vec<u8>) -> Progress + Send + 'static) -> Self {
         Self {
             more: Box::new(more),
             ahead: None,

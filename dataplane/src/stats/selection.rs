@@ -132,7 +132,8 @@ impl Selection {
         places(&snapshot.services, name)
     }
 
-    pub(super) fn takes_endpoint(&self, endpoint: &EndpointStats) -> bool {
+    /// Whether an endpoint is not filtered out.
+    pub(crate) fn takes_endpoint(&self, endpoint: &EndpointStats) -> bool {
         match endpoint.status.kind {
             StatusKind::Maintenance => !self.no_maintenance && !self.only_up,
             // One that is coming up is shown.
@@ -141,7 +142,8 @@ impl Selection {
         }
     }
 
-    fn takes_name(&self, name: &str) -> bool {
+    /// Whether a frontend or service of this name is not filtered out.
+    pub(crate) fn takes_name(&self, name: &str) -> bool {
         let contains = |part: &str| {
             name.as_bytes()
                 .windows(part.len())

@@ -1,0 +1,242 @@
+//! What operators change on the page: haproxy's form, and its answers.
+
+use std::net::SocketAddr;
+
+use ballast_core::overrides::ByHand;
+use ballast_core::table::{Name, State};
+
+use super::gate::Visitor;
+use super::query;
+use crate::stats::{EndpointStats, ServiceStats, Snapshot};
+use crate::worker::Shared;
+
+/// What became of a form, in haproxy's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// All of it.
+    Done,
+    /// No endpoint was named.
+    Nothing,
+    /// Some of it: not every endpoint is there.
+    Part,
+    /// What is asked for is not there.
+    Wrong,
+    /// More than a form can hold.
+    TooMuch,
+    /// Not sent by the page.
+    Denied,
+    /// No form.
+    Invalid,
+    /// The process is ending.
+    Unknown,
+}
+
+impl Outcome {
+    pub(super) const ALL: [Self; 8] = [
+        Self::Done,
+        Self::Nothing,
+        Self::Part,
+        Self::Wrong,
+        Self::TooMuch,
+        Self::Denied,
+        Self::Invalid,
+        Self::Unknown,
+    ];
+
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Done => "DONE",
+            Self::Nothing => "NONE",
+            Self::Part => "PART",
+            Self::Wrong => "ERRP",
+            Self::TooMuch => "EXCD",
+            Self::Denied => "DENY",
+            Self::Invalid => "IVAL",
+            Self::Unknown => "UNKN",
+        }
+    }
+
+    /// For people.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Done => "Done.",
+            Self::Nothing => "Nothing was changed: no endpoint was chosen.",
+            Self::Part => "Partly done: some of these endpoints are no longer here.",
+            Self::Wrong => {
+                "Nothing was changed: such a service, endpoint or action does not exist here."
+            }
+            Self::TooMuch => "Nothing was changed: too many endpoints at once; choose fewer.",
+            Self::Denied => "Denied, nothing was changed: this page did not send that.",
+            Self::Invalid => "Nothing was changed: that was not a form.",
+            Self::Unknown => "Nothing was changed: the process is ending.",
+        }
+    }
+}
+
+/// What is to be done with endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Ready,
+    Drain,
+    Disable,
+    AsTheTable,
+    /// Its connections are reset.
+    Shutdown,
+}
+
+impl Action {
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "ready" | "enable" | "start" => Some(Self::Ready),
+            "drain" => Some(Self::Drain),
+            "maint" | "disable" | "stop" => Some(Self::Disable),
+            "default" => Some(Self::AsTheTable),
+            "shutdown" => Some(Self::Shutdown),
+            _ => None,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Disable => "disable",
+            Self::AsTheTable => "as the table says",
+            Self::Shutdown => "shutdown sessions",
+        }
+    }
+
+    fn change(self, service: &ServiceStats, endpoint: &EndpointStats) -> Option<ByHand> {
+        let (name, address) = (service.name.clone(), endpoint.address);
+        let state = |state| Some(ByHand::State(name.clone(), address, state));
+        match self {
+            Self::Ready => state(ready(service, address)),
+            Self::Drain => state(Some(State::Draining)),
+            Self::Disable => state(Some(State::Disabled)),
+            Self::AsTheTable => Some(ByHand::AsTheTable(name, address)),
+            Self::Shutdown => None,
+        }
+    }
+}
+
+/// A backup that is enabled is a backup again.
+fn ready(service: &ServiceStats, address: SocketAddr) -> Option<State> {
+    let endpoints = &service.spec.endpoints;
+    let spec = endpoints.iter().find(|one| one.address == address);
+    match spec.map(|spec| spec.state) {
+        Some(State::Ready | State::Backup) => None,
+        _ => Some(State::Ready),
+    }
+}
+
+/// A form, taken apart.
+#[derive(Debug, Default)]
+struct Form {
+    service: String,
+    action: String,
+    endpoints: Vec<String>,
+}
+
+impl Form {
+    fn parse(body: &str) -> Self {
+        let mut form = Self::default();
+        for (name, value) in query::pairs(body) {
+            match &*name {
+                "b" => form.service = value,
+                "action" => form.action = value,
+                "s" if !form.endpoints.contains(&value) => form.endpoints.push(value),
+                _ => {}
+            }
+        }
+        form
+    }
+}
+
+/// Does what a form asks for, and says in the log who asked.
+pub(super) async fn perform(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    body: &str,
+    visitor: &Visitor,
+    from: SocketAddr,
+) -> Outcome {
+    let form = Form::parse(body);
+    if form.endpoints.is_empty() {
+        return Outcome::Nothing;
+    }
+    let (Some(action), Some(service)) =
+        (Action::of(&form.action), service(snapshot, &form.service))
+    else {
+        return Outcome::Wrong;
+    };
+    let endpoints: Vec<&EndpointStats> = form
+        .endpoints
+        .iter()
+        .filter_map(|name| endpoint(service, name))
+        .collect();
+    if endpoints.is_empty() {
+        return Outcome::Wrong;
+    }
+    if action == Action::Shutdown {
+        cut(shared, &service.name, &endpoints);
+    } else {
+        let changes = endpoints
+            .iter()
+            .filter_map(|endpoint| action.change(service, endpoint));
+        if !shared.change(changes.collect()).await {
+            return Outcome::Unknown;
+        }
+    }
+    for endpoint in &endpoints {
+        tracing::info!(
+            service = &*service.name,
+            endpoint = &*endpoint.name,
+            action = action.word(),
+            by = visitor.name.as_deref(),
+            %from,
+            "changed by hand"
+        );
+    }
+    match endpoints.len() == form.endpoints.len() {
+        true => Outcome::Done,
+        false => Outcome::Part,
+    }
+}
+
+fn cut(shared: &Shared, service: &Name, endpoints: &[&EndpointStats]) {
+    let plan = shared.live.plan();
+    let services = plan.services().iter();
+    let of_service = services.filter(|one| one.spec().name == *service);
+    let live = of_service
+        .flat_map(|service| service.endpoints())
+        .filter(|one| {
+            endpoints
+                .iter()
+                .any(|endpoint| endpoint.address == one.address())
+        })
+        .map(|one| std::sync::Arc::clone(one.live()));
+    shared.cut(live.collect());
+}
+
+/// By `#` and its number, or by its name.
+fn service<'a>(snapshot: &'a Snapshot, word: &str) -> Option<&'a ServiceStats> {
+    let number = number(word);
+    let mut services = snapshot.services.iter();
+    services.find(|service| match number {
+        Some(number) => service.iid == number,
+        None => *service.name == *word,
+    })
+}
+
+fn endpoint<'a>(service: &'a ServiceStats, word: &str) -> Option<&'a EndpointStats> {
+    let number = number(word);
+    let mut endpoints = service.endpoints.iter();
+    endpoints.find(|endpoint| match number {
+        Some(number) => endpoint.sid == number,
+        None => *endpoint.name == *word,
+    })
+}
+
+fn number(word: &str) -> Option<u32> {
+    word.strip_prefix('#')?.parse().ok()
+}

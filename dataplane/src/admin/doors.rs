@@ -1,0 +1,215 @@
+//! Where the admin side answers. Follows the table; taken at the start by `runtime`, kept by the admin thread.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
+
+use ballast_core::table::{self, Bind};
+use tokio::task::AbortHandle;
+
+use crate::config::{Admin, Config};
+use crate::guard::Guard;
+use crate::listen;
+use crate::runtime::StartError;
+
+/// What is answered at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Purpose {
+    /// All that there is.
+    Everything,
+    /// `/healthz`, and nothing else.
+    Health,
+}
+
+/// Where what is to be answered.
+pub(crate) type Wanted = Vec<(Purpose, SocketAddr)>;
+
+/// What the command line says of these addresses. The table says the rest.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    admin: Admin,
+    healthz: Admin,
+}
+
+impl Places {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            admin: config.admin.clone(),
+            healthz: config.healthz.clone(),
+        }
+    }
+
+    /// What is wanted with this table; `None`: there is none yet.
+    pub(crate) fn wanted(&self, stats: Option<&table::Stats>) -> Wanted {
+        let admin = match (&self.admin, stats) {
+            (Admin::At(addresses), _) => addresses.clone(),
+            (Admin::FromTable, Some(stats)) => addresses(stats.bind()),
+            (Admin::FromTable, None) => vec![DEFAULT_ADMIN],
+        };
+        let healthz = match (&self.healthz, stats.and_then(|stats| stats.healthz.on())) {
+            (Admin::At(addresses), _) => addresses.clone(),
+            (Admin::FromTable, Some(binds)) => addresses(binds),
+            (Admin::FromTable, None) => Vec::new(),
+        };
+        let everything = admin.into_iter().map(|at| (Purpose::Everything, at));
+        let health = healthz.into_iter().map(|at| (Purpose::Health, at));
+        everything.chain(health).collect()
+    }
+}
+
+fn addresses(binds: &[Bind]) -> Vec<SocketAddr> {
+    let ipv6 = listen::has_ipv6();
+    let wants = |bind: &Bind| {
+        let wildcard = matches!(bind, Bind::Any { .. });
+        bind.addresses()
+            .filter(move |address| ipv6 || !wildcard || address.is_ipv4())
+    };
+    binds.iter().flat_map(wants).collect()
+}
+
+/// The addresses where everything is answered.
+pub(crate) fn admin_addresses(wanted: &Wanted) -> Vec<SocketAddr> {
+    let everything = wanted
+        .iter()
+        .filter(|(purpose, _)| *purpose == Purpose::Everything);
+    everything.map(|(_, address)| *address).collect()
+}
+
+/// Where the admin side answers, and who must not answer beside it.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    open: BTreeMap<(Purpose, SocketAddr), Door>,
+    guards: BTreeMap<u16, Guard>,
+    /// Whether whoever comes must say who they are.
+    is_guarded: bool,
+    has_warned: bool,
+}
+
+/// One address.
+#[derive(Debug)]
+struct Door {
+    bound: SocketAddr,
+    listener: Option<StdTcpListener>,
+    /// Ends with the listener, once it accepts.
+    accepting: Option<AbortHandle>,
+}
+
+impl Doors {
+    /// Takes all these addresses, or says which one cannot be had.
+    pub(crate) fn take(wanted: &Wanted, is_guarded: bool) -> Result<Self, StartError> {
+        let mut doors = Self {
+            open: BTreeMap::new(),
+            guards: BTreeMap::new(),
+            is_guarded,
+            has_warned: false,
+        };
+        for (purpose, address) in wanted {
+            doors.bind(*purpose, *address)?;
+        }
+        Ok(doors)
+    }
+
+    /// Where everything is answered: the port of those that asked for any.
+    pub(crate) fn bound(&self) -> Vec<SocketAddr> {
+        let open = self.open.iter();
+        open.filter(|((purpose, _), _)| *purpose == Purpose::Everything)
+            .map(|(_, door)| door.bound)
+            .collect()
+    }
+
+    /// Those that do not accept yet.
+    pub(super) fn fresh(&mut self) -> Vec<(Purpose, SocketAddr, StdTcpListener)> {
+        let open = self.open.iter_mut();
+        open.filter_map(|((purpose, address), door)| {
+            let listener = door.listener.take()?;
+            Some((*purpose, *address, listener))
+        })
+        .collect()
+    }
+
+    /// Whether there are some that do not accept yet.
+    pub(super) fn has_fresh(&self) -> bool {
+        self.open.values().any(|door| door.listener.is_some())
+    }
+
+    /// One accepts now.
+    pub(super) fn accepts(&mut self, purpose: Purpose, address: SocketAddr, task: AbortHandle) {
+        if let Some(door) = self.open.get_mut(&(purpose, address)) {
+            door.accepting = Some(task);
+        }
+    }
+
+    fn bind(&mut self, purpose: Purpose, address: SocketAddr) -> Result<(), StartError> {
+        let is_guard = purpose == Purpose::Everything && address.port() != 0;
+        if is_guard && !self.guards.contains_key(&address.port()) {
+            let guard = Guard::of_port(address.port()).map_err(|error| match error.kind() {
+                io::ErrorKind::AddrInUse => StartError::SecondOne(address),
+                _ => StartError::System(error),
+            })?;
+            self.guards.insert(address.port(), guard);
+        }
+        let listener = listen::open_alone(address);
+        let (bound, listener) = listener
+            .and_then(|listener| Ok((listener.local_addr()?, listener)))
+            .map_err(|error| match purpose {
+                Purpose::Everything => StartError::Admin(address, error),
+                Purpose::Health => StartError::Healthz(address, error),
+            })?;
+        if purpose == Purpose::Everything {
+            self.warn_of_strangers(bound);
+        }
+        let door = Door {
+            bound,
+            listener: Some(listener),
+            accepting: None,
+        };
+        self.open.insert((purpose, address), door);
+        Ok(())
+    }
+
+    fn warn_of_strangers(&mut self, bound: SocketAddr) {
+        if self.is_guarded || self.has_warned || bound.ip().to_canonical().is_loopback() {
+            return;
+        }
+        self.has_warned = true;
+        tracing::warn!(
+            "whoever reaches {bound} may read the page and the metrics there; --stats-auth-file asks them who they are, or bind 127.0.0.1 only"
+        );
+    }
+
+    /// Opens what is wanted, then closes what is not. What cannot be opened is said, and tried again later; as long as
+    /// nothing of what is wanted can be, the old addresses still answer. Says whether all is as wanted.
+    pub(super) fn follow(&mut self, wanted: &Wanted) -> bool {
+        let mut whole = true;
+        for (purpose, address) in wanted {
+            if self.open.contains_key(&(*purpose, *address)) {
+                continue;
+            }
+            match self.bind(*purpose, *address) {
+                Ok(()) => tracing::info!(%address, "admin address"),
+                Err(error) => {
+                    whole = false;
+                    tracing::error!("{error}");
+                }
+            }
+        }
+        if wanted.is_empty() || wanted.iter().any(|door| self.open.contains_key(door)) {
+            self.open.retain(|door, state| {
+                let stays = wanted.contains(door);
+                if !stays && let Some(accepting) = &state.accepting {
+                    accepting.abort();
+                }
+                stays
+            });
+            let open = &self.open;
+            self.guards.retain(|port, _| {
+                let mut doors = open.keys();
+                doors.any(|(purpose, at)| *purpose == Purpose::Everything && at.port() == *port)
+            });
+        }
+        whole
+    }
+}
+
+const DEFAULT_ADMIN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1936);

@@ -1,0 +1,82 @@
+//! What has changed on a page since its reader heard of it last.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::line::{Line, digest};
+use super::picture::Picture;
+use super::view::View;
+use crate::stats::Snapshot;
+use crate::worker::Shared;
+
+/// One reader, and what they know.
+#[derive(Debug)]
+pub(in crate::admin) struct Changes {
+    view: View,
+    shape: u64,
+    /// A digest of the class and of each cell, by a line's name.
+    known: HashMap<String, Vec<u64>>,
+}
+
+/// What the script is told.
+#[derive(Serialize)]
+struct Told<'a> {
+    /// If the page has another one, it must be fetched again.
+    shape: String,
+    lines: Vec<News<'a>>,
+}
+
+/// The name of a line, its class, and the cells that are new.
+type News<'a> = (&'a str, &'a str, Vec<(usize, &'a str)>);
+
+impl Changes {
+    pub(in crate::admin) fn new(view: View) -> Self {
+        Self {
+            view,
+            shape: 0,
+            known: HashMap::new(),
+        }
+    }
+
+    /// What is new in this snapshot, as JSON.
+    pub(in crate::admin) fn since(
+        &mut self,
+        shared: &Arc<Shared>,
+        snapshot: Arc<Snapshot>,
+    ) -> Vec<u8> {
+        let picture = Picture::of(shared, snapshot, self.view.clone());
+        let lines: Vec<Line> = picture.parts().map(|part| picture.line(part)).collect();
+        let shape = picture.shape(&lines);
+        if self.shape != shape {
+            self.shape = shape;
+            self.known.clear();
+        }
+        let told = Told {
+            shape: format!("{shape:016x}"),
+            lines: lines.iter().filter_map(|line| self.news(line)).collect(),
+        };
+        // A vector takes all, and there is no map with strange keys.
+        serde_json::to_vec(&told).unwrap_or_default()
+    }
+
+    fn news<'a>(&mut self, line: &'a Line) -> Option<News<'a>> {
+        let mut now = vec![digest(line.class)];
+        now.extend(line.cells().map(|(_, html, _)| digest(html)));
+        let before = self.known.get(&line.id);
+        if before == Some(&now) {
+            return None;
+        }
+        let is_new =
+            |place: usize| before.and_then(|before| before.get(place + 1)) != now.get(place + 1);
+        let cells = line
+            .cells()
+            .enumerate()
+            .filter(|(place, (_, _, is_live))| *is_live && is_new(*place))
+            .map(|(place, (_, html, _))| (place, html))
+            .collect();
+        self.known.insert(line.id.clone(), now);
+        Some((&line.id, line.class, cells))
+    }
+}
