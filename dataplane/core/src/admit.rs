@@ -94,6 +94,11 @@ impl AdmitState {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Forgets that there were ever more than now.
+    pub fn forget_peak(&self) {
+        self.peak.store(self.current(), Ordering::Relaxed);
+    }
+
     /// For `on-limit: wait`, while a connection waits to be accepted. `waker` is woken when room may have been made;
     /// ask again then. A place is reserved at once, so that two workers never accept for one place.
     pub fn may_accept(self: &Arc<Self>, limits: &Limits, now: Moment, waker: &Waker) -> Accept {
