@@ -15,6 +15,8 @@ pub struct Config {
     pub threads: Option<usize>,
     /// The admin addresses.
     pub admin: Admin,
+    /// The runtime socket; `None`: there is none.
+    pub socket: Option<PathBuf>,
     /// Connections at once; `None`: derived from the limits of the process.
     pub max_connections: Option<u32>,
     /// How long accepting goes on after the order to stop.
@@ -32,6 +34,7 @@ impl Config {
             ack: None,
             threads: None,
             admin: Admin::FromTable,
+            socket: None,
             max_connections: None,
             shutdown_delay: Duration::ZERO,
             drain_timeout: DRAIN_TIMEOUT,

@@ -4,6 +4,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -26,6 +27,7 @@ use crate::admin::{self, Doors};
 use crate::apply::{Apply, Changes, Duty};
 use crate::clock::Clock;
 use crate::config::{Admin, Config};
+use crate::console::{self, Door};
 use crate::guard::{self, Guard};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
@@ -53,6 +55,14 @@ pub enum StartError {
     /// The admin address cannot be had.
     #[error("admin: {}; choose another --admin", listen::explain(*.0, .1))]
     Admin(SocketAddr, io::Error),
+    /// The runtime socket cannot be had.
+    #[error("socket {}: {why}", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What is in the way, and what to do.
+        why: String,
+    },
     /// The system refuses.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -70,6 +80,7 @@ pub struct Running {
     shutdown_delay: Duration,
     drain_timeout: Duration,
     _guard: Option<Guard>,
+    _console: Option<Door>,
 }
 
 /// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
@@ -97,6 +108,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         ),
     };
     let doors = Doors::take(&admin_addresses)?;
+    let console = config.socket.as_deref().map(Door::open).transpose()?;
+    let commands = console.as_ref().map(Door::listener).transpose()?;
     count_panics();
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
@@ -129,7 +142,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         .collect::<io::Result<_>>()?;
     shared.status.set_admin(doors.bound());
     let (admin, wanted) = watch::channel(None);
-    let admin_thread = admin_thread(doors, wanted, Arc::clone(&shared))?;
+    let admin_thread = admin_thread(doors, wanted, commands, Arc::clone(&shared))?;
     let admin = (config.admin == Admin::FromTable).then_some(admin);
     let (stop_apply, reread) = (CancellationToken::new(), Arc::new(Notify::new()));
     let duty = Duty {
@@ -161,6 +174,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         shutdown_delay: config.shutdown_delay,
         drain_timeout: config.drain_timeout,
         _guard: guard,
+        _console: console,
     })
 }
 
@@ -333,10 +347,16 @@ fn local_runtime() -> io::Result<LocalRuntime> {
 fn admin_thread(
     doors: Doors,
     wanted: watch::Receiver<Option<Vec<SocketAddr>>>,
+    commands: Option<UnixListener>,
     shared: Arc<Shared>,
 ) -> io::Result<JoinHandle<()>> {
     quiet_thread("admin", move || match local_runtime() {
-        Ok(runtime) => runtime.block_on(admin::serve(doors, wanted, shared)),
+        Ok(runtime) => runtime.block_on(async {
+            if let Some(commands) = commands {
+                tokio::task::spawn_local(console::serve(commands, Arc::clone(&shared)));
+            }
+            admin::serve(doors, wanted, shared).await;
+        }),
         Err(error) => tracing::error!(%error, "the admin side cannot start"),
     })
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::chunks::{Chunks, Progress};
 use super::columns::{COLUMNS, Place, Row};
 use super::history::Second;
-use super::selection::Selection;
+use super::selection::{Columns, Selection};
 use super::snapshot::Snapshot;
 use super::value::{Value, number};
 
@@ -101,6 +101,9 @@ fn typed_lines(out: &mut Vec<u8>, row: Row<'_>, selection: &Selection) {
         )
         .unwrap_or_default();
         value.write(out);
+        if selection.columns == Columns::Described {
+            write!(out, ":\"{}\"", column.help).unwrap_or_default();
+        }
         out.push(b'\n');
     }
 }
