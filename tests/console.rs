@@ -180,6 +180,23 @@ fn many_at_once_are_all_answered() {
 }
 
 #[test]
+fn whoever_does_not_read_keeps_nobody_waiting() {
+    let ballast = Ballast::serve_with_socket(&table("", "", &[echo_server()]), 1);
+    let deaf: Vec<UnixStream> = (0..5)
+        .map(|_| {
+            let mut stream = open(&ballast);
+            let much = "show stat;".repeat(1000);
+            stream.write_all(format!("{much}\n").as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..20 {
+        assert!(say(&ballast, "show version\n").ends_with("\n\n"));
+    }
+    drop(deaf);
+}
+
+#[test]
 fn socat_is_answered_as_by_haproxy() {
     let ballast = Ballast::serve_with_socket("version: 1\n", 1);
     let place = format!("unix-connect:{}", ballast.socket().display());
@@ -239,6 +256,44 @@ fn the_file_is_for_its_owner_and_goes_at_the_end() {
         .unwrap();
     runtime.block_on(running.stop());
     assert!(!path.exists());
+}
+
+#[test]
+fn what_is_documented_can_be_said() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/runtime-socket.md");
+    let document = fs::read_to_string(path).expect("a document");
+    let one = echo_server();
+    let table = changes::named(&["one"], &[one], "")
+        .replace("name: f", "name: mysql")
+        .replace("name: s", "name: mysql")
+        .replace("service: s", "service: mysql");
+    let ballast = Ballast::serve_with_socket(&table, 1);
+    let examples = document.lines().filter_map(|line| {
+        let (command, _) = line.strip_prefix("ballast ctl \"")?.split_once('"')?;
+        Some(command)
+    });
+    let examples: Vec<&str> = examples.collect();
+    for command in &examples {
+        let answer = say(&ballast, &format!("{command}\n"));
+        for wrong in ["Unknown", "No such", "expects"] {
+            assert!(!answer.contains(wrong), "{command}: {answer}");
+        }
+    }
+    // And what can be said is documented, with an example.
+    for line in say(&ballast, "help\n")
+        .lines()
+        .filter(|line| !line.is_empty())
+    {
+        let words: Vec<&str> = line
+            .split_whitespace()
+            .take_while(|word| word.chars().all(|letter| letter.is_ascii_lowercase()))
+            .collect();
+        let command = words.join(" ");
+        assert!(document.contains(&format!("`{command}")), "{command}");
+        let is_conversation = ["prompt", "quit"].contains(&command.as_str());
+        let has_example = examples.iter().any(|example| example.contains(&command));
+        assert!(is_conversation || has_example, "{command}");
+    }
 }
 
 /// What is answered to this, after which nothing more is said.

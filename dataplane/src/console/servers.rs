@@ -68,11 +68,12 @@ pub(super) fn frontend<'a>(
 pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String {
     let mut out = STATE_HEAD.to_owned();
     for service in services {
-        for endpoint in &service.endpoints {
+        // Both in the order of the table.
+        for (endpoint, spec) in service.endpoints.iter().zip(&service.spec.endpoints) {
             let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
             let (op, admin) = states(endpoint, by_hand.state.is_some());
             let (status, result, health, check) = checked(endpoint);
-            let table = table_weight(service, endpoint);
+            let table = spec.weight;
             let (ip, port) = (endpoint.address.ip(), endpoint.address.port());
             // Writing into a string cannot fail.
             writeln!(
