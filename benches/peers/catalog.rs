@@ -18,6 +18,7 @@ pub(crate) enum Group {
     OpenLoop,
     Swap,
     Frontends,
+    Large,
 }
 
 /// One table of the report.
@@ -37,14 +38,16 @@ pub(crate) enum Measure {
     Swap,
     PacedSwap(u32),
     Frontends,
+    /// A table of 10,000 services of which one endpoint changes.
+    Large,
 }
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Party {
     Plain(Proxy),
-    /// Ballast while its table is replaced every 100 ms.
-    Swapping,
+    /// One that reads tables, while its table is replaced every 100 ms.
+    Swapping(Proxy),
 }
 
 /// The figures of one run.
@@ -63,7 +66,7 @@ pub(crate) enum Figure {
     Rate,
     /// CPU of the proxy.
     Cost,
-    /// CPU of all cores in use.
+    /// CPU of all that take part.
     Machine,
     /// The same less the direct run's.
     Added,
@@ -77,8 +80,24 @@ pub(crate) enum Figure {
     Spliced,
     /// How much of all cores processes used that have nothing to do with the bench, 0 to 1.
     Foreign,
-    /// Private bytes per idle pair; resident bytes for `Frontends`.
+    /// Private bytes per idle pair; resident bytes for `Frontends` and `Large`.
     Memory,
+    /// The most bytes that ever were resident.
+    Peak,
+    /// From the rename of a table to the first client that it serves, in ms: in the middle, and at most.
+    Served,
+    ServedMost,
+    /// The longest pause of a ping-pong client in the time of one swap, in ms: in the middle, and at most.
+    Pause,
+    PauseMost,
+    /// The same in as much time without a swap.
+    QuietPause,
+    QuietPauseMost,
+    /// The same in the time of a swap, of a client that needs no proxy.
+    DirectPause,
+    DirectPauseMost,
+    /// CPU of a swap in ms, of all threads.
+    SwapCost,
 }
 
 impl Measure {
@@ -99,6 +118,7 @@ impl Measure {
             Self::PacedSwap(50),
             Self::Idle,
             Self::Frontends,
+            Self::Large,
         ]
     }
 
@@ -116,19 +136,18 @@ impl Measure {
             Self::Idle => Group::Idle,
             Self::Swap | Self::PacedSwap(_) => Group::Swap,
             Self::Frontends => Group::Frontends,
+            Self::Large => Group::Large,
         }
     }
 
     /// Who takes part. Splicing makes no difference to what is never bulk.
     pub(crate) fn parties(self) -> Vec<Party> {
         match self {
-            Self::Frontends => vec![Party::Plain(Proxy::Ballast)],
+            Self::Frontends | Self::Large => BALLASTS.map(Party::Plain).to_vec(),
             Self::Swap | Self::PacedSwap(_) => {
-                vec![
-                    Party::Plain(Proxy::Haproxy),
-                    Party::Plain(Proxy::Ballast),
-                    Party::Swapping,
-                ]
+                let others = [Proxy::Haproxy, Proxy::Ballast].map(Party::Plain);
+                let swapping = BALLASTS.map(Party::Swapping);
+                others.into_iter().chain(swapping).collect()
             }
             _ => {
                 let takes_part = |proxy: &Proxy| match proxy {
@@ -147,7 +166,7 @@ impl Measure {
 
     pub(crate) fn most_rounds(self) -> u32 {
         match self {
-            Self::Idle => 2,
+            Self::Idle | Self::Large => 2,
             Self::Frontends => 1,
             _ => u32::MAX,
         }
@@ -165,6 +184,7 @@ impl Measure {
     pub(crate) fn headline(self) -> Figure {
         match self {
             Self::Idle | Self::Frontends => Figure::Memory,
+            Self::Large => Figure::Served,
             Self::PacedRequests(_) | Self::PacedConnections(_) | Self::PacedSwap(_) => Figure::P99,
             _ => Figure::Rate,
         }
@@ -172,6 +192,9 @@ impl Measure {
 
     /// What the client's answer says, per unit.
     pub(crate) fn figures(self, outcome: &Value) -> BTreeMap<Figure, f64> {
+        if self == Self::Large {
+            return of_swaps(outcome);
+        }
         let value = |key: &str| outcome[key].as_f64().unwrap_or_default();
         let units = value("units").max(1.0);
         if self == Self::Idle {
@@ -203,17 +226,58 @@ impl Measure {
     }
 }
 
+/// What the client of the large table says.
+fn of_swaps(outcome: &Value) -> BTreeMap<Figure, f64> {
+    let list = |key: &str| -> Vec<f64> {
+        let numbers = outcome[key].as_array().into_iter().flatten();
+        numbers.filter_map(Value::as_f64).collect()
+    };
+    let mut figures = BTreeMap::new();
+    for (key, middle, most) in [
+        ("served_ms", Figure::Served, Figure::ServedMost),
+        ("pause_ms", Figure::Pause, Figure::PauseMost),
+        ("quiet_pause_ms", Figure::QuietPause, Figure::QuietPauseMost),
+        (
+            "direct_pause_ms",
+            Figure::DirectPause,
+            Figure::DirectPauseMost,
+        ),
+    ] {
+        let numbers = list(key);
+        let longest = numbers.iter().copied().max_by(f64::total_cmp);
+        figures.extend(longest.map(|longest| (most, longest)));
+        figures.extend(median(numbers).map(|median| (middle, median)));
+    }
+    if let (Some(swap), Some(quiet)) = (median(list("cpu_ms")), median(list("quiet_cpu_ms"))) {
+        figures.insert(Figure::SwapCost, swap - quiet);
+    }
+    for (key, figure) in [("resident", Figure::Memory), ("peak", Figure::Peak)] {
+        figures.extend(outcome[key].as_f64().map(|bytes| (figure, bytes)));
+    }
+    figures
+}
+
+/// The middle one; of an even number the mean of the two in the middle.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = values.get(middle).copied()?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some((upper + values.get(middle.checked_sub(1)?).copied()?) / 2.0)
+}
+
 impl Party {
     pub(crate) fn proxy(self) -> Proxy {
         match self {
-            Self::Plain(proxy) => proxy,
-            Self::Swapping => Proxy::Ballast,
+            Self::Plain(proxy) | Self::Swapping(proxy) => proxy,
         }
     }
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Requests,
         Self::Connections,
         Self::Bulk,
@@ -222,6 +286,7 @@ impl Group {
         Self::OpenLoop,
         Self::Swap,
         Self::Frontends,
+        Self::Large,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -234,6 +299,7 @@ impl Group {
             Self::OpenLoop => "openloop",
             Self::Swap => "swap",
             Self::Frontends => "frontends",
+            Self::Large => "large",
         }
     }
 }
@@ -252,6 +318,7 @@ impl fmt::Display for Measure {
             Self::Swap => f.write_str("requests while swapping"),
             Self::PacedSwap(percent) => write!(f, "requests at {percent} % while swapping"),
             Self::Frontends => f.write_str("frontends"),
+            Self::Large => f.write_str("large table"),
         }
     }
 }
@@ -260,10 +327,11 @@ impl fmt::Display for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(proxy) => f.write_str(proxy.name()),
-            Self::Swapping => f.write_str("ballast+swaps"),
+            Self::Swapping(proxy) => write!(f, "{}+swaps", proxy.name()),
         }
     }
 }
 
+const BALLASTS: [Proxy; 2] = [Proxy::Ballast, Proxy::Beside];
 /// A run in which other processes used more of the cores than this tells little.
 pub(crate) const MOST_FOREIGN: f64 = 0.03;

@@ -1,10 +1,12 @@
 //! Ballast beside a bare epoll loop, haproxy and nginx: the same machine, the same load, in turn.
 //!
 //! ```text
-//! cargo build --release -p ballast && cargo bench --bench peers
+//! cargo bench --bench peers
 //! cargo bench --bench peers -- --quick
 //! cargo bench --bench peers -- --only direct,floor,haproxy,ballast --measure requests,connections --rounds 9
 //! ```
+//!
+//! It builds `target/release/ballast` first, as it is released; `BALLAST_BIN` names another one to measure.
 //!
 //! Each party gets one worker on one core; the load client and the origin server have the others (on two cores: share the
 //! second). As root, all of it happens in three network namespaces of the bench's own, joined by veth; otherwise on loopback, where
@@ -23,8 +25,9 @@
 //!   `busy`, the share of its core that the proxy used, tells.
 //! - `proxy µs`, `proxy ms/GB`: CPU time of the proxy's processes per unit, with the least and the most of all rounds. The
 //!   scheduler counts it, soft interrupts that ran meanwhile included.
-//! - `machine`: CPU time of all cores in use per unit; `added`: the same less the direct run's of that round. On veth a packet is
-//!   received in its sender's time, so one proxy's work may hide in its neighbours' accounts: this column sees it.
+//! - `machine`: CPU time per unit of all that take part: proxy, client, origin and the kernel's threads for soft interrupts;
+//!   `added`: the same less the direct run's of that round. On veth a packet is received in its sender's time, so one proxy's work
+//!   may hide in its neighbours' accounts: this column sees it. Strangers' processes are not in it.
 //! - `/floor`, `/best`: the ratio to the floor, and to haproxy or nginx, whichever is cheaper.
 //! - `p50`, `p99`, `p99.9`: latency. Closed loop it mostly mirrors the rate; open loop it counts from the moment at which the
 //!   unit was due.
@@ -38,6 +41,7 @@ mod client;
 mod connects;
 mod floor;
 mod hist;
+mod large;
 mod load;
 mod measure;
 mod netns;
@@ -57,6 +61,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use large::Job;
 use load::Load;
 use measure::Bench;
 use netns::{Cores, Net};
@@ -107,6 +112,7 @@ fn play(words: &[String]) -> io::Result<()> {
             at.parse().map_err(io::Error::other)?,
             to.parse().map_err(io::Error::other)?,
         ),
+        ("large", [folder, words @ ..]) => large::run(folder.as_ref(), &Job::from_words(words)?),
         ("client", words) => client::run(&Load::from_words(words)?),
         _ => Err(io::Error::other(format!("no such role: {role}"))),
     }
@@ -119,7 +125,7 @@ fn run(options: &Options) -> io::Result<()> {
     head.extend(about(cores));
     let others = busy_share(cores);
     netns::pin(cores.client)?;
-    let (net, refusal) = Net::make(cores, options.loopback)?;
+    let (net, refusal) = Net::make(cores, options.nice, options.loopback)?;
     let place = match &refusal {
         None => "three network namespaces joined by veth".to_owned(),
         Some(why) => format!("LOOPBACK, the figures say less: {why}"),

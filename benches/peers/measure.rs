@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::catalog::{Figure, Group, MOST_FOREIGN, Measure, Party, Row};
 use crate::hist::nanos;
+use crate::large::Job;
 use crate::load::{Kind, Load};
 use crate::netns::{Net, Place, Started};
 use crate::options::Options;
@@ -163,6 +164,7 @@ impl<'a> Bench<'a> {
     fn run_party(&mut self, measure: Measure, party: Party) -> io::Result<BTreeMap<Figure, f64>> {
         let table = match measure {
             Measure::Frontends => tables::many_frontends(self.net.origin(), FRONTENDS),
+            Measure::Large => tables::large(self.net.front(), self.net.origin(), 1),
             Measure::Swap | Measure::PacedSwap(_) => {
                 tables::swapped(self.net.front(), self.net.origin(), 1)
             }
@@ -170,10 +172,10 @@ impl<'a> Bench<'a> {
         };
         let proxy = party.proxy();
         let mut running = proxy.start(self.net, &table)?;
-        let outcome = if measure == Measure::Frontends {
-            self.weigh_frontends(running.as_ref())
-        } else {
-            self.apply_load(measure, party, running.as_ref())
+        let outcome = match measure {
+            Measure::Frontends => self.weigh_frontends(running.as_ref()),
+            Measure::Large => self.swap_large_tables(running.as_ref()),
+            _ => self.apply_load(measure, party, running.as_ref()),
         };
         let mut figures = outcome.map_err(|error| with_last_words(&error, running.as_mut()))?;
         if let Some(running) = running.as_mut()
@@ -202,20 +204,52 @@ impl<'a> Bench<'a> {
     ) -> io::Result<BTreeMap<Figure, f64>> {
         let load = self.load(measure, party, running);
         let mut client = self.net.role(Place::Client, "client");
-        client.args(load.to_words()).stdin(Stdio::null());
-        let swapper = (party == Party::Swapping)
+        client.args(load.to_words());
+        let swapper = matches!(party, Party::Swapping(_))
             .then(|| Swapper::start(&self.net.folder, self.net.front(), self.net.origin()));
-        let ours = self.ours(running);
-        let (begun, before) = (Instant::now(), usage::foreign_ns(&ours));
-        let output = client.output()?;
-        let foreign_ns = usage::foreign_ns(&ours).saturating_sub(before) as f64;
-        let all_ns = nanos(begun.elapsed()) as f64 * load.cores.len() as f64;
+        let asked = self.ask_client(&mut client, running);
         if let Some(swapper) = swapper {
             let swaps = swapper.stop(&self.net.folder)?;
             self.results.notes.push(format!(
                 "{measure}: {swaps} tables swapped in, the last one acknowledged"
             ));
         }
+        let (outcome, foreign) = asked?;
+        let mut figures = measure.figures(&outcome);
+        figures.insert(Figure::Foreign, foreign);
+        if running.is_none() {
+            figures.retain(|figure, _| !matches!(figure, Figure::Cost | Figure::Busy));
+        }
+        Ok(figures)
+    }
+
+    fn swap_large_tables(&self, running: Option<&Running>) -> io::Result<BTreeMap<Figure, f64>> {
+        let mut client = self.net.role(Place::Client, "large");
+        let job = Job {
+            front: self.net.front(),
+            origin: self.net.origin(),
+            direct: self.net.direct(),
+            proxy: running.map(Running::id).unwrap_or_default(),
+            swaps: self.options.swaps,
+        };
+        client.arg(&self.net.folder).args(job.to_words());
+        let (outcome, foreign) = self.ask_client(&mut client, running)?;
+        let mut figures = Measure::Large.figures(&outcome);
+        figures.insert(Figure::Foreign, foreign);
+        Ok(figures)
+    }
+
+    /// Runs the client; returns its answer, and the share of the cores that strangers used meanwhile.
+    fn ask_client(
+        &self,
+        client: &mut Command,
+        running: Option<&Running>,
+    ) -> io::Result<(Value, f64)> {
+        let ours = self.ours(running);
+        let (begun, before) = (Instant::now(), usage::foreign_ns(&ours));
+        let output = client.stdin(Stdio::null()).output()?;
+        let foreign_ns = usage::foreign_ns(&ours).saturating_sub(before) as f64;
+        let all_ns = nanos(begun.elapsed()) as f64 * self.net.cores.distinct().len() as f64;
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr);
             return Err(io::Error::other(format!(
@@ -223,13 +257,7 @@ impl<'a> Bench<'a> {
                 why.trim()
             )));
         }
-        let outcome: Value = serde_json::from_slice(&output.stdout)?;
-        let mut figures = measure.figures(&outcome);
-        figures.insert(Figure::Foreign, foreign_ns / all_ns);
-        if running.is_none() {
-            figures.retain(|figure, _| !matches!(figure, Figure::Cost | Figure::Busy));
-        }
-        Ok(figures)
+        Ok((serde_json::from_slice(&output.stdout)?, foreign_ns / all_ns))
     }
 
     fn load(&self, measure: Measure, party: Party, running: Option<&Running>) -> Load {
@@ -260,7 +288,7 @@ impl<'a> Bench<'a> {
             ..load.clone()
         };
         match measure {
-            Measure::Requests | Measure::Swap | Measure::Frontends => load,
+            Measure::Requests | Measure::Swap | Measure::Frontends | Measure::Large => load,
             Measure::Connections => Load {
                 kind: Kind::Connections,
                 ..load

@@ -37,6 +37,7 @@ pub(crate) enum Place {
 /// The namespaces, or loopback; with the folder for configurations.
 pub(crate) struct Net {
     pub(crate) cores: Cores,
+    nice: i32,
     pub(crate) folder: PathBuf,
     /// How many descriptors each process may have.
     pub(crate) descriptors: u64,
@@ -47,10 +48,15 @@ pub(crate) struct Net {
 
 impl Net {
     /// Makes the namespaces; the second value says why there are none.
-    pub(crate) fn make(cores: Cores, loopback: bool) -> io::Result<(Self, Option<String>)> {
+    pub(crate) fn make(
+        cores: Cores,
+        nice: i32,
+        loopback: bool,
+    ) -> io::Result<(Self, Option<String>)> {
         let id = std::process::id();
-        let names = ["client", "proxy", "origin"].map(|place| format!("peers-{id}-{place}"));
-        let folder = std::env::temp_dir().join(format!("ballast-peers-{id}"));
+        clear_away_the_dead();
+        let names = PLACES.map(|place| format!("{NAMESPACE}{id}-{place}"));
+        let folder = std::env::temp_dir().join(format!("{FOLDER}{id}"));
         std::fs::create_dir(&folder)?;
         let executable = std::env::current_exe()?;
         let janitor = Janitor::start(&executable, &folder, &names)?;
@@ -61,6 +67,7 @@ impl Net {
         };
         let net = Self {
             cores,
+            nice,
             folder,
             descriptors: usage::raise_descriptor_limit(),
             namespaces: refusal.is_none().then_some(names),
@@ -82,17 +89,17 @@ impl Net {
 
     /// Where the origin is for a proxy.
     pub(crate) fn origin(&self) -> SocketAddr {
-        self.address([10, 203, 2, 2], [127, 77, 0, 3], 7000)
+        self.address([10, 203, 2, 2], [127, 77, 0, 3], ORIGIN_PORT)
     }
 
     /// Where the origin is for the client, without a proxy between.
     pub(crate) fn direct(&self) -> SocketAddr {
-        self.address([10, 203, 3, 2], [127, 77, 0, 3], 7000)
+        self.address([10, 203, 3, 2], [127, 77, 0, 3], ORIGIN_PORT)
     }
 
     /// Where the origin listens.
     pub(crate) fn origin_bind(&self) -> SocketAddr {
-        self.address([0, 0, 0, 0], [127, 77, 0, 3], 7000)
+        self.address([0, 0, 0, 0], [127, 77, 0, 3], ORIGIN_PORT)
     }
 
     /// A command that will run in `place`, pinned to its core, under the same process id throughout.
@@ -113,7 +120,7 @@ impl Net {
             None => Command::new(&self.executable),
         };
         command
-            .args(["role", "pinned", &core.to_string()])
+            .args(["role", "pinned", &core.to_string(), &self.nice.to_string()])
             .arg(program);
         command
     }
@@ -213,15 +220,30 @@ pub(crate) fn pin(core: usize) -> io::Result<()> {
     sched_setaffinity(None, &set).map_err(|error| io::Error::other(format!("core {core}: {error}")))
 }
 
-/// The role `pinned CORE PROGRAM ARGS..`: becomes that program; returns only if that fails.
+/// The role `pinned CORE NICE PROGRAM ARGS..`: becomes that program; returns only if that fails.
 pub(crate) fn become_pinned(words: &[String]) -> io::Error {
-    let [core, program, arguments @ ..] = words else {
-        return io::Error::other("pinned: no core or no program");
+    let [core, nice, program, arguments @ ..] = words else {
+        return io::Error::other("pinned: no core, no priority or no program");
     };
     let pinned = core.parse().map_err(io::Error::other).and_then(pin);
+    let pinned = pinned.and_then(|()| prioritize(nice.parse().map_err(io::Error::other)?));
     match pinned {
         Ok(()) => Command::new(program).args(arguments).exec(),
         Err(error) => error,
+    }
+}
+
+fn prioritize(nice: i32) -> io::Result<()> {
+    if nice == 0 {
+        return Ok(());
+    }
+    let refused = |error| io::Error::other(format!("--nice {nice}: {error}"));
+    rustix::process::setpriority_process(None, nice).map_err(refused)?;
+    // Where the kernel groups processes by session, a priority counts within the group only; the group has one of its own.
+    rustix::process::setsid()?;
+    match std::fs::write("/proc/self/autogroup", nice.to_string()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -343,6 +365,37 @@ fn ip(words: &[&str]) -> io::Result<()> {
     )))
 }
 
+/// What an earlier run left behind whose janitor was killed too: namespaces and folders of processes that are no more.
+fn clear_away_the_dead() {
+    let is_left_behind = |name: &str, prefix: &str| {
+        let id = name
+            .strip_prefix(prefix)
+            .and_then(|rest| rest.split('-').next());
+        id.and_then(|id| id.parse().ok())
+            .is_some_and(|id: u32| usage::start_time(id).is_none())
+    };
+    for name in names_in(Path::new("/run/netns")) {
+        if is_left_behind(&name, NAMESPACE) {
+            delete_namespace(&name);
+        }
+    }
+    let folders = std::env::temp_dir();
+    for name in names_in(&folders) {
+        if is_left_behind(&name, FOLDER)
+            && let Err(error) = std::fs::remove_dir_all(folders.join(&name))
+        {
+            eprintln!("peers: {name} of an earlier run stays behind: {error}");
+        }
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
+}
+
 fn delete_namespace(name: &str) {
     let listed = Command::new("ip").args(["netns", "pids", name]).output();
     let Ok(listed) = listed else {
@@ -377,6 +430,14 @@ fn kill(pid: u32) {
         Err(error) => eprintln!("peers: process {pid:?} could not be ended: {error}"),
     }
 }
+
+const PLACES: [&str; 3] = ["client", "proxy", "origin"];
+/// Followed by the number of the bench's process.
+const NAMESPACE: &str = "peers-";
+const FOLDER: &str = "ballast-peers-";
+
+/// The first of the origin's two ports.
+pub(crate) const ORIGIN_PORT: u16 = 7000;
 
 const SETTINGS: [(&str, &str); 6] = [
     ("ipv4/ip_local_port_range", "10240 65535"),

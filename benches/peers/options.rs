@@ -13,12 +13,15 @@ pub(crate) struct Options {
     pub(crate) rounds: u32,
     pub(crate) window: Duration,
     pub(crate) warmup: Duration,
+    /// Of the large table, in a round.
+    pub(crate) swaps: u32,
     pub(crate) proxies: Vec<Proxy>,
     pub(crate) groups: Vec<Group>,
     pub(crate) json: Option<PathBuf>,
     pub(crate) cores: Option<Cores>,
     pub(crate) loopback: bool,
     pub(crate) patient: bool,
+    pub(crate) nice: i32,
 }
 
 /// What the command line asks for.
@@ -61,6 +64,7 @@ pub(crate) fn parse(words: &[String]) -> Result<Request, String> {
             "--only" => options.proxies = list(value()?, Proxy::ALL, Proxy::name)?,
             "--measure" => options.groups = list(value()?, Group::ALL, Group::name)?,
             "--json" => options.json = Some(PathBuf::from(value()?)),
+            "--nice" => options.nice = number(name, value()?)?,
             "--cores" => options.cores = Some(Cores::parse(value()?)?),
             _ => return Err(format!("{word} is no option of this bench; see --help")),
         }
@@ -82,17 +86,21 @@ Ballast beside a bare epoll loop, haproxy and nginx: same machine, same load, in
 usage: cargo bench --bench peers -- [OPTIONS]
 
   --rounds N        how often each figure is taken; the table shows medians   [5]
-  --seconds S       the window of each figure                                 [1.8]
+  --seconds S       the window of each figure                                 [1.4]
   --quick           one round of short windows: does it work, not how fast is it
-  --only LIST       of direct, floor, haproxy, haproxy-auto, haproxy-splice, nginx, ballast [all]
-  --measure LIST    of requests, connections, bulk, messages, idle, openloop, swap, frontends [all]
+  --only LIST       of direct, floor, haproxy, haproxy-auto, haproxy-splice, nginx, ballast,
+                    beside (only where BALLAST_BESIDE is set)              [all]
+  --measure LIST    of requests, connections, bulk, messages, idle, openloop, swap,
+                    frontends, large                                        [all]
   --json FILE       writes every round's figures, the medians and the targets
   --cores P,C,O     cores of the proxy, the client and the origin             [the first ones; O may equal C]
   --loopback        no namespaces: 127.0.0.0/8 (also what happens without root)
+  --nice N          the priority of all that take part, as root -20 to 19: below 0 strangers disturb less   [0]
   --patient         waits for a quiet machine, and repeats a run that other processes disturbed
   --help            this text
 
-Environment: BALLAST_BIN, the ballast to measure [target/release/ballast].
+Environment: BALLAST_BIN, the ballast to measure [target/release/ballast]; BALLAST_BESIDE, another one to be
+measured in turn with it, say that of before a change.
 A full run takes less than 15 minutes. Nothing else should run meanwhile.
 ";
 
@@ -100,14 +108,16 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             rounds: 5,
-            window: Duration::from_millis(1_800),
-            warmup: Duration::from_millis(300),
-            proxies: Proxy::ALL.to_vec(),
+            window: Duration::from_millis(1_400),
+            warmup: Duration::from_millis(250),
+            swaps: 8,
+            proxies: Proxy::usual(),
             groups: Group::ALL.to_vec(),
             json: None,
             cores: None,
             loopback: false,
             patient: false,
+            nice: 0,
         }
     }
 }
@@ -117,6 +127,7 @@ impl Options {
         self.rounds = 1;
         self.window = Duration::from_millis(700);
         self.warmup = Duration::from_millis(200);
+        self.swaps = 3;
     }
 }
 

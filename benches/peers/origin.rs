@@ -1,5 +1,6 @@
-//! The origin server behind every proxy. One port; the first byte of a connection says what it is for: `E` gets everything
-//! back as it came (also connection-per-request), `S` is read and thrown away, `G` is sent zeros until it is closed.
+//! The origin server behind every proxy. Two ports, one server; the first byte of a connection says what it is for: `E` gets
+//! everything back as it came (also connection-per-request), `S` is read and thrown away, `G` is sent zeros until it is closed,
+//! `W` asks which of the two ports it has come to.
 //!
 //! It must be cheap, since it may share a core with the client: discarded bytes are never copied to user space (`MSG_TRUNC`).
 
@@ -13,14 +14,17 @@ use rustix::net::{self, RecvFlags, SendFlags};
 
 use crate::poll::{self, EventFlags, Poll};
 
-/// Serves `listen` until it is killed.
+/// Serves `listen`, and the port above it, until it is killed.
 pub(crate) fn run(listen: SocketAddr) -> io::Result<()> {
     let poll = Poll::new()?;
-    let listener = poll::listen(listen)?;
-    poll.add(&listener, LISTENER, EventFlags::IN)?;
+    let other = SocketAddr::new(listen.ip(), listen.port() + 1);
+    let listeners = [poll::listen(listen)?, poll::listen(other)?];
+    for (number, listener) in listeners.iter().enumerate() {
+        poll.add(listener, FIRST_LISTENER + number, EventFlags::IN)?;
+    }
     let mut origin = Origin {
         poll,
-        listener,
+        listeners,
         connections: Vec::new(),
         free: Vec::new(),
         again: Vec::new(),
@@ -37,6 +41,8 @@ pub(crate) const ECHO: u8 = b'E';
 pub(crate) const SINK: u8 = b'S';
 /// The only byte of a connection that wants zeros.
 pub(crate) const SOURCE: u8 = b'G';
+/// The only byte of a connection that wants to know the port it has come to, in two bytes.
+pub(crate) const WHICH: u8 = b'W';
 
 /// Sends as much of `bytes`, whatever they are, as `to` takes in one call; `None`: it takes nothing now.
 pub(crate) fn supply(to: &OwnedFd, bytes: &[u8]) -> io::Result<Option<usize>> {
@@ -58,7 +64,7 @@ pub(crate) fn discard(from: &OwnedFd, scratch: &mut [u8]) -> io::Result<Option<u
 
 struct Origin {
     poll: Poll,
-    listener: OwnedFd,
+    listeners: [OwnedFd; 2],
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     again: Vec<usize>,
@@ -89,10 +95,9 @@ impl Origin {
         let ready = self.poll.wait(patience)?;
         for index in 0..ready {
             let (token, flags) = self.poll.event(index);
-            if token == LISTENER {
-                self.accept()?;
-            } else {
-                self.serve(token, flags);
+            match token.checked_sub(FIRST_LISTENER) {
+                Some(number) => self.accept(number)?,
+                None => self.serve(token, flags),
             }
         }
         for token in std::mem::take(&mut self.again) {
@@ -101,9 +106,12 @@ impl Origin {
         Ok(())
     }
 
-    fn accept(&mut self) -> io::Result<()> {
+    fn accept(&mut self, listener: usize) -> io::Result<()> {
+        let Some(listener) = self.listeners.get(listener) else {
+            return Ok(());
+        };
         for _ in 0..ACCEPTS {
-            let fd = match net::accept_with(&self.listener, poll::NONBLOCKING) {
+            let fd = match net::accept_with(listener, poll::NONBLOCKING) {
                 Ok(fd) => fd,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::CONNABORTED | Errno::INTR) => continue,
@@ -184,11 +192,23 @@ impl Connection {
         if purpose == SINK || purpose == SOURCE {
             return Ok(None);
         }
+        if purpose == WHICH {
+            send(&self.fd, &self.port()?.to_be_bytes())?;
+            return Ok((!self.closing).then_some(Outcome::Wait));
+        }
         let taken = send(&self.fd, &scratch[..length])?;
         self.kept.extend_from_slice(&scratch[taken..length]);
         // A short read has emptied the socket; a FIN that was announced with these bytes has no edge of its own.
         let emptied = length < scratch.len() && !self.closing;
         Ok((emptied || taken < length).then_some(Outcome::Wait))
+    }
+}
+
+impl Connection {
+    fn port(&self) -> io::Result<u16> {
+        let local = net::getsockname(&self.fd)?;
+        let local = SocketAddr::try_from(local).map_err(io::Error::from)?;
+        Ok(local.port())
     }
 }
 
@@ -200,7 +220,7 @@ fn send(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-const LISTENER: usize = usize::MAX;
+const FIRST_LISTENER: usize = usize::MAX - 1;
 const SCRATCH: usize = 1024 * 1024;
 const PORTION: usize = 256 * 1024;
 const BUDGET: usize = 16;

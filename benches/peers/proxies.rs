@@ -22,10 +22,12 @@ pub(crate) enum Proxy {
     HaproxySplice,
     Nginx,
     Ballast,
+    /// Another binary of Ballast, to compare the two.
+    Beside,
 }
 
 impl Proxy {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Direct,
         Self::Floor,
         Self::Haproxy,
@@ -33,7 +35,14 @@ impl Proxy {
         Self::HaproxySplice,
         Self::Nginx,
         Self::Ballast,
+        Self::Beside,
     ];
+
+    /// All that take part unless others are asked for.
+    pub(crate) fn usual() -> Vec<Self> {
+        let is_wanted = |proxy: &Self| *proxy != Self::Beside || binary_beside().is_some();
+        Self::ALL.into_iter().filter(is_wanted).collect()
+    }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -44,6 +53,7 @@ impl Proxy {
             Self::HaproxySplice => "haproxy-splice",
             Self::Nginx => "nginx",
             Self::Ballast => "ballast",
+            Self::Beside => "beside",
         }
     }
 
@@ -56,7 +66,11 @@ impl Proxy {
             Self::Nginx => {
                 first_line("nginx", "-v").and_then(|version| stream_module().map(|_| version))
             }
-            Self::Ballast => ballast_version(),
+            Self::Ballast => build_ballast().and_then(|()| ballast_version(&ballast_binary())),
+            Self::Beside => match binary_beside() {
+                Some(path) => ballast_version(&path),
+                None => Err("BALLAST_BESIDE names no binary".to_owned()),
+            },
         }
     }
 
@@ -73,7 +87,8 @@ impl Proxy {
             Self::HaproxyAuto => haproxy(net, "option splice-auto")?,
             Self::HaproxySplice => haproxy(net, "option splice-request\n  option splice-response")?,
             Self::Nginx => nginx(net)?,
-            Self::Ballast => ballast(net, table)?,
+            Self::Ballast => ballast(net, &ballast_binary(), table)?,
+            Self::Beside => ballast(net, &binary_beside().unwrap_or_default(), table)?,
         };
         let log = net.folder.join(format!("{}.log", self.name()));
         let file = fs::File::create(&log)?;
@@ -126,7 +141,7 @@ pub(crate) fn haproxy_spliced_share(folder: &Path) -> io::Result<f64> {
 }
 
 /// Where Ballast is looked for.
-pub(crate) fn ballast_binary() -> PathBuf {
+fn ballast_binary() -> PathBuf {
     if let Some(path) = std::env::var_os("BALLAST_BIN") {
         return path.into();
     }
@@ -135,6 +150,32 @@ pub(crate) fn ballast_binary() -> PathBuf {
         .ok()
         .and_then(|bench| Some(bench.parent()?.parent()?.to_owned()));
     folder.unwrap_or_default().join("ballast")
+}
+
+fn binary_beside() -> Option<PathBuf> {
+    std::env::var_os("BALLAST_BESIDE").map(PathBuf::from)
+}
+
+/// Builds Ballast as it is released, so that nobody measures yesterday's. Not where BALLAST_BIN names one, or where the
+/// bench was not started by cargo.
+fn build_ballast() -> Result<(), String> {
+    let Some(cargo) = std::env::var_os("CARGO") else {
+        return Ok(());
+    };
+    if std::env::var_os("BALLAST_BIN").is_some() {
+        return Ok(());
+    }
+    eprintln!("peers: building target/release/ballast, if it is not up to date");
+    let built = Command::new(cargo)
+        .args(["build", "--release", "--quiet", "--package", "ballast"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .status();
+    match built {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo build --release -p ballast: {status}")),
+        Err(error) => Err(format!("cargo: {error}")),
+    }
 }
 
 /// Where Ballast reads its table.
@@ -191,13 +232,13 @@ fn nginx(net: &Net) -> io::Result<Command> {
     Ok(command)
 }
 
-fn ballast(net: &Net, table: &str) -> io::Result<Command> {
+fn ballast(net: &Net, binary: &Path, table: &str) -> io::Result<Command> {
     let (table_file, ack) = (table_file(&net.folder), ack_file(&net.folder));
     fs::write(&table_file, table)?;
     if ack.exists() {
         fs::remove_file(&ack)?;
     }
-    let mut command = net.command(Place::Proxy, ballast_binary());
+    let mut command = net.command(Place::Proxy, binary);
     command
         .args(["run", "--threads", "1", "--admin", "none", "--table"])
         .arg(table_file)
@@ -227,15 +268,14 @@ fn stream_module() -> Result<Option<PathBuf>, String> {
     Err("nginx has no stream module (Debian: install libnginx-mod-stream)".to_owned())
 }
 
-fn ballast_version() -> Result<String, String> {
-    let path = ballast_binary();
+fn ballast_version(path: &Path) -> Result<String, String> {
     if !path.exists() {
         let place = path.display();
         return Err(format!(
             "no {place}: build it with `cargo build --release -p ballast`, or set BALLAST_BIN"
         ));
     }
-    let age = fs::metadata(&path)
+    let age = fs::metadata(path)
         .and_then(|data| data.modified())
         .ok()
         .and_then(|built| built.elapsed().ok());

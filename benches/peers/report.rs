@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::catalog::{Figure, MOST_FOREIGN, Measure, Party, Row};
+use crate::catalog::{Figure, MOST_FOREIGN, Measure, Party, Row, median};
 use crate::proxies::Proxy;
 use crate::targets::{self, Target};
 
@@ -98,10 +98,10 @@ pub(crate) fn text(rows: &[Row], notes: &[String]) -> String {
         }
         text.push_str(&title(measure));
         text.push('\n');
-        text.push_str(&if matches!(measure, Measure::Idle | Measure::Frontends) {
-            memory_table(medians, measure, &parties)
-        } else {
-            load_table(medians, measure, &parties)
+        text.push_str(&match measure {
+            Measure::Idle | Measure::Frontends => memory_table(medians, measure, &parties),
+            Measure::Large => swap_table(medians, &parties),
+            _ => load_table(medians, measure, &parties),
         });
         text.push('\n');
     }
@@ -206,6 +206,9 @@ fn title(measure: Measure) -> String {
         Measure::Swap => "closed loop; the table is replaced every 100 ms",
         Measure::PacedSwap(_) => "open loop; the table is replaced every 100 ms",
         Measure::Frontends => "resident memory with 10,000 idle frontends of one IPv4 address each",
+        Measure::Large => {
+            "10,000 services of 10 endpoints behind 100 frontends; one endpoint changes, by a rename of the table"
+        }
     };
     format!("{measure} ({what})")
 }
@@ -315,13 +318,38 @@ fn memory_table(medians: Medians<'_>, measure: Measure, parties: &[Party]) -> St
     aligned(&lines)
 }
 
+/// Figures below each other: there are many, and hardly ever a second party.
+fn swap_table(medians: Medians<'_>, parties: &[Party]) -> String {
+    let mut head = vec![String::new()];
+    for party in parties {
+        head.extend([party.to_string(), "(min..max of rounds)".to_owned()]);
+    }
+    let mut lines = vec![head];
+    for (figure, what, scale, decimals) in SWAP_FIGURES {
+        let shown = |value: f64| format!("{:.decimals$}", value * scale);
+        let mut line = vec![what.to_owned()];
+        for party in parties.iter().copied() {
+            let median = medians.of(Measure::Large, party, figure);
+            let spread = medians.spread(Measure::Large, party, figure);
+            let spread = spread.map(|(least, most)| format!("({}..{})", shown(least), shown(most)));
+            line.extend([
+                median.map(shown).unwrap_or_default(),
+                spread.unwrap_or_default(),
+            ]);
+        }
+        lines.push(line);
+    }
+    aligned(&lines)
+}
+
 fn targets_table(targets: &[Target]) -> String {
     let mut lines = vec![
         ["target", "measured", "limit", ""]
             .map(str::to_owned)
             .to_vec(),
     ];
-    lines.extend(targets.iter().map(|target| {
+    let measured = targets.iter().filter(|target| target.is_measured());
+    lines.extend(measured.map(|target| {
         vec![
             target.what.clone(),
             target.measured_text(),
@@ -335,7 +363,7 @@ fn targets_table(targets: &[Target]) -> String {
         .count();
     let open = targets
         .iter()
-        .filter(|target| target.verdict() == "not measured")
+        .filter(|target| !target.is_measured())
         .count();
     let met = targets.len() - missed - open;
     format!(
@@ -380,17 +408,35 @@ fn cell(value: Option<f64>, decimals: usize) -> String {
         .unwrap_or_default()
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = values.get(middle).copied()?;
-    if values.len() % 2 == 1 {
-        return Some(upper);
-    }
-    Some((upper + values.get(middle.checked_sub(1)?).copied()?) / 2.0)
-}
-
-const FIGURES: [(Figure, &str); 12] = [
+const SWAP_FIGURES: [(Figure, &str, f64, usize); 11] = [
+    (Figure::Served, "rename to first client served, ms", 1.0, 1),
+    (Figure::ServedMost, "  at most", 1.0, 1),
+    (
+        Figure::SwapCost,
+        "CPU of the proxy for one swap, ms",
+        1.0,
+        1,
+    ),
+    (
+        Figure::Pause,
+        "longest pause of a ping-pong client within 1.5 s with a swap, ms",
+        1.0,
+        2,
+    ),
+    (Figure::PauseMost, "  at most", 1.0, 2),
+    (Figure::QuietPause, "the same without a swap, ms", 1.0, 2),
+    (Figure::QuietPauseMost, "  at most", 1.0, 2),
+    (
+        Figure::DirectPause,
+        "the same with a swap, but past the proxy, ms",
+        1.0,
+        2,
+    ),
+    (Figure::DirectPauseMost, "  at most", 1.0, 2),
+    (Figure::Memory, "resident memory, MB", 1e-6, 1),
+    (Figure::Peak, "  at most", 1e-6, 1),
+];
+const FIGURES: [(Figure, &str); 22] = [
     (Figure::Rate, "rate"),
     (Figure::Cost, "proxy_cpu"),
     (Figure::Machine, "machine_cpu"),
@@ -403,4 +449,14 @@ const FIGURES: [(Figure, &str); 12] = [
     (Figure::Spliced, "spliced_share"),
     (Figure::Foreign, "foreign_share"),
     (Figure::Memory, "memory_bytes"),
+    (Figure::Peak, "peak_bytes"),
+    (Figure::Served, "served_ms"),
+    (Figure::ServedMost, "served_most_ms"),
+    (Figure::Pause, "pause_ms"),
+    (Figure::PauseMost, "pause_most_ms"),
+    (Figure::QuietPause, "quiet_pause_ms"),
+    (Figure::QuietPauseMost, "quiet_pause_most_ms"),
+    (Figure::DirectPause, "direct_pause_ms"),
+    (Figure::DirectPauseMost, "direct_pause_most_ms"),
+    (Figure::SwapCost, "swap_cpu_ms"),
 ];

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::proxies;
+use crate::{netns, proxies};
 
 /// One frontend, one service, one endpoint.
 pub(crate) fn plain(front: SocketAddr, origin: SocketAddr) -> String {
@@ -38,15 +38,59 @@ pub(crate) fn swapped(front: SocketAddr, origin: SocketAddr, generation: u64) ->
 /// `count` frontends with an address of their own each (all of 127.0.0.0/8 is local), and one service.
 pub(crate) fn many_frontends(origin: SocketAddr, count: u32) -> String {
     let frontends = (0..count).map(|number| {
-        let bind = SocketAddr::new(
-            std::net::Ipv4Addr::from_bits(FIRST_FRONTEND + number).into(),
-            8000,
-        );
+        let bind = SocketAddr::new(Ipv4Addr::from_bits(FIRST_FRONTEND + number).into(), 8000);
         frontend(&format!("front-{number}"), bind, "bench")
     });
     let frontends: Vec<Value> = frontends.collect();
     json!({"version": 1, "frontends": frontends, "services": [service("bench", origin)]})
         .to_string()
+}
+
+/// 10,000 services of 10 endpoints, the first 100 of them behind a frontend each. The first two send everybody to `origin`;
+/// of the first one that endpoint is all that differs between two calls.
+pub(crate) fn large(front: SocketAddr, origin: SocketAddr, generation: u32) -> String {
+    let frontends = (0..LARGE_FRONTENDS).map(|number| {
+        let bind = SocketAddr::new(front.ip(), front.port() + number);
+        frontend(
+            &format!("front-{number}"),
+            bind,
+            &format!("service-{number}"),
+        )
+    });
+    let frontends: Vec<Value> = frontends.collect();
+    let services: Vec<String> = (0..LARGE_SERVICES)
+        .map(|number| large_service(number, origin))
+        .collect();
+    format!(
+        r#"{{"version": 1, "generation": {generation}, "frontends": {}, "services": [{}]}}"#,
+        Value::from(frontends),
+        services.join(", ")
+    )
+}
+
+fn large_service(number: u32, origin: SocketAddr) -> String {
+    let address = |index: u32| {
+        let number = number * ENDPOINTS + index;
+        SocketAddr::new(Ipv4Addr::from_bits(FIRST_ENDPOINT + number).into(), 8080)
+    };
+    let endpoints: Vec<String> = (0..ENDPOINTS)
+        .map(|index| match (number, index) {
+            (0, 0) => format!(r#"{{"address": "{origin}"}}"#),
+            // The other one stays where it is, whatever becomes of the first.
+            (1, 0) => format!(r#"{{"address": "{}:{}"}}"#, origin.ip(), netns::ORIGIN_PORT),
+            (0 | 1, _) => format!(r#"{{"address": "{}", "weight": 0}}"#, address(index)),
+            _ => format!(r#"{{"address": "{}"}}"#, address(index)),
+        })
+        .collect();
+    format!(
+        r#"{{"name": "service-{number}", "endpoints": [{}]}}"#,
+        endpoints.join(", ")
+    )
+}
+
+/// Where the second frontend of the large table listens.
+pub(crate) fn second_front(front: SocketAddr) -> SocketAddr {
+    SocketAddr::new(front.ip(), front.port() + 1)
 }
 
 /// Replaces the table by rename at a fixed pace, until it is stopped.
@@ -120,3 +164,8 @@ fn service(name: &str, endpoint: SocketAddr) -> Value {
 const EVERY: Duration = Duration::from_millis(100);
 /// 127.100.0.1
 const FIRST_FRONTEND: u32 = 0x7f64_0001;
+/// 10.64.0.1
+const FIRST_ENDPOINT: u32 = 0x0a40_0001;
+const LARGE_FRONTENDS: u16 = 100;
+const LARGE_SERVICES: u32 = 10_000;
+const ENDPOINTS: u32 = 10;

@@ -72,26 +72,20 @@ pub(crate) fn judge(medians: Medians<'_>) -> Vec<Target> {
         targets.push(Target::ratio(
             medians,
             measure,
-            Party::Swapping,
+            Party::Swapping(Proxy::Ballast),
             Figure::P99,
             Some(HAPROXY),
             1.0,
         ));
     }
-    targets.push(Target::memory(
-        medians,
-        Measure::Idle,
-        "memory per idle pair",
-        2_048.0,
-        "bytes",
-    ));
-    targets.push(Target::memory(
-        medians,
-        Measure::Frontends,
-        "memory of 10,000 frontends",
-        60e6,
-        "MB",
-    ));
+    for (measure, figure, what, limit, unit) in OF_BALLAST_ALONE {
+        targets.push(Target {
+            what: what.to_owned(),
+            measured: medians.of(measure, BALLAST, figure),
+            limit,
+            unit,
+        });
+    }
     targets
 }
 
@@ -102,6 +96,10 @@ impl Target {
             Some(measured) if measured <= self.limit => "pass",
             Some(_) => "MISS",
         }
+    }
+
+    pub(crate) fn is_measured(&self) -> bool {
+        self.measured.is_some()
     }
 
     pub(crate) fn measured_text(&self) -> String {
@@ -156,24 +154,10 @@ impl Target {
         }
     }
 
-    fn memory(
-        medians: Medians<'_>,
-        measure: Measure,
-        what: &str,
-        limit: f64,
-        unit: &'static str,
-    ) -> Self {
-        Self {
-            what: what.to_owned(),
-            measured: medians.of(measure, BALLAST, Figure::Memory),
-            limit,
-            unit,
-        }
-    }
-
     fn shown(&self, value: f64) -> String {
         match self.unit {
             "MB" => format!("{:.1} MB", value / 1e6),
+            "ms" => format!("{value:.2} ms"),
             "bytes" => format!("{value:.0} bytes"),
             _ => format!("{value:.3} x"),
         }
@@ -185,3 +169,41 @@ const FLOOR: Party = Party::Plain(Proxy::Floor);
 const HAPROXY: Party = Party::Plain(Proxy::Haproxy);
 const SPLICING: Party = Party::Plain(Proxy::HaproxySplice);
 const COSTS: [Figure; 2] = [Figure::Cost, Figure::Added];
+
+const OF_BALLAST_ALONE: [(Measure, Figure, &str, f64, &str); 5] = [
+    (
+        Measure::Idle,
+        Figure::Memory,
+        "memory per idle pair",
+        2_048.0,
+        "bytes",
+    ),
+    (
+        Measure::Frontends,
+        Figure::Memory,
+        "memory of 10,000 frontends",
+        60e6,
+        "MB",
+    ),
+    (
+        Measure::Large,
+        Figure::Served,
+        "large table: rename to first client served",
+        150.0,
+        "ms",
+    ),
+    (
+        Measure::Large,
+        Figure::Peak,
+        "large table: most resident memory",
+        100e6,
+        "MB",
+    ),
+    (
+        Measure::Large,
+        Figure::Pause,
+        "large table: longest pause of others while it is swapped",
+        2.0,
+        "ms",
+    ),
+];

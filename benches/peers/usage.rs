@@ -49,6 +49,19 @@ pub(crate) fn idle_ns(cores: &[usize]) -> u64 {
     ticks * NANOS_PER_TICK
 }
 
+/// The kernel's threads that serve soft interrupts on these cores, where no process happened to run.
+pub(crate) fn soft_interrupt_threads(cores: &[usize]) -> Vec<u32> {
+    let names: Vec<String> = cores
+        .iter()
+        .map(|core| format!("ksoftirqd/{core}"))
+        .collect();
+    let is_one = |pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        names.iter().any(|known| known == name.trim())
+    };
+    numbered("/proc").into_iter().filter(is_one).collect()
+}
+
 /// CPU time of all processes but these, kernel threads left out, with what their children had used that have ended. Coarse, and
 /// enough to tell whether something else ran meanwhile.
 pub(crate) fn foreign_ns(ours: &[u32]) -> u64 {
@@ -97,6 +110,12 @@ pub(crate) fn resident_bytes(pids: &[u32]) -> u64 {
         })
         .sum();
     kib * 1024
+}
+
+/// The most that was resident at any time so far.
+pub(crate) fn peak_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    field(&status, "VmHWM:") * 1024
 }
 
 /// Raises the number of descriptors that this process, and each that it starts, may have; and returns it.

@@ -1,4 +1,4 @@
-//! The admin address: health and metrics. On a runtime of its own, so that no scrape costs a client anything.
+//! The admin address: health, and what is counted in all its forms. On a runtime of its own, so that no scrape costs a client anything.
 //! Apply says with each table where it should be; nobody else opens a listening socket that is not a client's.
 
 use std::cell::RefCell;
@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::table::{self, Bind};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use crate::guard::Guard;
 use crate::listen;
 use crate::runtime::StartError;
-use crate::stats::{self, Selection};
+use crate::stats::{self, Chunks, Form, Selection, Snapshot};
 use crate::worker::Shared;
 
 /// Where a table wants the admin side to answer.
@@ -231,7 +231,9 @@ async fn converse(stream: TcpStream, shared: Arc<Shared>, _slot: OwnedSemaphoreP
     }
 }
 
-fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
+type Answer = Response<Either<Full<Bytes>, Chunks>>;
+
+fn answer(request: &Request<Incoming>, shared: &Shared) -> Answer {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return text(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -247,22 +249,48 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
         ),
         "/metrics" => {
             let selection = Selection::of_metrics(request.uri().query().unwrap_or_default());
-            let snapshot = shared.stats.snapshot(shared);
-            let body: Vec<u8> = stats::metrics(snapshot, selection).flatten().collect();
-            let mut answer = text(StatusCode::OK, body);
-            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-            answer.headers_mut().insert(CONTENT_TYPE, kind);
-            answer
+            let kind = "text/plain; version=0.0.4; charset=utf-8";
+            rendered(shared, kind, stats::metrics, selection)
         }
-        _ => text(
+        _ => stats_page(request, shared),
+    }
+}
+
+/// The forms of haproxy's stats page, and the data of ours.
+fn stats_page(request: &Request<Incoming>, shared: &Shared) -> Answer {
+    let uri = request.uri();
+    let address = uri.path_and_query().map_or("/", |address| address.as_str());
+    let selection = Selection::of_page(address);
+    let (plain, json) = ("text/plain", "application/json");
+    match Form::of(address) {
+        Some(Form::Csv) => rendered(shared, plain, stats::csv, selection),
+        Some(Form::Typed) => rendered(shared, plain, stats::typed, selection),
+        Some(Form::Json) => rendered(shared, json, stats::json, selection),
+        None if uri.path() == "/api/snapshot" => rendered(shared, json, stats::api, selection),
+        Some(Form::Html) | None => text(
             StatusCode::NOT_FOUND,
-            "here are /healthz, /readyz and /metrics\n",
+            "here are /healthz, /readyz, /metrics, /;csv, /;json and /api/snapshot\n",
         ),
     }
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
+/// A rendering of a snapshot, sent while it is written.
+fn rendered(
+    shared: &Shared,
+    kind: &'static str,
+    render: fn(Arc<Snapshot>, Selection) -> Chunks,
+    selection: Selection,
+) -> Answer {
+    let chunks = render(shared.stats.snapshot(shared), selection).begun();
+    let mut response = Response::new(Either::Right(chunks));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Either::Left(Full::new(body.into())));
     *response.status_mut() = status;
     response.headers_mut().insert(
         CONTENT_TYPE,

@@ -124,6 +124,12 @@ impl Apply {
     }
 
     async fn look(&mut self, anyhow: bool) {
+        for _ in 0..EDITS {
+            match self.intake.being_written() {
+                Some(rest) => sleep(rest).await,
+                None => break,
+            }
+        }
         let began = Instant::now();
         let text = match self.intake.read(anyhow) {
             Ok(Some(text)) => text,
@@ -337,14 +343,17 @@ impl Apply {
                 };
                 if self.order(worker, order) {
                     bound.workers.push(worker);
-                    waiting.push(told);
+                    waiting.push((key.clone(), told));
                 }
             }
             self.bound.insert(key, bound);
         }
-        for told in waiting {
+        for (key, told) in waiting {
             if let Ok(Err(error)) = told.await {
-                tracing::error!(%error, "a worker cannot accept from its socket");
+                // An address is served by all its sockets, or by none.
+                let plan = self.shared.live.plan();
+                self.close(std::slice::from_ref(&key), &plan).await;
+                self.fail(&key, format!("bind {key}: cannot be watched: {error}"));
             }
         }
         self.say_what_listens();
@@ -556,6 +565,8 @@ fn home(address: SocketAddr, workers: usize) -> usize {
     usize::try_from(spread % workers as u64).unwrap_or(0)
 }
 
+/// How often in a row somebody's edits are waited for.
+const EDITS: usize = 10;
 /// How soon half a file is looked at again.
 const HALF_WRITTEN: Duration = Duration::from_millis(200);
 const RETRY_EVERY: Duration = Duration::from_secs(5);

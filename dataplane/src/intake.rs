@@ -68,6 +68,19 @@ impl Intake {
         }
     }
 
+    /// How long to wait before reading, because somebody edits the table in place just now: half of it may be a table,
+    /// too. One that came by a rename is whole.
+    pub(crate) fn being_written(&self) -> Option<Duration> {
+        let (path, _) = locate(&self.path).ok()?;
+        let known = self.stamps.first()?.as_ref()?;
+        let entry = fs::metadata(path).ok()?;
+        if (entry.dev(), entry.ino()) != (known.device, known.inode) {
+            return None;
+        }
+        let age = entry.modified().ok()?.elapsed().unwrap_or_default();
+        SETTLED.checked_sub(age).filter(|rest| !rest.is_zero())
+    }
+
     /// Reads the table if it, or a file that it names, is not what it was. `Err` says in a sentence why there is none.
     pub(crate) fn read(&mut self, anyhow: bool) -> Result<Option<Text>, String> {
         let (path, format) = locate(&self.path)?;
@@ -216,5 +229,7 @@ async fn heard(watch: &AsyncFd<OwnedFd>) {
 
 /// So that what inotify cannot see, such as a named file in another folder, is served within five seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
+/// A file that was not written to for so long is whole.
+const SETTLED: Duration = Duration::from_millis(200);
 /// A byte more than a table may have: enough to see that it has too many.
 const MOST_READ: u64 = (64 << 20) + 1;

@@ -318,13 +318,15 @@ fn worker(
     rng: Rng,
     stop: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
-    std::thread::Builder::new()
+    let (started, start) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new()
         .name(format!("worker-{id}"))
         .spawn(move || {
             let runtime = match local_runtime() {
                 Ok(runtime) => runtime,
-                Err(error) => return tracing::error!(%error, "worker {id} cannot start"),
+                Err(error) => return started.send(Err(error)).unwrap_or_default(),
             };
+            started.send(Ok(())).unwrap_or_default();
             let worker = Rc::new(Worker {
                 id: WorkerId(id),
                 tools: Tools::new(shared.clock, pipes),
@@ -335,7 +337,9 @@ fn worker(
             });
             runtime.block_on(worker.run(inbox, stop));
             // Dropping the runtime drops what is left of its connections: each is reset.
-        })
+        })?;
+    start.recv().unwrap_or(Ok(()))?;
+    Ok(thread)
 }
 
 fn local_runtime() -> io::Result<LocalRuntime> {

@@ -208,6 +208,7 @@ impl Worker {
                     done.send(started).ok();
                 }
                 Order::Close { key, plan, done } => {
+                    // Without one, `done` is dropped, which says that it is closed.
                     if let Some(close) = listening.remove(&key) {
                         close.try_send(Closing { plan, done }).ok();
                     }

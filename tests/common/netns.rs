@@ -9,10 +9,12 @@ use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::peers::alone;
 
 /// A network of its own.
 pub(crate) struct Namespace(File);
@@ -20,6 +22,7 @@ pub(crate) struct Namespace(File);
 impl Namespace {
     /// One that has only loopback, or why there is none.
     fn make() -> Result<Self, String> {
+        let alone = alone();
         // The child enters a new namespace, and when it echoes we know that it has; it ends with its stdin.
         let mut child = Command::new("unshare")
             .args(["--net", "cat"])
@@ -28,6 +31,7 @@ impl Namespace {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("unshare: {error}"))?;
+        drop(alone);
         let echoed = child
             .stdin
             .as_mut()
@@ -68,14 +72,18 @@ impl Namespace {
         )?)
     }
 
-    /// `ip WORDS`, in here.
-    pub(crate) fn ip(&self, words: &str) {
-        let output = self.within(|| {
-            Command::new("ip")
+    fn run(&self, program: &str, words: &str) -> io::Result<Output> {
+        let _alone = alone();
+        self.within(|| {
+            Command::new(program)
                 .args(words.split_whitespace())
                 .output()
-                .expect("the program ip")
-        });
+        })
+    }
+
+    /// `ip WORDS`, in here.
+    pub(crate) fn ip(&self, words: &str) {
+        let output = self.run("ip", words).expect("the program ip");
         let why = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "ip {words}: {why}");
     }
@@ -83,7 +91,7 @@ impl Namespace {
     /// `tc WORDS`, in here; says why not.
     pub(crate) fn tc(&self, words: &str) -> Result<(), String> {
         let output = self
-            .within(|| Command::new("tc").args(words.split_whitespace()).output())
+            .run("tc", words)
             .map_err(|error| format!("tc: {error}"))?;
         if output.status.success() {
             return Ok(());

@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -29,8 +29,7 @@ pub(crate) struct Watched {
 impl Watched {
     /// Serves `table`. All tests of a file that watches must start here: who starts is told by what is new.
     pub(crate) fn serve(table: &str, threads: usize) -> Self {
-        static STARTS: Mutex<()> = Mutex::new(());
-        let _one_at_a_time = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = alone();
         let before = worker_threads();
         let ballast = Ballast::serve(table, threads);
         let workers: BTreeSet<u32> = worker_threads().difference(&before).copied().collect();
@@ -63,6 +62,13 @@ impl Deref for Watched {
     fn deref(&self) -> &Ballast {
         &self.ballast
     }
+}
+
+/// Held by who starts a data plane, and by who starts a process: a child has all descriptors of its parent until it has
+/// become its program, and a port that was just given back would be in use for that long.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static STARTS: Mutex<()> = Mutex::new(());
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn worker_threads() -> BTreeSet<u32> {

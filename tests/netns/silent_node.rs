@@ -36,7 +36,7 @@ fn a_silent_node_costs_the_first_clients_little_once_and_later_ones_nothing() {
         // Who was connected when it happened has said something to the node, and nobody else can answer that.
         let (mut visits, late) = (load.end(), lateness.end());
         visits.retain(|visit| visit.came >= silent_from);
-        assert!(pings.end() > 1000, "established connections go on");
+        assert!(pings.end() > 100, "established connections go on");
         let longest = visits.iter().map(|visit| visit.took).max();
         assert!(
             longest < Some(Duration::from_millis(1500) + 2 * late),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ballast_core::rng::Rng;
 
 use crate::common::{connect, echo_server, get, server, table};
-use crate::peers::{End, Watched, hear, narrow_client, noise};
+use crate::peers::{End, Watched, alone, hear, narrow_client, noise};
 
 /// A server that hands over what it heard, byte for byte.
 fn recorder() -> (SocketAddr, mpsc::Receiver<(Vec<u8>, End)>) {
@@ -212,6 +212,7 @@ struct Limited {
 
 impl Limited {
     fn start(test: &str, table: &str) -> Self {
+        let alone = alone();
         let mut process = Command::new("sh")
             .args(["-c", "ulimit -n 256 && exec \"$0\" \"$@\""])
             .arg(env::current_exe().expect("a program"))
@@ -221,6 +222,7 @@ impl Limited {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a process");
+        drop(alone);
         let mut said = BufReader::new(process.stdout.take().expect("a pipe")).lines();
         let line = said
             .find_map(|line| Some(line.ok()?.split_once("serving ")?.1.to_owned()))

@@ -103,10 +103,10 @@ fn a_reset_stays_a_reset_behind_all_bytes_for_a_fast_and_for_a_slow_client() {
 
 #[test]
 fn a_clean_end_stays_clean_for_a_slow_client_however_long_it_reads() {
-    let sent = noise(512 << 10, 5);
+    let sent = noise(1 << 20, 5);
     let answer = sent.clone();
     let brief = server(move |mut client| client.write_all(&answer).unwrap());
-    let (frontend, service) = fins("500ms", "500ms");
+    let (frontend, service) = fins("1s", "1s");
     let ballast = Watched::serve(&table(&frontend, &service, &[brief]), 1);
     let mut slow = narrow_client(ballast.address(), 16 << 10);
     let begun = Instant::now();
@@ -114,7 +114,7 @@ fn a_clean_end_stays_clean_for_a_slow_client_however_long_it_reads() {
     assert!(heard == sent, "{} of {} came", heard.len(), sent.len());
     assert_eq!(end, End::Clean);
     // Else it shows nothing.
-    assert!(begun.elapsed() > Duration::from_secs(1));
+    assert!(begun.elapsed() > Duration::from_secs(3));
 }
 
 #[test]

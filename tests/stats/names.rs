@@ -140,7 +140,7 @@ pub(crate) const FAMILIES: &[(&str, &str)] = &[
     ("haproxy_process_listeners", "gauge"),
     ("haproxy_process_dropped_logs_total", "counter"),
     ("haproxy_process_busy_polling_enabled", "gauge"),
-    ("haproxy_process_failed_resolutions", "gauge"),
+    ("haproxy_process_failed_resolutions", "counter"),
     ("haproxy_process_bytes_out_total", "counter"),
     ("haproxy_process_spliced_bytes_out_total", "counter"),
     ("haproxy_process_bytes_out_rate", "gauge"),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ballast::stats::{self, Selection};
 
-use crate::common::{Ballast, ask};
+use crate::common::{Ballast, ask, get};
 use crate::names::FAMILIES;
 use crate::readers::{exporter, families, octavia};
 use crate::{csv, metrics, text, varied};
@@ -211,6 +211,40 @@ fn the_pages_data_names_everything() {
     let one: serde_json::Value = serde_json::from_str(&crate::text(one)).unwrap();
     assert_eq!(one["frontends"].as_array().unwrap().len(), 0);
     assert_eq!(one["services"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn every_form_is_answered_at_its_address() {
+    let ballast = Ballast::serve(&varied(), 1);
+    let admin = ballast.running.admin()[0];
+    for address in ["/;csv", "/;csv;norefresh", "/haproxy?stats;csv"] {
+        let (status, body) = get(admin, address);
+        assert_eq!(status, "HTTP/1.1 200 OK", "{address}");
+        assert!(body.starts_with("# pxname,"), "{address}: {body}");
+        assert_eq!(body.lines().count(), 1 + 4 + 6 + 3, "{address}");
+    }
+    let (_, body) = get(admin, "/;csv;up;no-maint?scope=gone");
+    assert_eq!(body.lines().count(), 1 + 1);
+    for address in [
+        "/;json?scope=gone",
+        "/api/snapshot?scope=gone",
+        "/haproxy?stats;json?scope=gone",
+    ] {
+        let (status, body) = get(admin, address);
+        assert_eq!(status, "HTTP/1.1 200 OK", "{address}");
+        serde_json::from_str::<serde_json::Value>(&body).expect(address);
+    }
+    let (_, body) = get(admin, "/;json");
+    assert!(
+        body.ends_with("]]\n\r\n0\r\n\r\n"),
+        "a large one comes in pieces"
+    );
+    let (_, body) = get(admin, "/metrics?scope=server&scope=pool");
+    families(&body).unwrap();
+    assert!(body.starts_with("# HELP haproxy_server_"), "{body}");
+    let (status, body) = get(admin, "/nowhere");
+    assert_eq!(status, "HTTP/1.1 404 Not Found");
+    assert!(body.contains("/;csv"), "{body}");
 }
 
 #[test]

@@ -8,10 +8,11 @@
 //! A dropped [`Admission`] or [`Permit`] is the only thing that makes room, and it always wakes whoever was told to wait.
 //! This module opens and closes nothing, and knows no timer: [`Accept::At`] names the moment.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
 use crate::affinity::shards::ClientKey;
@@ -62,7 +63,7 @@ pub struct AdmitState {
     peak: AtomicU32,
     rate: SharedBucket,
     waiting: AtomicUsize,
-    wakers: Mutex<Vec<Waker>>,
+    line: Mutex<Line>,
     clients: OnceLock<Clients>,
     seed: u64,
 }
@@ -76,7 +77,7 @@ impl AdmitState {
             peak: AtomicU32::new(0),
             rate: SharedBucket::default(),
             waiting: AtomicUsize::new(0),
-            wakers: Mutex::new(Vec::new()),
+            line: Mutex::default(),
             clients: OnceLock::new(),
             seed,
         }
@@ -100,17 +101,18 @@ impl AdmitState {
     }
 
     /// For `on-limit: wait`, while a connection waits to be accepted. `waker` is woken when room may have been made;
-    /// ask again then. A place is reserved at once, so that two workers never accept for one place.
+    /// ask again then. A place is reserved at once, so that two workers never accept for one place; and each place
+    /// that becomes free wakes one who waits, not all: thousands may.
     pub fn may_accept(self: &Arc<Self>, limits: &Limits, now: Moment, waker: &Waker) -> Accept {
         match self.reserve(limits, now) {
             Err(Busy::Full) => {}
             Err(Busy::Until(when)) => return Accept::At(when),
             Ok(permit) => return Accept::Now(permit),
         }
-        // First on the list, then a second look: who leaves in between sees the list or is seen by the look.
-        self.wait(waker);
+        // First into the line, then a second look: who leaves in between sees the line or is seen by the look.
+        let waiting = self.wait(waker);
         match self.reserve(limits, now) {
-            Err(Busy::Full) => Accept::WhenReleased,
+            Err(Busy::Full) => Accept::WhenReleased(waiting),
             Err(Busy::Until(when)) => Accept::At(when),
             Ok(permit) => Accept::Now(permit),
         }
@@ -157,24 +159,54 @@ impl AdmitState {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let wakers = {
-            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let called = {
+            let mut line = self.line();
             self.waiting.store(0, Ordering::SeqCst);
-            std::mem::take(&mut *wakers)
+            std::mem::take(&mut line.waiting)
         };
-        for waker in wakers {
+        called.into_values().for_each(Waker::wake);
+    }
+
+    fn wake_one(&self) {
+        if self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let called = {
+            let mut line = self.line();
+            let first = line.waiting.pop_first();
+            self.waiting.store(line.waiting.len(), Ordering::SeqCst);
+            first
+        };
+        if let Some((_, waker)) = called {
             waker.wake();
         }
     }
 
-    fn wait(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-        self.waiting.store(wakers.len(), Ordering::SeqCst);
-        drop(wakers);
+    fn wait(self: &Arc<Self>, waker: &Waker) -> Waiting {
+        let mut line = self.line();
+        let place = line.next;
+        line.next += 1;
+        line.waiting.insert(place, waker.clone());
+        self.waiting.store(line.waiting.len(), Ordering::SeqCst);
+        drop(line);
         fence(Ordering::SeqCst);
+        Waiting {
+            state: Arc::clone(self),
+            place,
+            has_come: false,
+        }
+    }
+
+    /// Says whether it was still there.
+    fn leave_line(&self, place: u64) -> bool {
+        let mut line = self.line();
+        let was_there = line.waiting.remove(&place).is_some();
+        self.waiting.store(line.waiting.len(), Ordering::SeqCst);
+        was_there
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reserve(self: &Arc<Self>, limits: &Limits, now: Moment) -> Result<Permit, Busy> {
@@ -222,7 +254,7 @@ impl AdmitState {
 
     fn release(&self) {
         self.current.fetch_sub(1, Ordering::SeqCst);
-        self.wake();
+        self.wake_one();
     }
 
     fn count_client(
@@ -258,10 +290,42 @@ impl AdmitState {
 pub enum Accept {
     /// Accept one, and hand the permit to [`AdmitState::admit`]. If there is none after all, drop it.
     Now(Permit),
-    /// Wait to be woken.
-    WhenReleased,
+    /// Wait to be woken, and keep this until then.
+    WhenReleased(Waiting),
     /// The rate is used up until then.
     At(Moment),
+}
+
+/// Who waits for a place, in the order in which they came.
+#[derive(Debug, Default)]
+struct Line {
+    next: u64,
+    waiting: BTreeMap<u64, Waker>,
+}
+
+/// A place in the line. Dropped, it leaves; and if it was called and nobody has come of it, the next one is called.
+#[derive(Debug)]
+#[must_use = "who drops it waits no longer"]
+pub struct Waiting {
+    state: Arc<AdmitState>,
+    place: u64,
+    has_come: bool,
+}
+
+impl Waiting {
+    /// It was woken, perhaps by something else, and asks again now.
+    pub fn over(mut self) {
+        self.has_come = true;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let was_called = !self.state.leave_line(self.place);
+        if was_called && !self.has_come {
+            self.state.wake_one();
+        }
+    }
 }
 
 /// A place reserved for a connection that is about to be accepted. Dropped unused, it gives back all that it took.

@@ -118,10 +118,11 @@ fn plan(
     }
     plan.nodes.retain(|_, on| !on.services.is_empty());
     plan.leaving = leaving(previous, &plan);
-    let states = previous
+    let states: FxHashMap<&Name, &Arc<FrontendState>> = previous
         .frontends
         .iter()
         .map(|before| (&before.name, &before.state))
+        .chain(&previous.left)
         .collect();
     for spec in specs.frontends {
         let frontend = Arc::new(frontend(spec, &states, &plan, around));
@@ -130,6 +131,16 @@ fn plan(
         }
         plan.frontends.push(frontend);
     }
+    let stay: FxHashSet<&Name> = plan
+        .frontends
+        .iter()
+        .map(|frontend| &frontend.name)
+        .collect();
+    plan.left = states
+        .into_iter()
+        .filter(|(name, state)| !stay.contains(name) && state.admit().current() > 0)
+        .map(|(name, state)| (name.clone(), Arc::clone(state)))
+        .collect();
     plan
 }
 

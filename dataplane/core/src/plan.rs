@@ -31,6 +31,8 @@ pub struct Plan {
     pub(crate) by_name: FxHashMap<Name, usize>,
     pub(crate) nodes: FxHashMap<Box<str>, OnNode>,
     /// Endpoints of earlier plans; see [`crate::compile`].
+    /// Frontends that left and still have connections: one that comes back is the same one.
+    pub(crate) left: FxHashMap<Name, Arc<FrontendState>>,
     pub(crate) leaving: Vec<Arc<EndpointState>>,
 }
 

@@ -1,12 +1,16 @@
 //! A rendering, piece by piece, so that no answer is ever whole in memory.
 
+use std::convert::Infallible;
 use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use hyper::body::Bytes;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
 
 /// Pieces of a rendering of one snapshot, each of about 64 KiB. Ends by itself.
 pub struct Chunks {
     more: Box<More>,
+    ahead: Option<Bytes>,
     is_over: bool,
 }
 
@@ -24,8 +28,16 @@ impl Chunks {
     pub(super) fn new(more: impl FnMut(&mut Vec<u8>) -> Progress + Send + 'static) -> Self {
         Self {
             more: Box::new(more),
+            ahead: None,
             is_over: false,
         }
+    }
+
+    /// Renders the first piece at once, so that what is small has a known length.
+    #[must_use]
+    pub fn begun(mut self) -> Self {
+        self.ahead = self.next();
+        self
     }
 }
 
@@ -33,14 +45,40 @@ impl Iterator for Chunks {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
-        if self.is_over {
-            return None;
+        if self.is_over || self.ahead.is_some() {
+            return self.ahead.take();
         }
         let mut out = Vec::with_capacity(FULL + ROOM);
         while out.len() < FULL && !self.is_over {
             self.is_over = matches!((self.more)(&mut out), Progress::Over);
         }
         (!out.is_empty()).then(|| Bytes::from(out))
+    }
+}
+
+/// The body of an answer: each piece is rendered when the one before has been taken.
+impl Body for Chunks {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.get_mut().next().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over && self.ahead.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.is_over {
+            let length = self.ahead.as_ref().map_or(0, Bytes::len);
+            SizeHint::with_exact(length as u64)
+        } else {
+            SizeHint::default()
+        }
     }
 }
 

@@ -205,7 +205,7 @@ fn a_waiting_loop_is_woken_by_every_release() {
     };
     for round in 1..=3 {
         let asked = state.may_accept(&limits, NOW, &waker);
-        assert!(matches!(asked, Accept::WhenReleased));
+        assert!(matches!(asked, Accept::WhenReleased(_)));
         let admission = if round == 1 {
             state.admit(&limits, ip("10.0.0.1"), NOW, None)
         } else {
@@ -216,16 +216,46 @@ fn a_waiting_loop_is_woken_by_every_release() {
         state.wake();
         assert_eq!(woken.0.load(Ordering::SeqCst), round);
     }
-    assert!(matches!(
-        state.may_accept(&limits, NOW, &waker),
-        Accept::WhenReleased
-    ));
+    let asked = state.may_accept(&limits, NOW, &waker);
+    assert!(matches!(asked, Accept::WhenReleased(_)));
     drop(permit.used());
     assert_eq!(woken.0.load(Ordering::SeqCst), 4);
     assert!(matches!(
         state.may_accept(&limits, NOW, &waker),
         Accept::Now(_)
     ));
+}
+
+#[test]
+fn a_place_wakes_one_who_waits_and_the_next_if_that_one_has_left() {
+    let state = state();
+    let limits = Limits {
+        connections: Some(1),
+        ..Limits::default()
+    };
+    let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
+    let Accept::Now(permit) = state.may_accept(&limits, NOW, Waker::noop()) else {
+        panic!("there is room");
+    };
+    let mut waiting: Vec<_> = woken
+        .iter()
+        .map(|woken| state.may_accept(&limits, NOW, &Waker::from(Arc::clone(woken))))
+        .collect();
+    let called = || -> Vec<u32> {
+        let count = |woken: &Arc<Woken>| woken.0.load(Ordering::SeqCst);
+        woken.iter().map(count).collect()
+    };
+    drop(permit.used());
+    assert_eq!(called(), [1, 0, 0]);
+    drop(waiting.remove(0));
+    assert_eq!(called(), [1, 1, 0], "the first was called and did not come");
+    let Accept::WhenReleased(second) = waiting.remove(0) else {
+        panic!("there was no room");
+    };
+    second.over();
+    assert_eq!(called(), [1, 1, 0], "the second came");
+    drop(waiting);
+    assert_eq!(called(), [1, 1, 0], "the third left uncalled");
 }
 
 #[test]
@@ -307,7 +337,10 @@ fn no_loop_sleeps_for_ever() {
                             drop(permit.used());
                             accepted += 1;
                         }
-                        Accept::WhenReleased => std::thread::park(),
+                        Accept::WhenReleased(waiting) => {
+                            std::thread::park();
+                            waiting.over();
+                        }
                         Accept::At(_) => unreachable!("there is no rate"),
                     }
                 }

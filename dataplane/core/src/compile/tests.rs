@@ -1,5 +1,6 @@
 //! What a plan carries over from the one before, and which sockets it wants: one by one, and for any tables at all.
 
+mod large;
 mod properties;
 mod tables;
 

@@ -12,7 +12,7 @@ use super::check::{Doubt, check};
 use super::problems::{Found, Problem, Problems};
 use super::record::Field;
 use super::text::Sharing;
-use super::tree::Node;
+use super::tree::{Entry, Node};
 use super::walk::{Walk, nearest_key, plain};
 
 /// What a table is written in.
@@ -74,7 +74,7 @@ fn something_else(tree: &Node) -> Option<Problem> {
     Some(Problem::new("", why, A_TABLE))
 }
 
-fn foreign_map(entries: &[(Box<str>, Node)]) -> Option<String> {
+fn foreign_map(entries: &[Entry]) -> Option<String> {
     let value = |key: &str| {
         let entry = entries.iter().find(|(known, _)| **known == *key);
         entry.map(|(_, value)| value)
@@ -221,7 +221,7 @@ impl<'t> Keys<'t> {
     fn step_into_map<'a>(
         &mut self,
         map: *const Node,
-        entries: &'t [(Box<str>, Node)],
+        entries: &'t [Entry],
         at: &'a str,
     ) -> (usize, Option<&'t Node>, &'a str) {
         let at = at.strip_prefix('.').unwrap_or(at);

@@ -127,7 +127,7 @@ fn write_json(node: &Node, json: &mut String) {
             json.push('{');
             for (index, (key, value)) in entries.iter().enumerate() {
                 json.push_str(if index > 0 { "," } else { "" });
-                json.push_str(&serde_json::to_string(key).unwrap());
+                json.push_str(&serde_json::to_string(&**key).unwrap());
                 json.push(':');
                 write_json(value, json);
             }

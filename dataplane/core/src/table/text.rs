@@ -1,11 +1,12 @@
 //! Checked pieces of text: names, free texts, header and cookie names, files, payloads.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+
+use rustc_hash::FxHashSet;
 
 use super::record::{Leaf, Wrong, leaf, parsed, serde_by_field, text};
 
@@ -94,8 +95,8 @@ fn is_alpn(text: &str) -> bool {
 }
 
 /// A text that stands in memory once for the whole table, however often it is written in it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Shared(Arc<str>);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Shared(Arc<str>);
 
 impl Deref for Shared {
     type Target = str;
@@ -121,12 +122,12 @@ impl From<&str> for Shared {
     }
 }
 
-/// Makes the [`Tag`]s that this thread reads share their texts, as long as it is held. Nothing else depends on it.
+/// Makes the [`Tag`]s and keys that this thread reads share their texts, as long as it is held. Nothing else depends on it.
 pub(super) struct Sharing(());
 
 impl Sharing {
     pub(super) fn begin() -> Self {
-        SHARED.set(Some(HashSet::new()));
+        SHARED.set(Some(FxHashSet::default()));
         Self(())
     }
 }
@@ -138,7 +139,7 @@ impl Drop for Sharing {
 }
 
 thread_local! {
-    static SHARED: RefCell<Option<HashSet<Arc<str>>>> = const { RefCell::new(None) };
+    static SHARED: RefCell<Option<FxHashSet<Arc<str>>>> = const { RefCell::new(None) };
 }
 
 /// A file that the table names: relative to the table's folder, or absolute.

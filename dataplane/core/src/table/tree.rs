@@ -4,9 +4,12 @@
 //! YAML or has a mistake.
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+
+use super::text::Shared;
 
 /// One value of a JSON or YAML text.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +20,12 @@ pub(crate) enum Node {
     Negative(i64),
     Fraction(f64),
     Text(Box<str>),
-    List(Vec<Self>),
-    Map(Vec<(Box<str>, Self)>),
+    List(Box<[Self]>),
+    Map(Box<[Entry]>),
 }
+
+/// A key of a map and its value.
+pub(crate) type Entry = (Key, Node);
 
 impl Node {
     /// The text, where it is one.
@@ -93,22 +99,35 @@ impl<'de> Visitor<'de> for NodeVisitor {
         while let Some(item) = items.next_element()? {
             list.push(item);
         }
-        list.shrink_to_fit();
-        Ok(Node::List(list))
+        Ok(Node::List(list.into()))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
         let mut map = Vec::new();
-        while let Some(Key(key)) = entries.next_key()? {
+        while let Some(key) = entries.next_key()? {
             map.push((key, entries.next_value()?));
         }
-        map.shrink_to_fit();
-        Ok(Node::Map(map))
+        Ok(Node::Map(map.into()))
     }
 }
 
-/// A key, which in YAML may look like a number.
-struct Key(Box<str>);
+/// A key, which in YAML may look like a number. A large table has the same few of them in each of its maps.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Key(Shared);
+
+impl Deref for Key {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
@@ -126,26 +145,26 @@ impl Visitor<'_> for KeyVisitor {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Key, E> {
-        Ok(Key(text.into()))
+        Ok(text.into())
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Key, E> {
-        Ok(Key(number.to_string().into()))
+        Ok(number.to_string().as_str().into())
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Key, E> {
-        Ok(Key(number.to_string().into()))
+        Ok(number.to_string().as_str().into())
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Key, E> {
-        Ok(Key(number.to_string().into()))
+        Ok(number.to_string().as_str().into())
     }
 
     fn visit_bool<E: Error>(self, truth: bool) -> Result<Key, E> {
-        Ok(Key(truth.to_string().into()))
+        Ok(truth.to_string().as_str().into())
     }
 
     fn visit_unit<E: Error>(self) -> Result<Key, E> {
-        Ok(Key("null".into()))
+        Ok("null".into())
     }
 }

@@ -12,7 +12,7 @@ use super::check::Doubt;
 use super::problems::{Found, Problem};
 use super::record::{Field, Leaf, Ranged, Wrong};
 use super::span::Shown;
-use super::tree::Node;
+use super::tree::{Entry, Node};
 
 /// Where the walk stands, and what it found.
 #[derive(Debug, Default)]
@@ -90,11 +90,7 @@ impl Walk {
 
     /// The entries of a map, after a report of unknown keys and of keys that come twice. `fields` are names of struct
     /// fields.
-    pub(crate) fn map<'n>(
-        &mut self,
-        node: &'n Node,
-        fields: &[&str],
-    ) -> Option<&'n [(Box<str>, Node)]> {
+    pub(crate) fn map<'n>(&mut self, node: &'n Node, fields: &[&str]) -> Option<&'n [Entry]> {
         let map = self.entries(node)?;
         for (key, _) in map {
             if !fields.iter().any(|field| is_key_of(key, field)) {
@@ -105,7 +101,7 @@ impl Walk {
     }
 
     /// The entries of a map whose keys are free, after a report of keys that come twice.
-    pub(crate) fn entries<'n>(&mut self, node: &'n Node) -> Option<&'n [(Box<str>, Node)]> {
+    pub(crate) fn entries<'n>(&mut self, node: &'n Node) -> Option<&'n [Entry]> {
         let Node::Map(map) = node else {
             self.report_kind(
                 node,
@@ -133,7 +129,7 @@ impl Walk {
     /// The value of one field of a map.
     pub(crate) fn field<T: Field>(
         &mut self,
-        map: &[(Box<str>, Node)],
+        map: &[Entry],
         field: &str,
         required: bool,
     ) -> Option<T> {
@@ -152,7 +148,7 @@ impl Walk {
     /// The value of one field of a map, which has to lie in a range.
     pub(crate) fn field_in<T: Field + Ranged<B>, B: Bound>(
         &mut self,
-        map: &[(Box<str>, Node)],
+        map: &[Entry],
         field: &str,
         required: bool,
         range: &RangeInclusive<B>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use super::super::parse::{read, tree};
-use super::super::tree::Node;
+use super::super::tree::{Entry, Node};
 use super::super::{Format, Problem, parse_duration};
 use super::whole::FULL;
 
@@ -34,7 +34,7 @@ fn values(node: &Node) -> Vec<(Way, String, Node)> {
             .collect(),
         Node::Map(map) => map
             .iter()
-            .map(|(key, value)| (format!(".{key}"), value))
+            .map(|(key, value)| (format!(".{}", &**key), value))
             .collect(),
         _ => Vec::new(),
     };
@@ -53,6 +53,16 @@ fn at_way<'n>(node: &'n mut Node, way: &[usize]) -> &'n mut Node {
         Node::Map(map) => &mut map[*position].1,
         _ => panic!("no such way"),
     })
+}
+
+/// Changes the entries of a map.
+fn edit(full: &mut Node, way: &[usize], change: impl FnOnce(&mut Vec<Entry>)) {
+    let Node::Map(map) = at_way(full, way) else {
+        panic!("no map")
+    };
+    let mut entries = std::mem::take(map).into_vec();
+    change(&mut entries);
+    *map = entries.into();
 }
 
 /// Puts `value` into each place that `choose` wants, one after the other, and looks at what is said then.
@@ -92,7 +102,7 @@ fn is_text(node: &Node, test: impl Fn(&str) -> bool) -> bool {
 fn no_list_may_be_empty_but_those_of_frontends_services_and_endpoints() {
     let may_be = ["frontends", "services", "endpoints"];
     let is_list = |_: &str, node: &Node| matches!(node, Node::List(_));
-    put_everywhere(&Node::List(Vec::new()), is_list, |at, problems| {
+    put_everywhere(&Node::List(Box::default()), is_list, |at, problems| {
         if may_be.contains(&last_key(at)) {
             assert!(
                 !problems.iter().any(|problem| problem.at == at),
@@ -115,7 +125,7 @@ fn a_plain_text_is_no_list() {
 #[test]
 fn a_list_is_nothing_else() {
     let is_no_list = |_: &str, node: &Node| !matches!(node, Node::List(_));
-    let list = Node::List(vec![Node::Number(1)]);
+    let list = Node::List(Box::from([Node::Number(1)]));
     put_everywhere(&list, is_no_list, |at, problems| {
         one(at, problems, "this is a list, not");
     });
@@ -126,7 +136,7 @@ fn a_map_is_nothing_else() {
     // What is off here could be {} as well.
     let is_no_map =
         |at: &str, node: &Node| !matches!(node, Node::Map(_)) && last_key(at) != "ejection";
-    put_everywhere(&Node::Map(Vec::new()), is_no_map, |at, problems| {
+    put_everywhere(&Node::Map(Box::default()), is_no_map, |at, problems| {
         one(at, problems, "this is a map, not");
     });
 }
@@ -264,11 +274,9 @@ fn only_what_cannot_be_guessed_is_required() {
     for (way, at, node) in values(&full()) {
         let Node::Map(map) = &node else { continue };
         for (position, (key, _)) in map.iter().enumerate() {
+            let key = &**key;
             let problems = problems_with(|full| {
-                let Node::Map(map) = at_way(full, &way) else {
-                    panic!("a map")
-                };
-                map.remove(position);
+                edit(full, &way, |map| drop(map.remove(position)));
             });
             let missing = format!("{key} is missing");
             if let Some(problem) = problems.iter().find(|problem| problem.why == missing) {
@@ -309,10 +317,9 @@ fn a_key_that_nobody_knows_is_reported_in_every_map_and_the_example_has_every_kn
             continue;
         }
         let problems = problems_with(|full| {
-            let Node::Map(map) = at_way(full, &way) else {
-                panic!("a map")
-            };
-            map.push(("nobodyknowsthisone".into(), Node::Number(1)));
+            edit(full, &way, |map| {
+                map.push(("nobodyknowsthisone".into(), Node::Number(1)));
+            });
         });
         let place = format!("{at}.nobodyknowsthisone");
         one(
@@ -343,15 +350,13 @@ fn a_key_with_a_slip_of_the_pen_has_the_right_one_as_remedy() {
             continue;
         }
         for (position, (key, _)) in map.iter().enumerate() {
+            let key = &**key;
             if key.len() < 4 {
                 continue;
             }
             let slip = format!("{key}x");
             let problems = problems_with(|full| {
-                let Node::Map(map) = at_way(full, &way) else {
-                    panic!("a map")
-                };
-                map[position].0 = slip.as_str().into();
+                edit(full, &way, |map| map[position].0 = slip.as_str().into());
             });
             let place = format!("{at}.{slip}");
             let place = place.trim_start_matches('.');

@@ -253,36 +253,3 @@ fn services_and_endpoints_are_small() {
     assert!(size_of::<super::super::Service>() <= 320);
     assert!(size_of::<RoutingTable>() <= 256);
 }
-
-/// Run by hand, in release: a hundredth of what the test runner says is the time for one table.
-#[test]
-#[ignore = "a measurement"]
-fn a_large_table_a_hundred_times() {
-    let endpoint = |service: usize, index: usize| {
-        format!(
-            r#"{{"address":"10.{}.{}.{}:8080","name":"pod-{service}-{index}","node":"worker-{}","zone":"a"}}"#,
-            service / 256 % 256,
-            service % 256,
-            index + 1,
-            (service + index) % 200
-        )
-    };
-    let services: Vec<String> = (0..10_000)
-        .map(|service| {
-            let endpoints: Vec<String> = (0..10).map(|index| endpoint(service, index)).collect();
-            format!(
-                r#"{{"name":"shop.service-{service}:80","endpoints":[{}]}}"#,
-                endpoints.join(",")
-            )
-        })
-        .collect();
-    let text = format!(r#"{{"version":1,"services":[{}]}}"#, services.join(","));
-    let begin = std::time::Instant::now();
-    let table = parse(text.as_bytes(), Format::Json).unwrap();
-    println!(
-        "{} bytes, {}: {:?}",
-        text.len(),
-        table.summary(),
-        begin.elapsed()
-    );
-}
