@@ -19,6 +19,8 @@ pub struct Config {
     pub healthz: Admin,
     /// Who may see the admin side; `None`: everybody who reaches it, and nobody may change anything.
     pub stats_auth_file: Option<PathBuf>,
+    /// The runtime socket; `None`: there is none.
+    pub socket: Option<PathBuf>,
     /// Connections at once; `None`: derived from the limits of the process.
     pub max_connections: Option<u32>,
     /// Active checks a second.
@@ -40,6 +42,7 @@ impl Config {
             admin: Admin::FromTable,
             healthz: Admin::FromTable,
             stats_auth_file: None,
+            socket: None,
             max_connections: None,
             max_checks: MAX_CHECKS,
             shutdown_delay: Duration::ZERO,

@@ -4,6 +4,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -27,6 +28,7 @@ use crate::apply::{Apply, Changes, Duty};
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::console::{self, Door};
 use crate::guard::{self, Guard};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
@@ -61,6 +63,14 @@ pub enum StartError {
     /// The file that says who may see the admin side is wrong.
     #[error("{0}")]
     Auth(String),
+    /// The runtime socket cannot be had.
+    #[error("socket {}: {why}", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What is in the way, and what to do.
+        why: String,
+    },
     /// The system refuses.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -79,6 +89,7 @@ pub struct Running {
     shutdown_delay: Duration,
     drain_timeout: Duration,
     _guard: Option<Guard>,
+    _console: Option<Door>,
 }
 
 /// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
@@ -105,6 +116,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         ),
     };
     let doors = Doors::take(&wanted, auth.is_some())?;
+    let console = config.socket.as_deref().map(Door::open).transpose()?;
+    let commands = console.as_ref().map(Door::listener).transpose()?;
     count_panics();
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
@@ -137,7 +150,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         .collect::<io::Result<_>>()?;
     shared.status.set_admin(doors.bound());
     let (admin, wanted) = watch::channel(None);
-    let admin_thread = admin_thread(doors, wanted, Arc::clone(&shared), auth)?;
+    let admin_thread = admin_thread(doors, wanted, commands, Arc::clone(&shared), auth)?;
     let (stop_apply, reread) = (CancellationToken::new(), Arc::new(Notify::new()));
     let duty = Duty {
         ack: config
@@ -185,6 +198,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         shutdown_delay: config.shutdown_delay,
         drain_timeout: config.drain_timeout,
         _guard: guard,
+        _console: console,
     })
 }
 
@@ -368,11 +382,17 @@ pub(crate) fn local_runtime() -> io::Result<LocalRuntime> {
 fn admin_thread(
     doors: Doors,
     wanted: watch::Receiver<Option<Wanted>>,
+    commands: Option<UnixListener>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
 ) -> io::Result<JoinHandle<()>> {
     quiet_thread("admin", move || match local_runtime() {
-        Ok(runtime) => runtime.block_on(admin::serve(doors, wanted, shared, auth)),
+        Ok(runtime) => runtime.block_on(async {
+            if let Some(commands) = commands {
+                tokio::task::spawn_local(console::serve(commands, Arc::clone(&shared)));
+            }
+            admin::serve(doors, wanted, shared, auth).await;
+        }),
         Err(error) => tracing::error!(%error, "the admin side cannot start"),
     })
 }

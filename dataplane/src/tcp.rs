@@ -284,6 +284,8 @@ async fn story(seat: &Seat, arrival: Arrival) {
     };
     let mut entry = Entry::begin(worker, &state, peer, began);
     let mut caller = Caller::new(peer);
+    let seats = &worker.seats;
+    seats.borrow_mut().came(seat.index, peer, key, began);
     let mut first = Vec::new();
     if trusted {
         match Box::pin(preamble::read(&client, frontend, &mut caller)).await {
@@ -296,6 +298,7 @@ async fn story(seat: &Seat, arrival: Arrival) {
             entry.client(caller.key.client());
         }
         let client_ip = caller.key.client().ip();
+        seats.borrow_mut().is_for(seat.index, caller.key.client());
         if let Err(refusal) =
             admission.identify(frontend.limits(), client_ip, worker.shared.clock.now())
         {

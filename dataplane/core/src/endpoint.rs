@@ -74,6 +74,20 @@ impl EndpointState {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Forgets that there were ever more than now.
+    pub fn forget_peak(&self) {
+        self.peak.store(self.in_flight(), Ordering::Relaxed);
+    }
+
+    /// Forgets the longest times that `worker` has seen. For that worker alone.
+    pub fn forget_longest(&self, worker: WorkerId) {
+        if let Some(cells) = self.all_counters().and_then(|all| all.if_any(worker)) {
+            cells.queue_ms_max.clear();
+            cells.connect_ms_max.clear();
+            cells.total_ms_max.clear();
+        }
+    }
+
     /// What `worker` counts here.
     #[must_use]
     pub fn counters(&self, worker: WorkerId) -> &EndpointCounters {

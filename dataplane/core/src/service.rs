@@ -376,6 +376,19 @@ impl ServiceState {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Forgets that there were ever more than now, in the queue too.
+    pub fn forget_peak(&self) {
+        self.peak.store(self.current(), Ordering::Relaxed);
+        self.queue.forget_peak();
+    }
+
+    /// Forgets the longest wait that `worker` has seen. For that worker alone.
+    pub fn forget_longest(&self, worker: WorkerId) {
+        if let Some(cells) = self.all_counters().and_then(|all| all.if_any(worker)) {
+            cells.queue_ms_max.clear();
+        }
+    }
+
     pub(crate) fn leased(&self) {
         let held = self.current.fetch_add(1, Ordering::Relaxed) + 1;
         if held > self.peak.load(Ordering::Relaxed) {

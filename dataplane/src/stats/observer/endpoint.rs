@@ -10,6 +10,7 @@ use ballast_core::table::{self, State};
 use super::super::check::Check;
 use super::super::meter::{Mean, Rate, Since};
 use super::super::snapshot::{Counts, EndpointStats, Means, Status, StatusKind};
+use super::cleared::OfEndpoint;
 
 /// What is remembered of an endpoint.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct End {
     pub(super) sessions: Rate,
     means: [Mean; 3],
     since: Since,
+    cleared: Option<Box<OfEndpoint>>,
 }
 
 impl End {
@@ -32,6 +34,7 @@ impl End {
             sessions: Rate::default(),
             means: [Mean::default(); 3],
             since: Since::new(status(endpoint, check.as_deref(), now).kind, now),
+            cleared: None,
         }
     }
 
@@ -41,6 +44,29 @@ impl End {
             self.name = name;
         }
         self
+    }
+
+    pub(super) fn clear(&mut self, all: bool, endpoint: &Endpoint, now: Moment) {
+        self.sessions.forget_max();
+        self.live.forget_peak();
+        if !all {
+            return;
+        }
+        let (counts, _, check) = self.look(endpoint, now);
+        self.means.iter_mut().for_each(Mean::forget);
+        self.cleared = Some(Box::new(OfEndpoint {
+            counts,
+            downtime: self.since.downtime(now),
+            failures: check.as_ref().map_or(0, |check| check.failures),
+            downs: check.as_ref().map_or(0, |check| check.downs),
+        }));
+    }
+
+    /// Takes off what was cleared.
+    pub(super) fn take_off(&self, stats: &mut EndpointStats) {
+        if let Some(cleared) = &self.cleared {
+            cleared.take_off(stats);
+        }
     }
 
     pub(super) fn counts(&self) -> Counts {
