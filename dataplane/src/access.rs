@@ -16,6 +16,7 @@ mod line;
 mod sink;
 
 pub(crate) use entry::{Dial, Entry};
+pub(crate) use line::Date;
 pub use line::{Record, Termination};
 use sink::Sinks;
 

@@ -203,7 +203,6 @@ impl Apply {
     }
 
     async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant) {
-        warn_of_what_comes_later(&table);
         self.shared.access.follow(&table.log, &self.intake.folder());
         let previous = self.shared.live.plan();
         let plan = Arc::new(compile(
@@ -267,6 +266,7 @@ impl Apply {
         let opened = self.open(&change.open);
         self.retired
             .push(self.shared.live.publish(Arc::clone(plan)));
+        self.shared.new_plan.notify_one();
         // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
         // wait at something that has left the table, or has another name now, are woken by nobody else.
         for plan in [previous, plan] {
@@ -531,20 +531,6 @@ fn not_yet(frontend: &Frontend) -> String {
     match frontend.serves() {
         Serves::NotYet(what) => format!("this version does not serve {what} yet"),
         Serves::Tcp(_) => String::new(),
-    }
-}
-
-fn warn_of_what_comes_later(table: &RoutingTable) {
-    let mut early = Vec::new();
-    if table
-        .services
-        .iter()
-        .any(|service| service.checks().is_some())
-    {
-        early.push("health (endpoints are not checked)");
-    }
-    if !early.is_empty() {
-        tracing::warn!("not served by this version yet: {}", early.join(", "));
     }
 }
 

@@ -19,8 +19,12 @@ pub struct Config {
     pub healthz: Admin,
     /// Who may see the admin side; `None`: everybody who reaches it, and nobody may change anything.
     pub stats_auth_file: Option<PathBuf>,
+    /// The runtime socket; `None`: there is none.
+    pub socket: Option<PathBuf>,
     /// Connections at once; `None`: derived from the limits of the process.
     pub max_connections: Option<u32>,
+    /// Active checks a second.
+    pub max_checks: u32,
     /// How long accepting goes on after the order to stop.
     pub shutdown_delay: Duration,
     /// How long connections may take to finish after that.
@@ -38,7 +42,9 @@ impl Config {
             admin: Admin::FromTable,
             healthz: Admin::FromTable,
             stats_auth_file: None,
+            socket: None,
             max_connections: None,
+            max_checks: MAX_CHECKS,
             shutdown_delay: Duration::ZERO,
             drain_timeout: DRAIN_TIMEOUT,
         }
@@ -54,5 +60,7 @@ pub enum Admin {
     At(Vec<SocketAddr>),
 }
 
+/// So many active checks are run in a second, if nothing else is said.
+pub const MAX_CHECKS: u32 = 2000;
 /// After an order to stop, how long connections may take to finish.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);

@@ -24,12 +24,18 @@ impl Guard {
     /// For a table, where there is no admin port.
     pub(crate) fn of_table(table: &Path) -> io::Result<Self> {
         let path = table.canonicalize().unwrap_or_else(|_| table.into());
-        let hash = path
-            .as_os_str()
-            .as_encoded_bytes()
-            .iter()
-            .fold(0, |hash, byte| mix(hash ^ u64::from(*byte)));
-        Self::take(&format!("ballast/table/{hash:016x}"))
+        Self::take(&format!("ballast/table/{:016x}", hash(&path)))
+    }
+
+    /// For a runtime socket.
+    pub(crate) fn of_socket(path: &Path) -> io::Result<Self> {
+        // The file itself need not be there.
+        let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+        let path = match (folder, path.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => path.into(),
+        };
+        Self::take(&format!("ballast/socket/{:016x}", hash(&path)))
     }
 
     fn take(name: &str) -> io::Result<Self> {
@@ -37,6 +43,13 @@ impl Guard {
         let socket = UnixListener::bind_addr(&address)?;
         Ok(Self { _socket: socket })
     }
+}
+
+fn hash(path: &Path) -> u64 {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    bytes
+        .iter()
+        .fold(0, |hash, byte| mix(hash ^ u64::from(*byte)))
 }
 
 /// The port that names the process: the first one that is not "any".

@@ -9,14 +9,20 @@
 //! [`intake`] sees a change; `apply` parses, compiles, opens what is new, publishes, closes what is gone and answers. It
 //! is the only one that writes [`live`].
 //!
+//! # The walk of a verdict
+//! `probe` asks the endpoints as the plan says, [`ballast_core::health`] makes a verdict of the answers, and each is one
+//! atomic of the endpoint, which the next choice reads. Nothing is rebuilt for health.
+//!
 //! # Threads
-//! [`start`] makes a thread for each [`worker`], one for `apply` and one for [`admin`]. Only the last two are ever slow.
+//! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe` and one for [`admin`]. Only the last
+//! three are ever slow.
 
 pub mod access;
 pub mod admin;
 pub mod auth;
 pub mod clock;
 pub mod config;
+pub mod console;
 pub mod demo;
 pub mod intake;
 pub mod limits;
@@ -24,6 +30,7 @@ pub mod live;
 pub mod log;
 pub mod relay;
 pub mod runtime;
+pub mod show;
 pub mod stats;
 pub mod status;
 pub mod sys;
@@ -34,6 +41,7 @@ mod dial;
 mod guard;
 mod listen;
 mod preamble;
+mod probe;
 pub mod tcp;
 
 pub use config::Config;

@@ -61,6 +61,12 @@ impl Budget {
         }
     }
 
+    /// How many health checks may be under way at once: when a rack is gone, each of them lasts as long as it may.
+    #[must_use]
+    pub fn checks(&self) -> usize {
+        (self.descriptors / 20).clamp(4, 2048)
+    }
+
     /// How many pipes each of `workers` may have; each takes two descriptors.
     #[must_use]
     pub fn pipes(&self, workers: usize) -> usize {
@@ -94,7 +100,10 @@ impl Budget {
     /// How many connections fit, with the reckoning.
     fn fit(&self, workers: usize, memory: Option<u64>, listening: usize) -> (u32, String) {
         // Pipes take half of what is spare.
-        let kept = at_rest(workers) + self.spare() + listening.saturating_sub(self.spare() / 2);
+        let kept = at_rest(workers)
+            + self.spare()
+            + self.checks()
+            + listening.saturating_sub(self.spare() / 2);
         let by_descriptors = self.descriptors.saturating_sub(kept) / A_CONNECTION;
         let (by_memory, memory) = match memory {
             None => (usize::MAX, "no limit of memory".to_owned()),
@@ -109,7 +118,7 @@ impl Budget {
         };
         let fit = u32::try_from(by_descriptors.min(by_memory)).unwrap_or(u32::MAX);
         let why = format!(
-            "{} descriptors, {kept} of them kept for listening and admin, two a connection; {memory}",
+            "{} descriptors, {kept} of them kept for listening, checks and admin, two a connection; {memory}",
             self.descriptors
         );
         (fit.max(1), why)
@@ -202,12 +211,12 @@ mod tests {
     #[test]
     fn connections_fit_into_descriptors_and_memory() {
         for (descriptors, workers, memory, fit) in [
-            (20_000, 2, None, 9_724),
+            (20_000, 2, None, 9_224),
             (20_000, 2, Some(64 << 20), 1_536),
-            (20_000, 2, Some(1 << 40), 9_724),
-            (1_048_576, 64, None, 523_857),
-            (256, 2, None, 92),
-            (64, 2, None, 8),
+            (20_000, 2, Some(1 << 40), 9_224),
+            (1_048_576, 64, None, 522_833),
+            (256, 2, None, 86),
+            (64, 2, None, 6),
         ] {
             let (found, why) = Budget { descriptors }.fit(workers, memory, 0);
             assert_eq!(found, fit, "{why}");
@@ -231,7 +240,7 @@ mod tests {
     fn what_was_told_is_what_holds() {
         let budget = Budget { descriptors: 64 };
         assert_eq!(budget.connections(2, Some(1_000), None), 1_000);
-        assert_eq!(budget.connections(2, None, None), 8);
+        assert_eq!(budget.connections(2, None, None), 6);
     }
 
     #[test]

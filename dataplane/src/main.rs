@@ -1,6 +1,6 @@
 //! `ballast`: arguments, logs, signals, exit codes.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ballast::config::{Admin, DRAIN_TIMEOUT};
+use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
+use ballast::show::{self, Paint, Place as Asked, Unanswered, What};
 use ballast::{Config, Running, StartError, demo, log, runtime};
 use ballast_core::table::parse_duration;
 use clap::{Args, Parser, Subcommand};
@@ -39,6 +40,44 @@ enum Command {
     },
     /// Serve two small built-in backends through a table, to look at
     Demo,
+    /// Say what a running ballast does: aligned for people, or as JSON
+    #[command(after_help = ASK_HELP)]
+    Show(Show),
+    /// Send commands to a running ballast's runtime socket, and print its answers
+    #[command(after_help = ASK_HELP)]
+    Ctl {
+        /// The command, such as "show info"; without it, each line of standard input is one
+        command: Option<String>,
+        /// The runtime socket
+        #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
+        socket: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    /// What to show
+    #[arg(value_enum)]
+    what: What,
+    /// How
+    #[arg(short, long, value_name = "F", value_enum, default_value_t)]
+    output: Output,
+    /// The admin address to ask [default: 127.0.0.1:1936]
+    #[arg(long, value_name = "ADDR", conflicts_with = "socket")]
+    admin: Option<SocketAddr>,
+    /// The runtime socket to ask instead
+    #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// How `show` looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
 }
 
 #[derive(Debug, Args)]
@@ -73,9 +112,15 @@ struct Run {
     /// Who may see the admin address, and change things there: lines of user:secret[:viewer|:admin]
     #[arg(long, env = "BALLAST_STATS_AUTH_FILE", value_name = "PATH")]
     stats_auth_file: Option<PathBuf>,
+    /// Where commands are taken, by haproxy's line protocol: a unix socket for its owner only
+    #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Connections at once [default: what descriptors and memory allow; the log says how]
     #[arg(long, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
+    /// Active checks a second; above it their intervals stretch, with a warning
+    #[arg(long, env = "BALLAST_MAX_CHECKS", value_name = "N", default_value_t = MAX_CHECKS, value_parser = clap::value_parser!(u32).range(1..))]
+    max_checks: u32,
     /// After SIGTERM: /readyz fails, and accepting goes on for so long
     #[arg(long, env = "BALLAST_SHUTDOWN_DELAY", value_name = "D", default_value = "0s", value_parser = duration)]
     shutdown_delay: Duration,
@@ -118,6 +163,8 @@ fn main() -> ExitCode {
             log::begin(log::Format::Text, log::Level::Info);
             serve(log::Format::Text, demo::begin)
         }
+        Command::Show(show) => say(&show),
+        Command::Ctl { command, socket } => pass(command.as_deref(), &socket),
         Command::Run(run) => {
             log::begin(run.log_format, run.log_level);
             serve(run.log_format, || begin(run).map(|running| (running, ())))
@@ -140,6 +187,52 @@ fn check(path: &Path) -> ExitCode {
     }
 }
 
+fn say(show: &Show) -> ExitCode {
+    let place = match (&show.socket, show.admin) {
+        (_, Some(admin)) => Asked::Admin(admin),
+        (Some(socket), None) => Asked::Socket(socket.clone()),
+        (None, None) => Asked::Admin(SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT))),
+    };
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let paint = if io::stdout().is_terminal() && !no_color {
+        Paint::Coloured
+    } else {
+        Paint::Plain
+    };
+    let said = match show.output {
+        Output::Text => show::for_people(show.what, &place, paint),
+        Output::Json => show::for_programs(show.what, &place),
+    };
+    let said = said.map(|said| {
+        // Whoever does not read it all has read enough.
+        io::stdout().write_all(said.as_bytes()).ok();
+    });
+    answered(said)
+}
+
+/// Sends one command, or each line of standard input.
+fn pass(command: Option<&str>, socket: &Path) -> ExitCode {
+    let mut out = io::stdout().lock();
+    if let Some(command) = command {
+        return answered(show::pass(socket, command, &mut out));
+    }
+    let lines = io::stdin().lock().lines().map_while(Result::ok);
+    let mut commands = lines.filter(|line| !line.trim().is_empty());
+    answered(commands.try_for_each(|line| show::pass(socket, &line, &mut out)))
+}
+
+fn answered(said: Result<(), Unanswered>) -> ExitCode {
+    let Err(error) = said else {
+        return ExitCode::SUCCESS;
+    };
+    let line = format!("ballast: {error}\n");
+    io::stderr().write_all(line.as_bytes()).ok();
+    ExitCode::from(match error {
+        Unanswered::At(..) => FAULT,
+        Unanswered::NeedsSocket => USAGE,
+    })
+}
+
 fn begin(run: Run) -> Result<Running, StartError> {
     if let Ok(entry) = run.table.metadata()
         && !entry.is_file()
@@ -155,9 +248,11 @@ fn begin(run: Run) -> Result<Running, StartError> {
         healthz: admin(&run.healthz),
         stats_auth_file: run.stats_auth_file,
         table: run.table,
+        socket: run.socket,
         ack: run.ack,
         threads: run.threads.map(usize::from),
         max_connections: run.max_connections,
+        max_checks: run.max_checks,
         shutdown_delay: run.shutdown_delay,
         drain_timeout: run.drain_timeout,
     })
@@ -322,6 +417,10 @@ const RUN_HELP: &str = "\
 Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once.
 Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
 64 wrong usage, or a table that is missing or refused.";
+const ASK_HELP: &str = "\
+Exit codes: 0 it was answered; 1 nobody answers; 64 wrong usage.";
+/// Where a ballast answers if nobody says otherwise.
+const ADMIN_PORT: u16 = 1936;
 const ADMIN_FORM: &str = "IP:PORT, [IP6]:PORT, *:PORT or none";
 const DRAIN: &str = "30s";
 const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");

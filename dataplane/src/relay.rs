@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -17,16 +16,17 @@ use std::time::Duration;
 use ballast_core::moment::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::clock::Clock;
 use crate::sys;
 
+mod flow;
 mod splice;
 
-use splice::Pipe;
+use flow::{Flow, LARGE, Phase};
 pub use splice::Pipes;
 
 /// One side of a connection.
@@ -221,10 +221,7 @@ struct Both {
 impl Both {
     fn new(first: Vec<u8>, now: Moment) -> Self {
         Self {
-            up: Flow {
-                kept: first,
-                ..Flow::default()
-            },
+            up: Flow::beginning_with(first),
             down: Flow::default(),
             client_dead: false,
             server_dead: false,
@@ -407,260 +404,8 @@ fn sees(socket: &TcpStream, news: PollFlags) -> bool {
     polled.is_err() || fds[0].revents().intersects(news)
 }
 
-/// One direction.
-#[derive(Default)]
-struct Flow {
-    bytes: u64,
-    /// What the sink did not take, from `sent` on; no allocation while there is nothing.
-    kept: Vec<u8>,
-    sent: usize,
-    /// Only while bytes are in it.
-    pipe: Option<Pipe>,
-    way: Way,
-    phase: Phase,
-}
-
-/// How bytes travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Through the scratch buffer; so many large reads in a row were seen.
-    Copy { large: u8 },
-    /// Through a pipe; so many small loads in a row were seen.
-    Splice { small: u8 },
-    /// Through the scratch buffer, since the kernel cannot splice these sockets.
-    CopyForGood,
-}
-
-impl Default for Way {
-    fn default() -> Self {
-        Self::Copy { large: 0 }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
-    #[default]
-    Open,
-    /// The source is done: the sink hears of it behind the bytes that are still held.
-    Finishing,
-    /// The source is gone: what is still held is delivered, and no end is announced.
-    Broken,
-    /// Nothing more will pass.
-    Ended,
-}
-
-impl Flow {
-    fn source_ended(&self) -> bool {
-        self.phase != Phase::Open
-    }
-
-    /// Whether nothing is read, because the sink has not taken what was.
-    fn is_stuck(&self) -> bool {
-        self.phase == Phase::Open && self.held() > 0
-    }
-
-    /// Bytes that were read, and that the sink has not taken.
-    fn held(&self) -> usize {
-        self.kept.len() - self.sent + self.pipe.as_ref().map_or(0, Pipe::held)
-    }
-
-    /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest.
-    fn pump<A: Leg, B: Leg>(
-        &mut self,
-        (source, source_dead): (&mut A, &mut bool),
-        (sink, sink_dead): (&mut B, &mut bool),
-        cx: &mut Context<'_>,
-        tools: &Tools,
-    ) {
-        for _ in 0..BUDGET {
-            if self.phase == Phase::Ended {
-                return;
-            }
-            if *sink_dead {
-                self.end();
-                return;
-            }
-            match self.flush(sink, cx) {
-                Poll::Pending => return,
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(_)) => {
-                    *sink_dead = true;
-                    continue;
-                }
-            }
-            match self.phase {
-                Phase::Open => match self.load(source, sink, sink_dead, cx, tools) {
-                    Poll::Pending => return,
-                    // After a failed write the kernel reports the peer's reset as a plain end.
-                    Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Broken,
-                    Poll::Ready(Ok(0)) => self.phase = Phase::Finishing,
-                    Poll::Ready(Ok(read)) => self.bytes += read as u64,
-                    Poll::Ready(Err(_)) => {
-                        *source_dead = true;
-                        self.phase = Phase::Broken;
-                    }
-                },
-                Phase::Finishing if *source_dead => self.phase = Phase::Broken,
-                Phase::Finishing => match Pin::new(&mut *sink).poll_shutdown(cx) {
-                    Poll::Pending => return,
-                    Poll::Ready(Ok(())) => self.end(),
-                    Poll::Ready(Err(_)) => *sink_dead = true,
-                },
-                Phase::Broken => self.end(),
-                Phase::Ended => return,
-            }
-        }
-        if self.phase != Phase::Ended {
-            yield_to_others(cx);
-        }
-    }
-
-    fn end(&mut self) {
-        self.phase = Phase::Ended;
-        self.kept = Vec::new();
-        self.sent = 0;
-        self.pipe = None;
-    }
-
-    /// Gives the sink what is held for it.
-    fn flush<B: Leg>(&mut self, sink: &mut B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.sent < self.kept.len() {
-            match ready!(Pin::new(&mut *sink).poll_write(cx, &self.kept[self.sent..]))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                written => self.sent += written,
-            }
-        }
-        if self.sent > 0 {
-            self.kept = Vec::new();
-            self.sent = 0;
-        }
-        if let (Some(pipe), Some(socket)) = (&mut self.pipe, sink.plain()) {
-            while pipe.held() > 0 {
-                ready!(socket.poll_write_ready(cx))?;
-                match socket.try_io(Interest::WRITABLE, || pipe.drain(socket)) {
-                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Poll::Ready(Err(error)),
-                }
-            }
-            self.pipe = None;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Takes the source's next bytes; 0 is its end.
-    fn load<A: Leg, B: Leg>(
-        &mut self,
-        source: &mut A,
-        sink: &mut B,
-        sink_dead: &mut bool,
-        cx: &mut Context<'_>,
-        tools: &Tools,
-    ) -> Poll<io::Result<usize>> {
-        if let Way::Splice { small } = self.way
-            && let (Some(from), Some(_)) = (source.plain(), sink.plain())
-            && let Some(loaded) = ready!(self.splice(from, small, cx, &tools.pipes))
-        {
-            return Poll::Ready(loaded);
-        }
-        self.copy(source, sink, sink_dead, cx, tools)
-    }
-
-    /// Fills a pipe. `None`: there is none to be had, or the kernel cannot; copy.
-    fn splice(
-        &mut self,
-        from: &TcpStream,
-        small: u8,
-        cx: &mut Context<'_>,
-        pipes: &Rc<Pipes>,
-    ) -> Poll<Option<io::Result<usize>>> {
-        loop {
-            if let Err(error) = ready!(from.poll_read_ready(cx)) {
-                return Poll::Ready(Some(Err(error)));
-            }
-            let Some(mut pipe) = pipes.empty() else {
-                self.way = Way::Copy { large: 0 };
-                return Poll::Ready(None);
-            };
-            match from.try_io(Interest::READABLE, || pipe.fill(from)) {
-                Ok(loaded) => {
-                    self.way = match (loaded < SMALL, small) {
-                        (true, SMALL_IN_A_ROW..) => Way::Copy { large: 0 },
-                        (true, _) => Way::Splice { small: small + 1 },
-                        (false, _) => Way::Splice { small: 0 },
-                    };
-                    if loaded > 0 {
-                        self.pipe = Some(pipe);
-                    }
-                    return Poll::Ready(Some(Ok(loaded)));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    self.way = Way::CopyForGood;
-                    return Poll::Ready(None);
-                }
-                Err(error) => return Poll::Ready(Some(Err(error))),
-            }
-        }
-    }
-
-    /// Reads into the scratch buffer, and writes at once; what the sink does not take is kept.
-    fn copy<A: Leg, B: Leg>(
-        &mut self,
-        source: &mut A,
-        sink: &mut B,
-        sink_dead: &mut bool,
-        cx: &mut Context<'_>,
-        tools: &Tools,
-    ) -> Poll<io::Result<usize>> {
-        let mut scratch = tools.scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch);
-        // poll_read, unlike try_read, knows that a short read emptied the socket: no second call to hear so.
-        ready!(Pin::new(source).poll_read(cx, &mut buffer))?;
-        let mut rest = buffer.filled();
-        let read = rest.len();
-        if let Way::Copy { large } = self.way {
-            self.way = match (read >= LARGE, large) {
-                (false, _) => Way::Copy { large: 0 },
-                (true, 0) => Way::Copy { large: 1 },
-                (true, _) => Way::Splice { small: 0 },
-            };
-        }
-        while !rest.is_empty() {
-            match Pin::new(&mut *sink).poll_write(cx, rest) {
-                Poll::Ready(Ok(0) | Err(_)) => {
-                    *sink_dead = true;
-                    break;
-                }
-                Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
-                Poll::Pending => {
-                    self.kept = rest.to_vec();
-                    break;
-                }
-            }
-        }
-        Poll::Ready(Ok(read))
-    }
-}
-
-/// Lets every other task of this worker, and the kernel's events, come first.
-fn yield_to_others(cx: &mut Context<'_>) {
-    // The first poll of yield_now asks the runtime to wake this task after its next look at the kernel.
-    if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
-        cx.waker().wake_by_ref();
-    }
-}
-
 /// The worker's one buffer.
 const SCRATCH: usize = 64 * 1024;
-/// Loads per wake-up and direction.
-const BUDGET: usize = 16;
-/// Two reads in a row of this size are bulk.
-const LARGE: usize = 16 * 1024;
-/// Loads below this are not worth a pipe's two calls, if they go on so.
-const SMALL: usize = 4 * 1024;
-const SMALL_IN_A_ROW: u8 = 8;
 /// How often a connection whose bytes wait is looked at.
 const GLANCE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);

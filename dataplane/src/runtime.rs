@@ -1,9 +1,10 @@
-//! The threads of the process: N workers, apply, admin; how they start, and how they end.
+//! The threads of the process: N workers, apply, probe, admin; how they start, and how they end.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -27,11 +28,13 @@ use crate::apply::{Apply, Changes, Duty};
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::console::{self, Door};
 use crate::guard::{self, Guard};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
 use crate::listen;
 use crate::live::Live;
+use crate::probe::Probe;
 use crate::relay::Tools;
 use crate::stats::Stats;
 use crate::status::Status;
@@ -60,6 +63,14 @@ pub enum StartError {
     /// The file that says who may see the admin side is wrong.
     #[error("{0}")]
     Auth(String),
+    /// The runtime socket cannot be had.
+    #[error("socket {}: {why}", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What is in the way, and what to do.
+        why: String,
+    },
     /// The system refuses.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -72,11 +83,13 @@ pub struct Running {
     workers: Vec<JoinHandle<()>>,
     others: Vec<JoinHandle<()>>,
     reread: Arc<Notify>,
+    stop_probe: CancellationToken,
     stop_apply: CancellationToken,
     stop_workers: CancellationToken,
     shutdown_delay: Duration,
     drain_timeout: Duration,
     _guard: Option<Guard>,
+    _console: Option<Door>,
 }
 
 /// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
@@ -103,6 +116,8 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         ),
     };
     let doors = Doors::take(&wanted, auth.is_some())?;
+    let console = config.socket.as_deref().map(Door::open).transpose()?;
+    let commands = console.as_ref().map(Door::listener).transpose()?;
     count_panics();
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
@@ -135,7 +150,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         .collect::<io::Result<_>>()?;
     shared.status.set_admin(doors.bound());
     let (admin, wanted) = watch::channel(None);
-    let admin_thread = admin_thread(doors, wanted, Arc::clone(&shared), auth)?;
+    let admin_thread = admin_thread(doors, wanted, commands, Arc::clone(&shared), auth)?;
     let (stop_apply, reread) = (CancellationToken::new(), Arc::new(Notify::new()));
     let duty = Duty {
         ack: config
@@ -157,16 +172,33 @@ pub fn start(config: Config) -> Result<Running, StartError> {
             runtime.block_on(async { Apply::new(shared, duty).run(reread, stop).await });
         })?
     };
+    let stop_probe = CancellationToken::new();
+    let probe = {
+        let (shared, stop) = (Arc::clone(&shared), stop_probe.clone());
+        let rng = Rng::new(seeds.hash_one("probe"));
+        // Not a quiet one: a check that waits for the processor would speak against its endpoint.
+        std::thread::Builder::new()
+            .name("probe".into())
+            .spawn(move || match local_runtime() {
+                Ok(runtime) => {
+                    let probe = Probe::new(shared, config.max_checks, budget.checks(), rng);
+                    runtime.block_on(probe.run(stop));
+                }
+                Err(error) => tracing::error!(%error, "endpoints cannot be checked"),
+            })?
+    };
     Ok(Running {
         shared,
         workers,
-        others: vec![apply, admin_thread],
+        others: vec![apply, admin_thread, probe],
         reread,
+        stop_probe,
         stop_apply,
         stop_workers,
         shutdown_delay: config.shutdown_delay,
         drain_timeout: config.drain_timeout,
         _guard: guard,
+        _console: console,
     })
 }
 
@@ -188,10 +220,11 @@ impl Running {
         self.reread.notify_one();
     }
 
-    /// Ends in order: says that it will, accepts for the shutdown delay, then lets connections finish for the drain
-    /// timeout, and cuts the rest. Returns how many had to be cut.
+    /// Ends in order: says that it will, checks nobody any more, accepts for the shutdown delay, then lets connections
+    /// finish for the drain timeout, and cuts the rest. Returns how many had to be cut.
     pub async fn stop(mut self) -> usize {
         self.shared.status.stop();
+        self.stop_probe.cancel();
         sleep(self.shutdown_delay).await;
         self.stop_apply.cancel();
         let until = Instant::now() + self.drain_timeout;
@@ -281,7 +314,7 @@ fn count_panics() {
     });
 }
 
-fn shared(
+pub(crate) fn shared(
     workers: usize,
     most: u32,
     seed: u64,
@@ -301,6 +334,7 @@ fn shared(
         counters: PerWorker::new(workers),
         accept_errors: std::sync::Mutex::default(),
         status: Status::default(),
+        new_plan: Notify::new(),
         access,
         stats: Stats::default(),
     };
@@ -339,7 +373,7 @@ fn worker(
     Ok(thread)
 }
 
-fn local_runtime() -> io::Result<LocalRuntime> {
+pub(crate) fn local_runtime() -> io::Result<LocalRuntime> {
     Builder::new_current_thread()
         .enable_all()
         .build_local(LocalOptions::default())
@@ -348,11 +382,17 @@ fn local_runtime() -> io::Result<LocalRuntime> {
 fn admin_thread(
     doors: Doors,
     wanted: watch::Receiver<Option<Wanted>>,
+    commands: Option<UnixListener>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
 ) -> io::Result<JoinHandle<()>> {
     quiet_thread("admin", move || match local_runtime() {
-        Ok(runtime) => runtime.block_on(admin::serve(doors, wanted, shared, auth)),
+        Ok(runtime) => runtime.block_on(async {
+            if let Some(commands) = commands {
+                tokio::task::spawn_local(console::serve(commands, Arc::clone(&shared)));
+            }
+            admin::serve(doors, wanted, shared, auth).await;
+        }),
         Err(error) => tracing::error!(%error, "the admin side cannot start"),
     })
 }

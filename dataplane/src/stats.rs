@@ -26,7 +26,7 @@ pub use json::{api, history, json, typed};
 pub use meter::Rate;
 pub use observer::Observer;
 pub use prometheus::metrics;
-pub use selection::{Form, Kinds, Selection};
+pub use selection::{Columns, Form, Kinds, Proxy, Selection};
 pub use snapshot::{
     Counts, EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status,
     StatusKind,
@@ -44,7 +44,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::runtime::panics;
-use crate::worker::Shared;
+use crate::worker::{Order, Shared};
 
 /// Looks once a second, for as long as the process lives.
 pub async fn watch(shared: Arc<Shared>) {
@@ -103,6 +103,22 @@ impl Stats {
         let snapshot = Arc::new(inner.observer.snapshot(&plan, process, &open, now));
         inner.given.push(Arc::downgrade(&snapshot));
         snapshot
+    }
+
+    /// Forgets all maxima, and if `all` is said, all that was counted of frontends, services and endpoints. What the
+    /// workers count goes on; what they had counted is taken off whenever somebody looks.
+    pub fn clear(&self, shared: &Shared, all: bool) {
+        let plan = shared.live.plan();
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (services, endpoints) = inner.observer.clear(&plan, all, shared.clock.now());
+        drop(inner);
+        shared.admit.forget_peak();
+        let (services, endpoints): (Arc<[_]>, Arc<[_]>) = (services.into(), endpoints.into());
+        for inbox in &shared.inboxes {
+            let order = Order::ForgetLongest(Arc::clone(&services), Arc::clone(&endpoints));
+            // A worker that is gone counts no more.
+            inbox.send(order).ok();
+        }
     }
 
     /// The last `seconds` seconds of a frontend, up to ten minutes, the oldest first.

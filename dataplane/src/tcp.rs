@@ -3,28 +3,26 @@
 //! The accept loop belongs to a socket, not to a frontend: whose client has come is asked of the plan for each
 //! connection. Who is refused is refused before any task or buffer exists.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use ballast_core::admit::{Accept, Admission, Permit, Refusal, Waiting};
+use ballast_core::admit::{Admission, Refusal};
 use ballast_core::counters::WorkerId;
 use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
-use ballast_core::plan::{Frontend, FrontendState, Plan, Serves, SocketKey};
+use ballast_core::plan::{FrontendState, Plan, Serves, SocketKey};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{SockRef, Socket};
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{self, error::SendError};
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::access::{Dial, Entry};
 use crate::dial::{self, Caller, Dialed, Unserved};
@@ -32,6 +30,10 @@ use crate::log::Rarely;
 use crate::preamble;
 use crate::relay::{self, Closed, Patience, Side, Why, relay};
 use crate::worker::{Closing, Order, Shared, Worker};
+
+mod permits;
+
+use permits::Permits;
 
 /// Accepts until it is told to close.
 pub(crate) async fn accept_loop(
@@ -114,78 +116,6 @@ fn is_exhausted(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-/// Places reserved for the next connection: in the process, and at a frontend whose clients wait for one.
-struct Permits {
-    process: Permit,
-    frontend: Option<Permit>,
-}
-
-impl Permits {
-    /// Waits until there is a place, and returns the plan that it was given by: while waiting, a newer one may
-    /// have come with other limits. `None`: no plan wants this socket any more.
-    async fn wait(worker: &Worker, key: &SocketKey) -> Option<(Arc<Plan>, Self)> {
-        let mut waiting: Option<Waiting> = None;
-        loop {
-            let asked = poll_fn(|cx| {
-                loop {
-                    if let Some(waiting) = waiting.take() {
-                        waiting.over();
-                    }
-                    let plan = worker.shared.live.plan();
-                    let Some(frontend) = plan.frontend(key) else {
-                        return Poll::Ready(None);
-                    };
-                    let permits = match Self::ask(worker, frontend, cx.waker()) {
-                        Ok(permits) => Ok(permits),
-                        Err(Later::At(when)) => Err(when),
-                        Err(Later::InTurn(place)) => {
-                            waiting = Some(place);
-                            // A swap wakes who is in the line; one that came just before this was is seen here.
-                            if Arc::ptr_eq(&plan, &worker.shared.live.plan()) {
-                                return Poll::Pending;
-                            }
-                            continue;
-                        }
-                    };
-                    return Poll::Ready(Some((plan, permits)));
-                }
-            });
-            match asked.await? {
-                (plan, Ok(permits)) => return Some((plan, permits)),
-                (_, Err(when)) => sleep_until(worker.shared.clock.instant(when)).await,
-            }
-        }
-    }
-
-    fn ask(worker: &Worker, frontend: &Frontend, waker: &Waker) -> Result<Self, Later> {
-        let now = worker.shared.clock.now();
-        let (limits, state) = (frontend.limits(), frontend.state().admit());
-        let frontend =
-            if frontend.waits() && (limits.connections.is_some() || limits.rate.is_some()) {
-                Some(granted(state.may_accept(limits, now, waker))?)
-            } else {
-                None
-            };
-        let shared = &worker.shared;
-        let process = granted(shared.admit.may_accept(&shared.limits(), now, waker))?;
-        Ok(Self { process, frontend })
-    }
-}
-
-/// When to ask again.
-enum Later {
-    At(Moment),
-    InTurn(Waiting),
-}
-
-fn granted(accept: Accept) -> Result<Permit, Later> {
-    match accept {
-        Accept::Now(permit) => Ok(permit),
-        Accept::At(when) => Err(Later::At(when)),
-        Accept::WhenReleased(waiting) => Err(Later::InTurn(waiting)),
-    }
 }
 
 /// A connection that was let in, on its way to the worker that will serve it.
@@ -354,6 +284,8 @@ async fn story(seat: &Seat, arrival: Arrival) {
     };
     let mut entry = Entry::begin(worker, &state, peer, began);
     let mut caller = Caller::new(peer);
+    let seats = &worker.seats;
+    seats.borrow_mut().came(seat.index, peer, key, began);
     let mut first = Vec::new();
     if trusted {
         match Box::pin(preamble::read(&client, frontend, &mut caller)).await {
@@ -366,6 +298,7 @@ async fn story(seat: &Seat, arrival: Arrival) {
             entry.client(caller.key.client());
         }
         let client_ip = caller.key.client().ip();
+        seats.borrow_mut().is_for(seat.index, caller.key.client());
         if let Err(refusal) =
             admission.identify(frontend.limits(), client_ip, worker.shared.clock.now())
         {

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,17 +13,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters::{Cell, PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
+use ballast_core::moment::Moment;
 use ballast_core::overrides::ByHand;
 use ballast_core::plan::{Plan, SocketKey};
 use ballast_core::rng::Rng;
+use ballast_core::service::ServiceState;
 use socket2::Socket;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
 use crate::apply::Changes;
 use crate::clock::Clock;
+use crate::console::Seen;
 use crate::live::Live;
 use crate::relay::Tools;
 use crate::stats::Stats;
@@ -53,6 +57,8 @@ pub struct Shared {
     pub accept_errors: Mutex<BTreeMap<i32, u64>>,
     /// What apply says of itself.
     pub status: Status,
+    /// Apply has published a plan, of which the checks are to know.
+    pub new_plan: Notify,
     /// Who wants to read of each connection.
     pub access: AccessLog,
     /// What is seen of all that is counted.
@@ -152,6 +158,15 @@ pub enum Order {
     Serve(Arrival),
     /// Reset the connections that these endpoints have.
     Cut(Arc<[Arc<EndpointState>]>),
+    /// Say which connections there are.
+    List {
+        /// So many at most.
+        most: usize,
+        /// Told them.
+        done: oneshot::Sender<Vec<Seen>>,
+    },
+    /// Forget the longest times of these services and endpoints: only their worker may write what it counts.
+    ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),
 }
 
 /// One worker.
@@ -202,6 +217,17 @@ impl Worker {
                 }
                 Order::Serve(arrival) => tcp::serve(&self, arrival),
                 Order::Cut(endpoints) => self.seats.borrow().cut(&endpoints),
+                Order::List { most, done } => {
+                    done.send(self.seats.borrow().list(most)).ok();
+                }
+                Order::ForgetLongest(services, endpoints) => {
+                    services
+                        .iter()
+                        .for_each(|service| service.forget_longest(self.id));
+                    endpoints
+                        .iter()
+                        .for_each(|endpoint| endpoint.forget_longest(self.id));
+                }
             }
         }
     }
@@ -241,6 +267,8 @@ pub struct Seats {
 #[derive(Debug, Default)]
 struct Seated {
     task: Option<AbortHandle>,
+    /// Who came, by which socket, and when.
+    came: Option<(SocketAddr, Arc<SocketKey>, Moment)>,
     endpoint: Option<Arc<EndpointState>>,
 }
 
@@ -256,6 +284,17 @@ impl Seats {
         self.seats[seat].task = Some(task);
     }
 
+    pub(crate) fn came(&mut self, seat: usize, from: SocketAddr, by: Arc<SocketKey>, at: Moment) {
+        self.seats[seat].came = Some((from, by, at));
+    }
+
+    /// A proxy has said for whom it came.
+    pub(crate) fn is_for(&mut self, seat: usize, client: SocketAddr) {
+        if let Some((came, ..)) = &mut self.seats[seat].came {
+            *came = client;
+        }
+    }
+
     pub(crate) fn at_endpoint(&mut self, seat: usize, endpoint: &Arc<EndpointState>) {
         self.seats[seat].endpoint = Some(Arc::clone(endpoint));
     }
@@ -263,6 +302,22 @@ impl Seats {
     pub(crate) fn leave(&mut self, seat: usize) {
         self.seats[seat] = Seated::default();
         self.free.push(seat);
+    }
+
+    /// The first `most` of its connections.
+    fn list(&self, most: usize) -> Vec<Seen> {
+        let seats = self.seats.iter().enumerate().take(MOST_LOOKED_AT);
+        let seen = seats.filter_map(|(seat, seated)| {
+            let (client, key, began) = seated.came.as_ref()?;
+            Some(Seen {
+                seat,
+                client: *client,
+                key: Arc::clone(key),
+                endpoint: seated.endpoint.clone(),
+                began: *began,
+            })
+        });
+        seen.take(most).collect()
     }
 
     fn cut(&self, endpoints: &[Arc<EndpointState>]) {
@@ -285,5 +340,7 @@ pub struct Closing {
     pub(crate) done: oneshot::Sender<()>,
 }
 
+/// A look at the connections ends here, so that clients do not wait for it.
+const MOST_LOOKED_AT: usize = 1 << 17;
 /// So many connections more than a fair share are no reason to move one.
 const UNEVEN: usize = 8;

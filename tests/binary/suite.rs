@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod descriptors;
 mod ending;
+mod operators;
 mod peers;
 mod process;
 mod run;

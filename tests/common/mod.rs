@@ -34,14 +34,39 @@ impl Ballast {
         Self::start(table, 1, Admin::FromTable)
     }
 
+    /// Serves `table`, with a runtime socket.
+    pub(crate) fn serve_with_socket(table: &str, threads: usize) -> Self {
+        let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = Config {
+            threads: Some(threads),
+            admin: Admin::At(vec![admin]),
+            socket: Some(folder.path().join("socket")),
+            ..Config::new(folder.path().into())
+        };
+        Self::begin(folder, table, config)
+    }
+
+    /// Where its runtime socket is, if it has one.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
     fn start(table: &str, threads: usize, admin: Admin) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        fs::write(folder.path().join("table.yaml"), table).expect("a table");
-        let running = ballast::start(Config {
+        let config = Config {
             threads: Some(threads),
             admin,
-            drain_timeout: Duration::from_secs(5),
             ..Config::new(folder.path().into())
+        };
+        Self::begin(folder, table, config)
+    }
+
+    fn begin(folder: TempDir, table: &str, config: Config) -> Self {
+        fs::write(folder.path().join("table.yaml"), table).expect("a table");
+        let running = ballast::start(Config {
+            drain_timeout: Duration::from_secs(5),
+            ..config
         })
         .expect("a start");
         let ballast = Self { running, folder };

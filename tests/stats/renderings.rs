@@ -176,11 +176,11 @@ fn typed_lines_have_haproxys_shape() {
     ));
     let iid = typed.split('.').nth(1).unwrap();
     assert!(
-        typed.starts_with(&format!("F.{iid}.0.0.pxname.1:KNS:str:open\n")),
+        typed.starts_with(&format!("F.{iid}.0.0.pxname.1:KNSV:str:open\n")),
         "{typed}"
     );
-    assert!(typed.contains(".17.status.1:SGP:str:MAINT\n"), "{typed}");
-    assert!(typed.contains(".55.lastsess.1:MAP:s32:-1\n"), "{typed}");
+    assert!(typed.contains(".17.status.1:SGPV:str:MAINT\n"), "{typed}");
+    assert!(typed.contains(".55.lastsess.1:MAPV:s32:-1\n"), "{typed}");
 }
 
 #[test]

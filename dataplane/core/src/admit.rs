@@ -95,6 +95,11 @@ impl AdmitState {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Forgets that there were ever more than now.
+    pub fn forget_peak(&self) {
+        self.peak.store(self.current(), Ordering::Relaxed);
+    }
+
     /// For `on-limit: wait`, while a connection waits to be accepted. `waker` is woken when room may have been made;
     /// ask again then. A place is reserved at once, so that two workers never accept for one place; and each place
     /// that becomes free wakes one who waits, not all: thousands may.

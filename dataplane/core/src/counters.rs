@@ -23,6 +23,11 @@ impl Cell {
         self.0.store(before.wrapping_sub(n), Ordering::Relaxed);
     }
 
+    /// Forgets what this worker has counted. Like counting, that is for this worker alone.
+    pub fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     /// What this worker has counted.
     #[must_use]
     pub fn value(&self) -> u64 {
@@ -49,6 +54,12 @@ impl<T: Default> PerWorker<T> {
     pub fn of(&self, worker: WorkerId) -> &T {
         let last = self.0.len() - 1;
         self.0[worker.0.min(last)].get_or_init(Box::default)
+    }
+
+    /// The cells of `worker`, if it has ever counted.
+    #[must_use]
+    pub fn if_any(&self, worker: WorkerId) -> Option<&T> {
+        self.0.get(worker.0)?.get().map(Box::as_ref)
     }
 
     /// What all workers hold, of those that ever counted.

@@ -2,14 +2,15 @@
 //!
 //! An [`EndpointState`] is keyed by (service, address) and survives swaps: every plan that has the endpoint shares the one
 //! state, and so does every connection that is still open to it. Picking reads and counts here, dials and checks
-//! write here; all of it is atomics, nothing locks. It knows nothing of weights and limits: those belong to a plan.
+//! write here; all of it is atomics, and nothing that a worker needs is behind a lock. It knows nothing of weights and limits: those belong to a plan.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::counters::{Cell, PerWorker, WorkerId};
+use crate::health::Monitor;
 use crate::moment::{Moment, whole_millis};
 use crate::service::ServiceState;
 
@@ -25,6 +26,8 @@ pub struct EndpointState {
     /// When its share began to grow, in milliseconds; 0 where it has its full share.
     ramp_began: AtomicU64,
     passing: AtomicBool,
+    /// No worker looks at it.
+    monitor: Mutex<Option<Box<Monitor>>>,
     ended: AtomicBool,
     counters: OnceLock<PerWorker<EndpointCounters>>,
 }
@@ -41,6 +44,7 @@ impl EndpointState {
             standing: AtomicU64::new(0),
             ramp_began: AtomicU64::new(0),
             passing: AtomicBool::new(true),
+            monitor: Mutex::new(None),
             ended: AtomicBool::new(false),
             counters: OnceLock::new(),
         }
@@ -68,6 +72,20 @@ impl EndpointState {
     #[must_use]
     pub fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
+    }
+
+    /// Forgets that there were ever more than now.
+    pub fn forget_peak(&self) {
+        self.peak.store(self.in_flight(), Ordering::Relaxed);
+    }
+
+    /// Forgets the longest times that `worker` has seen. For that worker alone.
+    pub fn forget_longest(&self, worker: WorkerId) {
+        if let Some(cells) = self.all_counters().and_then(|all| all.if_any(worker)) {
+            cells.queue_ms_max.clear();
+            cells.connect_ms_max.clear();
+            cells.total_ms_max.clear();
+        }
     }
 
     /// What `worker` counts here.
@@ -144,6 +162,17 @@ impl EndpointState {
         changed
     }
 
+    /// What its checks have shown; `None` where it was never checked, or is not to be any more.
+    #[must_use]
+    pub fn monitor(&self) -> Option<Monitor> {
+        self.with_monitor(|monitor| monitor.as_deref().copied())
+    }
+
+    /// For those who check.
+    pub(crate) fn with_monitor<T>(&self, act: impl FnOnce(&mut Option<Box<Monitor>>) -> T) -> T {
+        act(&mut self.monitor.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Whether failed dials keep it out at `now`.
     #[must_use]
     pub fn is_ejected(&self, now: Moment) -> bool {
@@ -157,7 +186,7 @@ impl EndpointState {
         (until > now.0).then_some(Moment(until))
     }
 
-    /// A dial reached it: that ends an ejection and the row of failures.
+    /// A dial or a check reached it: that ends an ejection and the row of failures.
     pub fn connected(&self, now: Moment) {
         let standing = self.standing();
         if standing.failures == 0 && standing.until <= now.0 && !standing.is_unproven {

@@ -42,6 +42,11 @@ impl Queue {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Forgets that there were ever more than now.
+    pub(crate) fn forget_peak(&self) {
+        self.peak.store(self.len(), Ordering::Relaxed);
+    }
+
     /// There may be room, or nothing may be as it was: whoever waits longest should look.
     pub fn wake_head(&self) {
         if self.is_empty() {

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::affinity::Affinity;
 use crate::counters::{Cell, PerWorker, WorkerId};
 use crate::endpoint::{EndpointState, FULL_SHARE, add_time};
+use crate::health::Tally;
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{Way, Wheel, endpoint_hash};
 use crate::queue::Queue;
@@ -320,6 +321,7 @@ pub struct ServiceState {
     ejections: [AtomicU64; EjectionReason::ALL.len()],
     /// One decision at a time, so that `share` holds.
     ejecting: Mutex<()>,
+    checked: Tally,
     workers: usize,
     name: Box<str>,
 }
@@ -338,6 +340,7 @@ impl ServiceState {
             counters: OnceLock::new(),
             ejections: Default::default(),
             ejecting: Mutex::new(()),
+            checked: Tally::default(),
             workers,
             name: name.into(),
         }
@@ -373,6 +376,19 @@ impl ServiceState {
         self.peak.load(Ordering::Relaxed)
     }
 
+    /// Forgets that there were ever more than now, in the queue too.
+    pub fn forget_peak(&self) {
+        self.peak.store(self.current(), Ordering::Relaxed);
+        self.queue.forget_peak();
+    }
+
+    /// Forgets the longest wait that `worker` has seen. For that worker alone.
+    pub fn forget_longest(&self, worker: WorkerId) {
+        if let Some(cells) = self.all_counters().and_then(|all| all.if_any(worker)) {
+            cells.queue_ms_max.clear();
+        }
+    }
+
     pub(crate) fn leased(&self) {
         let held = self.current.fetch_add(1, Ordering::Relaxed) + 1;
         if held > self.peak.load(Ordering::Relaxed) {
@@ -406,6 +422,12 @@ impl ServiceState {
     #[must_use]
     pub fn all_counters(&self) -> Option<&PerWorker<ServiceCounters>> {
         self.counters.get()
+    }
+
+    /// What its checks have made of it.
+    #[must_use]
+    pub fn checked(&self) -> &Tally {
+        &self.checked
     }
 
     /// How often endpoints were ejected for this reason.

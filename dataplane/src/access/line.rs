@@ -121,7 +121,7 @@ fn as_millis(time: Duration) -> i64 {
 }
 
 /// haproxy's date, in UTC: `21/Nov/2026:15:04:05.678`.
-struct Date(SystemTime);
+pub(crate) struct Date(pub(crate) SystemTime);
 
 impl std::fmt::Display for Date {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,10 +1,11 @@
 //! The relay against scripted legs with seeded whims, and against real sockets.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use ballast_core::rng::Rng;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpListener;
 
 use super::*;

@@ -1,6 +1,8 @@
 //! What is shown of active checks: the one place where health enters the stats.
 
-use ballast_core::service::{Endpoint, Service};
+use ballast_core::health::Outcome;
+use ballast_core::moment::whole_millis;
+use ballast_core::service::Endpoint;
 
 /// The checks of one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +32,24 @@ pub struct Check {
 }
 
 impl Check {
-    /// The checks of `endpoint`. Nobody checks yet: there are none.
-    pub(super) fn of(_service: &Service, _endpoint: &Endpoint) -> Option<Box<Self>> {
-        None
+    /// The checks of `endpoint`, if there are any.
+    pub(super) fn of(endpoint: &Endpoint) -> Option<Box<Self>> {
+        let monitor = endpoint.live().monitor()?;
+        let last = monitor.last();
+        let outcome = last.map(|seen| seen.outcome);
+        Some(Box::new(Self {
+            result: outcome.map_or("", Outcome::word),
+            is_running: monitor.is_running(),
+            code: outcome.and_then(Outcome::code),
+            took: last.map_or(0, |seen| whole_millis(seen.took)),
+            meaning: outcome.map_or("", Outcome::description),
+            said: outcome.and_then(Outcome::info).unwrap_or_default().into(),
+            rise: monitor.rise_at(),
+            fall: monitor.fall_at(),
+            health: monitor.points(),
+            failures: monitor.failed(),
+            downs: monitor.downs(),
+        }))
     }
 
     /// Whether it is up, as far as checks say.

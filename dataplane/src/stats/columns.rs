@@ -111,7 +111,11 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn start(snapshot: &Snapshot, selection: &Selection) -> Self {
         Self {
-            frontends: selection.frontends(snapshot),
+            frontends: if selection.kinds().frontend {
+                selection.frontends(snapshot)
+            } else {
+                Vec::new()
+            },
             services: selection.services(snapshot),
             proxy: 0,
             endpoint: 0,
@@ -127,17 +131,22 @@ impl Place {
             self.proxy += 1;
             return snapshot.frontends.get(*place).map(Row::Frontend);
         }
-        let place = self.services.get(self.proxy - self.frontends.len())?;
-        let service = snapshot.services.get(*place)?;
-        while let Some(endpoint) = service.endpoints.get(self.endpoint) {
-            self.endpoint += 1;
-            if selection.takes_endpoint(endpoint) {
-                return Some(Row::Endpoint(service, endpoint));
+        let kinds = selection.kinds();
+        loop {
+            let place = self.services.get(self.proxy - self.frontends.len())?;
+            let service = snapshot.services.get(*place)?;
+            while let Some(endpoint) = service.endpoints.get(self.endpoint) {
+                self.endpoint += 1;
+                if kinds.server && selection.takes_endpoint(endpoint) {
+                    return Some(Row::Endpoint(service, endpoint));
+                }
+            }
+            self.proxy += 1;
+            self.endpoint = 0;
+            if kinds.backend {
+                return Some(Row::Service(service));
             }
         }
-        self.proxy += 1;
-        self.endpoint = 0;
-        Some(Row::Service(service))
     }
 }
 

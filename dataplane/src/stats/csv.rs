@@ -39,10 +39,12 @@ fn header(out: &mut Vec<u8>) {
 fn line(out: &mut Vec<u8>, row: Row<'_>, selection: &Selection) {
     for column in &COLUMNS {
         let value = row.value(column, selection);
-        let start = out.len();
-        value.write(out);
-        if value.is_text() {
-            quote(out, start);
+        if !value.is_empty() {
+            let start = out.len();
+            value.write(out);
+            if value.is_free_text() {
+                quote(out, start);
+            }
         }
         out.push(b',');
     }

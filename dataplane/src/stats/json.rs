@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::chunks::{Chunks, Progress};
 use super::columns::{COLUMNS, Place, Row};
 use super::history::Second;
-use super::selection::Selection;
+use super::selection::{Columns, Selection};
 use super::snapshot::Snapshot;
 use super::value::{Value, number};
 
@@ -97,10 +97,13 @@ fn typed_lines(out: &mut Vec<u8>, row: Row<'_>, selection: &Selection) {
         let (name, tags, kind) = (column.name, column.tags, value.kind());
         write!(
             out,
-            "{letter}.{iid}.{sid}.{position}.{name}.1:{tags}:{kind}:"
+            "{letter}.{iid}.{sid}.{position}.{name}.1:{tags}{VOLATILE}:{kind}:"
         )
         .unwrap_or_default();
         value.write(out);
+        if selection.columns == Columns::Described {
+            write!(out, ":\"{}\"", column.help).unwrap_or_default();
+        }
         out.push(b'\n');
     }
 }
@@ -220,4 +223,6 @@ fn ejections(counts: [u64; EjectionReason::ALL.len()]) -> BTreeMap<&'static str,
     words.into_iter().zip(counts).collect()
 }
 
+/// The fourth letter of the tags: nothing of this outlives the process.
+const VOLATILE: char = 'V';
 const MOST_EXACT: u64 = (1 << 53) - 1;

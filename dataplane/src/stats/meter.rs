@@ -25,6 +25,11 @@ impl Rate {
         }
     }
 
+    /// Forgets that there was ever more than now.
+    pub(super) fn forget_max(&mut self) {
+        self.max = self.now;
+    }
+
     /// The second is over: the count is `total` now, after `elapsed` milliseconds.
     pub(super) fn tick(&mut self, total: u64, elapsed: u64) {
         self.now = per_second(fresh(total, self.seen), elapsed);
@@ -66,6 +71,11 @@ impl Mean {
         let share = (as_float(new.into()) / as_float(self.weight.into())).min(1.0);
         let latest = as_float(new_sum) / as_float(new.into());
         self.mean += (latest - self.mean) * share;
+    }
+
+    /// Begins anew.
+    pub(super) fn forget(&mut self) {
+        (self.mean, self.weight) = (0.0, 0);
     }
 
     /// In whole units.

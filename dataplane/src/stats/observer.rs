@@ -7,14 +7,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use ballast_core::admit::Refusal;
+use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, FrontendState, Listens, Plan, SocketKey};
+use ballast_core::service::ServiceState;
 use ballast_core::table::{self, Name};
 
 use super::history::{History, Second};
 use super::meter::{Rate, fresh};
 use super::snapshot::{FrontendStats, Mode, Process, Snapshot};
 
+mod cleared;
 mod endpoint;
 mod service;
 
@@ -54,8 +57,17 @@ impl Observer {
             .iter()
             .map(|front| front.stats(most, open))
             .collect();
-        process.sessions = self.gone_sessions + sum(&frontends, |frontend| frontend.sessions);
-        process.bytes_out = self.gone_bytes_out + sum(&frontends, |frontend| frontend.bytes_out);
+        // What was cleared has come all the same.
+        let cleared = |of: fn(&cleared::OfFrontend) -> u64| -> u64 {
+            let cleared = self.frontends.iter().map(|front| front.cleared.as_deref());
+            cleared.flatten().map(of).sum()
+        };
+        process.sessions = self.gone_sessions
+            + sum(&frontends, |frontend| frontend.sessions)
+            + cleared(|cleared| cleared.sessions);
+        process.bytes_out = self.gone_bytes_out
+            + sum(&frontends, |frontend| frontend.bytes_out)
+            + cleared(|cleared| cleared.bytes_out);
         process.session_rate = self.process_sessions;
         process.connection_rate = self.process_connections;
         process.byte_rate = self.process_bytes;
@@ -92,6 +104,30 @@ impl Observer {
         self.process_sessions.tick(sessions, elapsed);
         self.process_bytes.tick(bytes_out, elapsed);
         self.process_connections.tick(accepted, elapsed);
+    }
+
+    /// Forgets all maxima, and if `all` is said, all counts. Says whose longest times only the workers can forget.
+    pub fn clear(
+        &mut self,
+        plan: &Arc<Plan>,
+        all: bool,
+        now: Moment,
+    ) -> (Vec<Arc<ServiceState>>, Vec<Arc<EndpointState>>) {
+        self.follow(plan, now);
+        self.process_sessions.forget_max();
+        self.process_connections.forget_max();
+        self.process_bytes.forget_max();
+        for front in &mut self.frontends {
+            front.clear(all);
+        }
+        let mut endpoints = Vec::new();
+        for back in &mut self.services {
+            back.clear(all, now);
+            endpoints.extend(back.live());
+        }
+        let services = self.services.iter();
+        let services = services.map(|back| Arc::clone(back.service.state()));
+        (services.collect(), endpoints)
     }
 
     /// The last `seconds` seconds of a frontend, the oldest first.
@@ -189,6 +225,7 @@ struct Front {
     connections: Rate,
     seen: Totals,
     history: History,
+    cleared: Option<Box<cleared::OfFrontend>>,
 }
 
 impl Front {
@@ -206,6 +243,17 @@ impl Front {
             connections: Rate::since(seen.connections),
             seen,
             history: History::default(),
+            cleared: None,
+        }
+    }
+
+    fn clear(&mut self, all: bool) {
+        self.sessions.forget_max();
+        self.connections.forget_max();
+        self.frontend.state().admit().forget_peak();
+        if all {
+            let now = cleared::OfFrontend::now(self.frontend.state());
+            self.cleared = Some(Box::new(now));
         }
     }
 
@@ -229,7 +277,7 @@ impl Front {
                 .sockets()
                 .iter()
                 .any(|socket| open.contains(socket));
-        FrontendStats {
+        let mut stats = FrontendStats {
             name: frontend.name().clone(),
             iid: self.iid,
             spec: Arc::clone(frontend.spec()),
@@ -248,7 +296,11 @@ impl Front {
             late_headers: counters.sum(|cells| &cells.late_headers),
             session_rate: self.sessions,
             connection_rate: self.connections,
+        };
+        if let Some(cleared) = &self.cleared {
+            cleared.take_off(&mut stats);
         }
+        stats
     }
 }
 

@@ -333,9 +333,9 @@ fn head(out: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
     }
 }
 
-/// haproxy's names say it.
+/// haproxy's names say it, but for one.
 fn kind_of(name: &str) -> &'static str {
-    if name.ends_with("_total") {
+    if name.ends_with("_total") || name.ends_with("_failed_resolutions") {
         "counter"
     } else {
         "gauge"

@@ -49,6 +49,33 @@ pub struct Selection {
     pub only_up: bool,
     /// Without endpoints that nobody gets.
     pub no_maintenance: bool,
+    /// Whether the typed form says what its columns mean.
+    pub columns: Columns,
+    proxy: Proxy,
+    /// The number of the only endpoint in a service; `None`: all.
+    sid: Option<u32>,
+}
+
+/// Which frontends and services.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Proxy {
+    /// All.
+    #[default]
+    Any,
+    /// Those of this name.
+    Named(Box<str>),
+    /// The one of this number.
+    Numbered(u32),
+}
+
+/// What the typed form says of its columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Columns {
+    /// Their names.
+    #[default]
+    Bare,
+    /// What they mean, too.
+    Described,
 }
 
 /// Kinds of metrics.
@@ -99,6 +126,24 @@ impl Selection {
         selection
     }
 
+    /// What haproxy's `show stat` with three arguments asks for: a proxy, which of frontends, services and endpoints,
+    /// and the number of an endpoint.
+    #[must_use]
+    pub fn of_objects(proxy: Proxy, kinds: [bool; 3], sid: Option<u32>) -> Self {
+        let [frontend, backend, server] = kinds;
+        Self {
+            kinds: Some(Kinds {
+                global: false,
+                frontend,
+                backend,
+                server,
+            }),
+            proxy,
+            sid,
+            ..Self::default()
+        }
+    }
+
     fn scope(&mut self, scope: &str) {
         let kinds = &mut self.kinds;
         match scope {
@@ -123,17 +168,32 @@ impl Selection {
     }
 
     pub(super) fn frontends(&self, snapshot: &Snapshot) -> Vec<usize> {
-        let name = |frontend: &FrontendStats| self.takes_name(&frontend.name);
+        let name = |frontend: &FrontendStats| {
+            self.takes_name(&frontend.name) && self.takes_proxy(&frontend.name, frontend.iid)
+        };
         places(&snapshot.frontends, name)
     }
 
     pub(super) fn services(&self, snapshot: &Snapshot) -> Vec<usize> {
-        let name = |service: &ServiceStats| self.takes_name(&service.name);
+        let name = |service: &ServiceStats| {
+            self.takes_name(&service.name) && self.takes_proxy(&service.name, service.iid)
+        };
         places(&snapshot.services, name)
+    }
+
+    fn takes_proxy(&self, name: &str, iid: u32) -> bool {
+        match &self.proxy {
+            Proxy::Any => true,
+            Proxy::Named(only) => **only == *name,
+            Proxy::Numbered(only) => *only == iid,
+        }
     }
 
     /// Whether an endpoint is not filtered out.
     pub(crate) fn takes_endpoint(&self, endpoint: &EndpointStats) -> bool {
+        if self.sid.is_some_and(|sid| sid != endpoint.sid) {
+            return false;
+        }
         match endpoint.status.kind {
             StatusKind::Maintenance => !self.no_maintenance && !self.only_up,
             // One that is coming up is shown.

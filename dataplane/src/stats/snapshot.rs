@@ -202,6 +202,8 @@ pub struct ServiceStats {
     pub panics: u64,
     /// Whether checks are ignored now.
     pub is_panicking: bool,
+    /// How often an endpoint went down within a minute of having come back.
+    pub flaps: u64,
     /// Ejections, by [`EjectionReason::index`].
     pub ejections: [u64; EjectionReason::ALL.len()],
     /// The sum over its endpoints.
@@ -411,6 +413,36 @@ impl Counts {
         self.total_ms += other.total_ms;
         self.total_ms_max = self.total_ms_max.max(other.total_ms_max);
         self.ended += other.ended;
+    }
+
+    /// What came since `cleared`. Longest times and the last moment are no sums, and stay.
+    pub(super) fn since(&self, cleared: &Self) -> Self {
+        Self {
+            picked: self.picked.saturating_sub(cleared.picked),
+            dials: self.dials.saturating_sub(cleared.dials),
+            connect_errors: self.connect_errors.saturating_sub(cleared.connect_errors),
+            retries: self.retries.saturating_sub(cleared.retries),
+            redispatches: self.redispatches.saturating_sub(cleared.redispatches),
+            sessions: self.sessions.saturating_sub(cleared.sessions),
+            last_session: self.last_session,
+            bytes_in: self.bytes_in.saturating_sub(cleared.bytes_in),
+            bytes_out: self.bytes_out.saturating_sub(cleared.bytes_out),
+            response_errors: self.response_errors.saturating_sub(cleared.response_errors),
+            client_aborts: self.client_aborts.saturating_sub(cleared.client_aborts),
+            server_aborts: self.server_aborts.saturating_sub(cleared.server_aborts),
+            queue_ms: self.queue_ms.saturating_sub(cleared.queue_ms),
+            queue_ms_max: self.queue_ms_max,
+            connect_ms: self.connect_ms.saturating_sub(cleared.connect_ms),
+            connect_ms_max: self.connect_ms_max,
+            total_ms: self.total_ms.saturating_sub(cleared.total_ms),
+            total_ms_max: self.total_ms_max,
+            ended: self.ended.saturating_sub(cleared.ended),
+        }
+    }
+
+    /// Forgets the longest times.
+    pub(super) fn forget_longest(&mut self) {
+        (self.queue_ms_max, self.connect_ms_max, self.total_ms_max) = (0, 0, 0);
     }
 
     /// In whole seconds: how long ago the last session began at `now`; -1: there was none.

@@ -87,8 +87,16 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Whether it was written by somebody, so that it may hold any letter.
+    pub(super) fn is_free_text(&self) -> bool {
+        matches!(self, Value::Text(_) | Value::Check(_))
+    }
+
     pub(super) fn is_text(&self) -> bool {
-        self.kind() == "str"
+        !matches!(
+            self,
+            Value::Level(_) | Value::Count(_) | Value::Signed(_) | Value::Empty
+        )
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -103,6 +111,10 @@ pub(super) fn up_or_down(is_up: bool) -> &'static str {
 
 /// Decimal digits.
 pub(super) fn number(out: &mut Vec<u8>, mut number: u64) {
+    if let Ok(digit @ 0..10) = u8::try_from(number) {
+        out.push(b'0' + digit);
+        return;
+    }
     let mut digits = [0; 20];
     let mut first = digits.len();
     loop {

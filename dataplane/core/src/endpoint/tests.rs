@@ -222,3 +222,28 @@ fn counters_keep_sums_and_the_longest() {
     assert_eq!(cells.connect_ms_max.value(), 90);
     assert_eq!(cells.last_session.value(), 90);
 }
+
+#[test]
+fn what_is_forgotten_is_one_workers_own() {
+    let service = Arc::new(ServiceState::new("s", 2));
+    let endpoint = Arc::new(EndpointState::new(&service, "10.0.0.1:80".parse().unwrap()));
+    let first = endpoint.lease(9).unwrap();
+    drop(endpoint.lease(9).unwrap());
+    assert_eq!((endpoint.peak(), service.peak()), (2, 2));
+    endpoint.forget_peak();
+    service.forget_peak();
+    assert_eq!((endpoint.peak(), service.peak()), (1, 1), "as many as now");
+    drop(first);
+
+    let [one, other] = [WorkerId(0), WorkerId(1)];
+    // Whoever has counted nothing has nothing to forget, and gets no cells for it.
+    endpoint.forget_longest(one);
+    assert!(endpoint.all_counters().is_none());
+    let took = Duration::from_millis(7);
+    endpoint.counters(one).session(Moment(1), took, took);
+    endpoint.counters(other).session(Moment(1), took, took);
+    endpoint.forget_longest(one);
+    assert_eq!(endpoint.counters(one).connect_ms_max.value(), 0);
+    assert_eq!(endpoint.counters(one).connect_ms.value(), 7);
+    assert_eq!(endpoint.counters(other).connect_ms_max.value(), 7);
+}

@@ -19,7 +19,7 @@ macro_rules! columns {
     };
 }
 
-pub(in crate::stats) const COLUMNS: [Column; 119] = columns! {
+pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "pxname" KNS "" Plain "The name of the frontend or service." {
         frontend: |f| Text(&f.name), backend: |b| Text(&b.name), server: |b, _| Text(&b.name) }
     "svname" KNS "" Plain "FRONTEND, BACKEND or the name of the endpoint." {

@@ -10,6 +10,7 @@ use ballast_core::table::{self, State};
 use super::super::check::Check;
 use super::super::meter::{Mean, Rate, Since};
 use super::super::snapshot::{Counts, EndpointStats, Means, Status, StatusKind};
+use super::cleared::OfEndpoint;
 
 /// What is remembered of an endpoint.
 #[derive(Debug)]
@@ -20,17 +21,12 @@ pub(super) struct End {
     pub(super) sessions: Rate,
     means: [Mean; 3],
     since: Since,
+    cleared: Option<Box<OfEndpoint>>,
 }
 
 impl End {
-    pub(super) fn new(
-        sid: u32,
-        service: &Service,
-        endpoint: &Endpoint,
-        spec: &table::Endpoint,
-        now: Moment,
-    ) -> Self {
-        let check = Check::of(service, endpoint);
+    pub(super) fn new(sid: u32, endpoint: &Endpoint, spec: &table::Endpoint, now: Moment) -> Self {
+        let check = Check::of(endpoint);
         Self {
             sid,
             name: name_of(spec),
@@ -38,6 +34,7 @@ impl End {
             sessions: Rate::default(),
             means: [Mean::default(); 3],
             since: Since::new(status(endpoint, check.as_deref(), now).kind, now),
+            cleared: None,
         }
     }
 
@@ -47,6 +44,29 @@ impl End {
             self.name = name;
         }
         self
+    }
+
+    pub(super) fn clear(&mut self, all: bool, endpoint: &Endpoint, now: Moment) {
+        self.sessions.forget_max();
+        self.live.forget_peak();
+        if !all {
+            return;
+        }
+        let (counts, _, check) = self.look(endpoint, now);
+        self.means.iter_mut().for_each(Mean::forget);
+        self.cleared = Some(Box::new(OfEndpoint {
+            counts,
+            downtime: self.since.downtime(now),
+            failures: check.as_ref().map_or(0, |check| check.failures),
+            downs: check.as_ref().map_or(0, |check| check.downs),
+        }));
+    }
+
+    /// Takes off what was cleared.
+    pub(super) fn take_off(&self, stats: &mut EndpointStats) {
+        if let Some(cleared) = &self.cleared {
+            cleared.take_off(stats);
+        }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -61,11 +81,10 @@ impl End {
 
     pub(super) fn look(
         &mut self,
-        service: &Service,
         endpoint: &Endpoint,
         now: Moment,
     ) -> (Counts, Status, Option<Box<Check>>) {
-        let (counts, check) = (self.counts(), Check::of(service, endpoint));
+        let (counts, check) = (self.counts(), Check::of(endpoint));
         let status = status(endpoint, check.as_deref(), now);
         look_at_means(&mut self.means, &counts);
         self.since.look(status.kind, now);
@@ -79,7 +98,7 @@ impl End {
         spec: &table::Endpoint,
         now: Moment,
     ) -> EndpointStats {
-        let (counts, status, check) = self.look(service, endpoint, now);
+        let (counts, status, check) = self.look(endpoint, now);
         let growth = service.growth(endpoint, now);
         let user_weight = u32::from(endpoint.weight());
         EndpointStats {

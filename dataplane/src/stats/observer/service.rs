@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::service::{EjectionReason, Service};
 
 use super::super::history::History;
 use super::super::meter::{Mean, Rate, Since};
 use super::super::snapshot::{Counts, EndpointStats, Mode, ServiceStats, StatusKind};
+use super::cleared::OfService;
 use super::endpoint::{End, look_at_means, means};
 use super::{Totals, next, seconds_of};
 
@@ -31,6 +33,7 @@ pub(super) struct Back {
     leaving: Vec<End>,
     /// The sum of those that nobody counts at any more.
     departed: Counts,
+    cleared: Option<Box<OfService>>,
 }
 
 impl Back {
@@ -48,6 +51,7 @@ impl Back {
             endpoints: Vec::new(),
             leaving: Vec::new(),
             departed: Counts::default(),
+            cleared: None,
         };
         back.align(now);
         if !is_first {
@@ -78,12 +82,43 @@ impl Back {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
                 other => {
                     others.extend(other);
-                    End::new(next(&mut self.last_sid), &service, endpoint, spec, now)
+                    End::new(next(&mut self.last_sid), endpoint, spec, now)
                 }
             };
             self.endpoints.push(end);
         }
         self.leaving = before.into_values().chain(others).collect();
+    }
+
+    /// Those of whom anything is still counted.
+    pub(super) fn live(&self) -> impl Iterator<Item = Arc<EndpointState>> {
+        let ends = self.endpoints.iter().chain(&self.leaving);
+        ends.map(|end| Arc::clone(&end.live))
+    }
+
+    pub(super) fn clear(&mut self, all: bool, now: Moment) {
+        self.sessions.forget_max();
+        self.service.state().forget_peak();
+        self.departed.forget_longest();
+        let service = Arc::clone(&self.service);
+        for (end, endpoint) in self.endpoints.iter_mut().zip(service.endpoints()) {
+            end.clear(all, endpoint, now);
+        }
+        if !all {
+            return;
+        }
+        self.means.iter_mut().for_each(Mean::forget);
+        let state = service.state();
+        let counters = state.all_counters();
+        self.cleared = Some(Box::new(OfService {
+            sessions: self.clients(),
+            unserved: self.unserved(),
+            panics: counters.map_or(0, |counters| counters.sum(|cells| &cells.panics)),
+            ejections: EjectionReason::ALL.map(|reason| state.ejections(reason)),
+            counts: self.sum(),
+            downtime: self.since.downtime(now),
+            downs: self.since.downs(),
+        }));
     }
 
     /// The sum over all endpoints that ever were.
@@ -134,7 +169,7 @@ impl Back {
             sum.merge(&end.counts());
         }
         for (end, endpoint) in self.endpoints.iter_mut().zip(self.service.endpoints()) {
-            let counts = end.look(&self.service, endpoint, now).0;
+            let counts = end.look(endpoint, now).0;
             end.sessions.tick(counts.sessions, elapsed);
             sum.merge(&counts);
         }
@@ -162,8 +197,9 @@ impl Back {
             .iter_mut()
             .zip(service.endpoints().iter().zip(&service.spec().endpoints))
             .map(|(end, (endpoint, spec))| {
-                let stats = end.stats(&service, endpoint, spec, now);
+                let mut stats = end.stats(&service, endpoint, spec, now);
                 sum.merge(&stats.counts);
+                end.take_off(&mut stats);
                 stats
             })
             .collect();
@@ -183,7 +219,7 @@ impl Back {
                 .filter(move |endpoint| is_in_use(endpoint, ready))
         };
         sum.queue_ms_max = sum.queue_ms_max.max(longest_wait.unwrap_or(0));
-        ServiceStats {
+        let mut stats = ServiceStats {
             name: service.spec().name.clone(),
             iid: self.iid,
             spec: Arc::clone(service.spec()),
@@ -196,6 +232,7 @@ impl Back {
             unserved: self.unserved(),
             panics: counters.map_or(0, |counters| counters.sum(|cells| &cells.panics)),
             is_panicking: service.is_panicking(),
+            flaps: state.checked().flaps(),
             ejections: EjectionReason::ALL.map(|reason| state.ejections(reason)),
             counts: sum,
             idle: sum.idle(now),
@@ -209,7 +246,11 @@ impl Back {
             downtime: self.since.downtime(now),
             downs: self.since.downs(),
             endpoints,
+        };
+        if let Some(cleared) = &self.cleared {
+            cleared.take_off(&mut stats);
         }
+        stats
     }
 }
 

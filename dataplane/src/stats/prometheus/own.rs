@@ -85,13 +85,20 @@ pub(super) const FRONTEND: [Own<FrontendStats>; 2] = [
     },
 ];
 
-pub(super) const SERVICE: [Own<ServiceStats>; 3] = [
+pub(super) const SERVICE: [Own<ServiceStats>; 4] = [
     Own {
         name: "ballast_service_panic",
         kind: "gauge",
         help: "1 while checks are ignored, because those of all endpoints fail.",
         label: "service",
         each: |service, series| series(None, service.is_panicking.into()),
+    },
+    Own {
+        name: "ballast_health_flaps_total",
+        kind: "counter",
+        help: "Endpoints whose checks failed within a minute of having come back.",
+        label: "service",
+        each: |service, series| series(None, service.flaps),
     },
     Own {
         name: "ballast_queue_waiting",

@@ -11,6 +11,7 @@ use proptest::sample::select;
 use super::super::oracle;
 use super::super::parse::{read, tree};
 use super::super::record::Leaf;
+use super::super::tree::Node;
 use super::super::{
     Affinity, Algorithm, Bind, ClientTimeouts, Endpoint, Entries, Format, Frontend, Health,
     HealthMode, List, OnLimit, OrOff, Payload, Protocol, RoutingTable, SendProxy, Service,
@@ -231,7 +232,25 @@ proptest! {
         let json = serde_json::to_string(&table).unwrap();
         prop_assert_eq!(&parse(json.as_bytes(), Format::Json).map_err(|problems| problems.to_string()), &Ok(table.clone()));
         // JSON is YAML, and this goes through the walk.
-        prop_assert_eq!(&parse(json.as_bytes(), Format::Yaml).map_err(|problems| problems.to_string()), &Ok(table));
+        prop_assert_eq!(&parse(json.as_bytes(), Format::Yaml).map_err(|problems| problems.to_string()), &Ok(table.clone()));
+        let yaml = in_lines(&table);
+        prop_assert_eq!(&parse(yaml.as_bytes(), Format::Yaml).map_err(|problems| problems.to_string()), &Ok(table));
+    }
+
+    #[test]
+    fn any_part_of_the_full_table_is_written_and_read_as_the_same(cuts in vec(any::<prop::sample::Index>(), 0..40)) {
+        let mut tree = tree(FULL.as_bytes(), Format::Yaml).unwrap();
+        for cut in cuts {
+            let mut places = Vec::new();
+            optional(&tree, &mut Vec::new(), &mut places);
+            let way: &Vec<usize> = cut.get(&places);
+            remove(&mut tree, way);
+        }
+        let table = read(&tree).map_err(|problems| TestCaseError::fail(problems.to_string()))?;
+        let json = serde_json::to_string(&table).unwrap();
+        prop_assert_eq!(&parse(json.as_bytes(), Format::Json).map_err(|problems| problems.to_string()), &Ok(table.clone()));
+        let yaml = in_lines(&table);
+        prop_assert_eq!(&parse(yaml.as_bytes(), Format::Yaml).map_err(|problems| problems.to_string()), &Ok(table));
     }
 
     #[test]
@@ -331,3 +350,91 @@ fn collect(tree: &serde_json::Value, at: &mut String, places: &mut Vec<String>) 
         at.truncate(before);
     }
 }
+
+/// The ways to all entries of maps that may be left out.
+fn optional(node: &Node, way: &mut Vec<usize>, ways: &mut Vec<Vec<usize>>) {
+    match node {
+        Node::Map(map) => {
+            for (position, (key, value)) in map.iter().enumerate() {
+                way.push(position);
+                if !NEEDED.contains(&&**key) {
+                    ways.push(way.clone());
+                }
+                optional(value, way, ways);
+                way.pop();
+            }
+        }
+        Node::List(items) => {
+            for (position, item) in items.iter().enumerate() {
+                way.push(position);
+                optional(item, way, ways);
+                way.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn remove(node: &mut Node, way: &[usize]) {
+    match (node, way) {
+        (Node::Map(map), [position]) => {
+            let mut entries = std::mem::take(map).into_vec();
+            entries.remove(*position);
+            *map = entries.into();
+        }
+        (Node::Map(map), [position, rest @ ..]) => remove(&mut map[*position].1, rest),
+        (Node::List(items), [position, rest @ ..]) => remove(&mut items[*position], rest),
+        _ => panic!("no such way"),
+    }
+}
+
+/// A table in YAML's block style.
+fn in_lines(table: &RoutingTable) -> String {
+    let mut yaml = String::new();
+    write_lines(&serde_json::to_value(table).unwrap(), 0, &mut yaml);
+    yaml
+}
+
+fn write_lines(value: &serde_json::Value, depth: usize, yaml: &mut String) {
+    let indent = "  ".repeat(depth);
+    match value {
+        serde_json::Value::Object(map) if !map.is_empty() => {
+            for (key, value) in map {
+                yaml.push_str(&format!("\n{indent}\"{key}\":"));
+                write_lines(value, depth + 1, yaml);
+            }
+        }
+        serde_json::Value::Array(items) if !items.is_empty() => {
+            for item in items {
+                yaml.push_str(&format!("\n{indent}-"));
+                write_lines(item, depth + 1, yaml);
+            }
+        }
+        other => yaml.push_str(&format!(" {other}")),
+    }
+}
+
+/// Keys of the full table that cannot be left out alone.
+const NEEDED: [&str; 21] = [
+    "version",
+    "name",
+    "bind",
+    "protocol",
+    "service",
+    "services",
+    "certificates",
+    "cert",
+    "from",
+    "ca",
+    "mode",
+    "address",
+    "status",
+    "redirect",
+    "host",
+    "path",
+    "scheme",
+    "client-ip",
+    "cookie",
+    "passthrough",
+    "tls",
+];

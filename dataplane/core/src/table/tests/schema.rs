@@ -276,7 +276,7 @@ fn only_what_cannot_be_guessed_is_required() {
         for (position, (key, _)) in map.iter().enumerate() {
             let key = &**key;
             let problems = problems_with(|full| {
-                edit(full, &way, |map| _ = map.remove(position));
+                edit(full, &way, |map| drop(map.remove(position)));
             });
             let missing = format!("{key} is missing");
             if let Some(problem) = problems.iter().find(|problem| problem.why == missing) {

@@ -1,0 +1,76 @@
+//! A change of a verdict, and how it is said.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::endpoint::EndpointState;
+use crate::moment::whole_millis;
+use crate::service::{Endpoint, Service};
+use crate::table::State;
+
+use super::{Monitor, Outcome, Transition};
+
+/// The verdict on an endpoint has changed. Shown as haproxy's log line.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Which way.
+    pub transition: Transition,
+    /// The endpoint's monitor now.
+    pub monitor: Monitor,
+    /// The result that did it.
+    pub outcome: Outcome,
+    /// No endpoint of its service is left whose checks pass.
+    pub nobody_left: bool,
+    pub(super) service: Arc<Service>,
+    pub(super) index: usize,
+}
+
+impl Change {
+    /// The service of the endpoint.
+    #[must_use]
+    pub fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    /// The endpoint.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<&Arc<EndpointState>> {
+        self.service.endpoints().get(self.index).map(Endpoint::live)
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = self.service.spec();
+        let endpoint = spec.endpoints.get(self.index);
+        let backup = match endpoint.map(|endpoint| endpoint.state) {
+            Some(State::Backup) => "backup ",
+            _ => "",
+        };
+        write!(f, "Health check for {backup}server {}/", spec.name)?;
+        match endpoint.map(|endpoint| (&endpoint.name, endpoint.address)) {
+            Some((Some(name), _)) => write!(f, "{name}")?,
+            Some((None, address)) => write!(f, "{address}")?,
+            None => {}
+        }
+        let word = match self.transition {
+            Transition::Up => "succeeded",
+            Transition::Down => "failed",
+        };
+        write!(f, " {word}, reason: {}", self.outcome.description())?;
+        if let Some(code) = self.outcome.code() {
+            write!(f, ", code: {code}")?;
+        }
+        if let Some(info) = self.outcome.info() {
+            write!(f, ", info: \"{info}\"")?;
+        }
+        let took = self.monitor.last().map_or(Duration::ZERO, |seen| seen.took);
+        write!(
+            f,
+            ", check duration: {}ms, status: {:#}.",
+            whole_millis(took),
+            self.monitor.status()
+        )
+    }
+}

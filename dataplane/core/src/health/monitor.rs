@@ -1,0 +1,429 @@
+//! What checks have made of one endpoint: rise and fall, and what was last seen.
+//!
+//! A [`Monitor`] is kept beside the endpoint's other state, so that it survives swaps. Only [`super::Checks`] changes it;
+//! whoever shows endpoints gets a copy.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::moment::Moment;
+use crate::table::Health;
+
+use super::Outcome;
+
+/// The state of one check.
+///
+/// It is haproxy's counter: up while it stands at `rise` or above. Each passed check of an endpoint that is down adds
+/// a point, and the one that brings it up gives it all points; each failed one of an endpoint that is up takes a
+/// point, and the one that takes it down takes all. Unproven is who stands one result from the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Monitor {
+    rise: u8,
+    fall: u8,
+    points: u8,
+    running: bool,
+    last: Option<Seen>,
+    /// Since when it has been up, or down.
+    since: Moment,
+    failed: u64,
+    downs: u64,
+    flaps: u64,
+    /// Without the time since `since`.
+    downtime: Duration,
+}
+
+/// The last result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// How it went.
+    pub outcome: Outcome,
+    /// How long it took.
+    pub took: Duration,
+    /// When it ended.
+    pub at: Moment,
+}
+
+/// The verdict has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// The endpoint is well again.
+    Up,
+    /// Its checks fail.
+    Down,
+}
+
+impl Monitor {
+    /// The monitor of a check that nobody has seen the result of: its first one decides. Until then the endpoint is
+    /// what it was.
+    #[must_use]
+    pub fn unproven(health: &Health, passing: bool, now: Moment) -> Self {
+        // The table allows no rise below 1; with 0 points there would be nothing to begin from.
+        let rise = health.rise.max(1);
+        Self {
+            rise,
+            fall: health.fall.max(1),
+            points: if passing { rise } else { rise - 1 },
+            running: false,
+            last: None,
+            since: now,
+            failed: 0,
+            downs: 0,
+            flaps: 0,
+            downtime: Duration::ZERO,
+        }
+    }
+
+    /// The monitor of the same endpoint's other check: unproven, but its history stays.
+    #[must_use]
+    pub fn renewed(&self, health: &Health) -> Self {
+        Self {
+            since: self.since,
+            failed: self.failed,
+            downs: self.downs,
+            flaps: self.flaps,
+            downtime: self.downtime,
+            ..Self::unproven(health, self.is_up(), self.since)
+        }
+    }
+
+    /// Takes in a result.
+    pub fn observe(&mut self, now: Moment, outcome: Outcome, took: Duration) -> Option<Transition> {
+        self.running = false;
+        self.last = Some(Seen {
+            outcome,
+            took,
+            at: now,
+        });
+        match (outcome.passed()?, self.is_up()) {
+            (true, true) => {
+                self.points = self.most();
+                None
+            }
+            (true, false) => {
+                self.points += 1;
+                self.is_up().then(|| self.rise(now))
+            }
+            (false, true) => {
+                self.failed += 1;
+                self.points -= 1;
+                (!self.is_up()).then(|| self.fall(now))
+            }
+            (false, false) => {
+                self.points = 0;
+                None
+            }
+        }
+    }
+
+    fn rise(&mut self, now: Moment) -> Transition {
+        self.points = self.most();
+        self.downtime += now.since(self.since);
+        self.since = now;
+        Transition::Up
+    }
+
+    fn fall(&mut self, now: Moment) -> Transition {
+        self.points = 0;
+        if self.downs > 0 && now.since(self.since) < STEADY {
+            self.flaps += 1;
+        }
+        self.downs += 1;
+        self.since = now;
+        Transition::Down
+    }
+
+    pub(super) fn began(&mut self) {
+        self.running = true;
+    }
+
+    pub(super) fn stopped(&mut self) {
+        self.running = false;
+    }
+
+    /// The verdict.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.points >= self.rise
+    }
+
+    /// Whether the next results may change it, so that they are wanted soon.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        self.points != 0 && self.points != self.most()
+    }
+
+    /// Whether a check is under way.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.running
+    }
+
+    /// The last result; `None`: there was none yet.
+    #[must_use]
+    pub fn last(&self) -> Option<Seen> {
+        self.last
+    }
+
+    /// Since when it has been up, or down (`lastchg`).
+    #[must_use]
+    pub fn since(&self) -> Moment {
+        self.since
+    }
+
+    /// Failed checks while it was up (`chkfail`).
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+
+    /// How often it went down (`chkdown`).
+    #[must_use]
+    pub fn downs(&self) -> u64 {
+        self.downs
+    }
+
+    /// How often it went down within a minute of having come back.
+    #[must_use]
+    pub fn flaps(&self) -> u64 {
+        self.flaps
+    }
+
+    /// How long it has been down, in sum (`downtime`).
+    #[must_use]
+    pub fn downtime(&self, now: Moment) -> Duration {
+        match self.is_up() {
+            true => self.downtime,
+            false => self.downtime + now.since(self.since),
+        }
+    }
+
+    /// Passed checks in a row that bring it up (`check_rise`).
+    #[must_use]
+    pub fn rise_at(&self) -> u8 {
+        self.rise
+    }
+
+    /// Failed checks in a row that take it down (`check_fall`).
+    #[must_use]
+    pub fn fall_at(&self) -> u8 {
+        self.fall
+    }
+
+    /// Its points: 0 to rise + fall - 1 (`check_health`).
+    #[must_use]
+    pub fn points(&self) -> u8 {
+        self.points
+    }
+
+    /// The word of the last result, and `INI` before the first (`check_status`, but for the star of a running check).
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        self.last.map_or("INI", |seen| seen.outcome.word())
+    }
+
+    /// Its state as haproxy has it: `{}` is the column `status`, as in `UP`, `UP 2/3`, `DOWN`, `DOWN 1/2`; `{:#}` is the
+    /// end of a log line, as in `3/3 UP`.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let is_up = self.is_up();
+        Status {
+            word: if is_up { "UP" } else { "DOWN" },
+            reached: if is_up {
+                self.points - self.rise + 1
+            } else {
+                self.points
+            },
+            of: if is_up { self.fall } else { self.rise },
+            is_changing: self.is_changing(),
+        }
+    }
+
+    fn most(&self) -> u8 {
+        self.rise + self.fall - 1
+    }
+}
+
+/// A state to be shown; see [`Monitor::status`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    word: &'static str,
+    reached: u8,
+    of: u8,
+    is_changing: bool,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            word, reached, of, ..
+        } = self;
+        match (f.alternate(), self.is_changing) {
+            (true, _) => write!(f, "{reached}/{of} {word}"),
+            (false, true) => write!(f, "{word} {reached}/{of}"),
+            (false, false) => f.write_str(word),
+        }
+    }
+}
+
+/// Who goes down sooner after it came back flaps.
+const STEADY: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOK: Duration = Duration::from_millis(3);
+
+    fn health(rise: u8, fall: u8) -> Health {
+        serde_json::from_value(serde_json::json!({"mode": "tcp", "rise": rise, "fall": fall}))
+            .unwrap()
+    }
+
+    fn monitor(rise: u8, fall: u8) -> Monitor {
+        Monitor::unproven(&health(rise, fall), true, Moment(0))
+    }
+
+    /// Feeds one result for each letter, a second apart: `+` passed, `-` failed, `?` neither. Says what each led to:
+    /// `U`, `D` or a dot.
+    fn led_to(monitor: &mut Monitor, results: &str, from: u64) -> String {
+        results
+            .chars()
+            .zip(from..)
+            .map(|(result, second)| {
+                let outcome = match result {
+                    '+' => Outcome::Connected,
+                    '-' => Outcome::Unreached("Connection refused"),
+                    _ => Outcome::NoCheck("No file descriptors available"),
+                };
+                match monitor.observe(Moment(second * 1000), outcome, TOOK) {
+                    Some(Transition::Up) => 'U',
+                    Some(Transition::Down) => 'D',
+                    None => '.',
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn rise_and_fall_count_results_in_a_row() {
+        for (rise, fall, results, expected) in [
+            (2, 3, "+---", "...D"),
+            (2, 3, "+--+--+---", ".........D"),
+            (2, 3, "+---++", "...D.U"),
+            (2, 3, "+---+-+-++", "...D.....U"),
+            (1, 1, "+-+-", ".DUD"),
+            (1, 3, "+---+---", "...DU..D"),
+            (3, 1, "-+++-", "D..UD"),
+            (10, 20, "+", "."),
+            // What says nothing counts for neither side.
+            (2, 3, "+-?-?-", ".....D"),
+            (2, 3, "-+?+", "D..U"),
+        ] {
+            let led_to = led_to(&mut monitor(rise, fall), results, 0);
+            assert_eq!(led_to, expected, "{rise}/{fall}: {results}");
+        }
+    }
+
+    #[test]
+    fn the_first_result_of_a_new_endpoint_decides() {
+        for fall in 1..=20 {
+            assert_eq!(led_to(&mut monitor(2, fall), "-", 0), "D", "{fall}");
+        }
+        let mut proven = monitor(2, 3);
+        assert_eq!(led_to(&mut proven, "+--", 0), "...");
+        assert!(proven.is_up());
+    }
+
+    #[test]
+    fn alternating_results_never_flap() {
+        let results = "+-".repeat(500);
+        let mut monitor = monitor(2, 3);
+        assert!(!led_to(&mut monitor, &results, 0).contains(['U', 'D']));
+        assert_eq!((monitor.flaps(), monitor.downs()), (0, 0));
+        assert_eq!(monitor.failed(), 500);
+    }
+
+    #[test]
+    fn another_check_keeps_the_verdict_until_it_has_one() {
+        for (before, first, expected) in [
+            ("+", "+", "."),
+            ("+", "-", "D"),
+            ("-", "+", "U"),
+            ("-", "-", "."),
+        ] {
+            let mut monitor = monitor(3, 3);
+            led_to(&mut monitor, before, 0);
+            let mut renewed = monitor.renewed(&health(2, 5));
+            assert_eq!(renewed.is_up(), monitor.is_up());
+            assert_eq!(renewed.last(), None);
+            assert_eq!(
+                led_to(&mut renewed, first, 10),
+                expected,
+                "{before}, {first}"
+            );
+            assert!(renewed.downs() >= monitor.downs());
+        }
+    }
+
+    #[test]
+    fn the_state_is_shown_in_haproxys_words() {
+        let mut monitor = monitor(2, 3);
+        let mut shown = vec![(monitor.status().to_string(), monitor.word())];
+        for result in ["+", "-", "-", "-", "+", "+"] {
+            led_to(&mut monitor, result, 0);
+            shown.push((monitor.status().to_string(), monitor.word()));
+        }
+        let shown: Vec<_> = shown
+            .iter()
+            .map(|(status, word)| (status.as_str(), *word))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("UP 1/3", "INI"),
+                ("UP", "L4OK"),
+                ("UP 2/3", "L4CON"),
+                ("UP 1/3", "L4CON"),
+                ("DOWN", "L4CON"),
+                ("DOWN 1/2", "L4OK"),
+                ("UP", "L4OK"),
+            ]
+        );
+        assert_eq!(format!("{:#}", monitor.status()), "3/3 UP");
+        assert_eq!(monitor.points(), 4);
+    }
+
+    #[test]
+    fn downtime_and_flaps_are_counted() {
+        let mut monitor = monitor(1, 1);
+        led_to(&mut monitor, "+-", 0);
+        let down = monitor.since();
+        assert_eq!(down, Moment(1000));
+        assert_eq!(
+            monitor.downtime(Moment(4000)),
+            Duration::from_secs(3),
+            "it is down still"
+        );
+        led_to(&mut monitor, "+", 11);
+        assert_eq!(monitor.downtime(Moment(90_000)), Duration::from_secs(10));
+        assert_eq!(
+            (monitor.downs(), monitor.flaps()),
+            (1, 0),
+            "the first time is no flap"
+        );
+        led_to(&mut monitor, "-", 70);
+        assert_eq!(
+            (monitor.downs(), monitor.flaps()),
+            (2, 1),
+            "59 s after it came back"
+        );
+        led_to(&mut monitor, "+", 80);
+        led_to(&mut monitor, "-", 140);
+        assert_eq!(
+            (monitor.downs(), monitor.flaps()),
+            (3, 1),
+            "it held for 60 s"
+        );
+        assert_eq!(monitor.downtime(Moment(140_000)), Duration::from_secs(20));
+    }
+}

@@ -1,0 +1,241 @@
+//! What commands do: look, change by hand, forget, cut. Each answers with text, or says why not.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ballast_core::overrides::ByHand;
+use ballast_core::table;
+
+use super::command::{Change, Command, Form, Only, Server, Show, Stat, State, Weight};
+use super::help::help;
+use super::{Answer, By, info, servers, sessions};
+use crate::access::Date;
+use crate::stats::{self, Columns, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
+use crate::worker::Shared;
+
+/// What a command answers. What is wrong with it is an answer too.
+pub(super) async fn answer(command: Command, shared: &Shared, by: By) -> Answer {
+    let said = match command {
+        // These two are the conversation's own.
+        Command::Quit | Command::Prompt(_) => Ok(Answer::nothing()),
+        Command::Help(about) => Ok(help(&about).into()),
+        Command::Show(show) => look(show, shared).await,
+        Command::Change(change) => self::change(&change, shared, by).await,
+        Command::GetWeight(server) => weight(&server, &shared.stats.snapshot(shared)),
+        Command::ClearCounters { all } => {
+            shared.stats.clear(shared, all);
+            tracing::info!(pid = by.pid, uid = by.uid, all, "counters cleared by hand");
+            Ok(Answer::nothing())
+        }
+        Command::Shutdown(server) => shutdown(&server, shared, by),
+    };
+    said.unwrap_or_else(Answer::error)
+}
+
+async fn look(show: Show, shared: &Shared) -> Result<Answer, String> {
+    // The connections need no other look than theirs.
+    if let Show::Sess { json } = show {
+        let connections = sessions::connections(shared).await;
+        return Ok(if json {
+            let list = serde_json::to_string(&connections).unwrap_or_default();
+            format!("{list}\n").into()
+        } else {
+            sessions::lines(&connections, shared.admit.current()).into()
+        });
+    }
+    let snapshot = shared.stats.snapshot(shared);
+    let plan = shared.live.plan();
+    Ok(match show {
+        Show::Info(how) => info::info(&snapshot.process, how).into(),
+        Show::Stat(stat) => return self::stat(&stat, snapshot),
+        Show::ServersState(name) => {
+            let services = servers::services(&snapshot, name.as_ref())?;
+            servers::state(&services, plan.overrides()).into()
+        }
+        Show::ServersConn(name) => {
+            let services = servers::services(&snapshot, name.as_ref())?;
+            servers::connections(&services, snapshot.process.workers).into()
+        }
+        Show::Backend => servers::backends(&snapshot).into(),
+        Show::Errors => {
+            let date = Date(SystemTime::now()).to_string();
+            servers::errors(&snapshot, &date).into()
+        }
+        Show::Version => format!("{}\n", env!("CARGO_PKG_VERSION")).into(),
+        Show::Snapshot => Answer::Pieces(stats::api(snapshot, Selection::default())),
+        Show::Overrides => servers::overrides(&snapshot, plan.overrides()).into(),
+        Show::Sess { .. } => Answer::nothing(),
+    })
+}
+
+fn stat(stat: &Stat, snapshot: Arc<Snapshot>) -> Result<Answer, String> {
+    let mut selection = match &stat.only {
+        Some(only) => selection(only, &snapshot)?,
+        None => Selection::default(),
+    };
+    selection.only_up = stat.up;
+    selection.no_maintenance = stat.no_maint;
+    selection.columns = if stat.desc {
+        Columns::Described
+    } else {
+        Columns::Bare
+    };
+    Ok(Answer::Pieces(match stat.form {
+        Form::Plain => stats::csv(snapshot, selection),
+        Form::Typed => stats::typed(snapshot, selection),
+        Form::Json => stats::json(snapshot, selection),
+    }))
+}
+
+/// A name goes before a number, as haproxy has it.
+fn selection(only: &Only, snapshot: &Snapshot) -> Result<Selection, String> {
+    let word = only.proxy.as_str();
+    let is_named = snapshot
+        .frontends
+        .iter()
+        .any(|frontend| *frontend.name == *word)
+        || snapshot
+            .services
+            .iter()
+            .any(|service| *service.name == *word);
+    let proxy = match word.parse::<i64>() {
+        _ if is_named => Proxy::Named(word.into()),
+        Ok(-1) => Proxy::Any,
+        Ok(number) => Proxy::Numbered(u32::try_from(number).unwrap_or(0)),
+        Err(_) => return Err("No such proxy.".into()),
+    };
+    let has = |bit| only.kinds & bit != 0;
+    let sid = (only.sid != -1).then(|| u32::try_from(only.sid).unwrap_or(0));
+    Ok(Selection::of_objects(proxy, [has(1), has(2), has(4)], sid))
+}
+
+async fn change(change: &Change, shared: &Shared, by: By) -> Result<Answer, String> {
+    let snapshot = shared.stats.snapshot(shared);
+    let (by_hand, whose, what) = match change {
+        Change::State(server, state) => {
+            let (service, endpoint) = find(server, &snapshot)?;
+            let wanted = state.map(|state| state_of(state, service, endpoint));
+            let word = wanted.map_or("default", table_word);
+            let by_hand = ByHand::State(service.name.clone(), endpoint.address, wanted);
+            (
+                by_hand,
+                full_name(service, endpoint),
+                format!("state {word}"),
+            )
+        }
+        Change::Weight(server, weight) => {
+            let (service, endpoint) = find(server, &snapshot)?;
+            let wanted = match weight {
+                Some(weight) => Some(weight_of(
+                    *weight,
+                    servers::table_weight(service, endpoint),
+                )?),
+                None => None,
+            };
+            let word = wanted.map_or_else(|| "default".into(), |weight| weight.to_string());
+            let by_hand = ByHand::Weight(service.name.clone(), endpoint.address, wanted);
+            (
+                by_hand,
+                full_name(service, endpoint),
+                format!("weight {word}"),
+            )
+        }
+        Change::MaxConnections(name, max) => {
+            let frontend = servers::frontend(&snapshot, name)?;
+            let word = max.map_or_else(|| "default".into(), |max| max.to_string());
+            let by_hand = ByHand::MaxConnections(frontend.name.clone(), *max);
+            (
+                by_hand,
+                frontend.name.to_string(),
+                format!("maxconn {word}"),
+            )
+        }
+    };
+    if !shared.change(vec![by_hand]).await {
+        return Err("Nothing was changed: the process is ending.".into());
+    }
+    tracing::info!(
+        pid = by.pid,
+        uid = by.uid,
+        "changed by hand: {whose} {what}"
+    );
+    Ok(Answer::nothing())
+}
+
+/// A backup that is to be ready is a backup again.
+fn state_of(state: State, service: &ServiceStats, endpoint: &EndpointStats) -> table::State {
+    let mut specs = service.spec.endpoints.iter();
+    let spec = specs.find(|spec| spec.address == endpoint.address);
+    match state {
+        State::Ready if spec.is_some_and(|spec| spec.state == table::State::Backup) => {
+            table::State::Backup
+        }
+        State::Ready => table::State::Ready,
+        State::Drain => table::State::Draining,
+        State::Maint => table::State::Disabled,
+    }
+}
+
+fn table_word(state: table::State) -> &'static str {
+    match state {
+        table::State::Ready => "ready",
+        table::State::Backup => "backup",
+        table::State::Draining => "draining",
+        table::State::Disabled => "disabled",
+    }
+}
+
+fn weight_of(weight: Weight, table: u16) -> Result<u16, String> {
+    let absolute = match weight {
+        Weight::Absolute(weight) => weight.into(),
+        Weight::Percent(percent) => {
+            // Whoever is to have a little is not to have nothing.
+            (u64::from(table) * u64::from(percent)).div_ceil(100)
+        }
+    };
+    u16::try_from(absolute)
+        .ok()
+        .filter(|weight| *weight <= HEAVIEST)
+        .ok_or_else(|| "Absolute weight can only be between 0 and 256 inclusive.".into())
+}
+
+fn weight(server: &Server, snapshot: &Snapshot) -> Result<Answer, String> {
+    let (service, endpoint) = find(server, snapshot)?;
+    let table = servers::table_weight(service, endpoint);
+    Ok(format!("{} (initial {table})\n", endpoint.user_weight).into())
+}
+
+fn shutdown(server: &Server, shared: &Shared, by: By) -> Result<Answer, String> {
+    let snapshot = shared.stats.snapshot(shared);
+    let (service, endpoint) = find(server, &snapshot)?;
+    let plan = shared.live.plan();
+    let live = plan
+        .service(&service.name)
+        .into_iter()
+        .flat_map(|service| service.endpoints())
+        .find(|other| other.address() == endpoint.address)
+        .ok_or("No such server.")?;
+    shared.cut(vec![Arc::clone(live.live())]);
+    tracing::info!(
+        pid = by.pid,
+        uid = by.uid,
+        "connections cut by hand: {}",
+        full_name(service, endpoint)
+    );
+    Ok(Answer::nothing())
+}
+
+fn find<'a>(
+    server: &Server,
+    snapshot: &'a Snapshot,
+) -> Result<(&'a ServiceStats, &'a EndpointStats), String> {
+    let service = servers::service(snapshot, &server.service)?;
+    Ok((service, servers::endpoint(service, &server.endpoint)?))
+}
+
+fn full_name(service: &ServiceStats, endpoint: &EndpointStats) -> String {
+    format!("{}/{}", service.name, endpoint.name)
+}
+
+/// As the table has it.
+const HEAVIEST: u16 = 256;

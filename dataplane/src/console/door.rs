@@ -1,0 +1,188 @@
+//! The file of the runtime socket: taken from nobody who lives, readable by nobody else, gone at the end.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, fchmod};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::guard::Guard;
+use crate::runtime::StartError;
+
+/// A socket file. It goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Door {
+    path: PathBuf,
+    /// Device and number of the file, to know it again.
+    file: (u64, u64),
+    listener: UnixListener,
+    /// Between a look at a stale file and the new one nobody else may do the same.
+    _guard: Guard,
+}
+
+impl Door {
+    /// Takes `path`, or says why it cannot be had.
+    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
+        let failed = |why| StartError::Socket {
+            path: path.into(),
+            why,
+        };
+        let guard = Guard::of_socket(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => failed(TAKEN.into()),
+            _ => failed(error.to_string()),
+        })?;
+        let address = SockAddr::unix(path).map_err(|_| {
+            failed("the path is longer than the 107 bytes that a socket's may have".into())
+        })?;
+        let make_way = make_way(path, &address).map_err(failed)?;
+        let bound = make_way.and_then(|()| bind(&address));
+        let listener = bound.map_err(|error| failed(explain(path, &error)))?;
+        let file = fs::symlink_metadata(path).map_err(|error| failed(error.to_string()))?;
+        Ok(Self {
+            path: path.into(),
+            file: (file.dev(), file.ino()),
+            listener,
+            _guard: guard,
+        })
+    }
+
+    /// What accepts.
+    pub(crate) fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // Another one's file may be there by now.
+        let is_ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|file| (file.dev(), file.ino()) == self.file);
+        if is_ours {
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+/// Removes the file of a process that is gone. The outer error says who or what is in the way.
+fn make_way(path: &Path, address: &SockAddr) -> Result<io::Result<()>, String> {
+    let Ok(file) = fs::symlink_metadata(path) else {
+        return Ok(Ok(()));
+    };
+    if !file.file_type().is_socket() {
+        return Err(
+            "there is a file, and it is no socket; move it away, or choose another --socket".into(),
+        );
+    }
+    match call(address) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(())),
+        Ok(()) => Err(TAKEN.into()),
+        // Whoever has no time to answer is there too.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(TAKEN.into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Whether somebody is there.
+fn call(address: &SockAddr) -> io::Result<()> {
+    socket()?.connect(address)
+}
+
+fn bind(address: &SockAddr) -> io::Result<UnixListener> {
+    let socket = socket()?;
+    // The file takes the mode of the socket that is bound to it: so it never has another one.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn socket() -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn explain(path: &Path, error: &io::Error) -> String {
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    match (error.kind(), folder) {
+        (io::ErrorKind::NotFound, Some(folder)) => {
+            format!("there is no folder {}; make it first", folder.display())
+        }
+        _ => error.to_string(),
+    }
+}
+
+const TAKEN: &str = "another process answers there; stop it first, or choose another --socket";
+const BACKLOG: i32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(path: &Path) -> String {
+        Door::open(path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_file_is_for_its_owner_only_and_goes_with_its_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let door = Door::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        drop(door);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let door = Door::open(&path).unwrap();
+        call(&SockAddr::unix(&path).unwrap()).unwrap();
+        drop(door);
+    }
+
+    #[test]
+    fn whoever_lives_keeps_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let _other = UnixListener::bind(&path).unwrap();
+        let said = refused(&path);
+        assert!(said.contains("another process answers there"), "{said}");
+        assert!(said.contains(&path.display().to_string()), "{said}");
+
+        let ours = folder.path().join("ours");
+        let _door = Door::open(&ours).unwrap();
+        let said = refused(&ours);
+        assert!(said.contains("another process answers there"), "{said}");
+    }
+
+    #[test]
+    fn another_ones_file_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
+        let door = Door::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "another").unwrap();
+        drop(door);
+        assert_eq!(fs::read(&path).unwrap(), b"another");
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "x").unwrap();
+        assert!(refused(&file).contains("it is no socket"));
+        let missing = folder.path().join("none/s");
+        assert!(refused(&missing).contains("there is no folder"));
+        let long = folder.path().join("x".repeat(120));
+        assert!(refused(&long).contains("longer than"));
+    }
+}

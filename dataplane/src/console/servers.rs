@@ -1,0 +1,269 @@
+//! What is told of services and endpoints beside the statistics: pure renderings of a snapshot.
+
+use std::fmt::Write;
+
+use ballast_core::admit::Refusal;
+use ballast_core::overrides::Overrides;
+use ballast_core::table::State;
+
+use super::command::Name;
+use crate::stats::{EndpointStats, FrontendStats, ServiceStats, Snapshot, StatusKind};
+
+/// The services that are meant.
+pub(super) fn services<'a>(
+    snapshot: &'a Snapshot,
+    name: Option<&Name>,
+) -> Result<Vec<&'a ServiceStats>, String> {
+    match name {
+        None => Ok(snapshot.services.iter().collect()),
+        Some(name) => service(snapshot, name).map(|service| vec![service]),
+    }
+}
+
+/// The service that is meant.
+pub(super) fn service<'a>(snapshot: &'a Snapshot, name: &Name) -> Result<&'a ServiceStats, String> {
+    let is_meant = |service: &&ServiceStats| match name {
+        Name::Word(word) => *service.name == **word,
+        Name::Number(number) => service.iid == *number,
+    };
+    let found = snapshot.services.iter().find(is_meant);
+    found.ok_or_else(|| "No such backend.".into())
+}
+
+/// The endpoint that is meant: by its name, by its address, or by its number.
+pub(super) fn endpoint<'a>(
+    service: &'a ServiceStats,
+    name: &Name,
+) -> Result<&'a EndpointStats, String> {
+    let endpoints = &service.endpoints;
+    let found = match name {
+        Name::Number(number) => endpoints.iter().find(|endpoint| endpoint.sid == *number),
+        Name::Word(word) => endpoints
+            .iter()
+            .find(|endpoint| *endpoint.name == **word)
+            .or_else(|| {
+                let address = word.parse().ok()?;
+                endpoints
+                    .iter()
+                    .find(|endpoint| endpoint.address == address)
+            }),
+    };
+    found.ok_or_else(|| "No such server.".into())
+}
+
+/// The frontend that is meant.
+pub(super) fn frontend<'a>(
+    snapshot: &'a Snapshot,
+    name: &Name,
+) -> Result<&'a FrontendStats, String> {
+    let is_meant = |frontend: &&FrontendStats| match name {
+        Name::Word(word) => *frontend.name == **word,
+        Name::Number(number) => frontend.iid == *number,
+    };
+    let found = snapshot.frontends.iter().find(is_meant);
+    found.ok_or_else(|| "No such frontend.".into())
+}
+
+/// `show servers state`: what haproxy would read at its next start.
+pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String {
+    let mut out = STATE_HEAD.to_owned();
+    for service in services {
+        // Both in the order of the table.
+        for (endpoint, spec) in service.endpoints.iter().zip(&service.spec.endpoints) {
+            let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
+            let (op, admin) = states(endpoint, by_hand.state.is_some());
+            let (status, result, health, check) = checked(endpoint);
+            let table = spec.weight;
+            let (ip, port) = (endpoint.address.ip(), endpoint.address.port());
+            // Writing into a string cannot fail.
+            writeln!(
+                out,
+                "{} {} {} {} {ip} {op} {admin} {} {table} {} {status} {result} {health} {check} 0 0 0 - {port} - 0 0 - - 0",
+                service.iid,
+                service.name,
+                endpoint.sid,
+                endpoint.name,
+                endpoint.user_weight,
+                endpoint.changed,
+            )
+            .unwrap_or_default();
+        }
+    }
+    out
+}
+
+/// haproxy's numbers for how an endpoint fares, and for what the table or an operator wants of it.
+fn states(endpoint: &EndpointStats, by_hand: bool) -> (u8, u8) {
+    let op = match endpoint.status.kind {
+        StatusKind::Down | StatusKind::Maintenance => STOPPED,
+        StatusKind::Up | StatusKind::Unchecked | StatusKind::Draining => RUNNING,
+    };
+    let admin = match (endpoint.status.kind, by_hand) {
+        (StatusKind::Maintenance, true) => FORCED_MAINTENANCE,
+        (StatusKind::Maintenance, false) => CONFIGURED_MAINTENANCE,
+        (StatusKind::Draining, true) => FORCED_DRAIN,
+        (StatusKind::Draining, false) => INHERITED_DRAIN,
+        _ => 0,
+    };
+    (op, admin)
+}
+
+/// haproxy's numbers for the last check, its verdict, the health and whether there are checks.
+fn checked(endpoint: &EndpointStats) -> (usize, u8, u8, u8) {
+    let Some(check) = endpoint.check.as_deref() else {
+        return (INITIAL, 0, 1, 0);
+    };
+    let status = CHECKS.iter().position(|word| *word == check.result);
+    let result = match check.result {
+        "" => 0,
+        word if word.ends_with("OK") => 3,
+        "L7OKC" => 4,
+        _ => 2,
+    };
+    let running = u8::from(check.is_running);
+    (
+        status.unwrap_or(INITIAL),
+        result,
+        check.health,
+        CHECKS_ON | running,
+    )
+}
+
+/// What the table says that this endpoint weighs.
+pub(super) fn table_weight(service: &ServiceStats, endpoint: &EndpointStats) -> u16 {
+    let mut specs = service.spec.endpoints.iter();
+    specs
+        .find(|spec| spec.address == endpoint.address)
+        .map_or(0, |spec| spec.weight)
+}
+
+/// `show servers conn`. Connections without a client are never kept.
+pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
+    let mut out = format!(
+        "# bkname/svname bkid/svid addr port - purge_delay used_cur used_max need_est unsafe_nb safe_nb idle_lim idle_cur idle_per_thr[{workers}]\n"
+    );
+    for service in services {
+        for endpoint in &service.endpoints {
+            write!(
+                out,
+                "{}/{} {}/{} {} {} - 0 {} {} {} 0 0 0 0",
+                service.name,
+                endpoint.name,
+                service.iid,
+                endpoint.sid,
+                endpoint.address.ip(),
+                endpoint.address.port(),
+                endpoint.current,
+                endpoint.peak,
+                endpoint.peak,
+            )
+            .unwrap_or_default();
+            (0..workers).for_each(|_| out.push_str(" 0"));
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// `show backend`.
+pub(super) fn backends(snapshot: &Snapshot) -> String {
+    let mut out = String::from("# name\n");
+    for service in &snapshot.services {
+        writeln!(out, "{}", service.name).unwrap_or_default();
+    }
+    out
+}
+
+/// `show errors`: how often what went wrong, and why the latest table was refused.
+pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
+    let mut lines = String::new();
+    let mut total = 0;
+    let mut note = |whose: &str, name: &str, counts: &[(&str, u64)]| {
+        let counts: Vec<_> = counts.iter().filter(|(_, count)| *count > 0).collect();
+        if counts.is_empty() {
+            return;
+        }
+        total += counts.iter().map(|(_, count)| count).sum::<u64>();
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(reason, count)| format!("{reason} {count}"))
+            .collect();
+        writeln!(lines, "  {whose} {name}: {}", counts.join(", ")).unwrap_or_default();
+    };
+    for frontend in &snapshot.frontends {
+        let mut counts: Vec<_> = Refusal::ALL
+            .iter()
+            .map(|refusal| (refusal.word(), frontend.refused(*refusal)))
+            .collect();
+        counts.push(("bad-header", frontend.bad_headers));
+        counts.push(("late-header", frontend.late_headers));
+        note("frontend", &frontend.name, &counts);
+    }
+    for service in &snapshot.services {
+        let counts = &service.counts;
+        let counts = [
+            ("connect", counts.connect_errors),
+            ("response", counts.response_errors),
+            ("unserved", service.unserved),
+        ];
+        note("backend", &service.name, &counts);
+    }
+    for (errno, count) in &snapshot.process.accept_errors {
+        note("accept", &format!("errno {errno}"), &[("failed", *count)]);
+    }
+    if let Some(refusal) = &snapshot.process.refusal {
+        lines.push_str("  table refused:\n");
+        for line in refusal.lines().filter(|line| !line.trim().is_empty()) {
+            writeln!(lines, "    {line}").unwrap_or_default();
+        }
+    }
+    format!("Total events captured on [{date}] : {total}\n{lines}")
+}
+
+/// `show overrides`: what was changed by hand, in words that undo it if `default` takes the value's place.
+pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
+    let mut out = String::new();
+    for service in &snapshot.services {
+        for endpoint in &service.endpoints {
+            let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
+            let server = format!("{}/{}", service.name, endpoint.name);
+            if let Some(state) = by_hand.state {
+                let word = state_word(state);
+                writeln!(out, "set server {server} state {word}").unwrap_or_default();
+            }
+            if let Some(weight) = by_hand.weight {
+                writeln!(out, "set server {server} weight {weight}").unwrap_or_default();
+            }
+        }
+    }
+    for frontend in &snapshot.frontends {
+        if let Some(max) = overrides.max_connections(&frontend.name) {
+            writeln!(out, "set maxconn frontend {} {max}", frontend.name).unwrap_or_default();
+        }
+    }
+    out
+}
+
+fn state_word(state: State) -> &'static str {
+    match state {
+        State::Ready | State::Backup => "ready",
+        State::Draining => "drain",
+        State::Disabled => "maint",
+    }
+}
+
+const STATE_HEAD: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr srv_agent_port\n";
+const STOPPED: u8 = 0;
+const RUNNING: u8 = 2;
+const FORCED_MAINTENANCE: u8 = 0x01;
+const CONFIGURED_MAINTENANCE: u8 = 0x04;
+const FORCED_DRAIN: u8 = 0x08;
+const INHERITED_DRAIN: u8 = 0x10;
+/// There are checks, and they run.
+const CHECKS_ON: u8 = 6;
+const INITIAL: usize = 1;
+/// haproxy's numbers of results: their places here.
+const CHECKS: [&str; 21] = [
+    "UNK", "INI", "START", "-", "HANA", "SOCKERR", "L4OK", "L4TOUT", "L4CON", "L6OK", "L6TOUT",
+    "L6RSP", "L7TOUT", "L7RSP", "-", "L7OK", "L7OKC", "L7STS", "PROCERR", "PROCTOUT", "PROCOK",
+];

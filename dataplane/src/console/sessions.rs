@@ -1,0 +1,176 @@
+//! `show sess`: the connections that there are, asked of each worker and bounded.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_core::endpoint::EndpointState;
+use ballast_core::moment::Moment;
+use ballast_core::plan::{Plan, SocketKey};
+use serde::Serialize;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::worker::{Order, Shared};
+
+/// A connection, as its worker knows it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its place in its worker.
+    pub(crate) seat: usize,
+    /// Who has come.
+    pub(crate) client: SocketAddr,
+    /// The socket that it came in by.
+    pub(crate) key: Arc<SocketKey>,
+    /// Where it is served, once it is.
+    pub(crate) endpoint: Option<Arc<EndpointState>>,
+    /// When it came.
+    pub(crate) began: Moment,
+}
+
+/// A connection, for those who read.
+#[derive(Debug, Serialize)]
+pub(super) struct Connection {
+    client: SocketAddr,
+    frontend: Option<String>,
+    service: Option<String>,
+    endpoint: Option<String>,
+    seconds: u64,
+    #[serde(skip)]
+    id: u64,
+}
+
+/// Asks the workers, one after the other, until there are enough. A worker that is gone, or has no time, has none.
+pub(super) async fn connections(shared: &Shared) -> Vec<Connection> {
+    let mut found = Vec::new();
+    let now = shared.clock.now();
+    let plan = shared.live.plan();
+    for (worker, inbox) in (1_u64..).zip(&shared.inboxes) {
+        let most = MOST - found.len();
+        if most == 0 {
+            break;
+        }
+        let (done, told) = oneshot::channel();
+        if inbox.send(Order::List { most, done }).is_err() {
+            continue;
+        }
+        let Ok(Ok(seen)) = timeout(PATIENCE, told).await else {
+            continue;
+        };
+        let connections = seen.into_iter().map(|seen| Connection {
+            id: worker << 40 | seen.seat as u64,
+            ..connection(&plan, seen, now)
+        });
+        found.extend(connections);
+    }
+    found
+}
+
+fn connection(plan: &Plan, seen: Seen, now: Moment) -> Connection {
+    let endpoint = seen.endpoint.as_ref();
+    Connection {
+        client: seen.client,
+        frontend: plan
+            .frontend(&seen.key)
+            .map(|frontend| frontend.name().to_string()),
+        service: endpoint.map(|endpoint| endpoint.service().name().to_owned()),
+        endpoint: endpoint.map(|endpoint| name_of(plan, endpoint)),
+        seconds: now.since(seen.began).as_secs(),
+        id: 0,
+    }
+}
+
+/// As the table names it; its address, where it does not or knows it no more.
+fn name_of(plan: &Plan, endpoint: &EndpointState) -> String {
+    let address = endpoint.address();
+    let service = plan.service(endpoint.service().name());
+    let specs = service.map(|service| &service.spec().endpoints);
+    specs
+        .into_iter()
+        .flat_map(|specs| specs.iter())
+        .find(|spec| spec.address == address)
+        .and_then(|spec| spec.name.as_ref())
+        .map_or_else(|| address.to_string(), ToString::to_string)
+}
+
+/// As haproxy writes them, as far as there is something to tell.
+pub(super) fn lines(connections: &[Connection], current: u32) -> String {
+    let mut out = String::new();
+    let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "<NONE>".into());
+    for connection in connections {
+        let proto = match connection.client {
+            SocketAddr::V4(_) => "tcpv4",
+            SocketAddr::V6(_) => "tcpv6",
+        };
+        // Writing into a string cannot fail.
+        writeln!(
+            out,
+            "{:#x}: proto={proto} src={} fe={} be={} srv={} age={}",
+            connection.id,
+            connection.client,
+            or_none(&connection.frontend),
+            or_none(&connection.service),
+            or_none(&connection.endpoint),
+            age(connection.seconds),
+        )
+        .unwrap_or_default();
+    }
+    if connections.len() >= MOST {
+        writeln!(out, "# only {MOST} of {current} are shown").unwrap_or_default();
+    }
+    out
+}
+
+/// The two largest units: `3s`, `1m3s`, `2h5m`, `4d1h`.
+fn age(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, _) => format!("{minutes}m{}s", seconds % 60),
+        (0, _, _) => format!("{hours}h{}m", minutes % 60),
+        _ => format!("{days}d{}h", hours % 24),
+    }
+}
+
+/// So many are told at most.
+pub(super) const MOST: usize = 1000;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_its_two_largest_units() {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (63, "1m3s"),
+            (3600, "1h0m"),
+            (7500, "2h5m"),
+            (86_400 * 4 + 3700, "4d1h"),
+        ] {
+            assert_eq!(age(seconds), text);
+        }
+    }
+
+    #[test]
+    fn lines_are_haproxys_and_say_when_some_are_missing() {
+        let connection = |id| Connection {
+            id,
+            client: "[2001:db8::1]:5".parse().unwrap(),
+            frontend: Some("f".into()),
+            service: None,
+            endpoint: None,
+            seconds: 61,
+        };
+        assert_eq!(
+            lines(&[connection(17)], 1),
+            "0x11: proto=tcpv6 src=[2001:db8::1]:5 fe=f be=<NONE> srv=<NONE> age=1m1s\n"
+        );
+        let many: Vec<Connection> = (0..1000).map(connection).collect();
+        let text = lines(&many, 5000);
+        assert_eq!(text.lines().last(), Some("# only 1000 of 5000 are shown"));
+    }
+}

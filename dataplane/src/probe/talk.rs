@@ -1,0 +1,331 @@
+//! One check's conversation: a socket, a deadline, and how it is closed.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::time::Duration;
+
+use ballast_core::health::{Check, Exchange, Outcome};
+use ballast_core::table::{Health, HealthMode};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::{Instant, timeout_at};
+
+use crate::sys;
+
+/// What all checks share.
+#[derive(Debug)]
+pub(super) struct Tools {
+    /// No check waits while it reads into this.
+    scratch: RefCell<Box<[u8]>>,
+    /// Whose turn it is among the local addresses of a service.
+    sources: Cell<usize>,
+}
+
+impl Tools {
+    pub(super) fn new() -> Self {
+        Self {
+            scratch: RefCell::new(vec![0; SCRATCH].into()),
+            sources: Cell::new(0),
+        }
+    }
+
+    /// Asks, and says how it went. A connection over which something was said is left to be closed in order.
+    pub(super) async fn ask(&self, check: &Check) -> (Outcome, Option<TcpStream>) {
+        let Some(health) = check.health() else {
+            return (Outcome::NoCheck("nothing is to be asked"), None);
+        };
+        let until = Instant::now() + health.timeout();
+        if health.mode == HealthMode::Udp {
+            let asked = timeout_at(until, self.ask_by_datagram(check, health));
+            let outcome = asked.await.unwrap_or(Outcome::AnswerTimeout);
+            return (outcome, None);
+        }
+        let connected = OnceCell::new();
+        let asked = timeout_at(until, self.ask_by_stream(check, health, &connected));
+        let outcome = asked.await.unwrap_or_else(|_| match connected.get() {
+            None => Outcome::ConnectTimeout,
+            Some(_) => Outcome::AnswerTimeout,
+        });
+        (outcome, connected.into_inner())
+    }
+
+    /// Asks over a connection, which is in `connected` as soon as there is one that must be closed in order.
+    async fn ask_by_stream(
+        &self,
+        check: &Check,
+        health: &Health,
+        connected: &OnceCell<TcpStream>,
+    ) -> Outcome {
+        let exchange = Exchange::new(health);
+        let manner = Manner::of(check, &exchange);
+        let stream = match self.connect(check, manner).await {
+            Ok(stream) => stream,
+            Err(outcome) => return outcome,
+        };
+        if manner == Manner::Silent {
+            // Dropped, and so reset: nothing is left of it, neither here nor there.
+            return Outcome::Connected;
+        }
+        let stream = connected.get_or_init(|| stream);
+        self.talk(check, exchange, stream).await
+    }
+
+    /// Says what is to be said, and hears the answer.
+    async fn talk(&self, check: &Check, mut exchange: Exchange<'_>, stream: &TcpStream) -> Outcome {
+        let mut question = Vec::new();
+        if check.is_introduced() {
+            match stream.local_addr() {
+                Ok(local) => check.introduce(local, &mut question),
+                Err(error) => return Outcome::WrongAnswer(reason(&error)),
+            }
+        }
+        exchange.question(check.address, &mut question);
+        let said = say(stream, &question).await;
+        match (exchange.asked(), said) {
+            (Some(Outcome::Connected), _) => return Outcome::Connected,
+            (Some(outcome), Ok(())) => return outcome,
+            (Some(_), Err(error)) => return Outcome::WrongAnswer(reason(&error)),
+            // Who has answered and gone before it was asked may have answered well.
+            (None, _) => {}
+        }
+        loop {
+            if let Err(error) = stream.readable().await {
+                return Outcome::WrongAnswer(reason(&error));
+            }
+            let mut scratch = self.scratch.borrow_mut();
+            let heard = match stream.try_read(&mut scratch) {
+                Ok(0) => return exchange.ended(),
+                Ok(read) => scratch.get(..read).and_then(|bytes| exchange.heard(bytes)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                Err(error) => return Outcome::WrongAnswer(reason(&error)),
+            };
+            if let Some(outcome) = heard {
+                return outcome;
+            }
+        }
+    }
+
+    /// Lets the endpoint finish, and close first if it wants to: it sees an end, not a reset, and this side keeps nothing.
+    pub(super) async fn close_in_order(&self, stream: TcpStream) {
+        let mut shut = false;
+        let mut heard = 0;
+        let until = Instant::now() + LINGER;
+        while heard < MOST_UNHEARD {
+            let read = stream.try_read(&mut self.scratch.borrow_mut());
+            match read {
+                Ok(0) => return,
+                Ok(read) => heard += read,
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    if !shut && SockRef::from(&stream).shutdown(Shutdown::Write).is_err() {
+                        return;
+                    }
+                    shut = true;
+                    if timeout_at(until, stream.readable()).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn connect(&self, check: &Check, manner: Manner) -> Result<TcpStream, Outcome> {
+        let socket = self.socket(check, Type::STREAM)?;
+        let set = match manner {
+            Manner::Silent => socket.set_linger(Some(Duration::ZERO)),
+            // The handshake is acknowledged with the question: one packet less.
+            Manner::Speaks => socket.set_tcp_quickack(false),
+            Manner::Listens => Ok(()),
+        };
+        let stream = set.and_then(|()| TcpStream::from_std(socket.into()));
+        let stream = stream.map_err(|error| judge(&error))?;
+        let ready = stream.writable().await;
+        let failed = ready.and_then(|()| stream.take_error());
+        match failed {
+            Ok(None) => Ok(stream),
+            // It was connected, and is so no more. What it said before that can be read still.
+            Ok(Some(error)) if is_reset(&error) => Ok(stream),
+            Ok(Some(error)) | Err(error) => Err(judge(&error)),
+        }
+    }
+
+    async fn ask_by_datagram(&self, check: &Check, health: &Health) -> Outcome {
+        let socket = match self.socket(check, Type::DGRAM) {
+            Ok(socket) => UdpSocket::from_std(socket.into()),
+            Err(outcome) => return outcome,
+        };
+        let socket = match socket {
+            Ok(socket) => socket,
+            Err(error) => return judge(&error),
+        };
+        let mut exchange = Exchange::new(health);
+        let mut question = Vec::new();
+        check.introduce(check.address, &mut question);
+        exchange.question(check.address, &mut question);
+        if let Err(error) = socket.send(&question).await {
+            return judge(&error);
+        }
+        // That nobody listens there comes as an error alone, which does not make a datagram socket readable.
+        let news = Interest::READABLE | Interest::ERROR;
+        loop {
+            let what = match socket.ready(news).await {
+                Ok(ready) if ready.is_readable() => Interest::READABLE,
+                Ok(_) => Interest::ERROR,
+                Err(error) => return judge(&error),
+            };
+            let mut scratch = self.scratch.borrow_mut();
+            let heard = socket.try_io(what, || {
+                let (read, _) = recv(&socket, &mut **scratch, RecvFlags::empty())?;
+                Ok(read)
+            });
+            match heard {
+                Ok(read) => {
+                    let bytes = scratch.get(..read).unwrap_or_default();
+                    return exchange.heard(bytes).unwrap_or_else(|| exchange.ended());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return judge(&error),
+            }
+        }
+    }
+
+    /// A socket that connects to the endpoint, from one of the service's own addresses if it has some.
+    fn socket(&self, check: &Check, kind: Type) -> Result<Socket, Outcome> {
+        let sources = &check.service().source;
+        if sources.is_empty() {
+            return connecting(check.address, None, kind).map_err(|error| judge(&error));
+        }
+        let turn = self.sources.replace(self.sources.get().wrapping_add(1));
+        let mut failed = Outcome::NoCheck("no source address of its family");
+        for step in 0..sources.len() {
+            let source = sources.get((turn + step) % sources.len());
+            let Some(source) = source.filter(|ip| ip.is_ipv4() == check.address.is_ipv4()) else {
+                continue;
+            };
+            match connecting(check.address, Some(*source), kind) {
+                Ok(socket) => return Ok(socket),
+                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+                    failed = judge(&error);
+                }
+                Err(error) => return Err(judge(&error)),
+            }
+        }
+        Err(failed)
+    }
+}
+
+/// Who speaks first over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Nobody: to be connected is enough.
+    Silent,
+    /// The check.
+    Speaks,
+    /// The endpoint.
+    Listens,
+}
+
+impl Manner {
+    fn of(check: &Check, exchange: &Exchange<'_>) -> Self {
+        match (
+            check.is_introduced() || exchange.speaks(),
+            exchange.listens(),
+        ) {
+            (true, _) => Self::Speaks,
+            (false, true) => Self::Listens,
+            (false, false) => Self::Silent,
+        }
+    }
+}
+
+fn connecting(address: SocketAddr, source: Option<IpAddr>, kind: Type) -> io::Result<Socket> {
+    let kind_and_flags = kind.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind_and_flags, None)?;
+    if let Some(source) = source {
+        sys::bind_address_without_port(&socket)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    match socket.connect(&SockAddr::from(address)) {
+        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+async fn say(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.try_write(bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What it means that there is no connection: for want of something of our own that says nothing about the endpoint.
+fn judge(error: &io::Error) -> Outcome {
+    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    if is(Errno::TIMEDOUT) {
+        return Outcome::ConnectTimeout;
+    }
+    match OWN_WANTS.into_iter().any(is) {
+        true => Outcome::NoCheck(reason(error)),
+        false => Outcome::Unreached(reason(error)),
+    }
+}
+
+fn is_reset(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
+}
+
+/// The system's words, where they are known before.
+fn reason(error: &io::Error) -> &'static str {
+    let number = error.raw_os_error();
+    REASONS
+        .iter()
+        .find(|(errno, _)| Some(errno.raw_os_error()) == number)
+        .map_or("system error", |(_, words)| words)
+}
+
+const OWN_WANTS: [Errno; 8] = [
+    Errno::MFILE,
+    Errno::NFILE,
+    Errno::NOBUFS,
+    Errno::NOMEM,
+    Errno::ADDRNOTAVAIL,
+    Errno::ADDRINUSE,
+    Errno::AFNOSUPPORT,
+    Errno::AGAIN,
+];
+
+const REASONS: [(Errno, &str); 15] = [
+    (Errno::CONNREFUSED, "Connection refused"),
+    (Errno::CONNRESET, "Connection reset by peer"),
+    (Errno::PIPE, "Broken pipe"),
+    (Errno::HOSTUNREACH, "No route to host"),
+    (Errno::NETUNREACH, "Network is unreachable"),
+    (Errno::HOSTDOWN, "Host is down"),
+    (Errno::PERM, "Operation not permitted"),
+    (Errno::ACCESS, "Permission denied"),
+    (Errno::MFILE, "Too many open files"),
+    (Errno::NFILE, "Too many open files in system"),
+    (Errno::NOBUFS, "No buffer space available"),
+    (Errno::NOMEM, "Cannot allocate memory"),
+    (Errno::ADDRNOTAVAIL, "Cannot assign requested address"),
+    (Errno::ADDRINUSE, "Address already in use"),
+    (Errno::AFNOSUPPORT, "Address family not supported"),
+];
+
+/// Enough for most answers at once.
+const SCRATCH: usize = 16 << 10;
+/// After the verdict, for the endpoint to finish.
+const LINGER: Duration = Duration::from_millis(500);
+/// ... and so many bytes more.
+const MOST_UNHEARD: usize = 256 << 10;

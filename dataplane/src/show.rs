@@ -1,0 +1,135 @@
+//! `ballast show` and `ballast ctl`: the other end of the admin address and of the runtime socket.
+//!
+//! Called by `main`. Plain blocking sockets: there is one question and one answer.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+mod ask;
+mod rows;
+
+pub use rows::Paint;
+
+/// What is to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum What {
+    /// The process and its table
+    Info,
+    /// The services
+    Services,
+    /// The endpoints of all services
+    Endpoints,
+    /// The connections, 1000 at most; by --socket only
+    Connections,
+}
+
+/// Who is to be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// An admin address.
+    Admin(SocketAddr),
+    /// A runtime socket.
+    Socket(PathBuf),
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum Unanswered {
+    /// Nobody answers, or not what was asked.
+    #[error("{0}: {1}")]
+    At(String, String),
+    /// Only a runtime socket tells that.
+    #[error("connections are told by the runtime socket only; say which with --socket PATH")]
+    NeedsSocket,
+}
+
+/// What was asked for, for people: aligned, and coloured if `paint` says so.
+pub fn for_people(what: What, place: &Place, paint: Paint) -> Result<String, Unanswered> {
+    let answer = fetch(what, place)?;
+    Ok(match what {
+        What::Info => rows::pairs(&rows::info(&answer), paint),
+        what => rows::table(columns(what), &rows_of(what, &answer), paint),
+    })
+}
+
+/// What was asked for, for programs: a map, or a list of maps.
+pub fn for_programs(what: What, place: &Place) -> Result<String, Unanswered> {
+    let answer = fetch(what, place)?;
+    let value = match what {
+        What::Info => rows::info(&answer),
+        what => Value::from(rows_of(what, &answer)),
+    };
+    Ok(format!("{value:#}\n"))
+}
+
+fn rows_of(what: What, answer: &Value) -> Vec<Value> {
+    match what {
+        What::Services => rows::services(answer),
+        What::Endpoints => rows::endpoints(answer),
+        What::Info | What::Connections => answer.as_array().cloned().unwrap_or_default(),
+    }
+}
+
+fn columns(what: What) -> &'static [&'static str] {
+    match what {
+        What::Info => &[],
+        What::Services => &["name", "algorithm", "endpoints", "usable", "sessions"],
+        What::Endpoints => &["service", "name", "address", "status", "weight", "sessions"],
+        What::Connections => &["client", "frontend", "service", "endpoint", "seconds"],
+    }
+}
+
+fn fetch(what: What, place: &Place) -> Result<Value, Unanswered> {
+    let (name, answer) = match (place, what) {
+        (Place::Admin(_), What::Connections) => return Err(Unanswered::NeedsSocket),
+        (Place::Admin(address), _) => (
+            format!("http://{address}/api/snapshot"),
+            ask::http(*address, "/api/snapshot"),
+        ),
+        (Place::Socket(path), What::Connections) => (
+            path.display().to_string(),
+            ask::socket(path, "show sess json"),
+        ),
+        (Place::Socket(path), _) => (
+            path.display().to_string(),
+            ask::socket(path, "show snapshot"),
+        ),
+    };
+    let parsed = answer.and_then(|bytes| {
+        serde_json::from_slice(&bytes).map_err(|_| {
+            io::Error::other("the answer is no JSON: is a ballast of this version there?")
+        })
+    });
+    parsed.map_err(|error| Unanswered::At(name, ask::explain(&error)))
+}
+
+/// Sends `line` to the runtime socket at `path`, and passes the answer on as it comes.
+pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<(), Unanswered> {
+    let at = |error: io::Error| Unanswered::At(path.display().to_string(), ask::explain(&error));
+    let mut stream = ask::call(path, line).map_err(at)?;
+    let mut bytes = vec![0; 64 * 1024];
+    loop {
+        let read = stream.read(&mut bytes).map_err(at)?;
+        let Some(piece) = bytes.get(..read).filter(|piece| !piece.is_empty()) else {
+            return Ok(());
+        };
+        // Whoever does not read on has read enough.
+        if out.write_all(piece).and_then(|()| out.flush()).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn patient(stream: UnixStream) -> io::Result<UnixStream> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Between two pieces of an answer.
+const PATIENCE: Duration = Duration::from_secs(30);

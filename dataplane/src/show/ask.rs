@@ -1,0 +1,157 @@
+//! One question to a ballast, and its answer as bytes.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{PATIENCE, patient};
+
+/// What the runtime socket at `path` answers to `line`.
+pub(super) fn socket(path: &Path, line: &str) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    call(path, line)?.take(LONGEST).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// A connection to the runtime socket at `path` that has said `line`, and is going to say nothing else.
+pub(super) fn call(path: &Path, line: &str) -> io::Result<UnixStream> {
+    let mut stream = patient(UnixStream::connect(path)?)?;
+    stream.write_all(line.as_bytes())?;
+    stream.write_all(b"\n")?;
+    stream.shutdown(Shutdown::Write)?;
+    Ok(stream)
+}
+
+/// The body that `path` has at this address.
+pub(super) fn http(address: SocketAddr, path: &str) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&address, DIAL)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: application/json\r\nConnection: close\r\n\r\n"
+    )?;
+    body(BufReader::new(stream.take(LONGEST)))
+}
+
+/// The body of an answer, which must be a success.
+fn body(mut answer: impl BufRead) -> io::Result<Vec<u8>> {
+    let status = line(&mut answer)?;
+    let code = status.split(' ').nth(1).unwrap_or_default();
+    match code {
+        "200" => {}
+        "401" => {
+            return Err(io::Error::other(
+                "it asks for a user and a secret; ask its runtime socket, with --socket PATH",
+            ));
+        }
+        "" => return Err(io::Error::other("the answer is no HTTP")),
+        code => {
+            return Err(io::Error::other(format!(
+                "it answers {code}: is a ballast of this version there?"
+            )));
+        }
+    }
+    let (mut is_chunked, mut length) = (false, None);
+    loop {
+        let line = line(&mut answer)?;
+        let Some((name, value)) = line.split_once(':') else {
+            break;
+        };
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("transfer-encoding") {
+            is_chunked = value.eq_ignore_ascii_case("chunked");
+        } else if name.eq_ignore_ascii_case("content-length") {
+            length = value.parse().ok();
+        }
+    }
+    let mut body = Vec::new();
+    if is_chunked {
+        while chunk(&mut answer, &mut body)? {}
+    } else {
+        let length: u64 = length.unwrap_or(LONGEST);
+        answer.take(length).read_to_end(&mut body)?;
+    }
+    Ok(body)
+}
+
+/// Reads one chunk. Says whether it was not the last one.
+fn chunk(answer: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<bool> {
+    let line = line(answer)?;
+    let size = line.split(';').next().unwrap_or_default().trim();
+    let size =
+        u64::from_str_radix(size, 16).map_err(|_| io::Error::other("the answer is broken"))?;
+    let read = answer.by_ref().take(size).read_to_end(body)?;
+    if read as u64 != size {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    self::line(answer)?;
+    Ok(size > 0)
+}
+
+fn line(answer: &mut impl BufRead) -> io::Result<String> {
+    let mut line = Vec::new();
+    answer.take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+    Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
+}
+
+/// Why nobody answers.
+pub(super) fn explain(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "nobody answers".into(),
+        io::ErrorKind::NotFound => "nobody answers: there is no such file".into(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".into(),
+        io::ErrorKind::UnexpectedEof => "the answer ends too early".into(),
+        _ => error.to_string(),
+    }
+}
+
+const DIAL: Duration = Duration::from_secs(5);
+/// Many times what the largest tables make.
+const LONGEST: u64 = 1 << 30;
+const LONGEST_LINE: u64 = 16 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(answer: &str) -> Result<String, String> {
+        body(answer.as_bytes())
+            .map(|body| String::from_utf8(body).unwrap())
+            .map_err(|error| explain(&error))
+    }
+
+    #[test]
+    fn a_body_is_read_however_its_end_is_told() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}rest",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1;x=y\r\n}\r\n0\r\n\r\n",
+        ] {
+            assert_eq!(read(answer).as_deref(), Ok("{}"), "{answer}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_success_is_said() {
+        for (answer, words) in [
+            ("", "no HTTP"),
+            ("SSH-2.0", "no HTTP"),
+            ("HTTP/1.1 404 Not Found\r\n\r\n", "answers 404"),
+            ("HTTP/1.1 401 Unauthorized\r\n\r\n", "--socket"),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\n",
+                "broken",
+            ),
+            (
+                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n{",
+                "too early",
+            ),
+        ] {
+            let said = read(answer).unwrap_err();
+            assert!(said.contains(words), "{answer}: {said}");
+        }
+    }
+}

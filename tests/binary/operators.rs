@@ -1,0 +1,270 @@
+//! `ballast run --socket`, and the two that ask it: `ballast ctl` and `ballast show`.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::thread;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::peers::{echo_server, fresh_address};
+use crate::process::{
+    BALLAST, Ended, Process, Signal, ballast, command, folder, table, to_its_end,
+};
+
+/// A `ballast` with a runtime socket, and the folder where that is.
+fn with_socket() -> (Process, TempDir, String) {
+    let folder = folder(&table(&[(fresh_address(), echo_server())]));
+    let socket = folder.path().join("socket").display().to_string();
+    let process = Process::run(folder.path(), &["--socket", &socket]);
+    process.until_answers("/readyz", 200);
+    (process, folder, socket)
+}
+
+fn ctl(socket: &str, line: &str) -> Ended {
+    ballast(["ctl", line, "--socket", socket])
+}
+
+#[test]
+fn ctl_passes_commands_and_prints_answers_raw() {
+    let (_process, _folder, socket) = with_socket();
+    let version = env!("CARGO_PKG_VERSION");
+    let ended = ctl(&socket, "show version;show backend");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.out, format!("{version}\n\n# name\ns0\n\n"));
+    assert_eq!(ended.err, "");
+
+    let mut shell = command("sh");
+    shell
+        .args([
+            "-c",
+            "printf 'show version\\n\\nget weight s0/x\\n' | \"$0\" ctl",
+            BALLAST,
+        ])
+        .env("BALLAST_SOCKET", &socket);
+    let ended = to_its_end(&mut shell);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.out, format!("{version}\n\nNo such server.\n\n"));
+}
+
+#[test]
+fn changes_by_hand_are_logged_with_who_made_them() {
+    let (process, _folder, socket) = with_socket();
+    let state = ctl(&socket, "show servers state").out;
+    let name = state
+        .lines()
+        .nth(2)
+        .unwrap()
+        .split(' ')
+        .nth(3)
+        .unwrap()
+        .to_owned();
+    assert_eq!(ctl(&socket, &format!("disable server s0/{name}")).out, "\n");
+    process.until_said(&format!("changed by hand: s0/{name} state disabled pid="));
+    process.until_said(&format!(" uid={}", rustix::process::getuid().as_raw()));
+}
+
+#[test]
+fn show_is_aligned_for_people_and_json_for_programs() {
+    let (_process, _folder, socket) = with_socket();
+    let show = |what: &str, more: &[&str]| {
+        let ended = ballast(["show", what, "--socket", &socket].iter().chain(more));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(
+            !ended.out.contains('\u{1b}'),
+            "colours are for terminals: {ended:?}"
+        );
+        ended.out
+    };
+    assert_eq!(
+        show("services", &[]),
+        "NAME  ALGORITHM    ENDPOINTS  USABLE  SESSIONS\ns0    round-robin          1       1         0\n"
+    );
+    let parsed = |what| -> Value { serde_json::from_str(&show(what, &["-o", "json"])).unwrap() };
+    assert_eq!(
+        parsed("services"),
+        json!([{"name": "s0", "algorithm": "round-robin", "endpoints": 1, "usable": 1, "sessions": 0}])
+    );
+    let endpoints = parsed("endpoints");
+    let keys: Vec<&String> = endpoints[0].as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        ["address", "name", "service", "sessions", "status", "weight"]
+    );
+    assert_eq!(endpoints[0]["status"], "no check");
+    assert_eq!(parsed("info")["name"], "ballast");
+    assert_eq!(parsed("connections"), json!([]));
+    assert_eq!(
+        show("connections", &[]),
+        "CLIENT  FRONTEND  SERVICE  ENDPOINT  SECONDS\n"
+    );
+    assert!(
+        show("info", &[])
+            .lines()
+            .any(|line| line.starts_with("version  "))
+    );
+}
+
+#[test]
+fn show_asks_the_admin_address_too() {
+    let body = json!({
+        "info": {"name": "ballast"},
+        "frontends": [],
+        "services": [{"name": "web", "algorithm": "random", "usable": 1, "usable_backups": 0, "sessions": 4,
+            "endpoints": [{}, {}]}],
+    });
+    let admin = one_answer(format!("HTTP/1.1 200 OK\r\n\r\n{body}"));
+    let ended = ballast([
+        "show",
+        "services",
+        "-o",
+        "json",
+        "--admin",
+        &admin.to_string(),
+    ]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let parsed: Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!(
+        parsed,
+        json!([{"name": "web", "algorithm": "random", "endpoints": 2, "usable": 1, "sessions": 4}])
+    );
+}
+
+#[test]
+fn where_nobody_answers_is_said() {
+    let nowhere = fresh_address().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("none").display().to_string();
+    let dead = folder.path().join("dead").display().to_string();
+    drop(UnixListener::bind(&dead).unwrap());
+    let other = one_answer("HTTP/1.1 404 Not Found\r\n\r\n".into()).to_string();
+    let locked = one_answer("HTTP/1.1 401 Unauthorized\r\n\r\n".into()).to_string();
+    for (args, words) in [
+        (
+            &["show", "info", "--admin", &nowhere][..],
+            &["nobody answers", &nowhere][..],
+        ),
+        (
+            &["show", "info", "--admin", &other],
+            &["answers 404", &other],
+        ),
+        (
+            &["show", "info", "--admin", &locked],
+            &["--socket", &locked],
+        ),
+        (
+            &["show", "services", "--socket", &missing],
+            &["no such file", &missing],
+        ),
+        (
+            &["show", "endpoints", "--socket", &dead],
+            &["nobody answers", &dead],
+        ),
+        (
+            &["ctl", "show info", "--socket", &missing],
+            &["no such file", &missing],
+        ),
+        (
+            &["ctl", "show info", "--socket", &dead],
+            &["nobody answers", &dead],
+        ),
+    ] {
+        let ended = ballast(args);
+        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
+        assert_eq!(ended.out, "", "{args:?}");
+        for words in words {
+            assert!(ended.err.contains(words), "{args:?}: {words}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_wrong_usage() {
+    for (args, words) in [
+        (&["show"][..], "<WHAT>"),
+        (&["show", "all"], "info, services, endpoints, connections"),
+        (&["show", "connections"], "--socket PATH"),
+        (
+            &["show", "info", "--admin", "1.2.3.4:1", "--socket", "x"],
+            "cannot be used with",
+        ),
+        (&["show", "info", "-o", "xml"], "text, json"),
+        (&["ctl", "show info"], "--socket <PATH>"),
+    ] {
+        let ended = ballast(args);
+        assert_eq!(ended.code, Some(64), "{args:?}: {ended:?}");
+        assert!(ended.err.contains(words), "{args:?}: {words}: {ended:?}");
+    }
+}
+
+#[test]
+fn the_socket_is_for_its_owner_and_goes_at_the_end() {
+    let (mut process, _folder, socket) = with_socket();
+    let mode = fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    process.signal(Signal::TERM);
+    assert_eq!(process.ends(), Some(0));
+    assert!(!Path::new(&socket).exists());
+}
+
+#[test]
+fn what_a_killed_process_left_is_replaced() {
+    let (mut process, folder, socket) = with_socket();
+    process.signal(Signal::KILL);
+    assert_eq!(process.ends(), None);
+    assert!(Path::new(&socket).exists());
+    let process = Process::run(folder.path(), &["--socket", &socket]);
+    process.until_answers("/readyz", 200);
+    assert_eq!(ctl(&socket, "show version").code, Some(0));
+}
+
+#[test]
+fn a_socket_that_cannot_be_had_is_said() {
+    let (_process, folder, socket) = with_socket();
+    let table = folder.path().join("table.yaml").display().to_string();
+    let missing = folder.path().join("none/socket").display().to_string();
+    for (path, words) in [
+        (&socket, "another process answers there"),
+        (&table, "it is no socket"),
+        (&missing, "there is no folder"),
+    ] {
+        let args = [
+            "run",
+            "--table",
+            &table,
+            "--admin",
+            "127.0.0.1:0",
+            "--socket",
+            path,
+        ];
+        let ended = ballast(args);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.err.contains(path.as_str()), "{ended:?}");
+        assert!(ended.err.contains(words), "{ended:?}");
+    }
+    // The first one's is as it was.
+    assert_eq!(ctl(&socket, "show version").code, Some(0));
+    assert!(Path::new(&table).is_file());
+}
+
+/// A server that answers one request with this.
+fn one_answer(answer: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let (mut asked, mut bytes) = (Vec::new(), [0; 1024]);
+        while !asked.ends_with(b"\r\n\r\n") {
+            let read = client.read(&mut bytes).unwrap();
+            assert!(read > 0, "the request ends too early");
+            asked.extend_from_slice(&bytes[..read]);
+        }
+        assert!(asked.starts_with(b"GET /api/snapshot HTTP/1.1\r\n"));
+        client.write_all(answer.as_bytes()).unwrap();
+    });
+    address
+}

@@ -1,0 +1,166 @@
+//! The documentation's promises about the table: its examples are good, and no field is left out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use ballast_core::ack::Ack;
+use ballast_core::table::{Format, parse};
+
+const REFERENCE: &str = "docs/table.md";
+
+#[test]
+fn every_table_in_the_documentation_is_good() {
+    for (page, at_least) in [(REFERENCE, 15), ("README.md", 1)] {
+        let text = read(page);
+        let tables: Vec<&str> = blocks(&text, "yaml")
+            .into_iter()
+            .filter(|block| block.starts_with("version:"))
+            .collect();
+        assert!(
+            tables.len() >= at_least,
+            "only {} tables in {page}",
+            tables.len()
+        );
+        for table in tables {
+            if let Err(problems) = parse(table.as_bytes(), Format::Yaml) {
+                panic!("{page}:\n{table}\n{problems}");
+            }
+        }
+    }
+}
+
+/// `templates/table-full.yaml` has every field: a test of the table holds it to that.
+#[test]
+fn the_reference_has_a_row_for_every_field() {
+    let reference = read(REFERENCE);
+    let explained: BTreeSet<&str> = reference
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .collect();
+    let full = read("templates/table-full.yaml");
+    let keys = keys(&full);
+    assert!(keys.len() > 100, "only {} keys", keys.len());
+    for key in keys {
+        assert!(
+            explained.contains(key),
+            "{REFERENCE} has no row for `{key}`"
+        );
+    }
+}
+
+#[test]
+fn the_ack_of_the_reference_is_one() {
+    let reference = read(REFERENCE);
+    let blocks = blocks(&reference, "json");
+    let ack: Ack = serde_json::from_str(blocks.first().expect("an ack")).expect("an ack");
+    assert_eq!(ack.version, Ack::VERSION);
+    assert!(ack.refused.is_some() && ack.exceptions.len() == 1);
+}
+
+/// What the page says of a bad table is what Ballast says.
+#[test]
+fn the_problems_of_the_reference_are_those_that_are_shown() {
+    let table = r#"
+version: 1
+services:
+  - name: s
+    retires: 3
+    endpoints:
+      - {address: "10.0.0.1:80", weight: 300}
+      - {address: "db.example.com:80"}
+frontends:
+  - {name: f, bind: ["*:80"], protocol: tcp}
+  - {name: g, bind: ["*:80"], protocol: tcp, service: s}
+"#;
+    let problems = parse(table.as_bytes(), Format::Yaml).expect_err("problems");
+    let reference = read(REFERENCE);
+    let shown = blocks(&reference, "text");
+    assert_eq!(shown, [format!("{problems}\n")]);
+}
+
+/// A page leads nowhere that is not on it.
+#[test]
+fn links_within_the_reference_lead_somewhere() {
+    let reference = read(REFERENCE);
+    let anchors: BTreeSet<String> = reference
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .map(|heading| anchor(heading.trim_start_matches('#').trim()))
+        .collect();
+    let mut links = 0;
+    for rest in reference.split("](#").skip(1) {
+        let link = rest.split(')').next().unwrap_or_default();
+        assert!(anchors.contains(link), "#{link} is no heading");
+        links += 1;
+    }
+    assert!(links > 20);
+}
+
+/// As a heading is named in links.
+fn anchor(heading: &str) -> String {
+    heading
+        .to_lowercase()
+        .chars()
+        .filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-'))
+        .map(|letter| if letter == ' ' { '-' } else { letter })
+        .collect()
+}
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The fenced blocks of a language.
+fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
+    let opening = format!("\n```{language}\n");
+    text.split(opening.as_str())
+        .skip(1)
+        .filter_map(|rest| {
+            rest.split_inclusive('\n')
+                .scan(0, |end, line| {
+                    let before = *end;
+                    *end += line.len();
+                    Some((before, line))
+                })
+                .find(|(_, line)| line.trim_end() == "```")
+                .and_then(|(end, _)| rest.get(..end))
+        })
+        .collect()
+}
+
+/// The keys of a YAML text, but for those of the user's making.
+fn keys(yaml: &str) -> BTreeSet<&str> {
+    let mut keys = BTreeSet::new();
+    for line in yaml.lines() {
+        let written = line.split(" #").next().unwrap_or_default();
+        if written.trim_start().starts_with('#') {
+            continue;
+        }
+        let free = ["labels:", "set:", "errors:"]
+            .iter()
+            .find_map(|free| written.split_once(free));
+        let (ours, _) = free.unwrap_or((written, ""));
+        if free.is_some() {
+            keys.extend(
+                ["labels", "set", "errors"]
+                    .iter()
+                    .filter(|free| written.contains(&format!("{free}:"))),
+            );
+        }
+        for part in ours.split([',', '{', '}', '[', ']']) {
+            let part = part.trim().trim_start_matches("- ");
+            if let Some((key, rest)) = part.split_once(':')
+                && (rest.is_empty() || rest.starts_with(' '))
+                && key
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            {
+                keys.insert(key);
+            }
+        }
+    }
+    keys
+}
