@@ -236,6 +236,7 @@ impl Both {
         self.up.pump(
             (client, &mut self.client_dead),
             (server, &mut self.server_dead),
+            self.down.phase,
             cx,
             tools,
         );
@@ -243,6 +244,7 @@ impl Both {
         self.down.pump(
             (server, &mut self.server_dead),
             (client, &mut self.client_dead),
+            self.up.phase,
             cx,
             tools,
         );
