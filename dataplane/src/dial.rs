@@ -266,10 +266,13 @@ async fn dial(
     };
     let stream = TcpStream::from_std(socket.into())?;
     if !at_once {
-        timeout_at(until, stream.writable())
+        let ready = timeout_at(until, stream.ready(Interest::WRITABLE | Interest::ERROR))
             .await
             .map_err(|_| io::ErrorKind::TimedOut)??;
-        if let Some(error) = stream.take_error()? {
+        // Only a socket that says that something is wrong is asked what.
+        if (ready.is_error() || ready.is_write_closed())
+            && let Some(error) = stream.take_error()?
+        {
             return Err(error);
         }
     }

@@ -116,66 +116,76 @@ pub struct Closed {
 
 /// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` hears how
 /// many bytes went up and down, once a wake-up.
-pub async fn relay<C: Leg, S: Leg>(
+pub fn relay<C: Leg, S: Leg>(
     client: C,
     server: S,
     first: Vec<u8>,
     patience: Patience,
     tools: &Tools,
     mut moved: impl FnMut(u64, u64),
-) -> Closed {
+) -> impl Future<Output = Closed> {
+    // Put together here: the future would keep room for the parts as well, as long as the connection lasts.
     let mut legs = Legs {
         client,
         server,
         orderly: false,
     };
     let mut both = Both::new(first, tools.clock.now());
-    let why = {
-        let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
-        let mut vigil = None;
-        poll_fn(|cx| {
-            loop {
-                let before = (both.up.bytes, both.down.bytes);
-                let was_open = both.first_to_end.is_none();
-                both.pump(&mut legs, cx, tools);
-                let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
-                if delta != (0, 0) {
-                    moved(delta.0, delta.1);
-                    both.last_byte = tools.clock.now();
-                }
-                if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
-                    return Poll::Ready(both.ending());
-                }
-                if was_open && both.first_to_end.is_some() {
-                    both.last_byte = tools.clock.now();
-                    let until = tools
-                        .clock
-                        .instant(both.deadline(patience).unwrap_or_default());
-                    timer.set(Some(sleep_until(until)));
-                    if both.bytes() > LARGE as u64 {
-                        // Much may still wait for a slow peer: what it takes from now on counts.
-                        both.is_delivering(&legs);
+    async move {
+        let why = {
+            let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
+            let mut vigil = None;
+            poll_fn(|cx| {
+                loop {
+                    let before = (both.up.bytes, both.down.bytes);
+                    let was_open = both.first_to_end.is_none();
+                    both.pump(&mut legs, cx, tools);
+                    let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
+                    if delta != (0, 0) {
+                        moved(delta.0, delta.1);
+                        both.last_byte = tools.clock.now();
+                    }
+                    if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
+                        return Poll::Ready(both.ending());
+                    }
+                    if was_open && both.first_to_end.is_some() {
+                        both.last_byte = tools.clock.now();
+                        let until = tools
+                            .clock
+                            .instant(both.deadline(patience).unwrap_or_default());
+                        timer.set(Some(sleep_until(until)));
+                        if both.bytes() > LARGE as u64 {
+                            // Much may still wait for a slow peer: what it takes from now on counts.
+                            both.is_delivering(&legs);
+                        }
+                    }
+                    if both.keep_vigil(&mut vigil, &legs, cx).is_pending() {
+                        return both.poll_patience(
+                            timer.as_mut(),
+                            &legs,
+                            patience,
+                            &tools.clock,
+                            cx,
+                        );
                     }
                 }
-                if both.keep_vigil(&mut vigil, &legs, cx).is_pending() {
-                    return both.poll_patience(timer.as_mut(), &legs, patience, &tools.clock, cx);
-                }
-            }
-        })
-        .await
-    };
-    if why == Why::Aborted {
-        both.abort(&legs, patience.abort).await;
-    }
-    legs.orderly = why == Why::Finished;
-    Closed {
-        by: match why {
-            Why::Finished | Why::Aborted | Why::HalfClosed => both.first_to_end,
-            Why::Idle => None,
-        },
-        why,
-        up: both.up.bytes,
-        down: both.down.bytes,
+            })
+            .await
+        };
+        if why == Why::Aborted {
+            both.abort(&legs, patience.abort).await;
+        }
+        legs.orderly = why == Why::Finished;
+        drop(legs);
+        Closed {
+            by: match why {
+                Why::Finished | Why::Aborted | Why::HalfClosed => both.first_to_end,
+                Why::Idle => None,
+            },
+            why,
+            up: both.up.bytes,
+            down: both.down.bytes,
+        }
     }
 }
 
@@ -236,6 +246,7 @@ impl Both {
         self.up.pump(
             (client, &mut self.client_dead),
             (server, &mut self.server_dead),
+            self.down.phase,
             cx,
             tools,
         );
@@ -243,6 +254,7 @@ impl Both {
         self.down.pump(
             (server, &mut self.server_dead),
             (client, &mut self.client_dead),
+            self.up.phase,
             cx,
             tools,
         );

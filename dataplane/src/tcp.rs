@@ -3,8 +3,10 @@
 //! The accept loop belongs to a socket, not to a frontend: whose client has come is asked of the plan for each
 //! connection. Who is refused is refused before any task or buffer exists.
 
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -231,10 +233,9 @@ fn turn_away(socket: &StdTcpStream) {
 pub(crate) fn serve(worker: &Rc<Worker>, arrival: Arrival) {
     let seat = Seat::take(worker);
     let index = seat.index;
-    let task = tokio::task::spawn_local(async move {
-        let seat = seat;
-        story(&seat, arrival).await;
-    });
+    // In a box of its own, which ends with it: an idle connection needs no room for what led to it.
+    let reached = Box::pin(reach(Rc::clone(worker), index, arrival));
+    let task = tokio::task::spawn_local(story(seat, reached));
     worker.seats.borrow_mut().occupy(index, task.abort_handle());
 }
 
@@ -261,27 +262,83 @@ impl Drop for Seat {
     }
 }
 
-async fn story(seat: &Seat, arrival: Arrival) {
-    let worker = &seat.worker;
+/// A client, and the endpoint that was found for it.
+struct Reached {
+    client: TcpStream,
+    admission: Admission,
+    process: Option<Admission>,
+    frontend: Arc<FrontendState>,
+    began: Moment,
+    entry: Option<Box<Entry>>,
+    endpoint: TcpStream,
+    lease: Lease,
+    /// What the endpoint hears before the client's own bytes.
+    first: Vec<u8>,
+    patience: Patience,
+    /// The client's idle time is not longer than the endpoint's.
+    client_is_stricter: bool,
+}
+
+/// The story of one connection: an endpoint is reached, and bytes go both ways until the end.
+async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>>>>) {
+    // Taken apart at once: a name for the whole would keep its room.
+    let Some(Reached {
+        client,
+        admission: _admission,
+        process: _process,
+        frontend,
+        began,
+        mut entry,
+        endpoint,
+        lease,
+        first,
+        patience,
+        client_is_stricter,
+    }) = reached.await
+    else {
+        return;
+    };
+    let worker = &*seat.worker;
+    let session = Session {
+        worker,
+        lease,
+        began,
+    };
+    let moved = |up, down| {
+        let (frontend, endpoint) = (frontend.counters().of(worker.id), session.counters());
+        frontend.bytes_in.add(up);
+        frontend.bytes_out.add(down);
+        endpoint.bytes_in.add(up);
+        endpoint.bytes_out.add(down);
+        if let Some(entry) = &mut entry {
+            entry.moved(up, down);
+        }
+    };
+    let closed = relay(client, endpoint, first, patience, &worker.tools, moved).await;
+    if let Some(mut entry) = entry {
+        entry.closed(closed, client_is_stricter);
+    }
+    session.account(closed);
+}
+
+/// From the accepted socket to an endpoint; `None` if there is none for it, which then was counted and told.
+async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reached> {
+    let worker = &worker;
     let Arrival {
         socket,
         peer,
         key,
         plan,
         mut admission,
-        process: _process,
+        process,
         trusted,
         handed_over,
     } = arrival;
     drop(handed_over);
     let began = worker.shared.clock.now();
-    let Some(frontend) = plan.frontend(&key) else {
-        return;
-    };
+    let frontend = plan.frontend(&key)?;
     let state = Arc::clone(frontend.state());
-    let Ok(client) = TcpStream::from_std(socket) else {
-        return;
-    };
+    let client = TcpStream::from_std(socket).ok()?;
     let mut entry = Entry::begin(worker, &state, peer, began);
     let mut caller = Caller::new(peer);
     let seats = &worker.seats;
@@ -291,7 +348,8 @@ async fn story(seat: &Seat, arrival: Arrival) {
         match Box::pin(preamble::read(&client, frontend, &mut caller)).await {
             Ok(rest) => first = rest,
             Err(end) => {
-                return preamble::account(end, &client, state.counters().of(worker.id), entry);
+                preamble::account(end, &client, state.counters().of(worker.id), entry);
+                return None;
             }
         }
         if let Some(entry) = &mut entry {
@@ -302,13 +360,15 @@ async fn story(seat: &Seat, arrival: Arrival) {
         if let Err(refusal) =
             admission.identify(frontend.limits(), client_ip, worker.shared.clock.now())
         {
-            return refuse(&client, refusal, worker, &state, entry, Dial::default());
+            refuse(&client, refusal, worker, &state, entry, Dial::default());
+            return None;
         }
     }
     state.counters().of(worker.id).sessions.add(1);
     let Serves::Tcp(service) = frontend.serves() else {
         let refusal = Refusal::NoEndpoint;
-        return refuse(&client, refusal, worker, &state, entry, Dial::default());
+        refuse(&client, refusal, worker, &state, entry, Dial::default());
+        return None;
     };
     if let Some(entry) = &mut entry {
         entry.service(service);
@@ -320,13 +380,14 @@ async fn story(seat: &Seat, arrival: Arrival) {
     let dialed = match dialed {
         Ok(dialed) => dialed,
         Err(Unserved::Refused(refusal)) => {
-            return refuse(&client, refusal, worker, &state, entry, dial);
+            refuse(&client, refusal, worker, &state, entry, dial);
+            return None;
         }
         Err(Unserved::Left) => {
             if let Some(entry) = &mut entry {
                 entry.end(b"CQ");
             }
-            return;
+            return None;
         }
     };
     let Dialed {
@@ -341,46 +402,32 @@ async fn story(seat: &Seat, arrival: Arrival) {
     worker
         .seats
         .borrow_mut()
-        .at_endpoint(seat.index, lease.endpoint());
+        .at_endpoint(seat, lease.endpoint());
     if lease.endpoint().has_ended() {
-        return relay::reset_on_close(&client);
+        relay::reset_on_close(&client);
+        return None;
     }
     if let Some(entry) = &mut entry {
         entry.connected(name.unwrap_or_default(), lease.endpoint(), dial);
     }
-    let session = Session {
-        worker,
-        lease,
-        began,
-    };
     let patience = Patience {
         idle: shorter(client_timeout, server_timeout),
         half_closed: client_fin.min(server_fin),
         abort: client_fin,
     };
-    let closed = relay(
+    Some(Reached {
+        client_is_stricter: client_timeout.is_some() && patience.idle == client_timeout,
         client,
-        stream,
-        header,
+        admission,
+        process,
+        frontend: state,
+        began,
+        entry,
+        endpoint: stream,
+        lease,
+        first: header,
         patience,
-        &worker.tools,
-        |up, down| {
-            let (frontend, endpoint) = (state.counters().of(worker.id), session.counters());
-            frontend.bytes_in.add(up);
-            frontend.bytes_out.add(down);
-            endpoint.bytes_in.add(up);
-            endpoint.bytes_out.add(down);
-            if let Some(entry) = &mut entry {
-                entry.moved(up, down);
-            }
-        },
-    )
-    .await;
-    if let Some(mut entry) = entry {
-        let is_stricter = client_timeout.is_some() && patience.idle == client_timeout;
-        entry.closed(closed, is_stricter);
-    }
-    session.account(closed);
+    })
 }
 
 fn refuse(

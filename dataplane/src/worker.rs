@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters::{Cell, PerWorker, WorkerId};
@@ -21,6 +22,7 @@ use ballast_core::service::ServiceState;
 use socket2::Socket;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
@@ -193,6 +195,7 @@ impl Worker {
         mut inbox: mpsc::UnboundedReceiver<Order>,
         stop: CancellationToken,
     ) {
+        tokio::task::spawn_local(stay_awake());
         let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
         while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
             match order {
@@ -333,6 +336,14 @@ impl Seats {
     }
 }
 
+/// Sleeps again and again. A timer that is due before all others makes the runtime write to its own event descriptor, and
+/// look once more: each dial's timer would be such a one. Beside this one it is not.
+async fn stay_awake() {
+    loop {
+        sleep(NEXT_TIMER).await;
+    }
+}
+
 /// The end of an accept loop. Dropping it says that the socket is closed.
 #[derive(Debug)]
 pub struct Closing {
@@ -342,5 +353,7 @@ pub struct Closing {
 
 /// A look at the connections ends here, so that clients do not wait for it.
 const MOST_LOOKED_AT: usize = 1 << 17;
+/// Less than a dial or a relay usually waits for.
+const NEXT_TIMER: Duration = Duration::from_secs(1);
 /// So many connections more than a fair share are no reason to move one.
 const UNEVEN: usize = 8;

@@ -80,11 +80,13 @@ impl Flow {
         self.kept.len() - self.sent + self.pipe.as_ref().map_or(0, Pipe::held)
     }
 
-    /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest.
+    /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest. `opposite` is the phase
+    /// of the other direction.
     pub(super) fn pump<A: Leg, B: Leg>(
         &mut self,
         (source, source_dead): (&mut A, &mut bool),
         (sink, sink_dead): (&mut B, &mut bool),
+        opposite: Phase,
         cx: &mut Context<'_>,
         tools: &Tools,
     ) {
@@ -117,6 +119,10 @@ impl Flow {
                     }
                 },
                 Phase::Finishing if *source_dead => self.phase = Phase::Broken,
+                // Both sockets are closed now, which tells this one's peer the same.
+                Phase::Finishing if opposite == Phase::Ended && sink.plain().is_some() => {
+                    self.end();
+                }
                 Phase::Finishing => match Pin::new(&mut *sink).poll_shutdown(cx) {
                     Poll::Pending => return,
                     Poll::Ready(Ok(())) => self.end(),
