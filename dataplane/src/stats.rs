@@ -1,7 +1,7 @@
 //! What operators see: one snapshot of all counters, and its renderings in haproxy's words and in ours.
 //!
 //! Workers only count. [`Stats`] belongs to the admin side: [`watch`] looks once a second, for rates and for the history;
-//! whoever answers a request takes a [`Snapshot`] and renders it with [`csv`], [`json`], [`typed`], [`api`] or
+//! whoever answers a request takes a [`Snapshot`] and renders it with [`csv()`], [`json()`], [`typed`], [`api`] or
 //! [`metrics`], piece by piece.
 
 mod check;
