@@ -13,10 +13,10 @@ use crate::process::{Process, folder, limited, table};
 #[test]
 fn what_is_derived_from_few_descriptors_keeps_them_from_running_out() {
     let (process, frontend, _folder) = serve("64", echo_server(), &[]);
-    process.until_said("at most 8 connections: 64 descriptors");
+    process.until_said("at most 6 connections: 64 descriptors");
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| asking(frontend)).collect();
-    let mut served = take_answered(&process, &mut clients, 8);
-    assert_eq!(served.len(), 8);
+    let mut served = take_answered(&process, &mut clients, 6);
+    assert_eq!(served.len(), 6);
 
     is_quiet(&process);
     served.iter_mut().for_each(|client| ping(client).unwrap());
@@ -45,7 +45,7 @@ fn descriptors_that_run_out_harm_nobody_who_is_served() {
 fn errors_while_descriptors_run_out(descriptors: &str) -> u64 {
     let (process, frontend, _folder) =
         serve(descriptors, echo_server(), &["--max-connections", "1000"]);
-    process.until_said("at most 1000 connections, as told, but only 8 fit");
+    process.until_said("at most 1000 connections, as told, but only 6 fit");
     let mut served = Vec::new();
     // Served ones first, so that some surely are.
     for _ in 0..6 {
@@ -87,7 +87,7 @@ fn bulk_of_more_connections_than_there_are_pipes_arrives_whole() {
         client.write_all(&bulk(!seed[0])).unwrap();
     });
     let (process, frontend, _folder) = serve("256", swap, &[]);
-    process.until_said("at most 92 connections: 256 descriptors");
+    process.until_said("at most 86 connections: 256 descriptors");
     let clients: Vec<_> = (0..100)
         .map(|seed: u8| {
             thread::spawn(move || {
