@@ -34,7 +34,8 @@ fn a_served_connection_is_a_line_with_its_endpoint_and_its_bytes() {
     let line = line(&syslog);
     assert!(line.starts_with("<134>"), "{line}");
     assert!(line.contains(": 127.0.0.1:"), "{line}");
-    assert!(line.contains(&format!(" f s/{server} 0/0/")), "{line}");
+    // How long it took to connect depends on how busy the machine is.
+    assert!(line.contains(&format!(" f s/{server} 0/")), "{line}");
     assert!(line.contains(" 4 -- 1/1/1/1/0 0/0"), "{line}");
 }
 

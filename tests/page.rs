@@ -84,7 +84,7 @@ fn searching_filtering_and_paging_change_what_is_shown_and_the_address() {
     let ballast = Ballast::serve(&many(120, 2), 1);
     browser.go(&origin(&ballast));
     let count = |number: usize| format!("document.querySelectorAll('.head').length === {number}");
-    let first = |name: &str| format!("document.querySelector('.head .px').innerText === '{name}'");
+    let first = |name: &str| format!("document.querySelector('.head .px')?.innerText === '{name}'");
     browser.until(&count(50));
     browser.value("window.same = true");
     browser.click("#main > .pages a");
@@ -136,6 +136,20 @@ fn what_goes_wrong_appears_among_what_is_wrong() {
 }
 
 #[test]
+fn the_last_check_of_each_endpoint_is_shown() {
+    let Some(browser) = Browser::open() else {
+        return;
+    };
+    let health = ", health: {mode: tcp, interval: 200ms}";
+    let ballast = Ballast::serve(&table("", health, &[nobody(), named_server("a")]), 1);
+    browser.go(&origin(&ballast));
+    browser.until("document.querySelector('.active_down')?.innerText.includes('L4CON in ')");
+    browser.until("document.querySelector('.active_up')?.innerText.includes('L4OK in ')");
+    browser.until("document.querySelector('.head .meta')?.innerText.includes('1 of 2 usable')");
+    no_complaints(&browser);
+}
+
+#[test]
 fn an_operator_drains_an_endpoint_and_undoes_it() {
     let Some(browser) = Browser::open() else {
         return;
@@ -154,7 +168,7 @@ fn an_operator_drains_an_endpoint_and_undoes_it() {
     browser.until(&format!(
         "{row}.className === 'active_draining' && {row}.querySelector('.hand')"
     ));
-    browser.until("document.querySelector('#main .note').innerText === 'Done.'");
+    browser.until("document.querySelector('#main .note')?.innerText === 'Done.'");
     let csv = Request::new("GET", "/;csv")
         .credentials(Some(client::ANNA))
         .send(admin);
@@ -198,7 +212,7 @@ fn everything_works_without_a_script() {
     browser.click(".acts [value=maint]");
     browser.until("document.querySelector('#main .note')?.innerText === 'Done.'");
     browser.until(
-        "document.querySelector('#services tbody tr:nth-child(2)').className === 'maintain'",
+        "document.querySelector('#services tbody tr:nth-child(2)')?.className === 'maintain'",
     );
     assert_eq!(
         browser.text("location.href.split('/').pop()"),

@@ -79,6 +79,8 @@ fn a_storm_of_scrapes_leaves_the_data_path_alone() {
         for client in 0..50 {
             let (is_over, scrapes, bytes) = (&is_over, &scrapes, &bytes);
             scope.spawn(move || {
+                // What they need themselves should not be missing elsewhere.
+                rustix::process::nice(19).unwrap();
                 let addresses = [
                     "/;csv",
                     "/metrics?scope=backend",
@@ -106,7 +108,9 @@ fn a_storm_of_scrapes_leaves_the_data_path_alone() {
         });
         let stormy = Latencies::measure(address);
         is_over.store(true, Ordering::Relaxed);
-        println!("worst /healthz in the storm {:?}", probes.join().unwrap());
+        let worst = probes.join().unwrap();
+        println!("worst /healthz in the storm {worst:?}");
+        assert!(worst < Duration::from_secs(10), "{worst:?}");
         stormy
     });
     let scrapes = scrapes.into_inner();
@@ -115,8 +119,8 @@ fn a_storm_of_scrapes_leaves_the_data_path_alone() {
         bytes.into_inner() / 1_000_000
     );
     assert!(scrapes >= 50);
-    // The clients of the storm use the same cores here, and a debug build is slow: this bounds the worst only. That
-    // it is less than a millisecond is measured with a release build and cores to spare.
+    // Whatever else runs on the machine moves it as well: this bounds the worst only. That it is less than a millisecond is
+    // measured with a release build on a machine that has nothing else to do.
     assert!(
         stormy.p99 < calm.p99 + Duration::from_millis(100),
         "calm {calm}, in the storm {stormy}"

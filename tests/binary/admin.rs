@@ -1,7 +1,8 @@
 //! The flags of the admin side.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 use crate::peers::{fresh_admin_port, get};
 use crate::process::{BALLAST, Process, command, folder, to_its_end};
@@ -65,4 +66,41 @@ fn healthz_is_answered_where_the_flag_says() {
     );
     assert_eq!(taken.code, Some(1), "{taken:?}");
     assert!(taken.err.contains("choose another --healthz"), "{taken:?}");
+}
+
+#[test]
+fn a_change_by_hand_is_logged_with_who_and_from_where() {
+    let folder = folder(
+        "version: 1\nservices: [{name: pool, endpoints: [{name: one, address: \"127.0.0.1:9\"}]}]\n",
+    );
+    let users = folder.path().join("users");
+    fs::write(&users, "anna:secret\n").unwrap();
+    let users = users.to_str().unwrap();
+    let process = Process::run(folder.path(), &["--stats-auth-file", users]);
+    process.until_answers("/readyz", 200);
+    let admin = process.admin();
+    let mut stream = TcpStream::connect(admin).unwrap();
+    let body = "s=one&action=drain&b=pool";
+    write!(
+        stream,
+        "POST / HTTP/1.1\r\nHost: {admin}\r\nOrigin: http://{admin}\r\nAuthorization: Basic YW5uYTpzZWNyZXQ=\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("location: /;st=DONE"), "{answer}");
+    process.until_said("changed by hand");
+    let log = process.err.text();
+    let line = log.lines().find(|line| line.contains("changed by hand"));
+    for words in [
+        "service=\"pool\"",
+        "endpoint=\"one\"",
+        "action=\"drain\"",
+        "by=\"anna\"",
+        "from=127.0.0.1:",
+    ] {
+        assert!(line.unwrap().contains(words), "{words}: {line:?}");
+    }
+    assert!(!log.contains("secret"), "{log}");
 }

@@ -100,13 +100,26 @@ impl Browser {
 
     /// Clicks as somebody with a mouse does: what cannot be seen cannot be clicked.
     pub(crate) fn click(&self, selector: &str) {
-        let element = self.find(selector);
-        self.post(&format!("/element/{element}/click"), &json!({}));
+        self.act(selector, "click", &json!({}));
     }
 
     pub(crate) fn type_into(&self, selector: &str, text: &str) {
-        let element = self.find(selector);
-        self.post(&format!("/element/{element}/value"), &json!({"text": text}));
+        self.act(selector, "value", &json!({"text": text}));
+    }
+
+    /// Where the page put another element in its place just now, that one is meant.
+    fn act(&self, selector: &str, what: &str, body: &Value) {
+        loop {
+            let element = self.find(selector);
+            let path = format!("/session/{}/element/{element}/{what}", self.session);
+            let answer = self.try_send("POST", &path, body).unwrap();
+            let error = &answer["value"]["error"];
+            if error == "stale element reference" {
+                continue;
+            }
+            assert!(error.is_null(), "{what} {selector}: {answer}");
+            return;
+        }
     }
 
     /// A command of the browser's own protocol.

@@ -278,8 +278,10 @@ impl Checks {
         let mut slots = Vec::new();
         for (index, endpoint) in service.endpoints().iter().enumerate() {
             let Some(health) = checks else {
-                endpoint.live().with_monitor(|monitor| *monitor = None);
-                endpoint.live().set_passing(true, now);
+                let was_checked = endpoint.live().with_monitor(Option::take).is_some();
+                if was_checked {
+                    endpoint.live().set_passing(true, now);
+                }
                 continue;
             };
             if endpoint.state() == State::Disabled {

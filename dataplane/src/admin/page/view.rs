@@ -205,11 +205,17 @@ pub(super) fn is_wrong(service: &ServiceStats) -> bool {
 pub(super) fn is_wrong_endpoint(endpoint: &EndpointStats) -> bool {
     match endpoint.status.kind {
         StatusKind::Down => true,
-        StatusKind::Up => endpoint.status.progress.is_some(),
+        // Whoever is new has not proved anything yet, and that is nothing wrong.
+        StatusKind::Up => endpoint.status.progress.is_some() && has_been_checked(endpoint),
         StatusKind::Unchecked | StatusKind::Draining | StatusKind::Maintenance => {
             endpoint.ejected.is_some()
         }
     }
+}
+
+fn has_been_checked(endpoint: &EndpointStats) -> bool {
+    let check = endpoint.check.as_deref();
+    check.is_some_and(|check| !check.result.is_empty())
 }
 
 /// Of what is searched for.
