@@ -1,7 +1,7 @@
 //! The runtime socket (`--socket PATH`): haproxy's line protocol, for people with socat and for their scripts.
 //!
 //! Runs on the admin runtime. What operators change here goes to apply; what they cut, to the workers. `runtime` opens
-//! the [`Door`] and begins [`serve`].
+//! the `Door` and begins `serve`.
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;

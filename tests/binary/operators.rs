@@ -135,6 +135,19 @@ fn show_asks_the_admin_address_too() {
 }
 
 #[test]
+fn show_says_the_same_of_the_admin_address_and_of_the_socket() {
+    let (process, _folder, socket) = with_socket();
+    let admin = process.admin().to_string();
+    for what in ["services", "endpoints"] {
+        let by_socket = ballast(["show", what, "--socket", &socket]);
+        let by_admin = ballast(["show", what, "--admin", &admin]);
+        assert_eq!(by_admin.code, Some(0), "{by_admin:?}");
+        assert_eq!(by_admin.out, by_socket.out);
+        assert_eq!(by_admin.out.lines().count(), 2, "{by_admin:?}");
+    }
+}
+
+#[test]
 fn where_nobody_answers_is_said() {
     let nowhere = fresh_address().to_string();
     let folder = tempfile::tempdir().unwrap();

@@ -76,6 +76,7 @@ fn every_flag_of_run_is_an_environment_variable_too_and_the_flag_wins() {
         .env("BALLAST_ACK", &ack)
         .env("BALLAST_THREADS", "2")
         .env("BALLAST_ADMIN", "127.0.0.1:0,[::1]:0")
+        .env("BALLAST_SOCKET", folder.path().join("socket"))
         .env("BALLAST_MAX_CONNECTIONS", "7")
         .env("BALLAST_SHUTDOWN_DELAY", "10ms")
         .env("BALLAST_DRAIN_TIMEOUT", "1")
@@ -87,6 +88,7 @@ fn every_flag_of_run_is_an_environment_variable_too_and_the_flag_wins() {
     process.until_said(r#""admin":"127.0.0.1:"#);
     process.until_said(" [::1]:");
     process.until("an ack", || ack.exists());
+    assert!(folder.path().join("socket").exists());
     process.signal(Signal::TERM);
     assert_eq!(process.ends(), Some(0));
 }

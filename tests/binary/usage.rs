@@ -43,7 +43,17 @@ fn every_level_of_help_names_what_can_be_said_there() {
             ],
         ),
         (&["demo", "--help"], &["Usage: ballast demo"]),
-        (&["help", "run"], &["Usage: ballast run"]),
+        (&["help", "run"], &["Usage: ballast run", "--socket <PATH>"]),
+        (
+            &["show", "--help"],
+            &[
+                "--admin <ADDR>",
+                "--socket <PATH>",
+                "connections",
+                "nobody answers",
+            ],
+        ),
+        (&["ctl", "--help"], &["--socket <PATH>", "[COMMAND]"]),
     ] {
         let ended = ballast(args);
         assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
