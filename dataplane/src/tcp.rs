@@ -342,7 +342,7 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
     let mut entry = Entry::begin(worker, &state, peer, began);
     let mut caller = Caller::new(peer);
     let seats = &worker.seats;
-    seats.borrow_mut().came(seat.index, peer, key, began);
+    seats.borrow_mut().came(seat, peer, key, began);
     let mut first = Vec::new();
     if trusted {
         match Box::pin(preamble::read(&client, frontend, &mut caller)).await {
@@ -356,7 +356,7 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
             entry.client(caller.key.client());
         }
         let client_ip = caller.key.client().ip();
-        seats.borrow_mut().is_for(seat.index, caller.key.client());
+        seats.borrow_mut().is_for(seat, caller.key.client());
         if let Err(refusal) =
             admission.identify(frontend.limits(), client_ip, worker.shared.clock.now())
         {
