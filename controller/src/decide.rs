@@ -68,7 +68,7 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
         nodes: Nodes::look(observed, settings, &mut notices),
     };
     let names = Names::of(observed, settings);
-    notices.extend(names.unknown_tcp_services(settings));
+    notices.extend(names.unknown_tcp_services(observed, settings));
     let mut asked: Vec<Asked<'_>> = observed
         .services
         .values()

@@ -1,10 +1,11 @@
 //! A decision, printed for people. Called by `ballast-controller plan`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use ballast_core::table::{Frontend, RoutingTable};
+use ballast_core::table::{self, Frontend, RoutingTable};
 
-use crate::decide::{About, Desired, Ingress, Status, Verdict};
+use crate::decide::{About, Desired, Ingress, Notice, Status, Verdict};
 use crate::observe::BadDocument;
 
 /// What was decided, Service by Service, and the table.
@@ -26,8 +27,18 @@ pub fn print(
     {
         line(&mut text, format_args!("{notice}"));
     }
+    let reached = desired.table.as_ref().map(frontends).unwrap_or_default();
+    let mut notices: BTreeMap<&About, Vec<&Notice>> = BTreeMap::new();
+    for notice in &desired.notices {
+        notices.entry(&notice.about).or_default().push(notice);
+    }
     for status in &desired.statuses {
-        service(&mut text, desired, status);
+        let key = &status.service;
+        let said = notices
+            .remove(&About::Service(key.clone()))
+            .unwrap_or_default();
+        let reached = reached.get(&(key.namespace.as_str(), key.name.as_str()));
+        service(&mut text, &said, status, reached.map_or(&[], Vec::as_slice));
     }
     match &desired.table {
         None => line(
@@ -42,7 +53,7 @@ pub fn print(
     Ok(text)
 }
 
-fn service(text: &mut String, desired: &Desired, status: &Status) {
+fn service(text: &mut String, notices: &[&Notice], status: &Status, frontends: &[String]) {
     let verdict = match status.verdict {
         Verdict::Served => "served",
         Verdict::Pending => "pending",
@@ -60,18 +71,13 @@ fn service(text: &mut String, desired: &Desired, status: &Status) {
         let places: Vec<String> = status.ingress.iter().map(place).collect();
         line(text, format_args!("  published at {}", places.join(", ")));
     }
-    for (frontend, table) in frontends(desired, status) {
-        line(text, format_args!("  {}", reach(frontend, table)));
+    for frontend in frontends {
+        line(text, format_args!("  {frontend}"));
     }
     for (key, value) in &status.annotations {
         line(text, format_args!("  annotation {key}: {value}"));
     }
-    let about = About::Service(status.service.clone());
-    for notice in desired
-        .notices
-        .iter()
-        .filter(|notice| notice.about == about)
-    {
+    for notice in notices {
         line(
             text,
             format_args!("  {:?} {}: {}", notice.kind, notice.reason, notice.message),
@@ -86,45 +92,44 @@ fn place(ingress: &Ingress) -> String {
     }
 }
 
-/// The frontends that lead to a Service.
-fn frontends<'a>(
-    desired: &'a Desired,
-    status: &'a Status,
-) -> impl Iterator<Item = (&'a Frontend, &'a RoutingTable)> {
-    desired.table.iter().flat_map(move |table| {
-        let labelled = |name: &str| {
-            let known = table.services.iter().find(|service| *service.name == *name);
-            known.is_some_and(|service| {
-                let has = |key: &str, value: &str| {
-                    service
-                        .labels
-                        .iter()
-                        .any(|(k, v)| **k == *key && **v == *value)
-                };
-                has("namespace", &status.service.namespace) && has("service", &status.service.name)
-            })
-        };
-        let leads_there =
-            move |frontend: &&Frontend| frontend.services().any(|name| labelled(name));
-        table
-            .frontends
-            .iter()
-            .filter(leads_there)
-            .map(move |frontend| (frontend, table))
-    })
+/// The frontends that lead to each Service, found by the labels of the table's services.
+fn frontends(table: &RoutingTable) -> BTreeMap<(&str, &str), Vec<String>> {
+    let services: BTreeMap<&str, &table::Service> = table
+        .services
+        .iter()
+        .map(|service| (&*service.name, service))
+        .collect();
+    let mut found: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for frontend in &table.frontends {
+        let leads_to = frontend.services().filter_map(|name| services.get(&**name));
+        let owners: BTreeSet<(&str, &str)> = leads_to
+            .map(|service| (label(service, "namespace"), label(service, "service")))
+            .collect();
+        let endpoints = frontend
+            .service
+            .as_ref()
+            .and_then(|name| services.get(&**name));
+        let line = reach(frontend, endpoints.map(|service| service.endpoints.len()));
+        for owner in owners {
+            found.entry(owner).or_default().push(line.clone());
+        }
+    }
+    found
 }
 
-fn reach(frontend: &Frontend, table: &RoutingTable) -> String {
+fn label<'a>(service: &'a table::Service, key: &str) -> &'a str {
+    let found = service.labels.iter().find(|(name, _)| **name == *key);
+    found.map_or("", |(_, value)| value)
+}
+
+fn reach(frontend: &Frontend, endpoints: Option<usize>) -> String {
     let binds: Vec<String> = frontend.bind.iter().map(ToString::to_string).collect();
-    let endpoints = frontend
-        .service
-        .as_ref()
-        .and_then(|name| table.services.iter().find(|service| service.name == *name));
-    let count = endpoints.map_or_else(String::new, |service| match service.endpoints.len() {
-        0 => ", no endpoints: it does not listen".to_owned(),
-        1 => ", 1 endpoint".to_owned(),
-        many => format!(", {many} endpoints"),
-    });
+    let count = match endpoints {
+        None => String::new(),
+        Some(0) => ", no endpoints: it does not listen".to_owned(),
+        Some(1) => ", 1 endpoint".to_owned(),
+        Some(many) => format!(", {many} endpoints"),
+    };
     format!(
         "{} ({}) at {}{count}",
         frontend.name,

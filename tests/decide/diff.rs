@@ -37,7 +37,7 @@ pub(crate) fn lines(expected: &str, found: &str) -> String {
     let mut text = String::new();
     for (index, (mark, line)) in steps.iter().enumerate() {
         if is_near(index) {
-            writeln!(text, "  {mark} {line}").unwrap();
+            writeln!(text, "  {mark} {line}").expect("a String takes everything");
         }
     }
     text

@@ -51,7 +51,7 @@ fn a_client_ca_without_a_certificate_is_refused() {
 fn a_loadbalancer_json_adds_to_the_flags_and_never_overrules_them() {
     let text = r#"{"name": "haproxy", "reloadCmd": "./haproxy_reload", "config": "/etc/haproxy/haproxy.cfg",
         "template": "template.cfg", "algorithm": "leastconn", "tcpServices": {"mysql": 3307, "redis": 6379}}"#;
-    let settings = with_cfg(text, &["--tcp-services=mysql:3306"]).unwrap();
+    let settings = with_cfg(text, &["--tcp-services=mysql:3306"]).expect("a test that is set up");
     assert_eq!(settings.algorithm, Algorithm::LeastConnections);
     let ports: Vec<(&str, u16)> = settings
         .flags
@@ -66,7 +66,7 @@ fn a_loadbalancer_json_adds_to_the_flags_and_never_overrules_them() {
         "{:?}",
         settings.remarks
     );
-    let settings = with_cfg(text, &["--balance-algorithm=source"]).unwrap();
+    let settings = with_cfg(text, &["--balance-algorithm=source"]).expect("a test that is set up");
     assert_eq!(settings.algorithm, Algorithm::SourceHash);
 }
 
@@ -87,28 +87,28 @@ fn a_bad_loadbalancer_json_is_refused() {
 fn a_switch_is_on_by_its_name_alone() {
     assert!(
         settings(&["--forward-services".to_owned()])
-            .unwrap()
+            .expect("a test that is set up")
             .flags
             .forward_services
     );
     assert!(
         settings(&["--syslog=true".to_owned()])
-            .unwrap()
+            .expect("a test that is set up")
             .flags
             .syslog
     );
     assert!(
         !settings(&["--syslog=false".to_owned()])
-            .unwrap()
+            .expect("a test that is set up")
             .flags
             .syslog
     );
 }
 
 fn with_cfg(text: &str, more: &[&str]) -> Result<Settings, String> {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a test that is set up");
     let path = folder.path().join("loadbalancer.json");
-    fs::write(&path, text).unwrap();
+    fs::write(&path, text).expect("a test that is set up");
     let cfg = format!("--cfg={}", path.display());
     let arguments: Vec<String> = [cfg]
         .into_iter()

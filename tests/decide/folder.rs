@@ -7,21 +7,21 @@ use ballast_controller::observe::{Observed, read_folder};
 
 #[test]
 fn a_bad_document_is_named_and_spoils_no_other() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a test that is set up");
     let good =
         "apiVersion: v1\nkind: Service\nmetadata: {name: good}\nspec: {ports: [{port: 80}]}\n";
     let bad = format!(
         "# a comment\n---\n{good}---\nkind: [\n---\napiVersion: v1\nkind: Service\nmetadata: {{}}\n---\n{good}---\njust words\n"
     );
-    fs::write(folder.path().join("a.yaml"), bad).unwrap();
+    fs::write(folder.path().join("a.yaml"), bad).expect("a test that is set up");
     fs::write(
         folder.path().join("b.json"),
         r#"{"kind": "Node", "metadata": {"name": "n"}}"#,
     )
-    .unwrap();
-    fs::write(folder.path().join("c.txt"), "not looked at").unwrap();
-    fs::write(folder.path().join("d.yml"), [0xff, 0xfe, 0xfd]).unwrap();
-    let (observed, bad) = read_folder(folder.path()).unwrap();
+    .expect("a test that is set up");
+    fs::write(folder.path().join("c.txt"), "not looked at").expect("a test that is set up");
+    fs::write(folder.path().join("d.yml"), [0xff, 0xfe, 0xfd]).expect("a test that is set up");
+    let (observed, bad) = read_folder(folder.path()).expect("a test that is set up");
     assert_eq!(observed.services.len(), 1);
     assert_eq!(observed.nodes.len(), 1);
     let said: Vec<String> = bad.iter().map(ToString::to_string).collect();
@@ -58,17 +58,17 @@ fn lists_are_read_item_by_item() {
 
 #[test]
 fn plan_prints_what_was_decided_and_why() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a test that is set up");
     let text = "kind: Service\nmetadata: {name: web, annotations: {ballast.dev/algorithm: best}}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n---\nnonsense\n";
-    fs::write(folder.path().join("web.yaml"), text).unwrap();
+    fs::write(folder.path().join("web.yaml"), text).expect("a test that is set up");
     let output = Command::new(env!("CARGO_BIN_EXE_ballast-controller"))
         .arg("plan")
         .arg("--manifests")
         .arg(folder.path())
         .output()
-        .unwrap();
+        .expect("a test that is set up");
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let said = String::from_utf8(output.stdout).expect("a test that is set up");
     for part in [
         "Warning web.yaml, document 2",
         "default/web served",
@@ -87,9 +87,9 @@ fn plan_refuses_a_wrong_flag_with_the_code_of_wrong_usage() {
             .args(["plan", "--manifests", "/"])
             .args(wrong)
             .output()
-            .unwrap();
+            .expect("a test that is set up");
         assert_eq!(output.status.code(), Some(64), "{output:?}");
-        let said = String::from_utf8(output.stderr).unwrap();
+        let said = String::from_utf8(output.stderr).expect("a test that is set up");
         assert!(said.contains(wrong[0]), "{said}");
     }
 }

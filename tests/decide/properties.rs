@@ -21,7 +21,7 @@ proptest! {
         all in any::<bool>(),
     ) {
         let http = if all { "all" } else { "annotated" };
-        let settings = settings(&["--node-name=lb1".to_owned(), format!("--http-services={http}"), "--ssl-cert=/c.pem".to_owned()]).unwrap();
+        let settings = settings(&["--node-name=lb1".to_owned(), format!("--http-services={http}"), "--ssl-cert=/c.pem".to_owned()]).expect("a test that is set up");
         let mut text = NODES.to_owned();
         for (index, parts) in services.iter().enumerate() {
             write(&mut text, index, parts);
@@ -29,7 +29,7 @@ proptest! {
         let mut observed = Observed::default();
         prop_assert_eq!(observed.take_file("x.yaml", &text), []);
         let with = decide(&observed, &settings);
-        let json = serde_json::to_vec(with.table.as_ref().unwrap()).unwrap();
+        let json = serde_json::to_vec(with.table.as_ref().expect("a test that is set up")).expect("a test that is set up");
         prop_assert!(parse(&json, Format::Json).is_ok(), "{}", text);
         let gone = Key::new("shop", &format!("s{}", gone.index(services.len())));
         observed.services.remove(&gone);
@@ -39,7 +39,7 @@ proptest! {
 
     #[test]
     fn no_annotation_breaks_the_table(key in prop::sample::select(KEYS), value in "\\PC{0,12}", port in prop::option::of(80_u16..82)) {
-        let settings = settings(&["--node-name=lb1".to_owned(), "--http-services=all".to_owned()]).unwrap();
+        let settings = settings(&["--node-name=lb1".to_owned(), "--http-services=all".to_owned()]).expect("a test that is set up");
         let mut observed = Observed::default();
         observed.take_file("x.yaml", NODES);
         for kind in ["LoadBalancer", "ClusterIP"] {
@@ -52,7 +52,7 @@ proptest! {
             prop_assert_eq!(observed.take_file("y.json", &service.to_string()), []);
         }
         let desired = decide(&observed, &settings);
-        let json = serde_json::to_vec(desired.table.as_ref().unwrap()).unwrap();
+        let json = serde_json::to_vec(desired.table.as_ref().expect("a test that is set up")).expect("a test that is set up");
         prop_assert!(parse(&json, Format::Json).is_ok(), "{:?}", parse(&json, Format::Json));
     }
 }
@@ -92,19 +92,19 @@ fn write(text: &mut String, index: usize, (balanced, annotations, endpoints): &P
         "ClusterIP"
     };
     let annotations: std::collections::BTreeMap<_, _> = annotations.iter().cloned().collect();
-    let annotations = serde_json::to_string(&annotations).unwrap();
+    let annotations = serde_json::to_string(&annotations).expect("a test that is set up");
     let port = 2000 + index * 10;
-    writeln!(text, "---\nkind: Service\nmetadata: {{name: s{index}, namespace: shop, annotations: {annotations}}}").unwrap();
-    writeln!(text, "spec: {{type: {kind}, ports: [{{name: a, port: {port}}}, {{name: b, port: {}, protocol: UDP}}]}}", port + 1).unwrap();
+    writeln!(text, "---\nkind: Service\nmetadata: {{name: s{index}, namespace: shop, annotations: {annotations}}}").expect("a String takes everything");
+    writeln!(text, "spec: {{type: {kind}, ports: [{{name: a, port: {port}}}, {{name: b, port: {}, protocol: UDP}}]}}", port + 1).expect("a String takes everything");
     if *endpoints {
-        writeln!(text, "---\nkind: EndpointSlice\naddressType: IPv4\nmetadata: {{name: s{index}-x, namespace: shop, labels: {{kubernetes.io/service-name: s{index}}}}}").unwrap();
-        writeln!(text, "ports: [{{name: a, port: 8080}}, {{name: b, port: 53, protocol: UDP}}]\nendpoints: [{{addresses: [10.1.0.{}]}}]", index + 1).unwrap();
+        writeln!(text, "---\nkind: EndpointSlice\naddressType: IPv4\nmetadata: {{name: s{index}-x, namespace: shop, labels: {{kubernetes.io/service-name: s{index}}}}}").expect("a String takes everything");
+        writeln!(text, "ports: [{{name: a, port: 8080}}, {{name: b, port: 53, protocol: UDP}}]\nendpoints: [{{addresses: [10.1.0.{}]}}]", index + 1).expect("a String takes everything");
     }
 }
 
 /// All that a decision says about everybody else.
 fn others(desired: &Desired, gone: &Key) -> impl PartialEq + std::fmt::Debug + use<> {
-    let table = desired.table.clone().unwrap();
+    let table = desired.table.clone().expect("a test that is set up");
     let is_others = |name: &str| {
         let whose = [
             format!("{}.{}:", gone.namespace, gone.name),

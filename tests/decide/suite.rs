@@ -30,7 +30,7 @@ fn every_case_comes_out_as_it_is_written() {
         let found = outcome(case);
         let path = case.join("desired.yaml");
         if update {
-            fs::write(&path, &found).unwrap();
+            fs::write(&path, &found).expect("a test that is set up");
             continue;
         }
         let expected = fs::read_to_string(&path).unwrap_or_default();
@@ -40,7 +40,7 @@ fn every_case_comes_out_as_it_is_written() {
                 "\n{name} (- expected, + found):\n{}",
                 diff::lines(&expected, &found)
             )
-            .unwrap();
+            .expect("a String takes everything");
         }
     }
     assert!(
@@ -71,24 +71,30 @@ fn outcome(case: &Path) -> String {
         remembered = decide(&observed, &settings).remembered;
     }
     let mut observed = Observed::default();
-    let text = fs::read_to_string(case.join("observed.yaml")).unwrap();
+    let text = fs::read_to_string(case.join("observed.yaml")).expect("a test that is set up");
     let bad = observed.take_file("observed.yaml", &text);
     observed.remembered = remembered;
     let desired = decide(&observed, &settings);
     check_table(case, &desired);
     let mut found = String::new();
     for document in bad {
-        writeln!(found, "# Warning {document}").unwrap();
+        writeln!(found, "# Warning {document}").expect("a String takes everything");
     }
-    found + &serde_saphyr::to_string(&desired).unwrap()
+    found + &serde_saphyr::to_string(&desired).expect("a test that is set up")
 }
 
 /// The data plane takes it, in both forms, and reads what was meant.
 fn check_table(case: &Path, desired: &Desired) {
     let Some(table) = &desired.table else { return };
     let forms = [
-        (Format::Json, serde_json::to_string(table).unwrap()),
-        (Format::Yaml, serde_saphyr::to_string(table).unwrap()),
+        (
+            Format::Json,
+            serde_json::to_string(table).expect("a test that is set up"),
+        ),
+        (
+            Format::Yaml,
+            serde_saphyr::to_string(table).expect("a test that is set up"),
+        ),
     ];
     for (format, text) in forms {
         let read: RoutingTable = parse(text.as_bytes(), format)
@@ -98,8 +104,8 @@ fn check_table(case: &Path, desired: &Desired) {
 }
 
 fn settings_of(case: &Path) -> Settings {
-    let text = fs::read_to_string(case.join("settings.yaml")).unwrap();
-    let arguments: Vec<String> = serde_saphyr::from_str(&text).unwrap();
+    let text = fs::read_to_string(case.join("settings.yaml")).expect("a test that is set up");
+    let arguments: Vec<String> = serde_saphyr::from_str(&text).expect("a test that is set up");
     settings(&arguments).unwrap_or_else(|why| panic!("{}: {why}", case.display()))
 }
 
@@ -118,8 +124,8 @@ fn settings(arguments: &[String]) -> Result<Settings, String> {
 fn cases() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/decide");
     let entries = fs::read_dir(root)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+        .expect("a test that is set up")
+        .map(|entry| entry.expect("a test that is set up").path());
     let mut cases: Vec<PathBuf> = entries
         .filter(|path| path.join("observed.yaml").exists())
         .collect();

@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
                     bad = true;
                     let then = match &kept {
                         Some(_) => "the last good value stays",
-                        None => "it is ignored",
+                        None => "it is not used",
                     };
                     self.warn(
                         Reason::InvalidAnnotation,

@@ -64,6 +64,7 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
             continue;
         };
         grant_routes(&mut routes, one);
+        drop_doubles(one);
         let taken = one.claims().find_map(|claim| {
             let others = held.get(&(claim.udp, claim.port))?;
             let owner = others
@@ -83,6 +84,24 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
             }
         }
     }
+}
+
+/// Of two ports of one Service that come out at one port of the node, the first counts.
+fn drop_doubles(one: &mut Asked<'_>) {
+    let mut seen = BTreeSet::new();
+    let mut lost = BTreeSet::new();
+    one.offers.retain(|offer| {
+        let is_new = seen.insert((offer.claim.udp, offer.claim.port));
+        if !is_new {
+            lost.insert(format!("{} would listen at port {}, as another port of this Service does; it is not served", offer.frontend.name, offer.claim.port));
+        }
+        is_new
+    });
+    let about = || About::Service(one.service.key.clone());
+    one.notices.extend(
+        lost.into_iter()
+            .map(|message| Notice::warning(about(), Reason::AllocationFailed, message)),
+    );
 }
 
 /// Of two equal routes the older Service's counts; of one Service, that of its first port.

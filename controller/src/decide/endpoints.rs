@@ -158,6 +158,11 @@ pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
     named.filter_map(|known| known.number).collect()
 }
 
+/// Whether any of these slices has names in place of addresses.
+pub(super) fn have_names(slices: &[&Slice]) -> bool {
+    slices.iter().any(|slice| slice.family.is_none())
+}
+
 /// Whether any endpoint of these slices on this node gets clients.
 pub(super) fn has_ready_on(slices: &[&Slice], node: &str) -> bool {
     let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);

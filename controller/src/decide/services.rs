@@ -13,7 +13,7 @@ use super::notice::{About, Notice, Reason};
 use super::place::{self, Place};
 use super::status::{PortError, Status, Verdict};
 use super::table::{Offer, WantedFile, backend, frontend};
-use super::{Asked, World, health};
+use super::{Asked, World, endpoints, health};
 use crate::observe::{Key, Port, Protocol, Secret, Service};
 
 /// What a LoadBalancer of ours asks for.
@@ -45,6 +45,7 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
         return asked;
     }
     reader.remark();
+    remark_slices(world, &mut reader);
     place::wait_for_pools(&mut reader);
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Served, ""));
     match place::find(world, &mut reader) {
@@ -54,6 +55,14 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
                 open(world, &mut reader, &place, port, &mut asked);
             }
             settle(&mut asked, &place);
+            if asked
+                .offers
+                .iter()
+                .all(|offer| offer.frontend.bind.is_empty())
+            {
+                // A node that does not serve it keeps none of its keys.
+                asked.files.clear();
+            }
         }
     }
     outputs(&reader, &mut asked);
@@ -125,6 +134,16 @@ fn open(
         frontend: frontend(&name, front_text, &service.key, &wish, certificate, binds),
         backend: backend(&name, back_text, service, port, &wish, check, endpoints),
     });
+}
+
+/// Slices of names are not read: their owner is told once.
+pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
+    if endpoints::have_names(world.slices.of_service(&reader.service.key)) {
+        reader.warn(
+            Reason::SyncLoadBalancerFailed,
+            "Error syncing load balancer: an EndpointSlice of addressType FQDN is not read; use IPv4 or IPv6, or a Service of type ExternalName",
+        );
+    }
 }
 
 /// What is served, or why nothing is.

@@ -11,7 +11,7 @@ use super::endpoints::Scope;
 use super::knobs::{self, By, Ranges, Wish};
 use super::notice::{About, Notice, Reason};
 use super::place::Listen;
-use super::services::{certificate, qualified};
+use super::services::{certificate, qualified, remark_slices};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
 use super::{Asked, Here, World, health};
@@ -76,13 +76,19 @@ impl<'a> Names<'a> {
     }
 
     /// What a flag names, and nobody is.
-    pub(super) fn unknown_tcp_services(&self, settings: &Settings) -> Vec<Notice> {
+    pub(super) fn unknown_tcp_services(
+        &self,
+        observed: &Observed,
+        settings: &Settings,
+    ) -> Vec<Notice> {
         let unknown = settings.flags.tcp_services.all().iter().filter(|entry| {
-            let found = self.owners.get(entry.name.as_str());
-            match &entry.namespace {
-                None => !found.is_some_and(|service| has_port(service, entry.port)),
-                Some(_) => found.is_none(),
-            }
+            let found = match &entry.namespace {
+                None => self.owners.get(entry.name.as_str()).copied(),
+                Some(namespace) => observed.services.get(&Key::new(namespace, &entry.name)),
+            };
+            !found.is_some_and(|service| {
+                is_eligible(service, settings) && has_port(service, entry.port)
+            })
         });
         unknown
             .map(|entry| {
@@ -168,6 +174,7 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
     let mut reader = Reader::new(service, world.observed, settings);
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.remark();
+    remark_slices(world, &mut reader);
     if let Some(owner) = names
         .owner(service)
         .filter(|owner| owner.key != service.key)

@@ -27,6 +27,13 @@ pub(super) fn key(meta: &ObjectMeta) -> Result<Key, String> {
 /// A Service.
 pub(super) fn service(from: core::Service) -> Result<Service, String> {
     let key = key(&from.metadata)?;
+    for part in [&key.namespace, &key.name] {
+        if !is_label(part) {
+            return Err(format!(
+                "{part:?} is no name; expected 1 to 63 of the letters a-z 0-9 -"
+            ));
+        }
+    }
     let meta = from.metadata;
     let spec = from.spec.unwrap_or_default();
     let balancer = from
@@ -94,6 +101,14 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
             .filter_map(|entry| entry.manager)
             .collect(),
     })
+}
+
+/// The API server takes no other names; the names in the table are unambiguous only with these.
+fn is_label(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 fn kind(word: Option<&str>, external_name: Option<String>) -> Result<ServiceKind, String> {

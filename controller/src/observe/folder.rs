@@ -65,7 +65,7 @@ impl Observed {
     pub fn take_file(&mut self, file: &str, text: &str) -> Vec<BadDocument> {
         let mut bad = Vec::new();
         for (index, document) in documents(text).into_iter().enumerate() {
-            let taken = serde_saphyr::from_str::<Value>(&document)
+            let taken = serde_saphyr::from_str_with_options::<Value>(&document, yaml_options())
                 .map_err(|error| first_line(&error.to_string()))
                 .and_then(|value| self.take(value));
             if let Err(why) = taken {
@@ -175,6 +175,28 @@ fn documents(text: &str) -> Vec<String> {
     documents
 }
 
+/// YAML 1.2, as the table has it: `off` and `y` are words. Lists of whole clusters are taken.
+fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 2 * NODES,
+            max_nodes: NODES,
+            max_total_scalar_bytes: LARGEST,
+            max_documents: 1,
+            max_depth: 64,
+        },
+        strict_booleans: true,
+        underscored_numbers_as_strings: true,
+        leading_zero_numbers_as_strings: true,
+        with_snippet: false,
+    }
+}
+
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
+
+const NODES: usize = 8 << 20;
+
+/// In bytes.
+const LARGEST: usize = 256 << 20;
