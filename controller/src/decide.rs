@@ -13,6 +13,7 @@
 mod annotations;
 mod claims;
 mod endpoints;
+mod files;
 mod health;
 mod knobs;
 mod nodes;
@@ -33,11 +34,11 @@ use crate::settings::Settings;
 pub use annotations::values::algorithm;
 use claims::Claim;
 use endpoints::Slices;
+pub use files::{Source, WantedFile};
 use nodes::{Here, Nodes};
 pub use notice::{About, Kind, Notice, Reason};
 use shared::Names;
 pub use status::{Ingress, PortError, Status, Verdict};
-pub use table::{Source, WantedFile};
 
 /// What must be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -80,12 +81,12 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
         Here::Idle => None,
         Here::Host | Here::Serves(_) => Some(table::assemble(settings, &asked)),
     };
-    let mut files = table::settings_files(settings);
+    let mut wanted = files::settings_files(settings);
     let mut remembered = Remembered::new();
     let mut statuses = Vec::with_capacity(asked.len());
     for one in asked {
         notices.extend(one.notices);
-        files.extend(one.files);
+        wanted.extend(one.files);
         if !one.memory.is_empty() {
             remembered.insert(one.service.key.clone(), one.memory);
         }
@@ -93,7 +94,7 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     }
     Desired {
         files: match table {
-            Some(_) => files,
+            Some(_) => wanted,
             None => BTreeSet::new(),
         },
         table,

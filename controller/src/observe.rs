@@ -25,6 +25,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, Node>,
     /// Secrets that were looked for, by name. One that is not here does not exist.
     pub secrets: BTreeMap<Key, Secret>,
+    /// The live Leases of load balancer nodes, by node. `None`: nobody keeps Leases here, and every node counts as live.
+    pub leases: Option<BTreeMap<String, Lease>>,
     /// What the names of ExternalName Services resolved to.
     pub resolved: BTreeMap<String, Vec<IpAddr>>,
     /// The last good values of annotations; what the last decision returned.
@@ -245,6 +247,15 @@ pub struct Node {
     pub internal: Vec<IpAddr>,
     /// Its addresses for the world.
     pub external: Vec<IpAddr>,
+}
+
+/// What the live Lease of a load balancer node says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// Whether it serves what [`crate::decide`] says for it.
+    pub agrees: bool,
+    /// The frontends that do not listen there as asked.
+    pub exceptions: BTreeSet<String>,
 }
 
 /// What is known of a Secret.

@@ -7,7 +7,9 @@
 mod diff;
 mod flags;
 mod folder;
+mod leases;
 mod properties;
+mod seen;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -53,6 +55,46 @@ fn every_case_comes_out_as_it_is_written() {
 fn a_decision_is_the_same_every_time() {
     for case in cases() {
         assert_eq!(outcome(&case), outcome(&case), "{}", case.display());
+    }
+}
+
+#[test]
+fn deciding_knows_no_file_socket_clock_or_cluster() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = vec![root.join("decide.rs")];
+    let mut folders = vec![root.join("decide")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                files.push(path);
+            }
+        }
+    }
+    assert!(
+        files.len() > 10,
+        "only {} files were looked at",
+        files.len()
+    );
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source file");
+        for forbidden in [
+            "std::fs",
+            "std::env",
+            "tokio",
+            "kube::",
+            "k8s_openapi",
+            "SystemTime",
+            "Instant",
+            "TcpStream",
+            "UdpSocket",
+            "HashMap",
+            "HashSet",
+        ] {
+            assert!(!text.contains(forbidden), "{}: {forbidden}", file.display());
+        }
     }
 }
 

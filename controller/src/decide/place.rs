@@ -11,7 +11,7 @@ use super::nodes::{self, Here};
 use super::notice::Reason;
 use super::status::Ingress;
 use super::{World, endpoints};
-use crate::observe::{Family, Node};
+use crate::observe::{Family, Node, Service};
 
 /// Where a Service is reached.
 pub(super) struct Place {
@@ -65,13 +65,19 @@ pub(super) fn find(world: &World<'_>, reader: &mut Reader<'_>) -> Result<Place, 
         );
         return Err("no load balancer node is there for it".to_owned());
     }
+    // What listens does not depend on who is live, or a node that comes would never be.
+    let live: Vec<&Node> = serving
+        .iter()
+        .copied()
+        .filter(|node| is_live(world, reader.service, node))
+        .collect();
     let here = world.nodes.here.is_chosen(chosen.as_ref());
     let families = families(reader);
     let (reach, listen, mut addresses) = match requested {
-        Some(requested) => at_requested(world, reader, &requested, &serving, internal)?,
-        None if internal => at_internal(world, reader, &serving, &families)?,
+        Some(requested) => at_requested(world, reader, &requested, &serving, &live, internal)?,
+        None if internal => at_internal(world, reader, &serving, &live, &families)?,
         None => {
-            let addresses = published(&serving, &families, nodes::public);
+            let addresses = published(&live, &families, nodes::public);
             (Reach::Everywhere, Listen::Wildcard, addresses)
         }
     };
@@ -87,11 +93,33 @@ pub(super) fn find(world: &World<'_>, reader: &mut Reader<'_>) -> Result<Place, 
         reach,
         here: here.then_some(listen),
         ingress: match hostnames {
+            // Nobody is live: a name would lead nowhere either.
+            Some(_) if addresses.is_empty() && !is_host => Vec::new(),
             Some(names) => names.into_iter().map(Ingress::Hostname).collect(),
             None => addresses.iter().copied().map(Ingress::Ip).collect(),
         },
         addresses,
         strict,
+    })
+}
+
+/// Whether a node's address is published for a Service: its Lease lives, none of the Service's ports is an exception,
+/// and it serves what it should. An address that is published stays while only the last is missing.
+fn is_live(world: &World<'_>, service: &Service, node: &Node) -> bool {
+    let Some(leases) = &world.observed.leases else {
+        return true;
+    };
+    let frontends = format!("{}.{}:", service.key.namespace, service.key.name);
+    let is_published = || {
+        let mut published = service.ingress.iter().filter_map(|text| text.parse().ok());
+        published.any(|address| nodes::holds(node, address))
+    };
+    leases.get(&node.name).is_some_and(|lease| {
+        let excepted = lease
+            .exceptions
+            .iter()
+            .any(|name| name.starts_with(&frontends));
+        !excepted && (lease.agrees || is_published())
     })
 }
 
@@ -170,6 +198,7 @@ fn at_requested(
     reader: &mut Reader<'_>,
     requested: &[IpAddr],
     serving: &[&Node],
+    live: &[&Node],
     internal: bool,
 ) -> Result<Where, String> {
     for address in requested {
@@ -191,6 +220,7 @@ fn at_requested(
         ours.retain(|address| nodes::holds(node, *address));
     }
     let mut addresses = requested.to_vec();
+    addresses.retain(|address| live.iter().any(|node| nodes::holds(node, *address)));
     let families = &reader.service.families;
     addresses.sort_by_key(|address| {
         families
@@ -205,6 +235,7 @@ fn at_internal(
     world: &World<'_>,
     reader: &mut Reader<'_>,
     serving: &[&Node],
+    live: &[&Node],
     families: &[Family],
 ) -> Result<Where, String> {
     let addresses = published(serving, families, |node, family| {
@@ -222,7 +253,10 @@ fn at_internal(
             .collect(),
         Here::Host | Here::Idle => Vec::new(),
     };
-    Ok((Reach::At(addresses.clone()), Listen::At(ours), addresses))
+    let live = published(live, families, |node, family| {
+        nodes::first(&node.internal, family)
+    });
+    Ok((Reach::At(addresses), Listen::At(ours), live))
 }
 
 /// One address of each node for each family, the families in their order.

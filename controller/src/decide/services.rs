@@ -7,12 +7,13 @@ use ballast_core::table::{Name, Text};
 use super::annotations::{O, Reader};
 use super::claims::Claim;
 use super::endpoints::Scope;
+use super::files::WantedFile;
 use super::knobs::{self, By, Ranges, Tls, Wish};
 use super::nodes::Here;
 use super::notice::{About, Notice, Reason};
 use super::place::{self, Place};
 use super::status::{PortError, Status, Verdict};
-use super::table::{Offer, WantedFile, backend, frontend};
+use super::table::{Offer, backend, frontend};
 use super::{Asked, World, endpoints, health};
 use crate::observe::{Key, Port, Protocol, Secret, Service};
 
@@ -54,7 +55,7 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
             for port in &service.ports {
                 open(world, &mut reader, &place, port, &mut asked);
             }
-            settle(&mut asked, &place);
+            settle(world, &mut asked, &place);
             if asked
                 .offers
                 .iter()
@@ -147,7 +148,7 @@ pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
 }
 
 /// What is served, or why nothing is.
-fn settle(asked: &mut Asked<'_>, place: &Place) {
+fn settle(world: &World<'_>, asked: &mut Asked<'_>, place: &Place) {
     let service = asked.service;
     if asked.offers.is_empty() {
         let port_errors = std::mem::take(&mut asked.status.port_errors);
@@ -158,6 +159,9 @@ fn settle(asked: &mut Asked<'_>, place: &Place) {
         return;
     }
     asked.status.ingress.clone_from(&place.ingress);
+    if world.observed.leases.is_some() && place.ingress.is_empty() {
+        asked.status.why = "no load balancer node serves it yet".to_owned();
+    }
     if asked
         .service
         .annotations

@@ -5,19 +5,18 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::Asked;
+use super::claims::Claim;
+use super::files::{CLIENT_CA, ERROR_PAGE, WantedFile};
+use super::knobs::Wish;
+use crate::observe::{Key, Port, Service};
+use crate::settings::{HttpServices, Settings};
 use ballast_core::table::{
     self, AcceptProxy, Access, Affinity, Bind, Certificate, ClientAuth, ClientAuthMode,
     ClientTimeouts, Entries, Frontend, FrontendHttp, FrontendTls, Health, HostPattern, HttpVersion,
     LabelKey, List, Log, MaxAge, Name, OnLimit, OrOff, PathMatch, Protocol, Redirect, Route,
     RoutingTable, ServiceHttp, ServiceTimeouts, Stats, Text, TlsVersion, UnknownName, XForwarded,
 };
-use serde::Serialize;
-
-use super::Asked;
-use super::claims::Claim;
-use super::knobs::Wish;
-use crate::observe::{Key, Port, Service};
-use crate::settings::{ErrorPage, HttpServices, Settings};
 
 /// A port of the node that leads to one Service port.
 pub(super) struct Offer {
@@ -423,76 +422,6 @@ fn labels(service: &Key) -> Entries<LabelKey, Text> {
     Entries::new(entries.collect())
 }
 
-/// A file of the table's folder.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct WantedFile {
-    /// In the folder.
-    pub path: String,
-    /// Where its bytes come from.
-    pub from: Source,
-}
-
-/// Where the bytes of a file come from.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// A file of the controller.
-    File(PathBuf),
-    /// An address that is asked once.
-    Url(String),
-    /// An entry of a Secret.
-    Secret(Key, &'static str),
-}
-
-impl WantedFile {
-    /// That of `--ssl-cert`, with its key.
-    pub(super) fn default_certificate() -> Certificate {
-        Certificate {
-            cert: PathBuf::from(DEFAULT_CERT).into_boxed_path(),
-            key: None,
-            ocsp: None,
-        }
-    }
-
-    /// That of a Secret, and its two files.
-    pub(super) fn of_secret(key: &Key) -> (Certificate, [Self; 2]) {
-        let path = |ending: &str| format!("tls/{}.{}.{ending}", key.namespace, key.name);
-        let wanted = [("crt", "tls.crt"), ("key", "tls.key")].map(|(ending, entry)| Self {
-            path: path(ending),
-            from: Source::Secret(key.clone(), entry),
-        });
-        let certificate = Certificate {
-            cert: PathBuf::from(path("crt")).into_boxed_path(),
-            key: Some(PathBuf::from(path("key")).into_boxed_path()),
-            ocsp: None,
-        };
-        (certificate, wanted)
-    }
-}
-
-/// The files that flags name.
-pub(super) fn settings_files(settings: &Settings) -> std::collections::BTreeSet<WantedFile> {
-    let flags = &settings.flags;
-    let pems = [
-        (DEFAULT_CERT, &flags.ssl_cert),
-        (CLIENT_CA, &flags.ssl_ca_cert),
-    ];
-    let pems = pems.into_iter().filter_map(|(path, from)| {
-        Some(WantedFile {
-            path: path.to_owned(),
-            from: Source::File(from.clone()?),
-        })
-    });
-    let page = flags.error_page.as_ref().map(|page| WantedFile {
-        path: ERROR_PAGE.to_owned(),
-        from: match page {
-            ErrorPage::File(path) => Source::File(path.clone()),
-            ErrorPage::Url(url) => Source::Url(url.clone()),
-        },
-    });
-    pems.chain(page).collect()
-}
-
 /// The names of the shared frontends.
 pub(super) const HTTP: &str = "http";
 
@@ -509,9 +438,3 @@ const COOKIE: &str = "SERVERID";
 const HSTS: &str = "4380h";
 
 const H2C: &str = "kubernetes.io/h2c";
-
-const DEFAULT_CERT: &str = "tls/default.pem";
-
-const CLIENT_CA: &str = "tls/clients.pem";
-
-const ERROR_PAGE: &str = "errors/default.html";
