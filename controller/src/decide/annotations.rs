@@ -91,6 +91,9 @@ impl<'a> Reader<'a> {
         knob: &Knob<T>,
         port: Option<&Port>,
     ) -> Look<T> {
+        if self.service.annotations.is_empty() {
+            return Look::Silent;
+        }
         let own = self.own_keys(knob.name, port);
         let aliases = knob
             .aliases
