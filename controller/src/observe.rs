@@ -1,7 +1,7 @@
 //! What is seen of the cluster, as plain owned data: the input of [`crate::decide`].
 //!
 //! Owns [`Observed`] and its parts, and how Kubernetes' objects become them. A folder of manifests is read by
-//! [`folder`]; nothing here decides what anything means.
+//! [`read_folder`]; nothing here decides what anything means.
 
 mod convert;
 mod folder;
