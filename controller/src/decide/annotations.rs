@@ -1,0 +1,267 @@
+//! One Service's annotations, read with their aliases, precedence and last good values.
+//!
+//! [`Reader::knob`] is the only way to a value: a port's own key, then ours, then the aliases in their fixed order. A bad
+//! value is a Warning and leaves the last good one. Used by everything in `decide` that looks at a Service.
+
+pub(super) mod keys;
+pub(super) mod values;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::notice::{About, Notice, Reason};
+use crate::observe::{Observed, Port, Protocol, Service};
+use crate::settings::{Family, Settings};
+
+/// Something that a Service may say, under several names.
+pub(super) struct Knob<T: 'static> {
+    /// After our prefix; empty where we have no word of our own.
+    pub(super) name: &'static str,
+    /// Whole keys of other systems, the strongest first.
+    pub(super) aliases: &'static [&'static str],
+    /// Reads a value, or says why it is none: "is not a number; expected …".
+    pub(super) parse: fn(&str) -> Result<T, String>,
+}
+
+impl<T> Knob<T> {
+    /// What it is remembered by.
+    pub(super) fn slot(&self) -> &'static str {
+        match (self.name, self.aliases) {
+            ("", [alias, ..]) => alias,
+            (name, _) => name,
+        }
+    }
+}
+
+/// A value, and which annotation said it.
+#[derive(Clone, Debug)]
+pub(super) struct Found<T> {
+    pub(super) value: T,
+    pub(super) key: String,
+}
+
+/// What one look at a knob brought.
+pub(super) enum Look<T> {
+    /// Nobody says anything.
+    Silent,
+    /// The value that counts.
+    Value(Found<T>),
+    /// There is a bad value only, and no good one from before.
+    Bad,
+}
+
+/// Reads the annotations of one Service, and collects what there is to say about them.
+pub(super) struct Reader<'a> {
+    pub(super) service: &'a Service,
+    pub(super) settings: &'a Settings,
+    before: Option<&'a BTreeMap<String, (String, String)>>,
+    pub(super) memory: BTreeMap<String, (String, String)>,
+    pub(super) notices: BTreeSet<Notice>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(
+        service: &'a Service,
+        observed: &'a Observed,
+        settings: &'a Settings,
+    ) -> Self {
+        Self {
+            service,
+            settings,
+            before: observed.remembered.get(&service.key),
+            memory: BTreeMap::new(),
+            notices: BTreeSet::new(),
+        }
+    }
+
+    /// The value of a knob for one port, or for the Service as a whole.
+    pub(super) fn knob<T: Clone + PartialEq>(
+        &mut self,
+        knob: &Knob<T>,
+        port: Option<&Port>,
+    ) -> Option<Found<T>> {
+        match self.look(knob, port) {
+            Look::Value(found) => Some(found),
+            Look::Silent | Look::Bad => None,
+        }
+    }
+
+    /// The same, for those who must know of bad values.
+    pub(super) fn look<T: Clone + PartialEq>(
+        &mut self,
+        knob: &Knob<T>,
+        port: Option<&Port>,
+    ) -> Look<T> {
+        if self.service.annotations.is_empty() {
+            return Look::Silent;
+        }
+        let own = self.own_keys(knob.name, port);
+        let aliases = knob
+            .aliases
+            .iter()
+            .map(|key| (*key).to_owned())
+            .filter(|key| self.reads(key));
+        let aliases: Vec<String> = aliases.collect();
+        self.conflict(knob, &aliases);
+        let keys = own.into_iter().chain(aliases).collect();
+        let slot = slot(knob.slot(), port);
+        self.first(knob, keys, &slot)
+    }
+
+    /// The first of these annotations that says something good, with the last good value where the strongest is bad.
+    pub(super) fn first<T: Clone + PartialEq>(
+        &mut self,
+        knob: &Knob<T>,
+        keys: Vec<String>,
+        slot: &str,
+    ) -> Look<T> {
+        let mut bad = false;
+        for key in keys {
+            let Some(raw) = self.service.annotations.get(&key) else {
+                continue;
+            };
+            match (knob.parse)(raw) {
+                Ok(value) => {
+                    self.memory
+                        .insert(slot.to_owned(), (key.clone(), raw.clone()));
+                    return Look::Value(Found { value, key });
+                }
+                Err(why) => {
+                    let kept = if bad { None } else { self.kept(knob, slot) };
+                    bad = true;
+                    let then = match &kept {
+                        Some(_) => "the last good value stays",
+                        None => "it is not used",
+                    };
+                    self.warn(
+                        Reason::InvalidAnnotation,
+                        format!("{key}: {raw:?} {why}; {then}"),
+                    );
+                    if let Some(found) = kept {
+                        return Look::Value(found);
+                    }
+                }
+            }
+        }
+        if bad { Look::Bad } else { Look::Silent }
+    }
+
+    /// The last good value of a knob, remembered once more.
+    pub(super) fn kept<T>(&mut self, knob: &Knob<T>, slot: &str) -> Option<Found<T>> {
+        let (key, raw) = self.before?.get(slot)?;
+        let value = (knob.parse)(raw).ok()?;
+        self.memory
+            .insert(slot.to_owned(), (key.clone(), raw.clone()));
+        Some(Found {
+            value,
+            key: key.clone(),
+        })
+    }
+
+    /// Our own keys for a knob, the strongest first.
+    pub(super) fn own_keys(&self, name: &str, port: Option<&Port>) -> Vec<String> {
+        let mut keys = Vec::new();
+        if name.is_empty() {
+            return keys;
+        }
+        if let Some(port) = port {
+            let number = port.number;
+            if port.protocol == Protocol::Udp {
+                keys.push(format!("{OWN}{name}.{number}-udp"));
+            }
+            let alone = |other: &Port| other.number != number || other.protocol == Protocol::Udp;
+            if port.protocol != Protocol::Udp || self.service.ports.iter().all(alone) {
+                keys.push(format!("{OWN}{name}.{number}"));
+            }
+        }
+        keys.push(format!("{OWN}{name}"));
+        keys
+    }
+
+    /// Whether the annotations of the family that a key belongs to are read.
+    pub(super) fn reads(&self, key: &str) -> bool {
+        family(key).is_none_or(|family| self.settings.reads(family))
+    }
+
+    /// The value of an annotation, if its family is read.
+    pub(super) fn raw(&self, key: &str) -> Option<&'a str> {
+        let value = self.service.annotations.get(key)?;
+        self.reads(key).then_some(value.as_str())
+    }
+
+    /// Two aliases that differ.
+    fn conflict<T: PartialEq>(&mut self, knob: &Knob<T>, aliases: &[String]) {
+        let good = aliases.iter().filter_map(|key| {
+            let raw = self.service.annotations.get(key)?;
+            Some((key, raw, (knob.parse)(raw).ok()?))
+        });
+        let mut good = good.collect::<Vec<_>>().into_iter();
+        let Some((key, raw, value)) = good.next() else {
+            return;
+        };
+        for (other, other_raw, other_value) in good {
+            if other_value != value {
+                let message =
+                    format!("{key}: {raw:?} and {other}: {other_raw:?} differ; {key} counts");
+                self.warn(Reason::AnnotationConflict, message);
+            }
+        }
+    }
+
+    pub(super) fn warn(&mut self, reason: Reason, message: impl Into<String>) {
+        self.notices
+            .insert(Notice::warning(self.about(), reason, message));
+    }
+
+    pub(super) fn say(&mut self, reason: Reason, message: impl Into<String>) {
+        self.notices
+            .insert(Notice::normal(self.about(), reason, message));
+    }
+
+    fn about(&self) -> About {
+        About::Service(self.service.key.clone())
+    }
+}
+
+/// What a knob's last good value is remembered by.
+pub(super) fn slot(name: &str, port: Option<&Port>) -> String {
+    match port {
+        None => name.to_owned(),
+        Some(port) => format!("{name}.{}/{}", port.number, port.protocol.word()),
+    }
+}
+
+/// Whose annotation it is, where it is one that can be switched off.
+fn family(key: &str) -> Option<Family> {
+    let families = [
+        (O, Family::Openstack),
+        (INTERNAL, Family::Openstack),
+        (E, Family::Exoscale),
+        (A, Family::Antrea),
+        (M, Family::Metallb),
+        (M_OLD, Family::Metallb),
+        (C, Family::Contrib),
+    ];
+    let found = families.iter().find(|(prefix, _)| key.starts_with(prefix));
+    found.map(|(_, family)| *family)
+}
+
+/// Our own prefix.
+pub(super) const OWN: &str = "ballast.dev/";
+
+pub(super) const O: &str = "loadbalancer.openstack.org/";
+
+pub(super) const E: &str = "service.beta.kubernetes.io/exoscale-loadbalancer-";
+
+pub(super) const A: &str = "service.antrea.io/";
+
+pub(super) const M: &str = "metallb.io/";
+
+pub(super) const M_OLD: &str = "metallb.universe.tf/";
+
+pub(super) const C: &str = "serviceloadbalancer/lb.";
+
+/// The one of OpenStack's that has another prefix.
+pub(super) const INTERNAL: &str = "service.beta.kubernetes.io/openstack-internal-load-balancer";
+
+/// Everybody's.
+pub(super) const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";

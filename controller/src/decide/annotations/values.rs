@@ -1,0 +1,440 @@
+//! The values of annotations, in the words of all dialects. Each function reads one, or says why it cannot.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::time::Duration;
+
+use ballast_core::table::{
+    Algorithm, Expect, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy,
+    ServerName, Target, UrlPath, Wrong, parse_duration,
+};
+use ipnet::IpNet;
+
+use crate::observe::{Family, Key};
+use crate::settings::Selector;
+
+/// Go's words for yes and no, in any case.
+pub(in crate::decide) fn boolean(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "1" | "t" | "true" => Ok(true),
+        "0" | "f" | "false" => Ok(false),
+        _ => Err("is neither true nor false".to_owned()),
+    }
+}
+
+/// How endpoints are chosen, in everybody's words.
+///
+/// # Errors
+/// Nobody has such a word.
+pub fn algorithm(text: &str) -> Result<Algorithm, String> {
+    Ok(match text.trim() {
+        "round-robin" | "roundrobin" | "ROUND_ROBIN" => Algorithm::RoundRobin,
+        "least-connections" | "leastconn" | "LEAST_CONNECTIONS" => Algorithm::LeastConnections,
+        "source-hash" | "source" | "maglev" | "maglev-hash" | "SOURCE_IP" => Algorithm::SourceHash,
+        "source-port-hash" | "SOURCE_IP_PORT" => Algorithm::SourcePortHash,
+        "random" => Algorithm::Random,
+        "first" => Algorithm::First,
+        _ => {
+            return Err("is no algorithm; expected round-robin, least-connections, source-hash, source-port-hash, random or first".to_owned());
+        }
+    })
+}
+
+pub(in crate::decide) fn send_proxy(text: &str) -> Result<SendProxy, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "off" | "false" => Ok(SendProxy::Off),
+        "v1" | "true" => Ok(SendProxy::V1),
+        "v2" => Ok(SendProxy::V2),
+        _ => Err("is no version of the PROXY protocol; expected off, v1 or v2".to_owned()),
+    }
+}
+
+/// `off`, or who is believed. `on` alone would believe everybody.
+pub(in crate::decide) fn accept_proxy(text: &str) -> Result<Option<Vec<IpNet>>, String> {
+    let words: Vec<&str> = text
+        .split([',', ' '])
+        .filter(|word| !word.is_empty() && *word != "on")
+        .collect();
+    match words.as_slice() {
+        ["off"] => Ok(None),
+        [] => Err(
+            "does not say whose headers are believed; expected off or ranges such as 10.0.0.0/8"
+                .to_owned(),
+        ),
+        words => words
+            .iter()
+            .map(|word| range(word))
+            .collect::<Result<_, _>>()
+            .map(Some),
+    }
+}
+
+/// A duration, milliseconds without a unit, or `off`; 0 is off.
+pub(in crate::decide) fn idle(text: &str) -> Result<OrOff<Duration>, String> {
+    match text.trim() {
+        "off" => Ok(OrOff::Off),
+        text => match integer(text) {
+            Some(0) => Ok(OrOff::Off),
+            Some(millis) => parse_duration(&format!("{millis}ms"))
+                .map(OrOff::On)
+                .map_err(|wrong| wrong.to_string()),
+            None => go_duration(text).map(OrOff::On),
+        },
+    }
+}
+
+/// The same, where it cannot be off.
+pub(in crate::decide) fn connect(text: &str) -> Result<Duration, String> {
+    match idle(text)? {
+        OrOff::On(time) => Ok(time),
+        OrOff::Off => Err("would wait for ever; expected a duration from 1ms to 24d".to_owned()),
+    }
+}
+
+pub(in crate::decide) fn duration(text: &str) -> Result<Duration, String> {
+    go_duration(text.trim())
+}
+
+pub(in crate::decide) fn millis(text: &str) -> Result<u32, String> {
+    integer(text.trim()).ok_or_else(|| "is no number of milliseconds".to_owned())
+}
+
+/// Between checks: a duration, or seconds without a unit.
+pub(in crate::decide) fn check_time(text: &str) -> Result<Duration, String> {
+    let time = match integer(text.trim()) {
+        Some(seconds) => Duration::from_secs(seconds.into()),
+        None => go_duration(text.trim())?,
+    };
+    match (Duration::from_secs(1)..=Duration::from_secs(300)).contains(&time) {
+        true => Ok(time),
+        false => Err("is out of range; expected 1s to 300s".to_owned()),
+    }
+}
+
+/// -1 is no limit.
+pub(in crate::decide) fn limit(text: &str) -> Result<Option<NonZeroU32>, String> {
+    match text.trim() {
+        "-1" => Ok(None),
+        text => match integer(text).and_then(NonZeroU32::new) {
+            Some(limit) => Ok(Some(limit)),
+            None => Err("is no limit; expected 1 or more, or -1 for none".to_owned()),
+        },
+    }
+}
+
+pub(in crate::decide) fn fall(text: &str) -> Result<u8, String> {
+    count(text, 20)
+}
+
+pub(in crate::decide) fn rise(text: &str) -> Result<u8, String> {
+    count(text, 10)
+}
+
+fn count(text: &str, most: u8) -> Result<u8, String> {
+    let count = integer(text.trim()).and_then(|count| u8::try_from(count).ok());
+    count
+        .filter(|count| (1..=most).contains(count))
+        .ok_or_else(|| format!("is out of range; expected 1 to {most}"))
+}
+
+pub(in crate::decide) fn health_mode(text: &str) -> Result<HealthMode, String> {
+    HealthMode::ALL
+        .iter()
+        .copied()
+        .find(|mode| mode.word() == text.trim().to_ascii_lowercase())
+        .ok_or_else(|| "is no way to check; expected off, tcp, http, https or udp".to_owned())
+}
+
+/// A port of the pods: its number, or the name of a Service port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::decide) enum CheckPort {
+    Number(u16),
+    Name(String),
+}
+
+pub(in crate::decide) fn check_port(text: &str) -> Result<CheckPort, String> {
+    let text = text.trim();
+    if let Some(number) = integer(text) {
+        return port(number).map(CheckPort::Number);
+    }
+    let is_name = !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+    match is_name {
+        true => Ok(CheckPort::Name(text.to_owned())),
+        false => {
+            Err("is no port; expected 1 to 65535, or the name of a port of this Service".to_owned())
+        }
+    }
+}
+
+pub(in crate::decide) fn target(text: &str) -> Result<Target, String> {
+    text.trim().parse().map_err(wrong)
+}
+
+pub(in crate::decide) fn expect(text: &str) -> Result<Expect, String> {
+    text.trim().parse().map_err(wrong)
+}
+
+/// `None`: everybody.
+pub(in crate::decide) fn ranges(text: &str) -> Result<Option<List<IpNet>>, String> {
+    let mut ranges = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(range)
+        .collect::<Result<Vec<_>, _>>()?;
+    ranges.sort();
+    ranges.dedup();
+    Ok((!ranges.is_empty()).then(|| List::new(ranges)))
+}
+
+/// Host bits are masked, and what lies among the IPv4-mapped addresses is IPv4.
+fn range(text: &str) -> Result<IpNet, String> {
+    let wrong =
+        || format!("holds {text:?}, which is no range; expected IP/LENGTH, such as 10.0.0.0/8");
+    let net: IpNet = text.parse().map_err(|_| wrong())?;
+    match (net.addr().to_canonical(), net.prefix_len()) {
+        (IpAddr::V4(address), length) if net.addr().is_ipv6() => {
+            let length = length.checked_sub(96).ok_or_else(wrong)?;
+            IpNet::new(address.into(), length)
+                .map(|net| net.trunc())
+                .map_err(|_| wrong())
+        }
+        _ => Ok(net.trunc()),
+    }
+}
+
+/// At most one address of each family.
+pub(in crate::decide) fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let addresses: Result<Vec<IpAddr>, _> = parts.map(str::parse::<IpAddr>).collect();
+    let addresses = addresses.map_err(|_| {
+        "is no address; expected an IPv4 address, an IPv6 address or both".to_owned()
+    })?;
+    let of = |family| {
+        addresses
+            .iter()
+            .filter(|address| Family::of(**address) == family)
+            .count()
+    };
+    match addresses.is_empty() || of(Family::V4) > 1 || of(Family::V6) > 1 {
+        true => Err("is not one address for each family".to_owned()),
+        false => Ok(addresses),
+    }
+}
+
+pub(in crate::decide) fn hostnames(text: &str) -> Result<Vec<String>, String> {
+    let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
+    let names: Vec<String> = names.collect();
+    match names
+        .iter()
+        .all(|name| name.parse::<ServerName>().is_ok() && name.parse::<IpAddr>().is_err())
+    {
+        true => Ok(names),
+        false => Err("is no DNS name; expected one such as edge.example.com".to_owned()),
+    }
+}
+
+pub(in crate::decide) fn selector(text: &str) -> Result<Selector, String> {
+    Selector::from_str(text)
+}
+
+/// Whether Local means this node alone.
+pub(in crate::decide) fn strict(text: &str) -> Result<bool, String> {
+    match text.trim() {
+        "edge" => Ok(false),
+        "strict" => Ok(true),
+        _ => Err("is no mode; expected edge or strict".to_owned()),
+    }
+}
+
+pub(in crate::decide) fn mode(text: &str) -> Result<Protocol, String> {
+    match text.trim() {
+        "tcp" => Ok(Protocol::Tcp),
+        "http" => Ok(Protocol::Http),
+        "https" => Ok(Protocol::Https),
+        "tls" => Ok(Protocol::Tls),
+        _ => Err("is no mode; expected tcp, http, https or tls".to_owned()),
+    }
+}
+
+pub(in crate::decide) fn on_gone(text: &str) -> Result<OnGone, String> {
+    match text.trim() {
+        "keep" => Ok(OnGone::Keep),
+        "close" => Ok(OnGone::Close),
+        _ => Err("is neither keep nor close".to_owned()),
+    }
+}
+
+pub(in crate::decide) fn hosts(text: &str) -> Result<Vec<HostPattern>, String> {
+    let parts = text.split([',', ' ']).filter(|part| !part.is_empty());
+    let hosts = parts
+        .map(|part| part.parse::<HostPattern>().map_err(wrong))
+        .collect::<Result<Vec<_>, _>>()?;
+    match hosts.is_empty() {
+        true => Err("names no host".to_owned()),
+        false => Ok(sorted(hosts)),
+    }
+}
+
+/// Paths, and whether they are meant in any case and by their beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::decide) struct Paths {
+    pub(in crate::decide) paths: Vec<UrlPath>,
+    pub(in crate::decide) ignore_case: bool,
+}
+
+/// `/a, /b`, or the rest of haproxy's path_beg: `-i /a /b`.
+pub(in crate::decide) fn paths(text: &str) -> Result<Paths, String> {
+    let mut words: Vec<&str> = text
+        .split([',', ' '])
+        .filter(|word| !word.is_empty())
+        .collect();
+    let ignore_case = words.first() == Some(&"-i");
+    if ignore_case {
+        words.remove(0);
+    }
+    let paths = words
+        .iter()
+        .map(|word| word.parse::<UrlPath>().map_err(wrong))
+        .collect::<Result<Vec<_>, _>>()?;
+    match paths.is_empty() {
+        true => Err("names no path".to_owned()),
+        false => Ok(Paths {
+            paths: sorted(paths),
+            ignore_case,
+        }),
+    }
+}
+
+/// What becomes of the path that matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::decide) enum Rewrite {
+    Strip,
+    Keep,
+    To(UrlPath),
+}
+
+pub(in crate::decide) fn rewrite(text: &str) -> Result<Rewrite, String> {
+    match text.trim() {
+        "strip" => Ok(Rewrite::Strip),
+        "keep" => Ok(Rewrite::Keep),
+        text => text
+            .parse()
+            .map(Rewrite::To)
+            .map_err(|_| "is no rewriting; expected strip, keep or a path such as /app".to_owned()),
+    }
+}
+
+/// A Secret, in the Service's namespace where none is named.
+pub(in crate::decide) fn secret(text: &str) -> Result<(Option<String>, String), String> {
+    let text = text.trim();
+    let (namespace, name) = match text.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (None, text),
+    };
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| {
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte)
+            })
+    };
+    match is_name(name) && namespace.is_none_or(is_name) {
+        true => Ok((namespace.map(str::to_owned), name.to_owned())),
+        false => Err("is no Secret; expected its name, or namespace/name".to_owned()),
+    }
+}
+
+impl Key {
+    pub(in crate::decide) fn in_namespace(
+        namespace: &str,
+        (other, name): &(Option<String>, String),
+    ) -> Self {
+        Self::new(other.as_deref().unwrap_or(namespace), name)
+    }
+}
+
+pub(in crate::decide) fn max_age(text: &str) -> Result<MaxAge, String> {
+    text.trim().parse().map_err(wrong)
+}
+
+/// Other ports than the Service's: one, or `443:8443, 80:8080`.
+pub(in crate::decide) fn external_port(text: &str) -> Result<Vec<(Option<u16>, u16)>, String> {
+    let number = |text: &str| integer(text.trim()).and_then(|number| port(number).ok());
+    let parts = text.split(',').map(|part| match part.split_once(':') {
+        Some((inner, outer)) => Some((Some(number(inner)?), number(outer)?)),
+        None => Some((None, number(part)?)),
+    });
+    let ports: Option<Vec<_>> = parts.collect();
+    let ports =
+        ports.filter(|ports| ports.len() == 1 || ports.iter().all(|(inner, _)| inner.is_some()));
+    ports.ok_or_else(|| "is no port; expected 8080, or 80:8080, 443:8443".to_owned())
+}
+
+/// A line for people.
+pub(in crate::decide) fn line(text: &str) -> Result<String, String> {
+    match text.chars().any(char::is_control) {
+        true => Err("has control characters".to_owned()),
+        false => Ok(text.trim().to_owned()),
+    }
+}
+
+/// `10s`, `1m30s`, `500ms`, and days.
+fn go_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "is no duration; expected one such as 250ms, 5s, 3m, 1h or 2d".to_owned();
+    if text.is_empty() {
+        return Err(wrong());
+    }
+    let mut whole = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|letter: char| !letter.is_ascii_digit())
+            .ok_or_else(wrong)?;
+        let unit = rest.get(digits..).unwrap_or_default();
+        let length = unit
+            .find(|letter: char| letter.is_ascii_digit())
+            .unwrap_or(unit.len());
+        let (part, after) = rest.split_at_checked(digits + length).ok_or_else(wrong)?;
+        whole = whole
+            .checked_add(parse_duration(part).map_err(|_| wrong())?)
+            .ok_or_else(wrong)?;
+        rest = after;
+    }
+    match whole <= LONGEST {
+        true => Ok(whole),
+        false => Err("is out of range; expected a duration from 1ms to 24d".to_owned()),
+    }
+}
+
+/// Decimal digits only.
+fn integer(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+fn port(number: u32) -> Result<u16, String> {
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or_else(|| "is out of range; expected 1 to 65535".to_owned())
+}
+
+fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
+    items.sort();
+    items.dedup();
+    items
+}
+
+/// The table's own words about a text.
+fn wrong(wrong: Wrong) -> String {
+    wrong.to_string()
+}
+
+const LONGEST: Duration = Duration::from_secs(24 * 86_400);

@@ -1,0 +1,183 @@
+//! Who gets a port: its oldest owner. Asked once all Services have said what they want.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::notice::{About, Notice, Reason};
+use super::status::{Status, Verdict};
+use super::table::{HTTPS_PORT, shared_ports};
+use super::{Asked, World};
+
+/// A port that somebody wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) udp: bool,
+    pub(super) port: u16,
+    pub(super) reach: Reach,
+}
+
+/// At which addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Wherever load balancers are published.
+    Everywhere,
+    /// At these only, on whichever node has them.
+    At(Vec<IpAddr>),
+}
+
+/// Takes the offers of those who came too late; they stay pending, and the owner is named.
+pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
+    let mut held: BTreeMap<(bool, u16), Vec<(Reach, String)>> = BTreeMap::new();
+    let flags = &world.settings.flags;
+    let mut hold = |port: u16, owner: String| {
+        held.entry((false, port))
+            .or_default()
+            .push((Reach::Everywhere, owner));
+    };
+    hold(
+        flags.stats_port,
+        format!("the stats port ({})", flags.stats_port),
+    );
+    let shared = shared_ports(world.settings, asked);
+    if shared.http {
+        hold(flags.http_port, "the shared HTTP port".to_owned());
+    }
+    if shared.https {
+        hold(HTTPS_PORT, "the shared HTTPS port".to_owned());
+    }
+    let mut routes = BTreeMap::new();
+    let mut order: Vec<usize> = (0..asked.len()).collect();
+    order.sort_by_key(|index| {
+        let service = asked.get(*index).map(|one| one.service);
+        // What has no date is a manifest: those come by name, after all that have one.
+        service.map(|service| {
+            (
+                service.created.is_none(),
+                service.created,
+                service.uid.clone(),
+                service.key.clone(),
+            )
+        })
+    });
+    for index in order {
+        let Some(one) = asked.get_mut(index) else {
+            continue;
+        };
+        grant_routes(&mut routes, one);
+        drop_doubles(one);
+        let taken = one.claims().find_map(|claim| {
+            let others = held.get(&(claim.udp, claim.port))?;
+            let owner = others
+                .iter()
+                .find(|(reach, _)| meet(world, reach, &claim.reach))?;
+            Some((claim.clone(), owner.1.clone()))
+        });
+        match taken {
+            Some((claim, owner)) => refuse(one, &claim, &owner),
+            None => {
+                let owner = one.service.key.to_string();
+                for claim in one.offers.iter().map(|offer| &offer.claim) {
+                    held.entry((claim.udp, claim.port))
+                        .or_default()
+                        .push((claim.reach.clone(), owner.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Of two ports of one Service that come out at one port of the node, the first counts.
+fn drop_doubles(one: &mut Asked<'_>) {
+    let mut seen = BTreeSet::new();
+    let mut lost = BTreeSet::new();
+    one.offers.retain(|offer| {
+        let is_new = seen.insert((offer.claim.udp, offer.claim.port));
+        if !is_new {
+            lost.insert(format!("{} would listen at port {}, as another port of this Service does; it is not served", offer.frontend.name, offer.claim.port));
+        }
+        is_new
+    });
+    let about = || About::Service(one.service.key.clone());
+    one.notices.extend(
+        lost.into_iter()
+            .map(|message| Notice::warning(about(), Reason::AllocationFailed, message)),
+    );
+}
+
+/// Of two equal routes the older Service's counts; of one Service, that of its first port.
+fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, one: &mut Asked<'_>) {
+    let owner = one.service.key.to_string();
+    let mut taken = BTreeSet::new();
+    one.routes.retain(|route| {
+        let mut lost = None;
+        for (place, unopened) in route.places() {
+            match held.get(&place) {
+                Some((other, _)) if unopened.is_none() => lost = Some((place, other.clone())),
+                Some((other, theirs)) if unopened != Some(*theirs) => {
+                    lost = Some((place, other.clone()));
+                }
+                _ => {}
+            }
+        }
+        match lost {
+            Some((place, other)) => {
+                if other != owner {
+                    taken.insert(format!(
+                        "{place} leads to {other} already; this Service does not get it"
+                    ));
+                }
+                false
+            }
+            None => {
+                for (place, unopened) in route.places() {
+                    held.entry(place)
+                        .or_insert_with(|| (owner.clone(), unopened.unwrap_or_default()));
+                }
+                true
+            }
+        }
+    });
+    let about = || About::Service(one.service.key.clone());
+    one.notices.extend(
+        taken
+            .into_iter()
+            .map(|message| Notice::warning(about(), Reason::AnnotationConflict, message)),
+    );
+}
+
+fn refuse(one: &mut Asked<'_>, claim: &Claim, owner: &str) {
+    let transport = if claim.udp { "UDP" } else { "TCP" };
+    let key = &one.service.key;
+    let why = format!("port {}/{transport} is taken by {owner}", claim.port);
+    let message = format!("Failed to allocate IP for \"{key}\": {why}");
+    one.notices.insert(Notice::warning(
+        About::Service(key.clone()),
+        Reason::AllocationFailed,
+        message,
+    ));
+    one.offers.clear();
+    if one.routes.is_empty() {
+        one.files.clear();
+    }
+    one.status = match one.status.verdict {
+        Verdict::Routed if !one.routes.is_empty() => Status::new(one.service, Verdict::Routed, why),
+        Verdict::Routed => Status::left_alone(one.service, why),
+        _ => Status {
+            port_errors: std::mem::take(&mut one.status.port_errors),
+            ..Status::pending(one.service, why)
+        },
+    };
+}
+
+/// Whether two claims of one port meet at some address.
+fn meet(world: &World<'_>, one: &Reach, other: &Reach) -> bool {
+    match (one, other) {
+        (Reach::Everywhere, Reach::Everywhere) => true,
+        (Reach::Everywhere, Reach::At(addresses)) | (Reach::At(addresses), Reach::Everywhere) => {
+            addresses
+                .iter()
+                .any(|address| world.nodes.publishes(*address))
+        }
+        (Reach::At(ours), Reach::At(theirs)) => ours.iter().any(|address| theirs.contains(address)),
+    }
+}

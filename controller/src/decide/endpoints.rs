@@ -1,0 +1,279 @@
+//! Which endpoints a Service port has, and in which state. Asked for every port that is served.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use ballast_core::table::{self, State};
+
+use super::nodes;
+use crate::observe::{Endpoint, Family, Key, Observed, Port, Service, ServiceKind, Slice, Target};
+use crate::settings::{EndpointsVia, Selector, Settings};
+
+/// The slices of each Service.
+pub(super) struct Slices<'a>(BTreeMap<&'a Key, Vec<&'a Slice>>);
+
+/// Which endpoints count.
+#[derive(Clone, Copy)]
+pub(super) struct Scope<'a> {
+    /// By the labels of their node, where traffic goes by node.
+    pub(super) nodes: Option<&'a Selector>,
+    /// Those of this node alone.
+    pub(super) only_on: Option<&'a str>,
+}
+
+impl<'a> Slices<'a> {
+    pub(super) fn of(observed: &'a Observed) -> Self {
+        let mut slices: BTreeMap<&Key, Vec<&Slice>> = BTreeMap::new();
+        for slice in observed.slices.values() {
+            slices.entry(&slice.service).or_default().push(slice);
+        }
+        Self(slices)
+    }
+
+    /// Those of one Service.
+    pub(super) fn of_service(&self, key: &Key) -> &[&'a Slice] {
+        self.0.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// The endpoints of one port, of the first family that has a usable one, by address.
+    pub(super) fn endpoints(
+        &self,
+        observed: &Observed,
+        settings: &Settings,
+        service: &Service,
+        port: &Port,
+        scope: Scope<'_>,
+    ) -> Vec<table::Endpoint> {
+        let via = match settings.flags.forward_services {
+            true => EndpointsVia::ClusterIp,
+            false => settings.flags.endpoints_via,
+        };
+        if let ServiceKind::ExternalName(name) = &service.kind {
+            let addresses = observed.resolved.get(name).map_or(&[][..], Vec::as_slice);
+            return by_family(service, |family| {
+                plain(addresses, family, target_number(port))
+            });
+        }
+        match via {
+            EndpointsVia::ClusterIp if !service.cluster_ips.is_empty() => {
+                by_family(service, |family| {
+                    plain(&service.cluster_ips, family, Some(port.number))
+                })
+            }
+            EndpointsVia::NodePort => {
+                by_family(service, |family| node_ports(observed, family, port, scope))
+            }
+            EndpointsVia::ClusterIp | EndpointsVia::Pod => by_family(service, |family| {
+                self.pods(observed, service, port, scope, family)
+            }),
+        }
+    }
+
+    fn pods(
+        &self,
+        observed: &Observed,
+        service: &Service,
+        port: &Port,
+        scope: Scope<'_>,
+        family: Family,
+    ) -> Vec<table::Endpoint> {
+        let mut seen: BTreeMap<SocketAddr, (Standing, &Endpoint)> = BTreeMap::new();
+        let of_family = self
+            .of_service(&service.key)
+            .iter()
+            .filter(|slice| slice.family == Some(family));
+        for slice in of_family {
+            for number in numbers(slice, port) {
+                for endpoint in slice
+                    .endpoints
+                    .iter()
+                    .filter(|endpoint| is_in(observed, endpoint, scope))
+                {
+                    let (Some(address), Some(standing)) =
+                        (endpoint.address, Standing::of(endpoint))
+                    else {
+                        continue;
+                    };
+                    let place = seen
+                        .entry(SocketAddr::new(address, number))
+                        .or_insert((standing, endpoint));
+                    if standing < place.0 {
+                        *place = (standing, endpoint);
+                    }
+                }
+            }
+        }
+        let any_ready = seen
+            .values()
+            .any(|(standing, _)| *standing == Standing::Ready);
+        seen.into_iter()
+            .map(|(address, (standing, endpoint))| table::Endpoint {
+                state: match standing {
+                    Standing::Ready => State::Ready,
+                    Standing::Leaving if !any_ready => State::Ready,
+                    Standing::Leaving | Standing::Gone => State::Disabled,
+                },
+                node: endpoint.node.as_deref().and_then(|node| node.parse().ok()),
+                zone: endpoint.zone.as_deref().and_then(|zone| zone.parse().ok()),
+                ..at(address)
+            })
+            .collect()
+    }
+}
+
+/// How an endpoint stands; of two words about one address the better one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// It gets clients.
+    Ready,
+    /// It terminates and still serves: the last resort.
+    Leaving,
+    /// It terminates and serves no more.
+    Gone,
+}
+
+impl Standing {
+    fn of(endpoint: &Endpoint) -> Option<Self> {
+        match endpoint {
+            Endpoint { ready: true, .. } => Some(Self::Ready),
+            Endpoint {
+                terminating: true,
+                serving: true,
+                ..
+            } => Some(Self::Leaving),
+            Endpoint {
+                terminating: true, ..
+            } => Some(Self::Gone),
+            _ => None,
+        }
+    }
+}
+
+/// The numbers that a slice has for a Service port: found by the port's name.
+pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
+    let named = slice
+        .ports
+        .iter()
+        .filter(|known| known.name == port.name && known.protocol == port.protocol);
+    named.filter_map(|known| known.number).collect()
+}
+
+/// Whether any of these slices has names in place of addresses.
+pub(super) fn have_names(slices: &[&Slice]) -> bool {
+    slices.iter().any(|slice| slice.family.is_none())
+}
+
+/// Whether any endpoint of these slices on this node gets clients.
+pub(super) fn has_ready_on(slices: &[&Slice], node: &str) -> bool {
+    let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+    endpoints.any(|endpoint| {
+        endpoint.node.as_deref() == Some(node)
+            && matches!(
+                Standing::of(endpoint),
+                Some(Standing::Ready | Standing::Leaving)
+            )
+    })
+}
+
+fn is_in(observed: &Observed, endpoint: &Endpoint, scope: Scope<'_>) -> bool {
+    let on_node = |name: &str| endpoint.node.as_deref() == Some(name);
+    if !scope.only_on.is_none_or(on_node) {
+        return false;
+    }
+    scope.nodes.is_none_or(|selector| {
+        let node = endpoint
+            .node
+            .as_ref()
+            .and_then(|name| observed.nodes.get(name));
+        node.is_some_and(|node| selector.matches(&node.labels))
+    })
+}
+
+/// The first family with a usable endpoint; where none has one, the first that has any.
+fn by_family(
+    service: &Service,
+    find: impl Fn(Family) -> Vec<table::Endpoint>,
+) -> Vec<table::Endpoint> {
+    let families = match service.families.as_slice() {
+        [] => &[Family::V4, Family::V6],
+        families => families,
+    };
+    let mut found = families
+        .iter()
+        .map(|family| find(*family))
+        .filter(|endpoints| !endpoints.is_empty())
+        .collect::<Vec<_>>()
+        .into_iter();
+    let usable = |endpoints: &Vec<table::Endpoint>| {
+        endpoints
+            .iter()
+            .any(|endpoint| endpoint.state == State::Ready)
+    };
+    let first = found.next().unwrap_or_default();
+    match usable(&first) {
+        true => first,
+        false => found.find(usable).unwrap_or(first),
+    }
+}
+
+fn plain(addresses: &[IpAddr], family: Family, port: Option<u16>) -> Vec<table::Endpoint> {
+    let of_family: BTreeSet<IpAddr> = addresses
+        .iter()
+        .copied()
+        .filter(|address| Family::of(*address) == family)
+        .collect();
+    of_family
+        .into_iter()
+        .filter_map(|address| Some(at(SocketAddr::new(address, port?))))
+        .collect()
+}
+
+/// Every node is a member; without a node port there is none.
+fn node_ports(
+    observed: &Observed,
+    family: Family,
+    port: &Port,
+    scope: Scope<'_>,
+) -> Vec<table::Endpoint> {
+    let Some(number) = port.node_port else {
+        return Vec::new();
+    };
+    let members = observed.nodes.values().filter(|node| {
+        scope
+            .nodes
+            .is_none_or(|selector| selector.matches(&node.labels))
+            && scope.only_on.is_none_or(|name| name == node.name)
+    });
+    let mut endpoints: Vec<table::Endpoint> = members
+        .filter_map(|node| {
+            let address = nodes::first(&node.internal, family)
+                .or_else(|| nodes::first(&node.external, family))?;
+            Some(table::Endpoint {
+                node: node.name.parse().ok(),
+                ..at(SocketAddr::new(address, number))
+            })
+        })
+        .collect();
+    endpoints.sort_by_key(|endpoint| endpoint.address);
+    endpoints.dedup_by_key(|endpoint| endpoint.address);
+    endpoints
+}
+
+fn target_number(port: &Port) -> Option<u16> {
+    match port.target {
+        Target::Number(number) => Some(number),
+        Target::Name(_) => None,
+    }
+}
+
+fn at(address: SocketAddr) -> table::Endpoint {
+    table::Endpoint {
+        address,
+        name: None,
+        weight: 1,
+        state: State::Ready,
+        max_connections: None,
+        node: None,
+        zone: None,
+    }
+}

@@ -1,0 +1,89 @@
+//! The files that a table names, and where each comes from. Writing them is for others.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use ballast_core::table::Certificate;
+use serde::Serialize;
+
+use crate::observe::Key;
+use crate::settings::{ErrorPage, Settings};
+
+/// A file of the table's folder.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct WantedFile {
+    /// In the folder.
+    pub path: String,
+    /// Where its bytes come from.
+    pub from: Source,
+}
+
+/// Where the bytes of a file come from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A file of the controller.
+    File(PathBuf),
+    /// An address that is asked once.
+    Url(String),
+    /// An entry of a Secret.
+    Secret(Key, &'static str),
+}
+
+impl WantedFile {
+    /// That of `--ssl-cert`, with its key.
+    pub(super) fn default_certificate() -> Certificate {
+        Certificate {
+            cert: PathBuf::from(DEFAULT_CERT).into_boxed_path(),
+            key: None,
+            ocsp: None,
+        }
+    }
+
+    /// That of a Secret, and its two files.
+    pub(super) fn of_secret(key: &Key) -> (Certificate, [Self; 2]) {
+        let path = |ending: &str| format!("tls/{}.{}.{ending}", key.namespace, key.name);
+        let wanted = [("crt", "tls.crt"), ("key", "tls.key")].map(|(ending, entry)| Self {
+            path: path(ending),
+            from: Source::Secret(key.clone(), entry),
+        });
+        let certificate = Certificate {
+            cert: PathBuf::from(path("crt")).into_boxed_path(),
+            key: Some(PathBuf::from(path("key")).into_boxed_path()),
+            ocsp: None,
+        };
+        (certificate, wanted)
+    }
+}
+
+/// The files that flags name.
+pub(super) fn settings_files(settings: &Settings) -> BTreeSet<WantedFile> {
+    let flags = &settings.flags;
+    let pems = [
+        (DEFAULT_CERT, &flags.ssl_cert),
+        (CLIENT_CA, &flags.ssl_ca_cert),
+    ];
+    let pems = pems.into_iter().filter_map(|(path, from)| {
+        Some(WantedFile {
+            path: path.to_owned(),
+            from: Source::File(from.clone()?),
+        })
+    });
+    let page = flags.error_page.as_ref().map(|page| WantedFile {
+        path: ERROR_PAGE.to_owned(),
+        from: match page {
+            ErrorPage::File(path) => Source::File(path.clone()),
+            ErrorPage::Url(url) => Source::Url(url.clone()),
+        },
+    });
+    pems.chain(page).collect()
+}
+
+/// That of `--ssl-cert`.
+const DEFAULT_CERT: &str = "tls/default.pem";
+
+/// That of `--ssl-ca-cert`.
+pub(super) const CLIENT_CA: &str = "tls/clients.pem";
+
+/// That of `--error-page`.
+pub(super) const ERROR_PAGE: &str = "errors/default.html";

@@ -1,0 +1,341 @@
+//! Active checks, in three dialects that differ in their defaults. Asked for every port that is served.
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use ballast_core::table::{Health, HealthMode, Shown};
+
+use super::annotations::values::{self, CheckPort};
+use super::annotations::{E, Found, Knob, Reader};
+use super::endpoints::{Slices, numbers};
+use super::notice::Reason;
+use crate::observe::{Port, Protocol, Target};
+
+/// The check that a port asks for, if there is one that can be made.
+pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -> Option<Health> {
+    let some = Some(port);
+    let dialect = dialect(reader, port)?;
+    let mut mode = dialect.mode;
+    let udp = port.protocol == Protocol::Udp;
+    if udp && dialect.openstack {
+        mode = HealthMode::Udp;
+    }
+    let at = match reader.knob(&CHECK_PORT, some) {
+        Some(found) => named_port(reader, slices, port, &found)?,
+        None if udp && mode != HealthMode::Udp => neighbour(reader, slices, port)?,
+        None => None,
+    };
+    let path = reader.knob(&PATH, some);
+    let http = matches!(mode, HealthMode::Http | HealthMode::Https);
+    if let Some(path) = &path
+        && !http
+    {
+        reader.say(
+            Reason::AnnotationIgnored,
+            format!("without effect here: {} (the check is {mode})", path.key),
+        );
+    }
+    let interval = reader
+        .knob(&INTERVAL, some)
+        .map_or(dialect.interval, |found| found.value);
+    let timeout = reader
+        .knob(&TIMEOUT, some)
+        .map(|found| found.value)
+        .or(dialect.timeout);
+    let timeout = timeout.map(|timeout| clamp(reader, timeout, interval));
+    Some(Health {
+        mode,
+        port: at,
+        interval,
+        fast_interval: None,
+        timeout,
+        rise: reader
+            .knob(&RISE, some)
+            .map_or(dialect.rise, |found| found.value),
+        fall: reader
+            .knob(&FALL, some)
+            .map_or(dialect.fall, |found| found.value),
+        method: None,
+        path: path.filter(|_| http).map(|found| found.value),
+        host: None,
+        expect: reader
+            .knob(&CODES, some)
+            .filter(|_| http)
+            .map(|found| found.value),
+        body: None,
+        send: None,
+        answer: None,
+        tls: None,
+    })
+}
+
+/// Who asks for the check, and what holds where nothing is said.
+struct Dialect {
+    mode: HealthMode,
+    openstack: bool,
+    interval: Duration,
+    timeout: Option<Duration>,
+    rise: u8,
+    fall: u8,
+}
+
+/// Ours, then OpenStack's, then Exoscale's.
+fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
+    let own = Dialect {
+        mode: HealthMode::Tcp,
+        openstack: false,
+        interval: Duration::from_secs(2),
+        timeout: None,
+        rise: 2,
+        fall: 3,
+    };
+    let found = if let Some(found) = reader.knob(&MODE, Some(port)) {
+        Dialect {
+            mode: found.value,
+            ..own
+        }
+    } else if let Some(found) = reader.knob(&MONITOR, Some(port)) {
+        Dialect {
+            mode: if found.value {
+                HealthMode::Tcp
+            } else {
+                HealthMode::Off
+            },
+            openstack: true,
+            interval: Duration::from_secs(5),
+            timeout: Some(Duration::from_secs(3)),
+            rise: 1,
+            fall: 3,
+        }
+    } else if reader
+        .service
+        .annotations
+        .keys()
+        .any(|key| key.starts_with(EXOSCALE_CHECKS) && reader.reads(key))
+    {
+        Dialect {
+            mode: reader
+                .knob(&EXOSCALE_MODE, Some(port))
+                .map_or(HealthMode::Tcp, |found| found.value),
+            interval: Duration::from_secs(10),
+            timeout: Some(Duration::from_secs(5)),
+            fall: 1,
+            ..own
+        }
+    } else {
+        return None;
+    };
+    (found.mode != HealthMode::Off).then_some(found)
+}
+
+/// Where a check goes that names a port. The outer `None`: nowhere.
+#[expect(
+    clippy::option_option,
+    reason = "no check at all, one at the endpoint's own port, or one at another"
+)]
+fn named_port(
+    reader: &mut Reader<'_>,
+    slices: &Slices<'_>,
+    port: &Port,
+    found: &Found<CheckPort>,
+) -> Option<Option<NonZeroU16>> {
+    let service = reader.service;
+    let number = match &found.value {
+        CheckPort::Name(name) => {
+            let other = service.ports.iter().find(|port| port.name == *name);
+            let Some(other) = other else {
+                let message = format!(
+                    "{}: this Service has no port {name:?}; the check is not made",
+                    found.key
+                );
+                reader.warn(Reason::InvalidAnnotation, message);
+                return None;
+            };
+            return target(reader, slices, port, other);
+        }
+        CheckPort::Number(number) => *number,
+    };
+    if !found.key.starts_with(E) {
+        return Some(NonZeroU16::new(number));
+    }
+    // Exoscale's number is a port of the nodes.
+    if service.health_check_node_port == Some(number) {
+        no_check(
+            reader,
+            port,
+            "kube-proxy's health port says what readiness says already",
+        );
+        return None;
+    }
+    match service
+        .ports
+        .iter()
+        .find(|port| port.node_port == Some(number))
+    {
+        Some(other) => target(reader, slices, port, other),
+        None => Some(NonZeroU16::new(number)),
+    }
+}
+
+/// A TCP check of a UDP port goes to the TCP port beside it.
+#[expect(
+    clippy::option_option,
+    reason = "no check at all, one at the endpoint's own port, or one at another"
+)]
+fn neighbour(
+    reader: &mut Reader<'_>,
+    slices: &Slices<'_>,
+    port: &Port,
+) -> Option<Option<NonZeroU16>> {
+    let mut tcp = reader
+        .service
+        .ports
+        .iter()
+        .filter(|other| other.protocol == Protocol::Tcp);
+    let same_node_port =
+        |other: &&Port| port.node_port.is_some() && other.node_port == port.node_port;
+    let found = tcp
+        .clone()
+        .find(same_node_port)
+        .or_else(|| tcp.find(|other| other.number == port.number));
+    match found {
+        Some(other) => target(reader, slices, port, other),
+        None => {
+            no_check(
+                reader,
+                port,
+                "this Service has no TCP port beside it that could be asked",
+            );
+            None
+        }
+    }
+}
+
+/// The port of the pods that a Service port leads to; the endpoint's own where it is the checked one.
+#[expect(
+    clippy::option_option,
+    reason = "no check at all, one at the endpoint's own port, or one at another"
+)]
+fn target(
+    reader: &mut Reader<'_>,
+    slices: &Slices<'_>,
+    checked: &Port,
+    other: &Port,
+) -> Option<Option<NonZeroU16>> {
+    if checked == other {
+        return Some(None);
+    }
+    let seen = slices
+        .of_service(&reader.service.key)
+        .iter()
+        .flat_map(|slice| numbers(slice, other))
+        .min();
+    let number = seen.or(match other.target {
+        Target::Number(number) => Some(number),
+        Target::Name(_) => None,
+    });
+    match number {
+        Some(number) => Some(NonZeroU16::new(number)),
+        None => {
+            no_check(
+                reader,
+                checked,
+                "no endpoint says which number its port has",
+            );
+            None
+        }
+    }
+}
+
+fn no_check(reader: &mut Reader<'_>, port: &Port, why: &str) {
+    let message = format!(
+        "port {}/{} has no active check: {why}; readiness decides",
+        port.number,
+        port.protocol.word()
+    );
+    reader.say(Reason::NoActiveCheck, message);
+}
+
+fn clamp(reader: &mut Reader<'_>, timeout: Duration, interval: Duration) -> Duration {
+    if timeout > interval {
+        let message = format!(
+            "the timeout of a check ({}) is above its interval ({}); it is cut to that",
+            Shown(timeout),
+            Shown(interval)
+        );
+        reader.warn(Reason::InvalidAnnotation, message);
+    }
+    timeout.min(interval)
+}
+
+const MODE: Knob<HealthMode> = Knob {
+    name: "health-check",
+    aliases: &[],
+    parse: values::health_mode,
+};
+
+const MONITOR: Knob<bool> = Knob {
+    name: "",
+    aliases: &["loadbalancer.openstack.org/enable-health-monitor"],
+    parse: values::boolean,
+};
+
+const EXOSCALE_MODE: Knob<HealthMode> = Knob {
+    name: "",
+    aliases: &["service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-mode"],
+    parse: values::health_mode,
+};
+
+const CHECK_PORT: Knob<CheckPort> = Knob {
+    name: "health-check-port",
+    aliases: &["service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-port"],
+    parse: values::check_port,
+};
+
+const PATH: Knob<ballast_core::table::Target> = Knob {
+    name: "health-check-path",
+    aliases: &["service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-uri"],
+    parse: values::target,
+};
+
+const CODES: Knob<ballast_core::table::Expect> = Knob {
+    name: "health-check-codes",
+    aliases: &[],
+    parse: values::expect,
+};
+
+const INTERVAL: Knob<Duration> = Knob {
+    name: "health-check-interval",
+    aliases: &[
+        "loadbalancer.openstack.org/health-monitor-delay",
+        "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-interval",
+    ],
+    parse: values::check_time,
+};
+
+const TIMEOUT: Knob<Duration> = Knob {
+    name: "health-check-timeout",
+    aliases: &[
+        "loadbalancer.openstack.org/health-monitor-timeout",
+        "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-timeout",
+    ],
+    parse: values::check_time,
+};
+
+const FALL: Knob<u8> = Knob {
+    name: "health-check-fall",
+    aliases: &[
+        "loadbalancer.openstack.org/health-monitor-max-retries-down",
+        "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-retries",
+    ],
+    parse: values::fall,
+};
+
+const RISE: Knob<u8> = Knob {
+    name: "health-check-rise",
+    aliases: &["loadbalancer.openstack.org/health-monitor-max-retries"],
+    parse: values::rise,
+};
+
+const EXOSCALE_CHECKS: &str =
+    "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-";

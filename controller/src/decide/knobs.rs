@@ -1,0 +1,404 @@
+//! What one port of a Service asks for, all knobs resolved.
+//!
+//! The knobs themselves, with their aliases in the order of precedence, stand at the end. Used by `services` and `shared`.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use ballast_core::table::{
+    Algorithm, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy,
+};
+use ipnet::IpNet;
+
+use super::annotations::values::{self, Paths, Rewrite};
+use super::annotations::{Found, Knob, Look, OWN, Reader, SOURCE_RANGES, slot};
+use super::notice::Reason;
+use crate::observe::{self, Key, Port};
+use crate::settings::Selector;
+
+/// What one port asks for.
+pub(super) struct Wish {
+    pub(super) protocol: Protocol,
+    pub(super) tls: Tls,
+    pub(super) send_proxy: SendProxy,
+    pub(super) accept_proxy: Option<Vec<IpNet>>,
+    pub(super) algorithm: Algorithm,
+    pub(super) cookie: bool,
+    pub(super) x_forwarded_off: bool,
+    pub(super) timeout_client: Option<OrOff<Duration>>,
+    pub(super) timeout_server: Option<OrOff<Duration>>,
+    pub(super) timeout_connect: Option<Duration>,
+    pub(super) udp_timeout: Option<Duration>,
+    pub(super) limit: Option<NonZeroU32>,
+    pub(super) ranges: Ranges,
+    pub(super) on_removed: OnGone,
+    pub(super) hsts: Option<MaxAge>,
+    pub(super) redirect_https: bool,
+    pub(super) passthrough: Vec<HostPattern>,
+    pub(super) target_nodes: Option<Selector>,
+}
+
+/// How clients come to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// By a port of its own on the node.
+    OwnPort,
+    /// By the shared port: HTTP is given, whatever the port says.
+    SharedPort,
+    /// By a port that a flag gave it: bytes are given.
+    TcpServices,
+}
+
+/// Where TLS ends, and with what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Tls {
+    /// It does not.
+    Plain,
+    /// With the certificate of `--ssl-cert`.
+    Default,
+    /// With that of a Secret.
+    Secret(Key),
+    /// It should, and cannot: the port stays closed.
+    Closed,
+}
+
+/// Who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ranges {
+    /// Everybody.
+    Open,
+    /// These.
+    Only(List<IpNet>),
+    /// Nobody: what was said cannot be read.
+    Closed,
+}
+
+impl Ranges {
+    pub(super) fn list(&self) -> Option<List<IpNet>> {
+        match self {
+            Self::Only(list) => Some(list.clone()),
+            Self::Open | Self::Closed => None,
+        }
+    }
+}
+
+impl Wish {
+    /// All knobs of one port.
+    pub(super) fn read(reader: &mut Reader<'_>, port: &Port, by: By) -> Self {
+        let udp = port.protocol == observe::Protocol::Udp;
+        let some = Some(port);
+        let (send_proxy, forwarded) = proxy_or_forwarded(reader, port);
+        let mut wish = Self {
+            protocol: if udp { Protocol::Udp } else { Protocol::Tcp },
+            tls: Tls::Plain,
+            send_proxy,
+            accept_proxy: reader
+                .knob(&ACCEPT_PROXY, some)
+                .and_then(|found| found.value),
+            algorithm: reader
+                .knob(&ALGORITHM, some)
+                .map_or(reader.settings.algorithm, |found| found.value),
+            cookie: false,
+            x_forwarded_off: forwarded == Some(false),
+            timeout_client: value(reader.knob(&TIMEOUT_CLIENT, some)),
+            timeout_server: value(reader.knob(&TIMEOUT_SERVER, some)),
+            timeout_connect: value(reader.knob(&TIMEOUT_CONNECT, some)),
+            udp_timeout: value(reader.knob(&UDP_TIMEOUT, some)),
+            limit: reader
+                .knob(&CONNECTION_LIMIT, some)
+                .and_then(|found| found.value),
+            ranges: ranges(reader, port),
+            on_removed: value(reader.knob(&ON_REMOVED, some)).unwrap_or(OnGone::Keep),
+            hsts: None,
+            redirect_https: false,
+            passthrough: Vec::new(),
+            target_nodes: value(reader.knob(&TARGET_NODES, some))
+                .or_else(|| reader.settings.flags.target_node_selector.clone()),
+        };
+        reader.knob(&TIMEOUT_INSPECT, some);
+        match by {
+            _ if udp => wish.no_v1(reader, port),
+            By::OwnPort => wish.speak(reader, port, forwarded, false),
+            By::SharedPort => wish.speak(reader, port, forwarded, true),
+            By::TcpServices => {}
+        }
+        wish
+    }
+
+    /// UDP has version 2 only.
+    fn no_v1(&mut self, reader: &mut Reader<'_>, port: &Port) {
+        if self.send_proxy == SendProxy::V1 {
+            self.send_proxy = SendProxy::Off;
+            let message = format!(
+                "version 1 of the PROXY protocol has no form for UDP port {}; it gets none; use v2",
+                port.number
+            );
+            reader.warn(Reason::InvalidAnnotation, message);
+        }
+    }
+
+    /// What is spoken on a TCP port, and whether TLS ends there.
+    fn speak(
+        &mut self,
+        reader: &mut Reader<'_>,
+        port: &Port,
+        forwarded: Option<bool>,
+        shared: bool,
+    ) {
+        let some = Some(port);
+        let cookie = reader.knob(&COOKIE, some).filter(|found| found.value);
+        let asked = reader.knob(&MODE, some);
+        let (tls, tls_is_http) = tls(reader, port);
+        self.tls = tls;
+        self.hsts = value(reader.knob(&HSTS, some));
+        self.redirect_https = reader
+            .knob(&REDIRECT_HTTPS, some)
+            .is_some_and(|found| found.value);
+        self.passthrough = value(reader.knob(&TLS_PASSTHROUGH, some)).unwrap_or_default();
+        let http = forwarded == Some(true) || cookie.is_some() || tls_is_http;
+        let secure = self.tls != Tls::Plain;
+        self.protocol = match asked.as_ref().map(|found| found.value) {
+            _ if shared && secure => Protocol::Https,
+            _ if shared => Protocol::Http,
+            Some(Protocol::Http) if secure => Protocol::Https,
+            Some(Protocol::Https) if !secure => {
+                self.default_certificate(reader, port);
+                Protocol::Https
+            }
+            Some(protocol) => protocol,
+            None if http && secure => Protocol::Https,
+            None if http => Protocol::Http,
+            None => Protocol::Tcp,
+        };
+        self.cookie = cookie.is_some() && self.protocol.is_http();
+        if let Some(asked) = asked
+            && http
+            && !self.protocol.is_http()
+        {
+            let message = format!(
+                "{}: {} has no place for HTTP's keys on port {}; they are ignored",
+                asked.key, asked.value, port.number
+            );
+            reader.warn(Reason::AnnotationConflict, message);
+        }
+        if self.protocol == Protocol::Tls {
+            self.tls = Tls::Plain;
+        } else if !self.passthrough.is_empty() && !shared {
+            let message = format!(
+                "{OWN}tls-passthrough: port {} has no mode: tls; it is ignored",
+                port.number
+            );
+            reader.warn(Reason::InvalidAnnotation, message);
+            self.passthrough.clear();
+        }
+    }
+
+    /// `mode: https` without a Secret.
+    fn default_certificate(&mut self, reader: &mut Reader<'_>, port: &Port) {
+        self.tls = match reader.settings.flags.ssl_cert {
+            Some(_) => Tls::Default,
+            None => Tls::Closed,
+        };
+        if self.tls == Tls::Closed {
+            let message = format!(
+                "port {} has mode https and no certificate: set {OWN}tls-secret, or --ssl-cert; it stays closed",
+                port.number
+            );
+            reader.warn(Reason::InvalidAnnotation, message);
+        }
+    }
+}
+
+/// The PROXY header and X-Forwarded-For, which do not go together: of a change to both, nothing is taken.
+fn proxy_or_forwarded(reader: &mut Reader<'_>, port: &Port) -> (SendProxy, Option<bool>) {
+    let some = Some(port);
+    let proxy_slot = slot(PROXY_PROTOCOL.name, some);
+    let forwarded_slot = slot(X_FORWARDED_FOR.name, some);
+    let proxy = reader.knob(&PROXY_PROTOCOL, some);
+    let forwarded = reader
+        .knob(&X_FORWARDED_FOR, some)
+        .filter(|_| port.protocol == observe::Protocol::Tcp);
+    let (Some(header), Some(forward)) = (&proxy, &forwarded) else {
+        return (
+            proxy.map_or(SendProxy::Off, |found| found.value),
+            value(forwarded),
+        );
+    };
+    if header.value == SendProxy::Off || !forward.value {
+        return (header.value, Some(forward.value));
+    }
+    let message = format!(
+        "{} and {} cannot be used together; port {} stays as it was",
+        header.key, forward.key, port.number
+    );
+    reader.memory.remove(&proxy_slot);
+    reader.memory.remove(&forwarded_slot);
+    let proxy = reader.kept(&PROXY_PROTOCOL, &proxy_slot);
+    let forwarded = reader.kept(&X_FORWARDED_FOR, &forwarded_slot);
+    reader.warn(Reason::AnnotationConflict, message);
+    (
+        proxy.map_or(SendProxy::Off, |found| found.value),
+        value(forwarded),
+    )
+}
+
+/// Where TLS ends on a port, and whether that makes it HTTP.
+fn tls(reader: &mut Reader<'_>, port: &Port) -> (Tls, bool) {
+    let default = reader
+        .knob(&SSL_TERM, Some(port))
+        .filter(|found| found.value);
+    match reader.look(&TLS_SECRET, Some(port)) {
+        Look::Value(found) => {
+            let http = found.key == OPENSTACK_TLS || default.is_some();
+            let key = Key::in_namespace(&reader.service.key.namespace, &found.value);
+            (Tls::Secret(key), http)
+        }
+        Look::Bad => {
+            let message = format!(
+                "port {} stays closed: it is never served without its certificate",
+                port.number
+            );
+            reader.warn(Reason::SecretUnreadable, message);
+            (
+                Tls::Closed,
+                reader.raw(OPENSTACK_TLS).is_some() || default.is_some(),
+            )
+        }
+        Look::Silent => match (default, &reader.settings.flags.ssl_cert) {
+            (None, _) => (Tls::Plain, false),
+            (Some(_), Some(_)) => (Tls::Default, true),
+            (Some(found), None) => {
+                let message = format!(
+                    "{}: there is no --ssl-cert; port {} stays closed",
+                    found.key, port.number
+                );
+                reader.warn(Reason::InvalidAnnotation, message);
+                (Tls::Closed, true)
+            }
+        },
+    }
+}
+
+/// The spec first, then everybody's annotation, then ours. What cannot be read opens nothing.
+fn ranges(reader: &mut Reader<'_>, port: &Port) -> Ranges {
+    let slot = slot(SOURCES.name, Some(port));
+    let spec = reader.service.source_ranges.join(",");
+    if !spec.trim().is_empty() {
+        return spec_ranges(reader, &spec, &slot);
+    }
+    let mut keys = vec![SOURCE_RANGES.to_owned()];
+    keys.extend(reader.own_keys(SOURCES.name, Some(port)));
+    let strongest = keys
+        .into_iter()
+        .find(|key| reader.service.annotations.contains_key(key));
+    match reader.first(&SOURCES, strongest.into_iter().collect(), &slot) {
+        Look::Silent => Ranges::Open,
+        Look::Value(found) => found.value.map_or(Ranges::Open, Ranges::Only),
+        Look::Bad => closed(reader, port),
+    }
+}
+
+fn spec_ranges(reader: &mut Reader<'_>, spec: &str, slot: &str) -> Ranges {
+    const PLACE: &str = "spec.loadBalancerSourceRanges";
+    match (SOURCES.parse)(spec) {
+        Ok(list) => {
+            reader
+                .memory
+                .insert(slot.to_owned(), (PLACE.to_owned(), spec.to_owned()));
+            list.map_or(Ranges::Open, Ranges::Only)
+        }
+        Err(why) => {
+            let kept = reader.kept(&SOURCES, slot);
+            let then = if kept.is_some() {
+                "the last good ranges stay"
+            } else {
+                "nothing is opened"
+            };
+            reader.warn(
+                Reason::InvalidAnnotation,
+                format!("{PLACE}: {spec:?} {why}; {then}"),
+            );
+            kept.map_or(Ranges::Closed, |found| {
+                found.value.map_or(Ranges::Open, Ranges::Only)
+            })
+        }
+    }
+}
+
+fn closed(reader: &mut Reader<'_>, port: &Port) -> Ranges {
+    let message = format!(
+        "port {} stays closed until its source ranges can be read",
+        port.number
+    );
+    reader.warn(Reason::SyncLoadBalancerFailed, message);
+    Ranges::Closed
+}
+
+fn value<T>(found: Option<Found<T>>) -> Option<T> {
+    found.map(|found| found.value)
+}
+
+macro_rules! knobs {
+    ($( $(#[$doc:meta])* $constant:ident: $type:ty = $name:literal [$($alias:expr),*] $parse:path; )*) => { $(
+        $(#[$doc])*
+        pub(super) const $constant: Knob<$type> = Knob {
+            name: $name,
+            aliases: &[$($alias),*],
+            parse: $parse,
+        };
+    )* };
+}
+
+const OPENSTACK_TLS: &str = "loadbalancer.openstack.org/default-tls-container-ref";
+
+knobs! {
+    PROXY_PROTOCOL: SendProxy = "proxy-protocol" ["loadbalancer.openstack.org/proxy-protocol"] values::send_proxy;
+    ACCEPT_PROXY: Option<Vec<IpNet>> = "accept-proxy" [] values::accept_proxy;
+    ALGORITHM: Algorithm = "algorithm" [
+        "loadbalancer.openstack.org/lb-method",
+        "service.beta.kubernetes.io/exoscale-loadbalancer-service-strategy",
+        "serviceloadbalancer/lb.algorithm"
+    ] values::algorithm;
+    COOKIE: bool = "cookie-sticky-session" ["serviceloadbalancer/lb.cookie-sticky-session"] values::boolean;
+    TIMEOUT_CLIENT: OrOff<Duration> = "timeout-client" ["loadbalancer.openstack.org/timeout-client-data"] values::idle;
+    TIMEOUT_SERVER: OrOff<Duration> = "timeout-server" ["loadbalancer.openstack.org/timeout-member-data"] values::idle;
+    TIMEOUT_CONNECT: Duration = "timeout-connect" ["loadbalancer.openstack.org/timeout-member-connect"] values::connect;
+    TIMEOUT_INSPECT: u32 = "timeout-inspect" ["loadbalancer.openstack.org/timeout-tcp-inspect"] values::millis;
+    UDP_TIMEOUT: Duration = "udp-timeout" [] values::duration;
+    CONNECTION_LIMIT: Option<NonZeroU32> = "connection-limit" ["loadbalancer.openstack.org/connection-limit"] values::limit;
+    /// Has an order of its own.
+    SOURCES: Option<List<IpNet>> = "source-ranges" [] values::ranges;
+    INTERNAL: bool = "internal" ["service.beta.kubernetes.io/openstack-internal-load-balancer"] values::boolean;
+    HOSTNAME: Vec<String> = "hostname" ["loadbalancer.openstack.org/hostname", "kube-vip.io/loadbalancerHostname"] values::hostnames;
+    ADDRESSES: Vec<std::net::IpAddr> = "load-balancer-ips" [
+        "metallb.io/loadBalancerIPs",
+        "metallb.universe.tf/loadBalancerIPs",
+        "kube-vip.io/loadbalancerIPs",
+        "lbipam.cilium.io/ips"
+    ] values::addresses;
+    LB_NODES: Selector = "node-selector" [] values::selector;
+    TARGET_NODES: Selector = "target-node-selector" ["loadbalancer.openstack.org/node-selector"] values::selector;
+    LOCAL_MODE: bool = "external-traffic-policy-mode" [] values::strict;
+    HOST: Vec<HostPattern> = "host" [] values::hosts;
+    CONTRIB_HOST: Vec<HostPattern> = "" ["serviceloadbalancer/lb.host"] values::hosts;
+    PATH: Paths = "path" [] values::paths;
+    ACL_MATCH: Paths = "" ["serviceloadbalancer/lb.aclMatch"] values::paths;
+    REWRITE: Rewrite = "rewrite" [] values::rewrite;
+    TLS_SECRET: (Option<String>, String) = "tls-secret" [OPENSTACK_TLS] values::secret;
+    SSL_TERM: bool = "sslTerm" ["serviceloadbalancer/lb.sslTerm"] values::boolean;
+    TLS_PASSTHROUGH: Vec<HostPattern> = "tls-passthrough" [] values::hosts;
+    REDIRECT_HTTPS: bool = "redirect-https" [] values::boolean;
+    HSTS: MaxAge = "hsts" [] values::max_age;
+    X_FORWARDED_FOR: bool = "x-forwarded-for" ["loadbalancer.openstack.org/x-forwarded-for"] values::boolean;
+    MODE: Protocol = "mode" [] values::mode;
+    EXTERNAL_PORT: Vec<(Option<u16>, u16)> = "external-port" [] values::external_port;
+    ON_REMOVED: OnGone = "on-endpoint-removed" [] values::on_gone;
+    IGNORE: bool = "ignore" ["kube-vip.io/ignore"] values::boolean;
+    KEEP_ADDRESS: bool = "keep-address" ["loadbalancer.openstack.org/keep-floatingip"] values::boolean;
+    EXOSCALE_EXTERNAL: bool = "" ["service.beta.kubernetes.io/exoscale-loadbalancer-external"] values::boolean;
+    ANTREA_SHARED: bool = "" ["service.antrea.io/allow-shared-load-balancer-ip"] values::boolean;
+    DESCRIPTION: String = "description" ["service.beta.kubernetes.io/exoscale-loadbalancer-description"] values::line;
+    DISPLAY_NAME: String = "display-name" ["service.beta.kubernetes.io/exoscale-loadbalancer-name"] values::line;
+    SERVICE_DESCRIPTION: String = "description" ["service.beta.kubernetes.io/exoscale-loadbalancer-service-description"] values::line;
+    SERVICE_NAME: String = "display-name" ["service.beta.kubernetes.io/exoscale-loadbalancer-service-name"] values::line;
+}

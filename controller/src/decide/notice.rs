@@ -1,0 +1,138 @@
+//! What people are told: events of Services and Nodes, and remarks on flags.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::observe::Key;
+
+/// One thing to tell. Acting on it, as an event or in a log, is for others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Notice {
+    /// What it is about.
+    pub about: About,
+    /// How bad it is.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// The event's reason.
+    pub reason: Reason,
+    /// For people.
+    pub message: String,
+}
+
+impl Notice {
+    pub(super) fn warning(about: About, reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            about,
+            kind: Kind::Warning,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    pub(super) fn normal(about: About, reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            about,
+            kind: Kind::Normal,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} {} {}: {}",
+            self.kind, self.reason, self.about, self.message
+        )
+    }
+}
+
+/// What a notice is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum About {
+    /// A flag of the process.
+    Flag(&'static str),
+    /// A Node.
+    Node(String),
+    /// A Service.
+    Service(Key),
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(name) => f.write_str(name),
+            Self::Node(name) => write!(f, "node {name}"),
+            Self::Service(key) => write!(f, "service {key}"),
+        }
+    }
+}
+
+impl Serialize for About {
+    fn serialize<S: serde::Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+        sink.collect_str(self)
+    }
+}
+
+/// How bad something is, in Kubernetes' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Kind {
+    /// Good to know.
+    Normal,
+    /// Somebody must do something.
+    Warning,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // MetalLB's word, which its users know.
+            Self::DeprecatedAnnotation => f.write_str("deprecatedAnnotation"),
+            _ => fmt::Debug::fmt(self, f),
+        }
+    }
+}
+
+impl Serialize for Reason {
+    fn serialize<S: serde::Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+        sink.collect_str(self)
+    }
+}
+
+/// The reason of an event; users search for these words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// No address, or no port of it, is to be had.
+    AllocationFailed,
+    /// Two annotations do not go together.
+    AnnotationConflict,
+    /// An annotation that means nothing here.
+    AnnotationIgnored,
+    /// An annotation with another name today.
+    DeprecatedAnnotation,
+    /// What Local means here.
+    ExternalTrafficPolicyLocal,
+    /// Somebody else publishes this Service.
+    ForeignStatus,
+    /// A value that cannot be read.
+    InvalidAnnotation,
+    /// A bare name that belongs to another Service.
+    NameTaken,
+    /// A check that cannot be made.
+    NoActiveCheck,
+    /// A flag names a Service that is not there.
+    NoSuchService,
+    /// A node that is a load balancer and excluded from load balancing.
+    NodeExcluded,
+    /// A Secret that cannot be read.
+    SecretUnreadable,
+    /// Something of this Service cannot be served.
+    SyncLoadBalancerFailed,
+    /// No node is there to serve.
+    UnAvailableLoadBalancer,
+    /// Keys that take effect with address pools.
+    WaitsForPools,
+}

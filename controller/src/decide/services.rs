@@ -1,0 +1,303 @@
+//! Services of type LoadBalancer that are ours: a port of the node for every port of the Service.
+
+use std::collections::BTreeSet;
+
+use ballast_core::table::{Name, Text};
+
+use super::annotations::{O, Reader};
+use super::claims::Claim;
+use super::endpoints::Scope;
+use super::files::WantedFile;
+use super::knobs::{self, By, Ranges, Tls, Wish};
+use super::nodes::Here;
+use super::notice::{About, Notice, Reason};
+use super::place::{self, Place};
+use super::status::{PortError, Status, Verdict};
+use super::table::{Offer, backend, frontend};
+use super::{Asked, World, endpoints, health};
+use crate::observe::{Key, Port, Protocol, Secret, Service};
+
+/// What a LoadBalancer of ours asks for.
+pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
+    let mut reader = Reader::new(service, world.observed, world.settings);
+    if reader
+        .knob(&knobs::IGNORE, None)
+        .is_some_and(|found| found.value)
+    {
+        return Asked::nothing(
+            service,
+            Status::left_alone(service, "an annotation says ignore"),
+        );
+    }
+    if is_foreign(service) {
+        let mut asked = Asked::nothing(
+            service,
+            Status::left_alone(service, "somebody else publishes it"),
+        );
+        let message = format!(
+            "has no class and publishes {}, which is not Ballast's: it is not touched; give it a class, or stop the other controller",
+            service.ingress.join(", ")
+        );
+        asked.notices.insert(Notice::warning(
+            About::Service(service.key.clone()),
+            Reason::ForeignStatus,
+            message,
+        ));
+        return asked;
+    }
+    reader.remark();
+    remark_slices(world, &mut reader);
+    place::wait_for_pools(&mut reader);
+    let mut asked = Asked::nothing(service, Status::new(service, Verdict::Served, ""));
+    match place::find(world, &mut reader) {
+        Err(why) => asked.status = Status::pending(service, why),
+        Ok(place) => {
+            for port in &service.ports {
+                open(world, &mut reader, &place, port, &mut asked);
+            }
+            settle(world, &mut asked, &place);
+            if asked
+                .offers
+                .iter()
+                .all(|offer| offer.frontend.bind.is_empty())
+            {
+                // A node that does not serve it keeps none of its keys.
+                asked.files.clear();
+            }
+        }
+    }
+    outputs(&reader, &mut asked);
+    asked.notices.append(&mut reader.notices);
+    asked.memory = reader.memory;
+    asked
+}
+
+/// Whether a Service that is ours only by having no class is published by somebody else.
+fn is_foreign(service: &Service) -> bool {
+    service.class.is_none()
+        && !service.ingress.is_empty()
+        && !service.status_managers.contains(MANAGER)
+}
+
+/// One port of a Service.
+fn open(
+    world: &World<'_>,
+    reader: &mut Reader<'_>,
+    place: &Place,
+    port: &Port,
+    asked: &mut Asked<'_>,
+) {
+    if port.protocol == Protocol::Sctp {
+        reader.warn(Reason::SyncLoadBalancerFailed, format!("Error syncing load balancer: port {}/SCTP is not served; Ballast speaks TCP and UDP", port.number));
+        asked
+            .status
+            .port_errors
+            .push(PortError::unsupported(port.number, port.protocol));
+        return;
+    }
+    let wish = Wish::read(reader, port, By::OwnPort);
+    let check = health::check(reader, &world.slices, port);
+    let external = external(reader, port);
+    let (front_text, back_text) = descriptions(reader, port);
+    if wish.ranges == Ranges::Closed {
+        return;
+    }
+    let Some(certificate) = certificate(world, reader, &wish, port, &mut asked.files) else {
+        return;
+    };
+    let service = reader.service;
+    let Some(name) = qualified(&service.key, port) else {
+        return;
+    };
+    let scope = Scope {
+        nodes: wish.target_nodes.as_ref().filter(|_| {
+            service.local
+                || world.settings.flags.endpoints_via == crate::settings::EndpointsVia::NodePort
+        }),
+        only_on: match world.nodes.here {
+            Here::Serves(node) if place.strict => Some(&node.name),
+            _ => None,
+        },
+    };
+    let endpoints = world
+        .slices
+        .endpoints(world.observed, world.settings, service, port, scope);
+    let binds = place
+        .here
+        .as_ref()
+        .map_or_else(Vec::new, |here| here.binds(external));
+    asked.offers.push(Offer {
+        claim: Claim {
+            udp: port.protocol == Protocol::Udp,
+            port: external,
+            reach: place.reach.clone(),
+        },
+        frontend: frontend(&name, front_text, &service.key, &wish, certificate, binds),
+        backend: backend(&name, back_text, service, port, &wish, check, endpoints),
+    });
+}
+
+/// Slices of names are not read: their owner is told once.
+pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
+    if endpoints::have_names(world.slices.of_service(&reader.service.key)) {
+        reader.warn(
+            Reason::SyncLoadBalancerFailed,
+            "Error syncing load balancer: an EndpointSlice of addressType FQDN is not read; use IPv4 or IPv6, or a Service of type ExternalName",
+        );
+    }
+}
+
+/// What is served, or why nothing is.
+fn settle(world: &World<'_>, asked: &mut Asked<'_>, place: &Place) {
+    let service = asked.service;
+    if asked.offers.is_empty() {
+        let port_errors = std::mem::take(&mut asked.status.port_errors);
+        asked.status = Status {
+            port_errors,
+            ..Status::pending(service, "none of its ports can be served")
+        };
+        return;
+    }
+    asked.status.ingress.clone_from(&place.ingress);
+    if world.observed.leases.is_some() && place.ingress.is_empty() {
+        asked.status.why = "no load balancer node serves it yet".to_owned();
+    }
+    if asked
+        .service
+        .annotations
+        .keys()
+        .any(|key| key.starts_with(O))
+    {
+        let addresses: Vec<String> = place.addresses.iter().map(ToString::to_string).collect();
+        if !addresses.is_empty() {
+            asked
+                .status
+                .annotations
+                .insert(format!("{O}load-balancer-address"), addresses.join(","));
+        }
+        if !asked.service.uid.is_empty() {
+            asked
+                .status
+                .annotations
+                .insert(format!("{O}load-balancer-id"), asked.service.uid.clone());
+        }
+    }
+}
+
+/// Of the annotations that OpenStack's users read, those that are not there yet.
+fn outputs(reader: &Reader<'_>, asked: &mut Asked<'_>) {
+    let service = asked.service;
+    asked.status.annotations.retain(|key, value| {
+        let known = service.annotations.get(key);
+        let is_id = key.ends_with("load-balancer-id");
+        reader.reads(key) && known != Some(value) && !(is_id && known.is_some())
+    });
+}
+
+/// The port of the node.
+fn external(reader: &mut Reader<'_>, port: &Port) -> u16 {
+    let Some(found) = reader.knob(&knobs::EXTERNAL_PORT, Some(port)) else {
+        return port.number;
+    };
+    let whole = !found.key.contains(&format!(".{}", port.number));
+    match found.value.as_slice() {
+        [(None, _)] if whole && reader.service.ports.len() > 1 => {
+            let message = format!(
+                "{}: this Service has several ports; say 80:8080, 443:8443; it is ignored",
+                found.key
+            );
+            reader.warn(Reason::InvalidAnnotation, message);
+            port.number
+        }
+        [(None, external)] => *external,
+        map => map
+            .iter()
+            .find(|(inner, _)| *inner == Some(port.number))
+            .map_or(port.number, |(_, external)| *external),
+    }
+}
+
+/// Of the frontend and of the table's service. Exoscale's words for the latter count for Services of one port only.
+fn descriptions(reader: &mut Reader<'_>, port: &Port) -> (Option<Text>, Option<Text>) {
+    let some = Some(port);
+    let name = reader
+        .knob(&knobs::DISPLAY_NAME, some)
+        .map(|found| found.value);
+    let description = reader
+        .knob(&knobs::DESCRIPTION, some)
+        .map(|found| found.value);
+    let front = text(name.clone(), description.clone());
+    if reader.service.ports.len() > 1 {
+        return (front.clone(), front);
+    }
+    let name = reader
+        .knob(&knobs::SERVICE_NAME, some)
+        .map(|found| found.value)
+        .or(name);
+    let description = reader
+        .knob(&knobs::SERVICE_DESCRIPTION, some)
+        .map(|found| found.value)
+        .or(description);
+    (front, text(name, description))
+}
+
+fn text(name: Option<String>, description: Option<String>) -> Option<Text> {
+    let parts: Vec<String> = [name, description]
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join(": ").parse().ok().filter(|_| !parts.is_empty())
+}
+
+/// The certificate of a port where TLS ends: the outer `None` means that there should be one and is not.
+#[expect(clippy::option_option, reason = "closed, plain, or with a certificate")]
+pub(super) fn certificate(
+    world: &World<'_>,
+    reader: &mut Reader<'_>,
+    wish: &Wish,
+    port: &Port,
+    files: &mut BTreeSet<WantedFile>,
+) -> Option<Option<ballast_core::table::Certificate>> {
+    let key = match &wish.tls {
+        Tls::Plain => return Some(None),
+        Tls::Closed => return None,
+        Tls::Default => return Some(Some(WantedFile::default_certificate())),
+        Tls::Secret(key) => key,
+    };
+    let why = match world.observed.secrets.get(key) {
+        Some(Secret::Readable) => {
+            let (certificate, wanted) = WantedFile::of_secret(key);
+            files.extend(wanted);
+            return Some(Some(certificate));
+        }
+        Some(Secret::Forbidden) => {
+            let own = &world.settings.flags.own_namespace;
+            format!(
+                "may not be read; allow it with: kubectl create rolebinding ballast-tls --namespace={} --clusterrole=ballast-tls --serviceaccount={own}:ballast",
+                key.namespace
+            )
+        }
+        None => "does not exist".to_owned(),
+    };
+    reader.warn(
+        Reason::SecretUnreadable,
+        format!("port {} stays closed: Secret {key} {why}", port.number),
+    );
+    None
+}
+
+/// `NAMESPACE.NAME:PORT`, and `-udp` for UDP.
+pub(super) fn qualified(key: &Key, port: &Port) -> Option<Name> {
+    let udp = if port.protocol == Protocol::Udp {
+        "-udp"
+    } else {
+        ""
+    };
+    format!("{}.{}:{}{udp}", key.namespace, key.name, port.number)
+        .parse()
+        .ok()
+}
+
+/// As whom we write a status.
+const MANAGER: &str = "ballast-controller";

@@ -1,0 +1,419 @@
+//! service-loadbalancer's way: Services that are no LoadBalancers, by the shared HTTP port and by `--tcp-services`.
+
+use std::collections::BTreeMap;
+
+use ballast_core::table::{Name, PathMatch, Protocol, Route, UrlPath};
+
+use super::annotations::values::{Rewrite, boolean};
+use super::annotations::{C, OWN, Reader};
+use super::claims::{Claim, Reach};
+use super::endpoints::Scope;
+use super::knobs::{self, By, Ranges, Wish};
+use super::notice::{About, Notice, Reason};
+use super::place::Listen;
+use super::services::{certificate, qualified, remark_slices};
+use super::status::{Status, Verdict};
+use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
+use super::{Asked, Here, World, health};
+use crate::observe::{self, Key, Observed, Port, Service, ServiceKind};
+use crate::settings::{EndpointsVia, Family, HttpServices, Settings};
+
+/// Who owns which bare name.
+pub(super) struct Names<'a> {
+    owners: BTreeMap<&'a str, &'a Service>,
+}
+
+impl<'a> Names<'a> {
+    /// Of Services of one name, the home namespace's owns it, else the oldest.
+    pub(super) fn of(observed: &'a Observed, settings: &Settings) -> Self {
+        let mut owners: BTreeMap<&str, &Service> = BTreeMap::new();
+        for service in observed
+            .services
+            .values()
+            .filter(|service| contends(service, settings))
+        {
+            let rank = |service: &Service| {
+                (
+                    service.key.namespace != settings.home(),
+                    service.created.is_none(),
+                    service.created,
+                    service.uid.clone(),
+                    service.key.clone(),
+                )
+            };
+            let place = owners.entry(&service.key.name).or_insert(service);
+            if rank(service) < rank(place) {
+                *place = service;
+            }
+        }
+        Self { owners }
+    }
+
+    fn owns(&self, service: &Service) -> bool {
+        self.owner(service)
+            .is_some_and(|owner| owner.key == service.key)
+    }
+
+    fn owner(&self, service: &Service) -> Option<&'a Service> {
+        self.owners.get(service.key.name.as_str()).copied()
+    }
+
+    /// The port of the node that a flag gives to a Service port.
+    fn listed(&self, settings: &Settings, service: &Service, port: &Port) -> Option<u16> {
+        if port.protocol != observe::Protocol::Tcp {
+            return None;
+        }
+        let is_meant = |namespace: &Option<String>| match namespace {
+            Some(namespace) => *namespace == service.key.namespace,
+            None => self.owns(service),
+        };
+        let listed = settings.flags.tcp_services.all().iter();
+        let mut listed =
+            listed.filter(|entry| entry.name == service.key.name && entry.port == port.number);
+        listed
+            .find(|entry| is_meant(&entry.namespace))
+            .map(|entry| entry.external)
+    }
+
+    /// What a flag names, and nobody is.
+    pub(super) fn unknown_tcp_services(
+        &self,
+        observed: &Observed,
+        settings: &Settings,
+    ) -> Vec<Notice> {
+        let unknown = settings.flags.tcp_services.all().iter().filter(|entry| {
+            let found = match &entry.namespace {
+                None => self.owners.get(entry.name.as_str()).copied(),
+                Some(namespace) => observed.services.get(&Key::new(namespace, &entry.name)),
+            };
+            !found.is_some_and(|service| {
+                is_eligible(service, settings) && has_port(service, entry.port)
+            })
+        });
+        unknown
+            .map(|entry| {
+                let message = format!(
+                    "there is no Service {} with TCP port {}, or it is a LoadBalancer",
+                    entry.name, entry.port
+                );
+                Notice::warning(
+                    About::Flag("--tcp-services"),
+                    Reason::NoSuchService,
+                    message,
+                )
+            })
+            .collect()
+    }
+}
+
+/// Whether a Service is one that the shared port or a flag may lead to.
+fn is_eligible(service: &Service, settings: &Settings) -> bool {
+    let flags = &settings.flags;
+    let ignored = [format!("{OWN}ignore"), "kube-vip.io/ignore".to_owned()];
+    let ignored = ignored.iter().any(|key| {
+        service
+            .annotations
+            .get(key)
+            .is_some_and(|value| boolean(value) == Ok(true))
+    });
+    service.kind != ServiceKind::LoadBalancer
+        && settings.looks_at(&service.key.namespace)
+        && !service.deleting
+        && !ignored
+        && flags
+            .target_service
+            .as_ref()
+            .is_none_or(|name| *name == service.key.name)
+}
+
+fn contends(service: &Service, settings: &Settings) -> bool {
+    let named = settings.flags.tcp_services.all().iter().any(|entry| {
+        let here = entry
+            .namespace
+            .as_ref()
+            .is_none_or(|namespace| *namespace == service.key.namespace);
+        entry.name == service.key.name && here && has_port(service, entry.port)
+    });
+    is_eligible(service, settings) && (named || wants_http(service, settings))
+}
+
+fn wants_http(service: &Service, settings: &Settings) -> bool {
+    match settings.flags.http_services {
+        HttpServices::All => true,
+        HttpServices::None => false,
+        HttpServices::Annotated => service.annotations.keys().any(|key| {
+            let own = key.strip_prefix(OWN).is_some_and(|rest| {
+                ["host", "path"]
+                    .iter()
+                    .any(|name| rest == *name || rest.starts_with(&format!("{name}.")))
+            });
+            own || (key.starts_with(C) && settings.reads(Family::Contrib))
+        }),
+    }
+}
+
+fn has_port(service: &Service, number: u16) -> bool {
+    service
+        .ports
+        .iter()
+        .any(|port| port.number == number && port.protocol == observe::Protocol::Tcp)
+}
+
+/// What a Service that is no LoadBalancer asks for.
+pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
+    let settings = world.settings;
+    if !contends(service, settings) {
+        return Asked::nothing(
+            service,
+            Status::left_alone(
+                service,
+                "it is no LoadBalancer, and nothing asks for its publication",
+            ),
+        );
+    }
+    let mut reader = Reader::new(service, world.observed, settings);
+    let mut asked = Asked::nothing(service, Status::new(service, Verdict::Routed, ""));
+    reader.remark();
+    remark_slices(world, &mut reader);
+    if let Some(owner) = names
+        .owner(service)
+        .filter(|owner| owner.key != service.key)
+    {
+        let message = format!(
+            "the bare name {} belongs to {}; this Service is reached as /{}",
+            service.key.name, owner.key, service.key
+        );
+        reader.warn(Reason::NameTaken, message);
+    }
+    let mut ports: Vec<&Port> = service
+        .ports
+        .iter()
+        .filter(|port| port.protocol == observe::Protocol::Tcp)
+        .collect();
+    ports.sort_by_key(|port| (port.number != 80, port.number));
+    for port in ports {
+        match names.listed(settings, service, port) {
+            Some(external) => listen(world, names, &mut reader, port, external, &mut asked),
+            None if wants_http(service, settings) => {
+                publish(world, names, &mut reader, port, &mut asked);
+            }
+            None => {}
+        }
+    }
+    if asked.routes.is_empty() && asked.offers.is_empty() {
+        asked.status = Status::left_alone(service, "it has no TCP port that can be published");
+    }
+    asked.notices.append(&mut reader.notices);
+    asked.memory = reader.memory;
+    asked
+}
+
+/// A port of its own, as a flag says.
+fn listen(
+    world: &World<'_>,
+    names: &Names<'_>,
+    reader: &mut Reader<'_>,
+    port: &Port,
+    external: u16,
+    asked: &mut Asked<'_>,
+) {
+    let service = reader.service;
+    let wish = Wish::read(reader, port, By::TcpServices);
+    let check = health::check(reader, &world.slices, port);
+    let Some(name) = table_name(names, service, port).filter(|_| wish.ranges != Ranges::Closed)
+    else {
+        return;
+    };
+    let binds = match world.nodes.here {
+        Here::Idle => Vec::new(),
+        Here::Host | Here::Serves(_) => Listen::Wildcard.binds(external),
+    };
+    let endpoints = world.slices.endpoints(
+        world.observed,
+        world.settings,
+        service,
+        port,
+        scope(world, &wish),
+    );
+    asked.offers.push(Offer {
+        claim: Claim {
+            udp: false,
+            port: external,
+            reach: Reach::Everywhere,
+        },
+        frontend: frontend(&name, None, &service.key, &wish, None, binds),
+        backend: backend(&name, None, service, port, &wish, check, endpoints),
+    });
+}
+
+/// Routes of a shared port.
+fn publish(
+    world: &World<'_>,
+    names: &Names<'_>,
+    reader: &mut Reader<'_>,
+    port: &Port,
+    asked: &mut Asked<'_>,
+) {
+    let service = reader.service;
+    let wish = Wish::read(reader, port, By::SharedPort);
+    let check = health::check(reader, &world.slices, port);
+    let matches = matches(reader, names, port);
+    if wish.ranges == Ranges::Closed {
+        return;
+    }
+    let Some(name) = table_name(names, service, port) else {
+        return;
+    };
+    let Some(certificate) = certificate(world, reader, &wish, port, &mut asked.files) else {
+        return;
+    };
+    let secure = wish.protocol == Protocol::Https;
+    let endpoints = world.slices.endpoints(
+        world.observed,
+        world.settings,
+        service,
+        port,
+        scope(world, &wish),
+    );
+    let backend = backend(&name, None, service, port, &wish, check, endpoints);
+    let passed = wish.passthrough.iter().map(|host| SharedRoute {
+        secure: true,
+        route: Route {
+            host: Some(host.clone()),
+            passthrough: true,
+            source_ranges: wish.ranges.list(),
+            ..route(Some(name.clone()))
+        },
+        certificate: None,
+        backend: Some(backend.clone()),
+    });
+    let opened = matches.into_iter().flat_map(|found| {
+        let here = Route {
+            source_ranges: wish.ranges.list(),
+            service: Some(name.clone()),
+            ..found.clone()
+        };
+        let elsewhere = Route {
+            redirect: to_https().redirect,
+            rewrite: None,
+            ..found
+        };
+        let redirect = (secure && wish.redirect_https).then_some(SharedRoute {
+            secure: false,
+            route: elsewhere,
+            certificate: None,
+            backend: None,
+        });
+        let main = SharedRoute {
+            secure,
+            route: here,
+            certificate: certificate.clone(),
+            backend: Some(backend.clone()),
+        };
+        [Some(main), redirect]
+    });
+    let opened = opened.flatten();
+    match wish.passthrough.is_empty() {
+        true => asked.routes.extend(opened),
+        false => asked.routes.extend(passed),
+    }
+}
+
+/// Which requests lead to a port, as routes to nowhere yet.
+fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route> {
+    let some = Some(port);
+    let hosts = reader.knob(&knobs::HOST, some).map(|found| found.value);
+    let paths = reader.knob(&knobs::PATH, some).map(|found| found.value);
+    let rewrite = reader.knob(&knobs::REWRITE, some).map(|found| found.value);
+    let contrib_hosts = reader
+        .knob(&knobs::CONTRIB_HOST, None)
+        .map(|found| found.value);
+    let acl = reader
+        .knob(&knobs::ACL_MATCH, None)
+        .map(|found| found.value);
+    let rewritten = |otherwise: Rewrite| match rewrite.clone().unwrap_or(otherwise) {
+        Rewrite::Keep => None,
+        Rewrite::Strip => "/".parse().ok(),
+        Rewrite::To(path) => Some(path),
+    };
+    if hosts.is_some() || paths.is_some() {
+        let hosts = hosts.map_or_else(|| vec![None], |hosts| hosts.into_iter().map(Some).collect());
+        let ignore_case = paths.as_ref().is_some_and(|paths| paths.ignore_case);
+        let paths = paths.map_or_else(
+            || vec![None],
+            |paths| paths.paths.into_iter().map(Some).collect(),
+        );
+        let pairs = hosts
+            .iter()
+            .flat_map(|host| paths.iter().map(move |path| (host.clone(), path.clone())));
+        let both = pairs.map(|(host, path)| Route {
+            host,
+            ignore_case,
+            rewrite: path.as_ref().and_then(|_| rewritten(Rewrite::Keep)),
+            path,
+            ..route(None)
+        });
+        return both.collect();
+    }
+    let by_host = contrib_hosts.into_iter().flatten().map(|host| Route {
+        host: Some(host),
+        ..route(None)
+    });
+    let mut routes: Vec<Route> = by_host.collect();
+    match acl {
+        Some(acl) => routes.extend(acl.paths.into_iter().map(|path| Route {
+            path: Some(path),
+            r#match: PathMatch::Begins,
+            ignore_case: acl.ignore_case,
+            rewrite: rewritten(Rewrite::Keep),
+            ..route(None)
+        })),
+        None => routes.extend(
+            name_paths(names, reader.service, port)
+                .into_iter()
+                .map(|path| Route {
+                    path: Some(path),
+                    rewrite: rewritten(Rewrite::Strip),
+                    ..route(None)
+                }),
+        ),
+    }
+    routes
+}
+
+/// `/NAMESPACE/NAME`, and `/NAME` for who owns it; port 80 is not named.
+fn name_paths(names: &Names<'_>, service: &Service, port: &Port) -> Vec<UrlPath> {
+    let Key { namespace, name } = &service.key;
+    let suffix = port_suffix(port);
+    let bare = names.owns(service).then(|| format!("/{name}{suffix}"));
+    let paths = bare
+        .into_iter()
+        .chain([format!("/{namespace}/{name}{suffix}")]);
+    paths.filter_map(|path| path.parse().ok()).collect()
+}
+
+/// As the dashboards of service-loadbalancer's users have it, for who owns the bare name.
+fn table_name(names: &Names<'_>, service: &Service, port: &Port) -> Option<Name> {
+    let bare = format!("{}{}", service.key.name, port_suffix(port));
+    match names.owns(service) && bare != HTTP && bare != HTTPS {
+        true => bare.parse().ok(),
+        false => qualified(&service.key, port),
+    }
+}
+
+fn port_suffix(port: &Port) -> String {
+    match port.number {
+        80 => String::new(),
+        number => format!(":{number}"),
+    }
+}
+
+fn scope<'a>(world: &World<'_>, wish: &'a Wish) -> Scope<'a> {
+    Scope {
+        nodes: wish
+            .target_nodes
+            .as_ref()
+            .filter(|_| world.settings.flags.endpoints_via == EndpointsVia::NodePort),
+        only_on: None,
+    }
+}

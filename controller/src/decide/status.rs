@@ -1,0 +1,102 @@
+//! What a Service's status must say, and the decision about it in words.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::observe::{Key, Protocol, Service};
+
+/// The decision about one Service.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Status {
+    /// Whose.
+    pub service: Key,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// Why, in words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// What `status.loadBalancer.ingress` must list. Only a verdict of ours writes it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ingress: Vec<Ingress>,
+    /// Ports that are not served, for `ingress[].ports`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub port_errors: Vec<PortError>,
+    /// Annotations to write.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What became of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// A LoadBalancer that is served and published.
+    Served,
+    /// A LoadBalancer of ours that is not.
+    Pending,
+    /// Reached by the shared port, or by `--tcp-services`; its status is not ours.
+    Routed,
+    /// Ours no more: unpublished, and without the finalizer.
+    Released,
+    /// None of ours: not touched in any way.
+    LeftAlone,
+}
+
+/// One entry of `status.loadBalancer.ingress`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ingress {
+    /// An address; its mode is always Proxy.
+    Ip(IpAddr),
+    /// A name in place of addresses.
+    Hostname(String),
+}
+
+/// A port that cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PortError {
+    /// The number.
+    pub port: u16,
+    /// Kubernetes' word.
+    pub protocol: &'static str,
+    /// In CamelCase, as the API has it.
+    pub error: &'static str,
+}
+
+impl PortError {
+    pub(super) fn unsupported(port: u16, protocol: Protocol) -> Self {
+        Self {
+            port,
+            protocol: protocol.word(),
+            error: "UnsupportedProtocol",
+        }
+    }
+}
+
+impl Status {
+    pub(super) fn new(service: &Service, verdict: Verdict, why: impl Into<String>) -> Self {
+        Self {
+            service: service.key.clone(),
+            verdict,
+            why: why.into(),
+            ingress: Vec::new(),
+            port_errors: Vec::new(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn left_alone(service: &Service, why: impl Into<String>) -> Self {
+        Self::new(service, Verdict::LeftAlone, why)
+    }
+
+    pub(super) fn released(service: &Service, why: impl Into<String>) -> Self {
+        Self::new(service, Verdict::Released, why)
+    }
+
+    pub(super) fn pending(service: &Service, why: impl Into<String>) -> Self {
+        Self::new(service, Verdict::Pending, why)
+    }
+}

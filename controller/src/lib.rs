@@ -1,0 +1,20 @@
+//! Ballast's controller: Kubernetes in; a routing table, status and events out.
+//!
+//! # The map
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`settings`] | what the process was told: flags, checked once |
+//! | [`observe`] | what is seen of the cluster, or of a folder of manifests, as plain data |
+//! | [`mod@decide`] | the whole brain: [`decide::decide()`], pure |
+//! | [`plan`] | that decision, printed for people |
+//!
+//! Whoever acts on a decision acts on one part of it, and only when that part changed. In this crate a *Service* is
+//! Kubernetes'; the table's own is always written `table::Service`.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod decide;
+pub mod observe;
+pub mod plan;
+pub mod settings;

@@ -1,0 +1,77 @@
+//! `ballast-controller`: arguments and exit codes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use ballast_controller::decide::decide;
+use ballast_controller::observe::read_folder;
+use ballast_controller::plan;
+use ballast_controller::settings::{Flags, Settings, WrongFlag};
+use clap::{Args, Parser, Subcommand};
+
+/// Kubernetes in; a routing table, status and events out.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what would be served, and why, without serving it
+    Plan(Plan),
+}
+
+#[derive(Debug, Args)]
+struct Plan {
+    /// A folder of Services, EndpointSlices, Nodes and Secrets, as YAML or JSON
+    #[arg(long, value_name = "DIR")]
+    manifests: PathBuf,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            error.print().ok();
+            return if error.use_stderr() {
+                USAGE.into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let Command::Plan(command) = cli.command;
+    match plan(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ballast-controller: {error:#}");
+            match error.is::<WrongFlag>() {
+                true => USAGE.into(),
+                false => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn plan(command: Plan) -> anyhow::Result<()> {
+    let settings = Settings::new(command.flags)?;
+    for remark in &settings.remarks {
+        eprintln!("ballast-controller: {remark}");
+    }
+    let folder = &command.manifests;
+    let (observed, bad) =
+        read_folder(folder).with_context(|| format!("--manifests {}", folder.display()))?;
+    let text = plan::print(&decide(&observed, &settings), &bad)?;
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .context("standard output")
+}
+
+/// EX_USAGE
+const USAGE: u8 = 64;

@@ -1,0 +1,268 @@
+//! What is seen of the cluster, as plain owned data: the input of [`crate::decide`].
+//!
+//! Owns [`Observed`] and its parts, and how Kubernetes' objects become them. A folder of manifests is read by
+//! [`read_folder`]; nothing here decides what anything means.
+
+mod convert;
+mod folder;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+pub use folder::{BadDocument, read_folder};
+
+/// Everything that a decision is made from.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Services, by name.
+    pub services: BTreeMap<Key, Service>,
+    /// EndpointSlices, by name.
+    pub slices: BTreeMap<Key, Slice>,
+    /// Nodes, by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// Secrets that were looked for, by name. One that is not here does not exist.
+    pub secrets: BTreeMap<Key, Secret>,
+    /// The live Leases of load balancer nodes, by node. `None`: nobody keeps Leases here, and every node counts as live.
+    pub leases: Option<BTreeMap<String, Lease>>,
+    /// What the names of ExternalName Services resolved to.
+    pub resolved: BTreeMap<String, Vec<IpAddr>>,
+    /// The last good values of annotations; what the last decision returned.
+    pub remembered: Remembered,
+}
+
+/// The last good value of each knob of each Service: the knob (with its port), then annotation and value.
+pub type Remembered = BTreeMap<Key, BTreeMap<String, (String, String)>>;
+
+/// A name in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Key {
+    /// `name` in `namespace`.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: serde::Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+        sink.collect_str(self)
+    }
+}
+
+/// A Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name.
+    pub key: Key,
+    /// Its UID; empty in manifests.
+    pub uid: String,
+    /// When it was made, in seconds of Unix time; manifests do not say.
+    pub created: Option<i64>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its type.
+    pub kind: ServiceKind,
+    /// Its class.
+    pub class: Option<String>,
+    /// Its ports.
+    pub ports: Vec<Port>,
+    /// The addresses in the cluster; none for a headless Service.
+    pub cluster_ips: Vec<IpAddr>,
+    /// In their order; empty where nobody said.
+    pub families: Vec<Family>,
+    /// `sessionAffinity: ClientIP`, in seconds.
+    pub affinity: Option<u32>,
+    /// `externalTrafficPolicy: Local`.
+    pub local: bool,
+    /// The port that kube-proxy answers health checks at.
+    pub health_check_node_port: Option<u16>,
+    /// `loadBalancerSourceRanges`.
+    pub source_ranges: Vec<String>,
+    /// `loadBalancerIP`.
+    pub load_balancer_ip: Option<String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether it carries the finalizer of load balancers.
+    pub finalizer: bool,
+    /// What its status publishes.
+    pub ingress: Vec<String>,
+    /// Who wrote its status.
+    pub status_managers: BTreeSet<String>,
+}
+
+/// The type of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// `ClusterIP`, headless or not.
+    ClusterIp,
+    /// `NodePort`
+    NodePort,
+    /// `LoadBalancer`
+    LoadBalancer,
+    /// `ExternalName`, with the name.
+    ExternalName(String),
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name; empty for the only one.
+    pub name: String,
+    /// Its number.
+    pub number: u16,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The port of the pods.
+    pub target: Target,
+    /// The port of the nodes.
+    pub node_port: Option<u16>,
+    /// What is spoken there.
+    pub app_protocol: Option<String>,
+}
+
+/// A protocol of Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// `TCP`
+    Tcp,
+    /// `UDP`
+    Udp,
+    /// `SCTP`
+    Sctp,
+}
+
+impl Protocol {
+    /// Kubernetes' word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+}
+
+/// A port of pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A number.
+    Number(u16),
+    /// The name of a container's port.
+    Name(String),
+}
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4
+    V4,
+    /// IPv6
+    V6,
+}
+
+impl Family {
+    /// The family of an address.
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+/// An EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// The Service that it belongs to.
+    pub service: Key,
+    /// `None`: names, not addresses.
+    pub family: Option<Family>,
+    /// Its ports.
+    pub ports: Vec<SlicePort>,
+    /// Its endpoints.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// A port of an EndpointSlice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlicePort {
+    /// The name of the Service's port.
+    pub name: String,
+    /// The number; `None` means all ports, which nobody can connect to.
+    pub number: Option<u16>,
+    /// The protocol.
+    pub protocol: Protocol,
+}
+
+/// An endpoint of a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its first address.
+    pub address: Option<IpAddr>,
+    /// Whether it is ready and not terminating.
+    pub ready: bool,
+    /// Whether it serves.
+    pub serving: bool,
+    /// Whether it is on its way out.
+    pub terminating: bool,
+    /// Where it runs.
+    pub node: Option<String>,
+    /// The zone of that.
+    pub zone: Option<String>,
+}
+
+/// A Node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The keys of its taints.
+    pub taints: BTreeSet<String>,
+    /// Whether its network is out of order.
+    pub network_unavailable: bool,
+    /// Its addresses inside the cluster.
+    pub internal: Vec<IpAddr>,
+    /// Its addresses for the world.
+    pub external: Vec<IpAddr>,
+}
+
+/// What the live Lease of a load balancer node says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// Whether it serves what [`crate::decide`] says for it.
+    pub agrees: bool,
+    /// The frontends that do not listen there as asked.
+    pub exceptions: BTreeSet<String>,
+}
+
+/// What is known of a Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// It can be read.
+    Readable,
+    /// It may not be read.
+    Forbidden,
+}

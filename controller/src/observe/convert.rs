@@ -1,0 +1,265 @@
+//! Kubernetes' objects as the parts of [`super::Observed`]. Called for every object that is seen.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{
+    Endpoint, Family, Key, Node, Port, Protocol, Service, ServiceKind, Slice, SlicePort, Target,
+};
+
+/// The name of an object of a namespace.
+pub(super) fn key(meta: &ObjectMeta) -> Result<Key, String> {
+    let name = meta
+        .name
+        .as_deref()
+        .filter(|name| !name.is_empty())
+        .ok_or("metadata.name is missing")?;
+    Ok(Key::new(
+        meta.namespace.as_deref().unwrap_or("default"),
+        name,
+    ))
+}
+
+/// A Service.
+pub(super) fn service(from: core::Service) -> Result<Service, String> {
+    let key = key(&from.metadata)?;
+    for part in [&key.namespace, &key.name] {
+        if !is_label(part) {
+            return Err(format!(
+                "{part:?} is no name; expected 1 to 63 of the letters a-z 0-9 -"
+            ));
+        }
+    }
+    let meta = from.metadata;
+    let spec = from.spec.unwrap_or_default();
+    let balancer = from
+        .status
+        .and_then(|status| status.load_balancer)
+        .unwrap_or_default();
+    let ports = spec
+        .ports
+        .unwrap_or_default()
+        .into_iter()
+        .map(port)
+        .collect::<Result<_, _>>()?;
+    let addresses = spec
+        .cluster_ips
+        .into_iter()
+        .flatten()
+        .chain(spec.cluster_ip);
+    let mut cluster_ips: Vec<IpAddr> = Vec::new();
+    for address in addresses.filter_map(|text| text.parse().ok()) {
+        if !cluster_ips.contains(&address) {
+            cluster_ips.push(address);
+        }
+    }
+    Ok(Service {
+        key,
+        uid: meta.uid.unwrap_or_default(),
+        created: meta.creation_timestamp.map(|time| time.0.as_second()),
+        annotations: meta.annotations.unwrap_or_default(),
+        kind: kind(spec.type_.as_deref(), spec.external_name)?,
+        class: spec.load_balancer_class,
+        ports,
+        cluster_ips,
+        families: families(spec.ip_families, spec.ip_family_policy.as_deref()),
+        affinity: (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
+            let config = spec
+                .session_affinity_config
+                .and_then(|config| config.client_ip);
+            let seconds = config.and_then(|client| client.timeout_seconds);
+            seconds
+                .and_then(|seconds| u32::try_from(seconds).ok())
+                .filter(|seconds| (1..=86_400).contains(seconds))
+                .unwrap_or(10_800)
+        }),
+        local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        health_check_node_port: spec.health_check_node_port.and_then(some_port),
+        source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
+        load_balancer_ip: spec.load_balancer_ip.filter(|text| !text.is_empty()),
+        deleting: meta.deletion_timestamp.is_some(),
+        finalizer: meta
+            .finalizers
+            .into_iter()
+            .flatten()
+            .any(|name| name == FINALIZER),
+        ingress: balancer
+            .ingress
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ip.or(entry.hostname))
+            .collect(),
+        status_managers: meta
+            .managed_fields
+            .into_iter()
+            .flatten()
+            .filter(|entry| entry.subresource.as_deref() == Some("status"))
+            .filter_map(|entry| entry.manager)
+            .collect(),
+    })
+}
+
+/// The API server takes no other names; the names in the table are unambiguous only with these.
+fn is_label(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+fn kind(word: Option<&str>, external_name: Option<String>) -> Result<ServiceKind, String> {
+    match word {
+        None | Some("" | "ClusterIP") => Ok(ServiceKind::ClusterIp),
+        Some("NodePort") => Ok(ServiceKind::NodePort),
+        Some("LoadBalancer") => Ok(ServiceKind::LoadBalancer),
+        Some("ExternalName") => Ok(ServiceKind::ExternalName(external_name.unwrap_or_default())),
+        Some(other) => Err(format!("spec.type: {other:?} is no type of Service")),
+    }
+}
+
+fn families(listed: Option<Vec<String>>, policy: Option<&str>) -> Vec<Family> {
+    let listed: Vec<Family> = listed
+        .into_iter()
+        .flatten()
+        .filter_map(|word| match word.as_str() {
+            "IPv4" => Some(Family::V4),
+            "IPv6" => Some(Family::V6),
+            _ => None,
+        })
+        .collect();
+    match policy {
+        Some("PreferDualStack" | "RequireDualStack") if listed.is_empty() => {
+            vec![Family::V4, Family::V6]
+        }
+        _ => listed,
+    }
+}
+
+fn port(from: core::ServicePort) -> Result<Port, String> {
+    let number =
+        some_port(from.port).ok_or_else(|| format!("spec.ports: {} is no port", from.port))?;
+    Ok(Port {
+        name: from.name.unwrap_or_default(),
+        number,
+        protocol: protocol(from.protocol.as_deref())?,
+        target: match from.target_port {
+            Some(IntOrString::Int(target)) => {
+                some_port(target).map_or(Target::Number(number), Target::Number)
+            }
+            Some(IntOrString::String(name)) => {
+                name.parse().map_or(Target::Name(name), Target::Number)
+            }
+            None => Target::Number(number),
+        },
+        node_port: from.node_port.and_then(some_port),
+        app_protocol: from.app_protocol,
+    })
+}
+
+/// An EndpointSlice; `None`: it belongs to no Service.
+pub(super) fn slice(from: discovery::EndpointSlice) -> Result<Option<Slice>, String> {
+    let key = key(&from.metadata)?;
+    let Some(service) = from
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(SERVICE_NAME))
+    else {
+        return Ok(None);
+    };
+    let family = match from.address_type.as_str() {
+        "IPv4" => Some(Family::V4),
+        "IPv6" => Some(Family::V6),
+        "FQDN" => None,
+        other => return Err(format!("addressType: {other:?} is no type of address")),
+    };
+    let ports = from.ports.into_iter().flatten().map(|port| {
+        Ok(SlicePort {
+            name: port.name.unwrap_or_default(),
+            number: port.port.and_then(some_port),
+            protocol: protocol(port.protocol.as_deref())?,
+        })
+    });
+    Ok(Some(Slice {
+        service: Key::new(&key.namespace, service),
+        family,
+        ports: ports.collect::<Result<_, String>>()?,
+        endpoints: from
+            .endpoints
+            .into_iter()
+            .flatten()
+            .map(|endpoint_| endpoint(endpoint_, family))
+            .collect(),
+    }))
+}
+
+/// What nobody said about an endpoint: ready, serving, not terminating.
+fn endpoint(from: discovery::Endpoint, family: Option<Family>) -> Endpoint {
+    let conditions = from.conditions.unwrap_or_default();
+    let terminating = conditions.terminating.unwrap_or(false);
+    let address = from
+        .addresses
+        .first()
+        .and_then(|text| text.parse::<IpAddr>().ok());
+    Endpoint {
+        address: address.filter(|address| Some(Family::of(*address)) == family),
+        ready: conditions.ready.unwrap_or(true) && !terminating,
+        serving: conditions.serving.unwrap_or(true),
+        terminating,
+        node: from.node_name,
+        zone: from.zone,
+    }
+}
+
+/// A Node.
+pub(super) fn node(from: core::Node) -> Result<Node, String> {
+    let name = key(&from.metadata)?.name;
+    let spec = from.spec.unwrap_or_default();
+    let status = from.status.unwrap_or_default();
+    let addresses = status.addresses.unwrap_or_default();
+    let of = |kind: &str| -> Vec<IpAddr> {
+        let of_kind = addresses.iter().filter(|address| address.type_ == kind);
+        of_kind
+            .filter_map(|address| address.address.parse().ok())
+            .collect()
+    };
+    Ok(Node {
+        name,
+        internal: of("InternalIP"),
+        external: of("ExternalIP"),
+        labels: from.metadata.labels.unwrap_or_default(),
+        taints: spec
+            .taints
+            .into_iter()
+            .flatten()
+            .map(|taint| taint.key)
+            .collect(),
+        network_unavailable: status
+            .conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "NetworkUnavailable" && condition.status == "True"),
+    })
+}
+
+fn protocol(word: Option<&str>) -> Result<Protocol, String> {
+    match word {
+        None | Some("" | "TCP") => Ok(Protocol::Tcp),
+        Some("UDP") => Ok(Protocol::Udp),
+        Some("SCTP") => Ok(Protocol::Sctp),
+        Some(other) => Err(format!("{other:?} is no protocol of Services")),
+    }
+}
+
+fn some_port(number: i32) -> Option<u16> {
+    u16::try_from(number).ok().filter(|port| *port > 0)
+}
+
+/// As the cloud providers call it.
+const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";

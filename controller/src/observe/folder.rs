@@ -1,0 +1,202 @@
+//! A folder of manifests as [`Observed`]. Called by `plan --manifests`, and by the golden tests.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::Path;
+use std::{fmt, fs, io};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Observed, Secret, convert};
+
+/// A document that says nothing, because it cannot be understood. All others count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadDocument {
+    /// The file.
+    pub file: String,
+    /// Which of its documents, from 1.
+    pub document: usize,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for BadDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, document {}: {}", self.file, self.document, self.why)
+    }
+}
+
+/// Reads every `.yaml`, `.yml` and `.json` of a folder, in the order of their names.
+///
+/// # Errors
+/// The folder or one of its files cannot be read at all.
+pub fn read_folder(folder: &Path) -> io::Result<(Observed, Vec<BadDocument>)> {
+    let mut files = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()?;
+    files.sort();
+    let mut seen = Observed::default();
+    let mut bad = Vec::new();
+    for path in files {
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if !matches!(ending, Some("yaml" | "yml" | "json")) || path.is_dir() {
+            continue;
+        }
+        let file = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        match String::from_utf8(fs::read(&path)?) {
+            Ok(text) => bad.extend(seen.take_file(&file, &text)),
+            Err(_) => bad.push(BadDocument {
+                file,
+                document: 1,
+                why: "is not UTF-8".to_owned(),
+            }),
+        }
+    }
+    Ok((seen, bad))
+}
+
+impl Observed {
+    /// Adds what the documents of one file say; returns those that cannot be understood.
+    pub fn take_file(&mut self, file: &str, text: &str) -> Vec<BadDocument> {
+        let mut bad = Vec::new();
+        for (index, document) in documents(text).into_iter().enumerate() {
+            let taken = serde_saphyr::from_str_with_options::<Value>(&document, yaml_options())
+                .map_err(|error| first_line(&error.to_string()))
+                .and_then(|value| self.take(value));
+            if let Err(why) = taken {
+                bad.push(BadDocument {
+                    file: file.to_owned(),
+                    document: index + 1,
+                    why,
+                });
+            }
+        }
+        bad
+    }
+
+    fn take(&mut self, value: Value) -> Result<(), String> {
+        if value.is_null() {
+            return Ok(());
+        }
+        let kind = value
+            .get("kind")
+            .and_then(Value::as_str)
+            .ok_or("kind is missing")?;
+        match kind {
+            "Service" => {
+                let service = convert::service(typed(value)?)?;
+                put(&mut self.services, service.key.clone(), service)
+            }
+            "EndpointSlice" => {
+                let slice: k8s_openapi::api::discovery::v1::EndpointSlice = typed(value)?;
+                let key = convert::key(&slice.metadata)?;
+                match convert::slice(slice)? {
+                    Some(slice) => put(&mut self.slices, key, slice),
+                    None => Ok(()),
+                }
+            }
+            "Node" => {
+                let node = convert::node(typed(value)?)?;
+                put(&mut self.nodes, node.name.clone(), node)
+            }
+            "Secret" => {
+                let secret: k8s_openapi::api::core::v1::Secret = typed(value)?;
+                put(
+                    &mut self.secrets,
+                    convert::key(&secret.metadata)?,
+                    Secret::Readable,
+                )
+            }
+            "List" | "ServiceList" | "EndpointSliceList" | "NodeList" | "SecretList" => {
+                self.take_list(value)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn take_list(&mut self, mut list: Value) -> Result<(), String> {
+        let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
+            return Err("items is missing".to_owned());
+        };
+        let wrong = items.into_iter().enumerate().filter_map(|(index, item)| {
+            Some(format!("items[{index}]: {}", self.take(item).err()?))
+        });
+        let wrong: Vec<String> = wrong.collect();
+        match wrong.is_empty() {
+            true => Ok(()),
+            false => Err(wrong.join("; ")),
+        }
+    }
+}
+
+fn put<K: Ord + fmt::Display, V>(map: &mut BTreeMap<K, V>, key: K, value: V) -> Result<(), String> {
+    match map.entry(key) {
+        Entry::Vacant(free) => {
+            free.insert(value);
+            Ok(())
+        }
+        Entry::Occupied(taken) => Err(format!(
+            "{} was there already; the first one counts",
+            taken.key()
+        )),
+    }
+}
+
+fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// The documents of a file, apart, so that a broken one spoils no other.
+fn documents(text: &str) -> Vec<String> {
+    let mut documents = vec![String::new()];
+    for line in text.lines() {
+        let rest = line
+            .strip_prefix("---")
+            .filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
+        if let Some(rest) = rest {
+            documents.push(rest.to_owned());
+        } else if let Some(last) = documents.last_mut() {
+            last.push_str(line);
+        }
+        if let Some(last) = documents.last_mut() {
+            last.push('\n');
+        }
+    }
+    let said_something = |document: &String| {
+        let mut lines = document.lines().map(str::trim);
+        lines.any(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with('%'))
+    };
+    documents.retain(said_something);
+    documents
+}
+
+/// YAML 1.2, as the table has it: `off` and `y` are words. Lists of whole clusters are taken.
+fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: 2 * NODES,
+            max_nodes: NODES,
+            max_total_scalar_bytes: LARGEST,
+            max_documents: 1,
+            max_depth: 64,
+        },
+        strict_booleans: true,
+        underscored_numbers_as_strings: true,
+        leading_zero_numbers_as_strings: true,
+        with_snippet: false,
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+const NODES: usize = 8 << 20;
+
+/// In bytes.
+const LARGEST: usize = 256 << 20;

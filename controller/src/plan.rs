@@ -1,0 +1,144 @@
+//! A decision, printed for people. Called by `ballast-controller plan`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use ballast_core::table::{self, Frontend, RoutingTable};
+
+use crate::decide::{About, Desired, Ingress, Notice, Status, Verdict};
+use crate::observe::BadDocument;
+
+/// What was decided, Service by Service, and the table.
+///
+/// # Errors
+/// The table cannot be written as YAML.
+pub fn print(
+    desired: &Desired,
+    bad: &[BadDocument],
+) -> Result<String, serde_saphyr::SerializeError> {
+    let mut text = String::new();
+    for document in bad {
+        line(&mut text, format_args!("Warning {document}"));
+    }
+    for notice in desired
+        .notices
+        .iter()
+        .filter(|notice| !matches!(notice.about, About::Service(_)))
+    {
+        line(&mut text, format_args!("{notice}"));
+    }
+    let reached = desired.table.as_ref().map(frontends).unwrap_or_default();
+    let mut notices: BTreeMap<&About, Vec<&Notice>> = BTreeMap::new();
+    for notice in &desired.notices {
+        notices.entry(&notice.about).or_default().push(notice);
+    }
+    for status in &desired.statuses {
+        let key = &status.service;
+        let said = notices
+            .remove(&About::Service(key.clone()))
+            .unwrap_or_default();
+        let reached = reached.get(&(key.namespace.as_str(), key.name.as_str()));
+        service(&mut text, &said, status, reached.map_or(&[], Vec::as_slice));
+    }
+    match &desired.table {
+        None => line(
+            &mut text,
+            format_args!("\nThis node is no load balancer: it gets no table."),
+        ),
+        Some(table) => {
+            line(&mut text, format_args!("\n# The table of this node"));
+            text.push_str(&serde_saphyr::to_string(table)?);
+        }
+    }
+    Ok(text)
+}
+
+fn service(text: &mut String, notices: &[&Notice], status: &Status, frontends: &[String]) {
+    let verdict = match status.verdict {
+        Verdict::Served => "served",
+        Verdict::Pending => "pending",
+        Verdict::Routed => "routed",
+        Verdict::Released => "released",
+        Verdict::LeftAlone => "left alone",
+    };
+    let why = if status.why.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", status.why)
+    };
+    line(text, format_args!("{} {verdict}{why}", status.service));
+    if !status.ingress.is_empty() {
+        let places: Vec<String> = status.ingress.iter().map(place).collect();
+        line(text, format_args!("  published at {}", places.join(", ")));
+    }
+    for frontend in frontends {
+        line(text, format_args!("  {frontend}"));
+    }
+    for (key, value) in &status.annotations {
+        line(text, format_args!("  annotation {key}: {value}"));
+    }
+    for notice in notices {
+        line(
+            text,
+            format_args!("  {:?} {}: {}", notice.kind, notice.reason, notice.message),
+        );
+    }
+}
+
+fn place(ingress: &Ingress) -> String {
+    match ingress {
+        Ingress::Ip(address) => address.to_string(),
+        Ingress::Hostname(name) => name.clone(),
+    }
+}
+
+/// The frontends that lead to each Service, found by the labels of the table's services.
+fn frontends(table: &RoutingTable) -> BTreeMap<(&str, &str), Vec<String>> {
+    let services: BTreeMap<&str, &table::Service> = table
+        .services
+        .iter()
+        .map(|service| (&*service.name, service))
+        .collect();
+    let mut found: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for frontend in &table.frontends {
+        let leads_to = frontend.services().filter_map(|name| services.get(&**name));
+        let owners: BTreeSet<(&str, &str)> = leads_to
+            .map(|service| (label(service, "namespace"), label(service, "service")))
+            .collect();
+        let endpoints = frontend
+            .service
+            .as_ref()
+            .and_then(|name| services.get(&**name));
+        let line = reach(frontend, endpoints.map(|service| service.endpoints.len()));
+        for owner in owners {
+            found.entry(owner).or_default().push(line.clone());
+        }
+    }
+    found
+}
+
+fn label<'a>(service: &'a table::Service, key: &str) -> &'a str {
+    let found = service.labels.iter().find(|(name, _)| **name == *key);
+    found.map_or("", |(_, value)| value)
+}
+
+fn reach(frontend: &Frontend, endpoints: Option<usize>) -> String {
+    let binds: Vec<String> = frontend.bind.iter().map(ToString::to_string).collect();
+    let count = match endpoints {
+        None => String::new(),
+        Some(0) => ", no endpoints: it does not listen".to_owned(),
+        Some(1) => ", 1 endpoint".to_owned(),
+        Some(many) => format!(", {many} endpoints"),
+    };
+    format!(
+        "{} ({}) at {}{count}",
+        frontend.name,
+        frontend.protocol,
+        binds.join(", ")
+    )
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    // A String takes everything.
+    _ = writeln!(text, "{arguments}");
+}

@@ -1,0 +1,258 @@
+//! From arguments to [`Settings`]: what the process was told, checked once.
+//!
+//! Owns the flags of the controller and those of the old service-loadbalancer, with their meaning. Called by `main` and
+//! by the tests; [`crate::decide`] reads the result. A wrong value is a refusal that names its flag.
+
+mod cfg;
+mod selector;
+mod tcp_services;
+
+use std::fs;
+use std::path::PathBuf;
+
+use ballast_core::table::Algorithm;
+use clap::{ArgAction, Args, ValueEnum};
+
+use crate::decide::algorithm;
+use cfg::Cfg;
+pub use selector::Selector;
+pub use tcp_services::{TcpService, TcpServices};
+
+/// The flags that decide what is served.
+#[derive(Clone, Debug, Args)]
+pub struct Flags {
+    /// The node whose table is written [default: any; for hosts without Kubernetes]
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Which nodes are load balancers
+    #[arg(long, value_name = "SELECTOR", default_value = "role=loadbalancer")]
+    pub node_selector: Selector,
+    /// Which endpoints count, by their node, where traffic goes by node
+    #[arg(long, value_name = "SELECTOR")]
+    pub target_node_selector: Option<Selector>,
+    /// Serve nodes that are excluded from external load balancers too
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub ignore_exclude_lb: bool,
+    /// The namespace that this process runs in
+    #[arg(
+        long,
+        env = "POD_NAMESPACE",
+        value_name = "NAME",
+        default_value = "default"
+    )]
+    pub own_namespace: String,
+    /// A namespace to look at; repeatable [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub namespace: Vec<String>,
+    /// The class whose Services are ours [default: Services without one]
+    #[arg(long, value_name = "CLASS")]
+    pub lb_class: Option<String>,
+    /// Serve Services without a class beside those of --lb-class
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub default_class: bool,
+    /// Where connections go
+    #[arg(long, value_name = "WAY", value_enum, default_value_t)]
+    pub endpoints_via: EndpointsVia,
+    /// Whose annotations are read
+    #[arg(long, value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Family::ALL)]
+    pub compat: Vec<Family>,
+    /// Which Services the shared port 80 leads to
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    pub http_services: HttpServices,
+    /// Services with a port of their own: name:port, namespace/name:port, name:port@external
+    #[arg(long, value_name = "LIST", default_value = "")]
+    pub tcp_services: TcpServices,
+    /// Serve this Service only, by name
+    #[arg(long, value_name = "NAME")]
+    pub target_service: Option<String>,
+    /// Connect to ClusterIPs, not to pods
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub forward_services: bool,
+    /// The default certificate with its key, PEM
+    #[arg(long, value_name = "PATH")]
+    pub ssl_cert: Option<PathBuf>,
+    /// Who must have signed the certificates of clients, PEM
+    #[arg(long, value_name = "PATH")]
+    pub ssl_ca_cert: Option<PathBuf>,
+    /// The body of the answer where no Service is meant: file:// or http(s)://
+    #[arg(long, value_name = "URL", value_parser = error_page)]
+    pub error_page: Option<ErrorPage>,
+    /// The status of that answer
+    #[arg(long, value_name = "CODE", default_value_t = 404, value_parser = clap::value_parser!(u16).range(200..=599))]
+    pub default_return_code: u16,
+    /// How endpoints are chosen where a Service does not say [default: round-robin]
+    #[arg(long, value_name = "ALGORITHM", value_parser = algorithm)]
+    pub balance_algorithm: Option<Algorithm>,
+    /// The shared port
+    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
+    pub http_port: u16,
+    /// Where the data plane shows its page
+    #[arg(long, value_name = "PORT", default_value_t = 1936, value_parser = clap::value_parser!(u16).range(1..))]
+    pub stats_port: u16,
+    /// Access lines in the old form
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub syslog: bool,
+    /// service-loadbalancer's loadbalancer.json
+    #[arg(long, value_name = "PATH")]
+    pub cfg: Option<PathBuf>,
+}
+
+/// What the process was told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The flags, with what `--cfg` adds to them.
+    pub flags: Flags,
+    /// How endpoints are chosen where a Service does not say.
+    pub algorithm: Algorithm,
+    /// What was said that has no effect; for the log.
+    pub remarks: Vec<String>,
+}
+
+impl Settings {
+    /// Reads what the flags name.
+    ///
+    /// # Errors
+    /// A file that cannot be read or understood, or two flags that do not go together.
+    pub fn new(mut flags: Flags) -> Result<Self, WrongFlag> {
+        let mut remarks = Vec::new();
+        let mut algorithm = flags.balance_algorithm;
+        if let Some(path) = &flags.cfg {
+            let cfg = read_cfg(path)?;
+            algorithm = algorithm.or(cfg.algorithm);
+            flags.tcp_services.merge(cfg.tcp_services);
+            remarks.extend(cfg.remarks);
+        }
+        if flags.ssl_ca_cert.is_some() && flags.ssl_cert.is_none() {
+            let why = "has no effect without --ssl-cert".to_owned();
+            return Err(WrongFlag {
+                flag: "--ssl-ca-cert",
+                why,
+            });
+        }
+        if flags.default_class && flags.lb_class.is_none() {
+            remarks.push("--default-class changes nothing without --lb-class".to_owned());
+        }
+        Ok(Self {
+            algorithm: algorithm.unwrap_or(Algorithm::RoundRobin),
+            flags,
+            remarks,
+        })
+    }
+
+    /// Whether the annotations of a family are read.
+    #[must_use]
+    pub fn reads(&self, family: Family) -> bool {
+        self.flags.compat.contains(&family)
+    }
+
+    /// Whether a namespace is looked at.
+    #[must_use]
+    pub fn looks_at(&self, namespace: &str) -> bool {
+        self.flags.namespace.is_empty() || self.flags.namespace.iter().any(|name| name == namespace)
+    }
+
+    /// Whose Services own their bare names.
+    #[must_use]
+    pub fn home(&self) -> &str {
+        match self.flags.namespace.as_slice() {
+            [only] => only,
+            _ => "default",
+        }
+    }
+}
+
+fn read_cfg(path: &PathBuf) -> Result<Cfg, WrongFlag> {
+    let wrong = |why: String| WrongFlag {
+        flag: "--cfg",
+        why: format!("{}: {why}", path.display()),
+    };
+    let text = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    Cfg::read(&text).map_err(wrong)
+}
+
+/// A flag that cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[error("{flag}: {why}")]
+pub struct WrongFlag {
+    /// Its name.
+    pub flag: &'static str,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// Where connections go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EndpointsVia {
+    /// To the pods.
+    #[default]
+    Pod,
+    /// To the Service's own address; kube-proxy chooses.
+    #[value(name = "clusterip")]
+    ClusterIp,
+    /// To the node ports.
+    #[value(name = "nodeport")]
+    NodePort,
+}
+
+/// A family of annotations that can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Family {
+    /// service-loadbalancer.
+    Contrib,
+    /// The OpenStack cloud controller.
+    Openstack,
+    /// The Exoscale cloud controller.
+    Exoscale,
+    /// Antrea.
+    Antrea,
+    /// MetalLB.
+    Metallb,
+}
+
+impl Family {
+    const ALL: [Self; 5] = [
+        Self::Contrib,
+        Self::Openstack,
+        Self::Exoscale,
+        Self::Antrea,
+        Self::Metallb,
+    ];
+}
+
+/// Which Services the shared port leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum HttpServices {
+    /// Every one, as service-loadbalancer did.
+    All,
+    /// Those that ask for it by an annotation.
+    #[default]
+    Annotated,
+    /// None.
+    None,
+}
+
+/// Where the body of the default answer comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ErrorPage {
+    /// A file.
+    File(PathBuf),
+    /// An address that is asked once.
+    Url(String),
+}
+
+fn error_page(text: &str) -> Result<ErrorPage, String> {
+    if let Some(path) = text.strip_prefix("file://")
+        && path.starts_with('/')
+    {
+        return Ok(ErrorPage::File(path.into()));
+    }
+    let host = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    match host {
+        Some(host) if !host.is_empty() && !host.starts_with('/') => {
+            Ok(ErrorPage::Url(text.to_owned()))
+        }
+        _ => Err("expected file:///PATH, http://HOST/PATH or https://HOST/PATH".to_owned()),
+    }
+}

@@ -1,0 +1,114 @@
+//! The value of `--tcp-services`. Read with the settings, asked by `decide`.
+
+use std::str::FromStr;
+
+/// One Service port that gets a port of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpService {
+    /// Absent: the Service that owns the bare name.
+    pub namespace: Option<String>,
+    /// The Service.
+    pub name: String,
+    /// Its port.
+    pub port: u16,
+    /// Where it listens.
+    pub external: u16,
+}
+
+impl TcpService {
+    pub(super) fn named(name: &str, port: u16) -> Result<Self, String> {
+        let (namespace, name) = match name.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, name),
+        };
+        let is_good = |part: &str| !part.is_empty() && !part.contains('/');
+        if !is_good(name) || !namespace.is_none_or(is_good) || port == 0 {
+            return Err(FORM.to_owned());
+        }
+        Ok(Self {
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            port,
+            external: port,
+        })
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let (inner, external) = match text.split_once('@') {
+            Some((inner, external)) => (inner, Some(external)),
+            None => (text, None),
+        };
+        let wrong = || format!("{text:?} {FORM}");
+        let (name, port) = inner.rsplit_once(':').ok_or_else(wrong)?;
+        let mut service =
+            Self::named(name, parse_port(port).ok_or_else(wrong)?).map_err(|_| wrong())?;
+        if let Some(external) = external {
+            service.external = parse_port(external).ok_or_else(wrong)?;
+        }
+        Ok(service)
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TcpServices(Vec<TcpService>);
+
+impl TcpServices {
+    pub(super) fn of(services: Vec<TcpService>) -> Self {
+        Self(services)
+    }
+
+    /// Adds those whose Service is not named yet.
+    pub(super) fn merge(&mut self, others: Self) {
+        let named = |service: &TcpService| (service.namespace.clone(), service.name.clone());
+        let known: Vec<_> = self.0.iter().map(named).collect();
+        self.0.extend(
+            others
+                .0
+                .into_iter()
+                .filter(|other| !known.contains(&named(other))),
+        );
+    }
+
+    /// In the order of the flag.
+    #[must_use]
+    pub fn all(&self) -> &[TcpService] {
+        &self.0
+    }
+}
+
+impl FromStr for TcpServices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty());
+        let mut services: Vec<TcpService> = Vec::new();
+        for part in parts {
+            let service = TcpService::read(part)?;
+            if let Some(other) = services
+                .iter()
+                .find(|other| other.external == service.external)
+            {
+                return Err(format!(
+                    "port {} is given to {} and {}",
+                    service.external, other.name, service.name
+                ));
+            }
+            services.push(service);
+        }
+        Ok(Self(services))
+    }
+}
+
+fn parse_port(text: &str) -> Option<u16> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits
+        .then(|| text.parse().ok())
+        .flatten()
+        .filter(|port| *port > 0)
+}
+
+const FORM: &str = "is not name:port, namespace/name:port or name:port@external";
