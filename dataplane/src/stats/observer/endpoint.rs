@@ -19,7 +19,8 @@ pub(super) struct End {
     name: Arc<str>,
     pub(super) live: Arc<EndpointState>,
     pub(super) sessions: Rate,
-    means: [Mean; 3],
+    /// Not before somebody has come: most endpoints of a large table never see anybody.
+    means: Option<Box<[Mean; 3]>>,
     since: Since,
     cleared: Option<Box<OfEndpoint>>,
 }
@@ -32,7 +33,7 @@ impl End {
             name: name_of(spec),
             live: Arc::clone(endpoint.live()),
             sessions: Rate::default(),
-            means: [Mean::default(); 3],
+            means: None,
             since: Since::new(status(endpoint, check.as_deref(), now).kind, now),
             cleared: None,
         }
@@ -53,7 +54,10 @@ impl End {
             return;
         }
         let (counts, _, check) = self.look(endpoint, now);
-        self.means.iter_mut().for_each(Mean::forget);
+        self.means
+            .iter_mut()
+            .flat_map(|means| means.iter_mut())
+            .for_each(Mean::forget);
         self.cleared = Some(Box::new(OfEndpoint {
             counts,
             downtime: self.since.downtime(now),
@@ -86,7 +90,9 @@ impl End {
     ) -> (Counts, Status, Option<Box<Check>>) {
         let (counts, check) = (self.counts(), Check::of(endpoint));
         let status = status(endpoint, check.as_deref(), now);
-        look_at_means(&mut self.means, &counts);
+        if counts.sessions > 0 {
+            look_at_means(self.means.get_or_insert_default(), &counts);
+        }
         self.since.look(status.kind, now);
         (counts, status, check)
     }
@@ -122,7 +128,7 @@ impl End {
             counts,
             idle: counts.idle(now),
             session_rate: self.sessions,
-            means: means(&self.means),
+            means: self.means.as_deref().map(means).unwrap_or_default(),
             changed: self.since.lasted(now),
             downtime: self.since.downtime(now),
             check,

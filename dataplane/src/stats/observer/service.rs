@@ -77,6 +77,8 @@ impl Back {
             others.extend(before.insert(end.live.address(), end));
         }
         let service = Arc::clone(&self.service);
+        // Not grown by doubling: there are a hundred thousand in a large table.
+        self.endpoints.reserve_exact(service.endpoints().len());
         for (endpoint, spec) in service.endpoints().iter().zip(&service.spec().endpoints) {
             let end = match before.remove(&endpoint.address()) {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
