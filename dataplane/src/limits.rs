@@ -61,6 +61,12 @@ impl Budget {
         }
     }
 
+    /// How many UDP flows each of `workers` may have; each takes a descriptor, and together they get half of all.
+    #[must_use]
+    pub fn flows(&self, workers: usize) -> usize {
+        (self.descriptors / 2 / workers.max(1)).max(1)
+    }
+
     /// How many pipes each of `workers` may have; each takes two descriptors.
     #[must_use]
     pub fn pipes(&self, workers: usize) -> usize {

@@ -107,6 +107,12 @@ impl<S> FlowTable<S> {
         }
     }
 
+    /// Whose datagrams a flow carries, if it is not over.
+    #[must_use]
+    pub fn key(&self, flow: FlowId) -> Option<Key> {
+        Some(self.flows.get(flow)?.key.key)
+    }
+
     /// The shell's side of a flow.
     pub fn leg(&mut self, flow: FlowId) -> Option<&mut S> {
         self.flow_mut(flow)?.leg.as_mut()
@@ -162,6 +168,18 @@ impl<S> FlowTable<S> {
             return FailureNews::default();
         };
         service.failed(index, failure, flow.last, now)
+    }
+
+    /// What [`FlowTable::from_client`] counted did not leave after all.
+    pub fn unsent(&mut self, flow: FlowId, load: Load) {
+        let worker = self.worker;
+        if let Some(flow) = self.flow_mut(flow) {
+            let datagrams = &flow.frontend.udp_counters(worker).datagrams_in;
+            datagrams.take(load.datagrams.into());
+            counters(&flow.frontend, worker).bytes_in.take(load.bytes);
+            let endpoint = flow.lease.endpoint().counters(worker);
+            endpoint.bytes_in.take(load.bytes);
+        }
     }
 
     /// Ends what has been idle for too long, or has had its answer where there is little room.

@@ -58,6 +58,11 @@ impl<T> Slots<T> {
         self.slots.get_mut(place as usize)?.thing.as_deref_mut()
     }
 
+    pub(super) fn get(&self, id: FlowId) -> Option<&T> {
+        let slot = self.slots.get(id.place as usize)?;
+        slot.thing.as_deref().filter(|_| slot.turn == id.turn)
+    }
+
     pub(super) fn get_mut(&mut self, id: FlowId) -> Option<&mut T> {
         let slot = self.slots.get_mut(id.place as usize)?;
         slot.thing.as_deref_mut().filter(|_| slot.turn == id.turn)
