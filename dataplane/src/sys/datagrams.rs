@@ -379,7 +379,7 @@ fn write_name(name: &mut MaybeUninit<libc::sockaddr_storage>, to: SocketAddr) ->
     match to {
         SocketAddr::V4(to) => {
             let address = libc::sockaddr_in {
-                sin_family: libc::AF_INET as _,
+                sin_family: family(libc::AF_INET),
                 sin_port: to.port().to_be(),
                 sin_addr: libc::in_addr {
                     s_addr: to.ip().to_bits().to_be(),
@@ -392,7 +392,7 @@ fn write_name(name: &mut MaybeUninit<libc::sockaddr_storage>, to: SocketAddr) ->
         }
         SocketAddr::V6(to) => {
             let address = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as _,
+                sin6_family: family(libc::AF_INET6),
                 sin6_port: to.port().to_be(),
                 sin6_flowinfo: 0,
                 sin6_addr: libc::in6_addr {
@@ -407,8 +407,13 @@ fn write_name(name: &mut MaybeUninit<libc::sockaddr_storage>, to: SocketAddr) ->
     }
 }
 
+fn family(family: libc::c_int) -> libc::sa_family_t {
+    libc::sa_family_t::try_from(family).unwrap_or(0)
+}
+
 /// Says from where, and in what sizes, in the control buffer that the header points to.
 fn write_control(header: &mut libc::msghdr, datagram: &Outgoing<'_>) {
+    let mut used = 0;
     match datagram.from {
         Some(IpAddr::V4(from)) => {
             let info = libc::in_pktinfo {
@@ -418,7 +423,7 @@ fn write_control(header: &mut libc::msghdr, datagram: &Outgoing<'_>) {
                 },
                 ipi_addr: libc::in_addr { s_addr: 0 },
             };
-            push_control(header, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+            push_control(header, &mut used, libc::IPPROTO_IP, libc::IP_PKTINFO, info);
         }
         Some(IpAddr::V6(from)) => {
             let info = libc::in6_pktinfo {
@@ -427,21 +432,29 @@ fn write_control(header: &mut libc::msghdr, datagram: &Outgoing<'_>) {
                 },
                 ipi6_ifindex: 0,
             };
-            push_control(header, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+            push_control(
+                header,
+                &mut used,
+                libc::IPPROTO_IPV6,
+                libc::IPV6_PKTINFO,
+                info,
+            );
         }
         None => {}
     }
     if let Some(segment) = datagram.segment {
-        push_control(header, libc::SOL_UDP, libc::UDP_SEGMENT, segment);
+        push_control(header, &mut used, libc::SOL_UDP, libc::UDP_SEGMENT, segment);
     }
-    if header.msg_controllen == 0 {
+    header.msg_controllen = used as _;
+    if used == 0 {
         header.msg_control = ptr::null_mut();
     }
 }
 
 /// Adds one control message. The buffer is an empty [`Control`], which has room for all that are ever added.
 fn push_control<T: Copy>(
-    header: &mut libc::msghdr,
+    header: &libc::msghdr,
+    used: &mut usize,
     level: libc::c_int,
     kind: libc::c_int,
     data: T,
@@ -449,10 +462,9 @@ fn push_control<T: Copy>(
     let Ok(size) = u32::try_from(size_of::<T>()) else {
         return;
     };
-    let used = header.msg_controllen as usize;
     // SAFETY: these two only reckon.
     let (space, length) = unsafe { (libc::CMSG_SPACE(size), libc::CMSG_LEN(size)) };
-    if used + space as usize > size_of::<Control>() {
+    if *used + space as usize > size_of::<Control>() {
         return;
     }
     // SAFETY: the buffer is a Control, aligned for a cmsghdr, and `used` is a sum of CMSG_SPACEs, so the alignment stays;
@@ -461,14 +473,14 @@ fn push_control<T: Copy>(
         let control = header
             .msg_control
             .cast::<u8>()
-            .add(used)
+            .add(*used)
             .cast::<libc::cmsghdr>();
         (*control).cmsg_level = level;
         (*control).cmsg_type = kind;
         (*control).cmsg_len = length as _;
         libc::CMSG_DATA(control).cast::<T>().write_unaligned(data);
     }
-    header.msg_controllen = (used + space as usize) as _;
+    *used += space as usize;
 }
 
 fn vector(bytes: &[u8]) -> libc::iovec {

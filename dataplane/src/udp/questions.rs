@@ -82,7 +82,7 @@ impl Passage<'_> {
         let key = Key {
             listener: self.door.id,
             peer,
-            local: datagram.local.unwrap_or(self.door.local.ip()),
+            local: datagram.local.unwrap_or_else(|| self.door.local.ip()),
             client: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
         };
         let group = datagram

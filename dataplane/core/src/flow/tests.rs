@@ -275,3 +275,12 @@ fn a_peer_that_was_introduced_is_known_until_its_flow_ends() {
     world.table.expire(Moment(60_000));
     assert_eq!(ask(&world), None);
 }
+
+#[test]
+fn a_flow_takes_less_than_a_kilobyte() {
+    // Its maps are half empty at worst, the first time beside the old one while they grow.
+    let by_key = 3 * (size_of::<FullKey>() + size_of::<u32>());
+    let links = 2 * 3 * size_of::<u32>() + size_of::<u64>();
+    let flow = size_of::<Flow<[u64; 8]>>() + by_key + 2 * links;
+    assert!(flow < 1_024, "{flow}");
+}

@@ -112,7 +112,7 @@ impl Wheel {
 /// The wheel and the slot of a deadline that does not lie before `at`.
 fn place(at: u64, deadline: u64) -> (usize, usize) {
     let differ = at ^ deadline | (SLOTS as u64 - 1);
-    let level = ((u64::BITS - 1 - differ.leading_zeros()) / BITS).min(LEVELS as u32 - 1);
+    let level = (u64::BITS - 1 - differ.leading_zeros()) / BITS;
     let slot = deadline >> (BITS * level) & (SLOTS as u64 - 1);
     (level as usize, usize::try_from(slot).unwrap_or(0))
 }
