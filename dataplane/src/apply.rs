@@ -14,7 +14,7 @@ use ballast_core::ack::{Ack, Exception, ExceptionState, Refused, Served};
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile, revise};
 use ballast_core::overrides::ByHand;
-use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
+use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey, Transport};
 use ballast_core::rng::{Rng, mix};
 use ballast_core::table::{self, Bind, OnGone, Problems, RoutingTable};
 use socket2::Socket;
@@ -121,8 +121,29 @@ impl Apply {
             }
         }
         let plan = self.shared.live.plan();
-        let all: Vec<SocketKey> = self.bound.keys().cloned().collect();
-        self.close(&all, &plan).await;
+        self.finish().await;
+        // Flows that go on need the socket that they came by.
+        let connections: Vec<SocketKey> = self
+            .bound
+            .keys()
+            .filter(|key| key.transport == Transport::Tcp)
+            .cloned()
+            .collect();
+        self.close(&connections, &plan).await;
+    }
+
+    /// Begins no more flows.
+    async fn finish(&self) {
+        let mut waiting = Vec::new();
+        for worker in 0..self.shared.inboxes.len() {
+            let (done, told) = oneshot::channel();
+            if self.order(worker, Order::Finish { done }) {
+                waiting.push(told);
+            }
+        }
+        for told in waiting {
+            told.await.ok();
+        }
     }
 
     async fn look(&mut self, anyhow: bool) {
@@ -297,7 +318,7 @@ impl Apply {
                 self.fail(key, why);
                 continue;
             };
-            match listen::open(key.address, count) {
+            match listen::open(key, count) {
                 Ok(sockets) => {
                     there += sockets.len();
                     self.failed.remove(key);
@@ -368,8 +389,11 @@ impl Apply {
             .map(|(key, bound)| (key.clone(), bound.local));
         self.shared.status.set_listening(listening.collect());
         if self.duty.told.is_none() {
-            let sockets = self.bound.values().map(|bound| bound.workers.len()).sum();
+            let mut sockets = self.bound.values().map(|bound| bound.workers.len()).sum();
             let workers = self.shared.loads.len();
+            if self.bound.keys().any(|key| key.transport == Transport::Udp) {
+                sockets += self.duty.budget.flows(workers) * workers;
+            }
             let most = self.duty.budget.beside(sockets, workers, cgroup_memory());
             self.shared.most.store(most, Ordering::Relaxed);
             self.shared.admit.wake();
@@ -530,7 +554,7 @@ impl Apply {
 fn not_yet(frontend: &Frontend) -> String {
     match frontend.serves() {
         Serves::NotYet(what) => format!("this version does not serve {what} yet"),
-        Serves::Tcp(_) => String::new(),
+        Serves::Tcp(_) | Serves::Udp(_) => String::new(),
     }
 }
 

@@ -5,6 +5,11 @@
 //! it. A trusted peer owes a PROXY header (`preamble`). `dial` takes a lease on an endpoint, tries others when it
 //! cannot be reached, and [`relay`] moves the bytes of both directions until the end, which is counted.
 //!
+//! # The walk of a datagram
+//! A worker receives datagrams in batches (`udp`) and asks the [`FlowTable`](ballast_core::flow::FlowTable) about each: on to
+//! the endpoint of its flow, by a new socket to an endpoint, or nowhere. What comes back by a flow's socket leaves from
+//! the address that the client spoke to.
+//!
 //! # The walk of a table
 //! [`intake`] sees a change; `apply` parses, compiles, opens what is new, publishes, closes what is gone and answers. It
 //! is the only one that writes [`live`].
@@ -43,6 +48,7 @@ mod listen;
 mod preamble;
 mod probe;
 pub mod tcp;
+pub mod udp;
 
 pub use config::Config;
 pub use runtime::{Running, StartError, start};

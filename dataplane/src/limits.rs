@@ -67,6 +67,12 @@ impl Budget {
         (self.descriptors / 20).clamp(4, 2048)
     }
 
+    /// How many UDP flows each of `workers` may have; each takes a descriptor, and together they get half of all.
+    #[must_use]
+    pub fn flows(&self, workers: usize) -> usize {
+        (self.descriptors / 2 / workers.max(1)).max(1)
+    }
+
     /// How many pipes each of `workers` may have; each takes two descriptors.
     #[must_use]
     pub fn pipes(&self, workers: usize) -> usize {

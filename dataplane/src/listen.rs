@@ -3,21 +3,30 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
+use ballast_core::plan::{SocketKey, Transport};
 use socket2::{Domain, Socket, Type};
 
 use crate::dial::keepalive;
+use crate::sys::datagrams;
 
-/// Binds `count` sockets to one address, so that as many workers can accept there. The kernel spreads connections.
-pub(crate) fn open(address: SocketAddr, count: usize) -> io::Result<Vec<Socket>> {
-    let first = bind(address)?;
+/// Binds `count` sockets to one address, so that as many workers can accept or receive there. The kernel spreads clients,
+/// and over another number of sockets it spreads them otherwise: so all are bound before any is read.
+pub(crate) fn open(key: &SocketKey, count: usize) -> io::Result<Vec<Socket>> {
+    let bind = match key.transport {
+        Transport::Tcp => bind,
+        Transport::Udp => bind_datagrams,
+    };
+    let first = bind(key.address)?;
     // Port 0 means any port, but the same one for all.
-    let bound = first.local_addr()?.as_socket().unwrap_or(address);
+    let bound = first.local_addr()?.as_socket().unwrap_or(key.address);
     let mut sockets = vec![first];
     while sockets.len() < count {
         sockets.push(bind(bound)?);
     }
-    for socket in &sockets {
-        socket.listen(BACKLOG)?;
+    if key.transport == Transport::Tcp {
+        for socket in &sockets {
+            socket.listen(BACKLOG)?;
+        }
     }
     Ok(sockets)
 }
@@ -49,14 +58,35 @@ fn bind(address: SocketAddr) -> io::Result<Socket> {
     // Accepted connections inherit these: no call for each of them.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive())?;
+    bind_freely(&socket, address)?;
+    Ok(socket)
+}
+
+fn bind_datagrams(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::DGRAM.nonblocking().cloexec(),
+        None,
+    )?;
+    // Not the address: of UDP that would let anybody take it over.
+    socket.set_reuse_port(true)?;
+    datagrams::tell_all(&socket, address.is_ipv4())?;
+    datagrams::allow_fragments(&socket, address.is_ipv4())?;
+    // More than the kernel allows is cut to what it allows.
+    socket.set_recv_buffer_size(DATAGRAM_BUFFER)?;
+    bind_freely(&socket, address)?;
+    Ok(socket)
+}
+
+/// Also where this node does not hold the address yet.
+fn bind_freely(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
         socket.set_freebind_v6(true)?;
     } else {
         socket.set_freebind_v4(true)?;
     }
-    socket.bind(&address.into())?;
-    Ok(socket)
+    socket.bind(&address.into())
 }
 
 /// Whether this node holds the address now. One that it does not hold can be bound, but nobody reaches it.
@@ -87,3 +117,5 @@ pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
 /// More than the kernel allows is cut to what it allows.
 const BACKLOG: i32 = 4096;
 const ADMIN_BACKLOG: i32 = 128;
+/// For bursts, while a worker does something else.
+const DATAGRAM_BUFFER: usize = 4 << 20;

@@ -143,6 +143,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
                 inbox,
                 Arc::clone(&shared),
                 budget.pipes(workers),
+                budget.flows(workers),
                 rng,
                 stop_workers.clone(),
             )
@@ -346,6 +347,7 @@ fn worker(
     inbox: mpsc::UnboundedReceiver<Order>,
     shared: Arc<Shared>,
     pipes: usize,
+    flows: usize,
     rng: Rng,
     stop: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
@@ -365,6 +367,8 @@ fn worker(
                 rng: std::cell::RefCell::new(rng),
                 sources: std::cell::Cell::new(0),
                 seats: std::cell::RefCell::default(),
+                most_flows: flows,
+                udp: std::cell::OnceCell::new(),
             });
             runtime.block_on(worker.run(inbox, stop));
             // Dropping the runtime drops what is left of its connections: each is reset.

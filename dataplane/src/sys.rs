@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+pub mod datagrams;
+
 /// Bytes that the kernel holds for the peer: sent but not acknowledged, or not even sent.
 pub fn unacknowledged(socket: &impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;

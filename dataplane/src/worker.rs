@@ -3,7 +3,7 @@
 //! A worker is a thread with a runtime of its own. It accepts from its own listening sockets and keeps each connection
 //! from its first byte to its last; no wake-up in a connection's life crosses threads.
 
-use std::cell::{Cell as StdCell, RefCell};
+use std::cell::{Cell as StdCell, OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use ballast_core::counters::{Cell, PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::overrides::ByHand;
-use ballast_core::plan::{Plan, SocketKey};
+use ballast_core::plan::{Plan, SocketKey, Transport};
 use ballast_core::rng::Rng;
 use ballast_core::service::ServiceState;
 use socket2::Socket;
@@ -35,6 +35,7 @@ use crate::stats::Stats;
 use crate::status::Status;
 use crate::sys;
 use crate::tcp::{self, Arrival};
+use crate::udp::{self, Udp};
 
 /// What all workers, apply and the admin side share.
 #[derive(Debug)]
@@ -158,7 +159,7 @@ pub enum Order {
     },
     /// Serve what another worker accepted.
     Serve(Arrival),
-    /// Reset the connections that these endpoints have.
+    /// Reset the connections that these endpoints have, and end their flows.
     Cut(Arc<[Arc<EndpointState>]>),
     /// Say which connections there are.
     List {
@@ -169,6 +170,11 @@ pub enum Order {
     },
     /// Forget the longest times of these services and endpoints: only their worker may write what it counts.
     ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),
+    /// Begin no more flows, and from now on count those that are there among the connections to wait for.
+    Finish {
+        /// Told when they are counted.
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// One worker.
@@ -186,6 +192,10 @@ pub struct Worker {
     pub sources: StdCell<usize>,
     /// Its connections.
     pub seats: RefCell<Seats>,
+    /// How many UDP flows it may have.
+    pub most_flows: usize,
+    /// Its UDP flows, once a socket for them has come.
+    pub udp: OnceCell<Udp>,
 }
 
 impl Worker {
@@ -200,17 +210,9 @@ impl Worker {
         while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
             match order {
                 Order::Listen { key, socket, done } => {
-                    let started = sys::watched(socket).map(|socket| {
-                        let (close, closing) = mpsc::channel(1);
-                        listening.insert(Arc::clone(&key), close);
-                        tokio::task::spawn_local(tcp::accept_loop(
-                            Rc::clone(&self),
-                            key,
-                            socket,
-                            closing,
-                        ));
-                    });
-                    done.send(started).ok();
+                    let started = self.listen(Arc::clone(&key), socket);
+                    let started = started.map(|close| listening.insert(key, close));
+                    done.send(started.map(drop)).ok();
                 }
                 Order::Close { key, plan, done } => {
                     // Without one, `done` is dropped, which says that it is closed.
@@ -219,7 +221,14 @@ impl Worker {
                     }
                 }
                 Order::Serve(arrival) => tcp::serve(&self, arrival),
-                Order::Cut(endpoints) => self.seats.borrow().cut(&endpoints),
+                Order::Cut(endpoints) => {
+                    self.seats.borrow().cut(&endpoints);
+                    udp::cut(&self, &endpoints);
+                }
+                Order::Finish { done } => {
+                    udp::finish(&self);
+                    done.send(()).ok();
+                }
                 Order::List { most, done } => {
                     done.send(self.seats.borrow().list(most)).ok();
                 }
@@ -233,6 +242,24 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Begins to accept or to receive.
+    fn listen(
+        self: &Rc<Self>,
+        key: Arc<SocketKey>,
+        socket: Socket,
+    ) -> std::io::Result<mpsc::Sender<Closing>> {
+        let socket = sys::watched(socket)?;
+        let (close, closing) = mpsc::channel(1);
+        match key.transport {
+            Transport::Tcp => {
+                let accept = tcp::accept_loop(Rc::clone(self), key, socket, closing);
+                tokio::task::spawn_local(accept);
+            }
+            Transport::Udp => udp::listen(self, key, socket, closing)?,
+        }
+        Ok(close)
     }
 
     /// Whose turn it is to be counted here.

@@ -308,18 +308,18 @@ fn sockets(spec: &table::Frontend, transport: Transport, ipv6: bool) -> Vec<Sock
 
 fn serves(spec: &table::Frontend, plan: &Plan) -> Serves {
     match spec.protocol {
-        Protocol::Udp => return Serves::NotYet("udp"),
         Protocol::Http => return Serves::NotYet("http"),
         Protocol::Https => return Serves::NotYet("https"),
         Protocol::Tls => return Serves::NotYet("tls"),
         Protocol::Tcp if spec.tls.is_some() => return Serves::NotYet("tcp with tls"),
-        Protocol::Tcp => {}
+        Protocol::Tcp | Protocol::Udp => {}
     }
     let service = spec.service.as_ref().and_then(|name| plan.service(name));
     match service {
+        Some(service) if spec.protocol.is_udp() => Serves::Udp(Arc::clone(service)),
         Some(service) if service.spec().tls.is_some() => Serves::NotYet("tls to endpoints"),
         Some(service) => Serves::Tcp(Arc::clone(service)),
-        // The table was checked: a tcp frontend has a service that exists.
+        // The table was checked: a tcp or udp frontend has a service that exists.
         None => Serves::NotYet("tcp without a service"),
     }
 }

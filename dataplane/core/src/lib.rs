@@ -25,6 +25,7 @@
 //! | [`mod@pick`] | which endpoint it gets: [`Service::pick`](service::Service::pick), six algorithms, one file each |
 //! | [`affinity`] | which endpoint it had |
 //! | [`mod@queue`] | whose turn it is when every endpoint is full |
+//! | [`flow`] | for each datagram instead: which endpoint it goes to, which client an answer, and when that is over |
 //!
 //! What lives longer than a plan, found again by identity:
 //!
@@ -47,7 +48,7 @@
 //!   [`endpoint::EndpointState`] for what is known of it.
 //! - **node**: the machine that endpoints run on. [`service::Node`].
 //! - **route**: which host and path lead to which service. [`table::Route`].
-//! - **flow**: the conversation of one UDP client.
+//! - **flow**: the conversation of one UDP client. [`flow::FlowTable`].
 //! - **table**: what is asked for. [`table::RoutingTable`].
 //! - **problem**: a mistake in a table, with its place, the reason and the remedy. [`table::Problem`].
 //! - **plan**: a table's compiled form, swapped as a whole and never changed. [`plan::Plan`].
@@ -67,6 +68,7 @@ pub mod change;
 pub mod compile;
 pub mod counters;
 pub mod endpoint;
+pub mod flow;
 pub mod health;
 pub mod moment;
 pub mod overrides;

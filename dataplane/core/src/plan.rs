@@ -5,14 +5,15 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::admit::{AdmitState, Limits, PrefixSet, Refusal};
-use crate::counters::{Cell, PerWorker};
+use crate::counters::{Cell, PerWorker, WorkerId};
 use crate::endpoint::EndpointState;
+use crate::flow::UdpCounters;
 use crate::moment::Moment;
 use crate::overrides::Overrides;
 use crate::preamble::Versions;
@@ -220,7 +221,7 @@ impl Frontend {
     pub fn listens(&self) -> Listens {
         match &self.serves {
             Serves::NotYet(_) => Listens::NotYetServed,
-            Serves::Tcp(service) => {
+            Serves::Tcp(service) | Serves::Udp(service) => {
                 let endpoints = &service.spec().endpoints;
                 if endpoints
                     .iter()
@@ -240,6 +241,8 @@ impl Frontend {
 pub enum Serves {
     /// Relays its bytes.
     Tcp(Arc<Service>),
+    /// Passes its datagrams on.
+    Udp(Arc<Service>),
     /// Nothing: this is not built yet, and nothing else may stand in for it.
     NotYet(&'static str),
 }
@@ -282,6 +285,8 @@ pub struct FrontendState {
     name: Name,
     admit: Arc<AdmitState>,
     counters: PerWorker<FrontendCounters>,
+    udp: OnceLock<PerWorker<UdpCounters>>,
+    workers: usize,
 }
 
 impl FrontendState {
@@ -292,6 +297,8 @@ impl FrontendState {
             name: name.clone(),
             admit: Arc::new(AdmitState::new(seed)),
             counters: PerWorker::new(workers),
+            udp: OnceLock::new(),
+            workers,
         }
     }
 
@@ -311,6 +318,20 @@ impl FrontendState {
     #[must_use]
     pub fn counters(&self) -> &PerWorker<FrontendCounters> {
         &self.counters
+    }
+
+    /// What `worker` counts here of datagrams and flows.
+    #[must_use]
+    pub fn udp_counters(&self, worker: WorkerId) -> &UdpCounters {
+        self.udp
+            .get_or_init(|| PerWorker::new(self.workers))
+            .of(worker)
+    }
+
+    /// All workers' counters of datagrams and flows, where any ever came.
+    #[must_use]
+    pub fn all_udp_counters(&self) -> Option<&PerWorker<UdpCounters>> {
+        self.udp.get()
     }
 }
 

@@ -216,7 +216,7 @@ struct Slot<V> {
 
 /// The hash of a [`ClientKey`] under a secret.
 #[derive(Clone, Copy, Debug)]
-struct Seed([u64; 2]);
+pub(crate) struct Seed(pub(crate) [u64; 2]);
 
 impl BuildHasher for Seed {
     type Hasher = SeededHasher;
@@ -230,7 +230,7 @@ impl BuildHasher for Seed {
     }
 }
 
-struct SeededHasher {
+pub(crate) struct SeededHasher {
     state: u64,
     second: u64,
 }

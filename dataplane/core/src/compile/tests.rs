@@ -137,7 +137,6 @@ fn a_service_without_an_endpoint_to_use_has_no_socket() {
 #[test]
 fn what_is_not_served_yet_has_no_socket_and_no_plain_relay_stands_in() {
     for frontend in [
-        "protocol: udp, service: s",
         "protocol: http, default: {service: s}",
         "protocol: https, tls: {certificates: [{cert: c}]}, default: {service: s}",
         "protocol: tls, default: {service: s}",
@@ -157,6 +156,25 @@ fn what_is_not_served_yet_has_no_socket_and_no_plain_relay_stands_in() {
     let (process, change) = process_with(to_tls);
     assert_eq!(process.plan.frontends[0].listens(), Listens::NotYetServed);
     assert!(change.open.is_empty());
+}
+
+#[test]
+fn udp_listens_while_there_is_an_endpoint_as_tcp_does() {
+    for (endpoints, listens) in [
+        ("{address: '10.0.0.1:53'}", Listens::Yes),
+        ("{address: '10.0.0.1:53', state: draining}", Listens::Yes),
+        ("{address: '10.0.0.1:53', state: disabled}", Listens::Idle),
+        ("", Listens::Idle),
+    ] {
+        let (process, change) = process_with(&format!(
+            "{{version: 1, frontends: [{{name: f, bind: ['127.0.0.1:53'], protocol: udp, service: s}}, {{name: g, bind: ['127.0.0.1:53'], protocol: tcp, service: s}}], services: [{{name: s, endpoints: [{endpoints}]}}]}}"
+        ));
+        for frontend in &process.plan.frontends {
+            assert_eq!(frontend.listens(), listens, "{endpoints}");
+        }
+        let expected = if listens == Listens::Yes { 2 } else { 0 };
+        assert_eq!(change.open.len(), expected, "one of each transport");
+    }
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl Process {
                         .any(|old| Arc::ptr_eq(old, &frontend.state))
                 ),
             }
-            if let Serves::Tcp(service) = &frontend.serves {
+            if let Serves::Tcp(service) | Serves::Udp(service) = &frontend.serves {
                 assert!(Arc::ptr_eq(
                     service,
                     plan.service(service.state().name()).unwrap()

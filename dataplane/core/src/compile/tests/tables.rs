@@ -247,8 +247,8 @@ impl TableSpec {
         let mut sockets = BTreeSet::new();
         for (name, frontend) in &self.frontends {
             let service = &self.services[self.service_of(frontend)];
-            let served =
-                frontend.protocol == "tcp" && !frontend.tls && !service.words.contains("tls");
+            let served = frontend.protocol == "udp"
+                || (frontend.protocol == "tcp" && !frontend.tls && !service.words.contains("tls"));
             let listens = service
                 .endpoints
                 .values()
@@ -263,7 +263,10 @@ impl TableSpec {
                     None => vec![(*bind).to_owned()],
                 };
                 sockets.extend(addresses.into_iter().map(|address| SocketKey {
-                    transport: Transport::Tcp,
+                    transport: match frontend.protocol {
+                        "udp" => Transport::Udp,
+                        _ => Transport::Tcp,
+                    },
                     address: address.parse().unwrap(),
                     asked_by: bind.ends_with(":0").then(|| name.parse().unwrap()),
                 }));

@@ -1,0 +1,152 @@
+//! Why datagrams are dropped and flows end, and what is counted of them.
+
+use std::fmt;
+
+use crate::admit::Refusal;
+use crate::counters::Cell;
+use crate::pick::Unavailable;
+
+/// Why a client's datagram goes nowhere. The word is the metric's label. The client hears nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dropped {
+    /// The client's address is in none of the `source-ranges`.
+    SourceRange,
+    /// A trusted peer sent a broken PROXY header, or none.
+    ProxyHeader,
+    /// It would be one flow too many, for the frontend, its client, the endpoints or the process; or too many a second.
+    MaxConnections,
+    /// There is nobody to send it to.
+    NoEndpoint,
+}
+
+impl Dropped {
+    /// All of them, in the order of [`Dropped::index`].
+    pub const ALL: [Self; 4] = [
+        Self::SourceRange,
+        Self::ProxyHeader,
+        Self::MaxConnections,
+        Self::NoEndpoint,
+    ];
+
+    /// Its word, as the table's reference has it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::SourceRange => "source-range",
+            Self::ProxyHeader => "proxy-header",
+            Self::MaxConnections => "max-connections",
+            Self::NoEndpoint => "no-endpoint",
+        }
+    }
+
+    /// Its place in an array of counters.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl From<Refusal> for Dropped {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::SourceRange => Self::SourceRange,
+            Refusal::MaxConnections
+            | Refusal::MaxConnectionsPerClient
+            | Refusal::MaxConnectionRatePerClient
+            | Refusal::QueueFull
+            | Refusal::QueueTimeout => Self::MaxConnections,
+            Refusal::NoEndpoint | Refusal::Failed => Self::NoEndpoint,
+        }
+    }
+}
+
+impl From<Unavailable> for Dropped {
+    fn from(why: Unavailable) -> Self {
+        match why {
+            Unavailable::Full => Self::MaxConnections,
+            Unavailable::NoEndpoint => Self::NoEndpoint,
+        }
+    }
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Why a flow is over. The word is the metric's label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FlowEnd {
+    /// No datagram for the idle time.
+    Idle,
+    /// `udp.requests` are reached.
+    Requests,
+    /// `udp.responses` are reached.
+    Responses,
+    /// The endpoint left the table, was disabled or fails its checks; or the frontend has gone.
+    Endpoint,
+    /// The endpoint's host said that nobody listens, or there was no way to it.
+    Refused,
+    /// Datagrams are balanced one by one: it was only there for the answers.
+    PerDatagram,
+    /// It made room for another one.
+    Evicted,
+}
+
+impl FlowEnd {
+    /// All of them, in the order of [`FlowEnd::index`].
+    pub const ALL: [Self; 7] = [
+        Self::Idle,
+        Self::Requests,
+        Self::Responses,
+        Self::Endpoint,
+        Self::Refused,
+        Self::PerDatagram,
+        Self::Evicted,
+    ];
+
+    /// Its word, as the table's reference has it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Requests => "requests",
+            Self::Responses => "responses",
+            Self::Endpoint => "endpoint",
+            Self::Refused => "refused",
+            Self::PerDatagram => "per-datagram",
+            Self::Evicted => "evicted",
+        }
+    }
+
+    /// Its place in an array of counters.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for FlowEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// What one worker counts for one udp frontend, beside what it counts for any frontend: flows created are its
+/// `sessions`, and its bytes are of payload. Flows live now are all that were created without those that ended.
+#[derive(Debug, Default)]
+pub struct UdpCounters {
+    /// Datagrams of clients that were passed on (direction `in`).
+    pub datagrams_in: Cell,
+    /// Datagrams of endpoints that were passed on (direction `out`).
+    pub datagrams_out: Cell,
+    /// Datagrams of clients that were not, by [`Dropped::index`].
+    pub dropped: [Cell; Dropped::ALL.len()],
+    /// Flows that are over, by [`FlowEnd::index`].
+    pub ended: [Cell; FlowEnd::ALL.len()],
+    /// Datagrams of clients that the kernel dropped, because they came faster than they were read.
+    pub kernel_drops: Cell,
+    /// Datagrams in either direction that the kernel did not take, for want of room or of a way.
+    pub unsent: Cell,
+}

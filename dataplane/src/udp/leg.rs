@@ -1,0 +1,192 @@
+//! The way from us to the endpoint of one flow: a connected socket, so that only the endpoint can answer there.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use ballast_core::flow::{FlowId, Key};
+use ballast_core::pick;
+use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v2};
+use ballast_core::service::Service;
+use ballast_core::table::{SendProxy, SendProxyUdp, Tlv};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use socket2::{Domain, Socket, Type};
+
+use crate::sys;
+use crate::sys::datagrams::{self, Outgoing};
+use crate::worker::Worker;
+
+/// What a worker keeps for a flow.
+#[derive(Debug)]
+pub(super) struct Leg {
+    socket: OwnedFd,
+    header: Header,
+    is_ipv4: bool,
+    /// Whether the kernel was told to cut large datagrams. Most flows have none, and need not pay for that.
+    is_cut: bool,
+    /// Whether answers are glued together: where they come in bulk.
+    is_glued: bool,
+    /// Whether the kernel cuts what is glued, towards the endpoint and towards the client; some devices cannot.
+    pub(super) segments: Segments,
+}
+
+/// Which way a group of datagrams can be sent with one call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segments {
+    pub(super) up: bool,
+    pub(super) down: bool,
+}
+
+/// The PROXY header of a flow.
+#[derive(Debug)]
+enum Header {
+    None,
+    Every(Box<[u8]>),
+    First(Box<[u8]>),
+}
+
+/// Whom an outbound PROXY header is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends<'a> {
+    pub(super) key: &'a Key,
+    /// What the client spoke to.
+    pub(super) destination: SocketAddr,
+}
+
+impl Leg {
+    /// Connects to `endpoint`, and has `watch` tell what comes back as coming by `flow`.
+    pub(super) fn open(
+        worker: &Worker,
+        service: &Service,
+        endpoint: SocketAddr,
+        ends: Ends<'_>,
+        watch: BorrowedFd<'_>,
+        flow: FlowId,
+    ) -> io::Result<Self> {
+        let socket = reach(worker, service, endpoint)?;
+        let data = EventData::new_u64(flow.bits());
+        epoll::add(watch, &socket, data, EventFlags::IN)?;
+        Ok(Self {
+            socket: socket.into(),
+            header: header(worker, service, ends),
+            is_ipv4: endpoint.is_ipv4(),
+            is_cut: false,
+            is_glued: false,
+            segments: Segments {
+                up: true,
+                down: true,
+            },
+        })
+    }
+
+    /// Whether each datagram, or the next one, needs something of its own before it.
+    pub(super) fn has_header(&self) -> bool {
+        !matches!(self.header, Header::None)
+    }
+
+    /// Sends one datagram, or a group that the kernel is to cut.
+    pub(super) fn send(&mut self, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
+        let head: &[u8] = match &self.header {
+            Header::None => &[],
+            Header::Every(header) | Header::First(header) => header,
+        };
+        if !self.is_cut && head.len() + bytes.len() > SURELY_PASSES {
+            datagrams::allow_fragments(&self.socket, self.is_ipv4)?;
+            self.is_cut = true;
+        }
+        let outgoing = Outgoing {
+            head,
+            bytes,
+            segment,
+            ..Outgoing::default()
+        };
+        datagrams::send(&self.socket, &outgoing)?;
+        if let Header::First(_) = self.header {
+            self.header = Header::None;
+        }
+        Ok(())
+    }
+
+    /// Many answers came at once: they may be glued from now on.
+    pub(super) fn glue(&mut self) {
+        if !self.is_glued {
+            self.is_glued = true;
+            // An old kernel cannot; it is only slower without.
+            datagrams::glue(&self.socket).ok();
+        }
+    }
+}
+
+impl AsFd for Leg {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// From one of the service's own addresses, if it has any.
+fn reach(worker: &Worker, service: &Service, endpoint: SocketAddr) -> io::Result<Socket> {
+    let sources = &service.spec().source;
+    let fitting = sources
+        .iter()
+        .filter(|source| source.is_ipv4() == endpoint.is_ipv4());
+    let count = fitting.clone().count();
+    if count == 0 {
+        return connect(endpoint, None);
+    }
+    let turn = worker.next_source();
+    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    for step in 0..count {
+        let source = fitting.clone().nth((turn + step) % count);
+        result = connect(endpoint, source.copied());
+        // All ports of one address may be taken towards this endpoint; another address has its own.
+        let full = matches!(&result, Err(error) if matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::WouldBlock));
+        if !full {
+            break;
+        }
+    }
+    result
+}
+
+fn connect(endpoint: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {
+    let socket = Socket::new(
+        Domain::for_address(endpoint),
+        Type::DGRAM.nonblocking().cloexec(),
+        None,
+    )?;
+    if let Some(source) = source {
+        sys::bind_address_without_port(&socket)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    socket.connect(&endpoint.into())?;
+    Ok(socket)
+}
+
+fn header(worker: &Worker, service: &Service, ends: Ends<'_>) -> Header {
+    let spec = service.spec();
+    if spec.send_proxy == SendProxy::Off {
+        return Header::None;
+    }
+    let addresses = Addresses {
+        source: ends.key.client,
+        destination: pick::Key::new(ends.destination).client(),
+    };
+    let wants = |tlv| spec.send_proxy_tlvs.iter().any(|tlvs| tlvs.contains(&tlv));
+    let id = worker.fresh_id();
+    let extras = Extras {
+        unique_id: wants(Tlv::UniqueId).then_some(id.as_slice()),
+        checksum: match wants(Tlv::Crc32c) {
+            true => Checksum::Crc32c,
+            false => Checksum::Absent,
+        },
+        ..Extras::default()
+    };
+    let mut bytes = Vec::new();
+    encode_v2(addresses, Transport::Datagram, &extras, &mut bytes);
+    match spec.send_proxy_udp {
+        SendProxyUdp::Every => Header::Every(bytes.into()),
+        SendProxyUdp::First => Header::First(bytes.into()),
+    }
+}
+
+/// A datagram of this size fits into the smallest packets that IPv6 allows, a header or two included.
+const SURELY_PASSES: usize = 1_200;

@@ -1,0 +1,250 @@
+//! From clients to endpoints.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use ballast_core::flow::{
+    FlowEnd, FlowId, FlowTable, Key, Load, UdpCounters, Verdict, takes_groups,
+};
+use ballast_core::moment::Moment;
+use ballast_core::plan::{Frontend, Serves};
+use ballast_core::service::{Failure, FailureNews};
+use rustix::io::Errno;
+
+use crate::sys::datagrams::{BATCH, Received};
+use crate::worker::Worker;
+
+use super::introduce::introduce;
+use super::leg::{Ends, Leg};
+use super::{Door, State, Udp};
+
+/// Receives a batch and passes it on. Says how many datagrams, or groups of them, it was.
+pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
+    let mut state = udp.state.borrow_mut();
+    let State { flows, inbox, .. } = &mut *state;
+    let received = match inbox.receive(door.socket.get_ref(), 0, BATCH) {
+        Ok(received) => received,
+        Err(error) => {
+            // Nothing there; or something befell one datagram, and the next may be well.
+            return match error.kind() {
+                io::ErrorKind::WouldBlock => 0,
+                _ => BATCH,
+            };
+        }
+    };
+    let plan = worker.shared.live.plan();
+    let Some(frontend) = plan.frontend(&door.key) else {
+        // No table wants this socket any more: the order to close it is on its way.
+        return received;
+    };
+    let mut passage = Passage {
+        worker,
+        udp,
+        door,
+        frontend,
+        flows,
+        now: worker.shared.clock.now(),
+    };
+    for slot in 0..received {
+        if let Some(datagram) = inbox.datagram(slot) {
+            passage.datagram(&datagram);
+        }
+    }
+    received
+}
+
+/// What all datagrams of a batch are passed on by.
+struct Passage<'a> {
+    worker: &'a Worker,
+    udp: &'a Udp,
+    door: &'a Door,
+    frontend: &'a Frontend,
+    flows: &'a mut FlowTable<Leg>,
+    now: Moment,
+}
+
+impl Passage<'_> {
+    fn datagram(&mut self, datagram: &Received<'_>) {
+        if let Some(drops) = datagram.drops {
+            let before = self.door.drops.replace(drops);
+            self.counters()
+                .kernel_drops
+                .add(drops.wrapping_sub(before).into());
+        }
+        let Some(peer) = datagram.peer else {
+            return;
+        };
+        let is_trusted = self
+            .frontend
+            .accept_proxy()
+            .is_some_and(|accept| accept.trusts(peer.ip().to_canonical()));
+        let key = Key {
+            listener: self.door.id,
+            peer,
+            local: datagram.local.unwrap_or_else(|| self.door.local.ip()),
+            client: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
+        };
+        let group = datagram
+            .segment
+            .and_then(|segment| u16::try_from(segment).ok());
+        match group {
+            Some(segment) if !is_trusted && takes_groups(self.frontend) => {
+                self.plain(key, None, datagram.bytes, Some(segment));
+            }
+            _ if is_trusted => datagram.each().for_each(|bytes| self.headed(key, bytes)),
+            _ => datagram
+                .each()
+                .for_each(|bytes| self.plain(key, None, bytes, None)),
+        }
+    }
+
+    /// One of a trusted peer.
+    fn headed(&mut self, key: Key, bytes: &[u8]) {
+        match introduce(bytes, &key, self.frontend, self.flows) {
+            Ok(introduced) => {
+                let key = Key {
+                    client: introduced.client,
+                    ..key
+                };
+                self.plain(key, introduced.destination, introduced.payload, None);
+            }
+            Err(why) => self.counters().dropped[why.index()].add(1),
+        }
+    }
+
+    fn plain(
+        &mut self,
+        key: Key,
+        destination: Option<SocketAddr>,
+        bytes: &[u8],
+        segment: Option<u16>,
+    ) {
+        let count = segment.map_or(1, |segment| bytes.len().div_ceil(segment.max(1).into()));
+        let load = Load {
+            datagrams: u32::try_from(count).unwrap_or(u32::MAX),
+            bytes: bytes.len() as u64,
+        };
+        // What failed says something about an earlier datagram; this one goes elsewhere at once, but only once.
+        for _ in 0..2 {
+            let mut rng = self.worker.rng.borrow_mut();
+            let verdict = self
+                .flows
+                .from_client(self.now, key, load, self.frontend, &mut rng);
+            drop(rng);
+            let (flow, opened) = match verdict {
+                Verdict::Drop(_) => return,
+                Verdict::Forward(flow) => (flow, Ok(())),
+                Verdict::Open { flow, endpoint } => {
+                    (flow, self.open(flow, endpoint, key, destination))
+                }
+            };
+            let sent = opened.and_then(|()| self.send(flow, bytes, segment));
+            let Err(error) = sent else {
+                return;
+            };
+            self.flows.unsent(flow, load);
+            let Some(failure) = failure_of(&error) else {
+                break;
+            };
+            let news = self
+                .flows
+                .failed(self.now, flow, failure, Some(self.frontend));
+            say(self.worker, &news);
+        }
+        self.counters().unsent.add(load.datagrams.into());
+    }
+
+    fn open(
+        &mut self,
+        flow: FlowId,
+        endpoint: SocketAddr,
+        key: Key,
+        destination: Option<SocketAddr>,
+    ) -> io::Result<()> {
+        let Serves::Udp(service) = self.frontend.serves() else {
+            return Ok(());
+        };
+        let ours = SocketAddr::new(key.local, self.door.local.port());
+        let ends = Ends {
+            key: &key,
+            destination: destination.unwrap_or(ours),
+        };
+        let watch = self.udp.watch.as_fd();
+        let open = || Leg::open(self.worker, service, endpoint, ends, watch, flow);
+        let opened = match open() {
+            // Whoever was idle for the longest time gives its descriptor.
+            Err(error) if is_exhausted(&error) && self.flows.evict(self.now) => open(),
+            opened => opened,
+        };
+        match opened {
+            Ok(leg) => {
+                self.flows.attach(flow, leg);
+                Ok(())
+            }
+            Err(error) => {
+                if failure_of(&error).is_none() {
+                    self.flows.end(self.now, flow, FlowEnd::Evicted);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn send(&mut self, flow: FlowId, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
+        let Some(leg) = self.flows.leg(flow) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let Some(segment) = segment else {
+            return leg.send(bytes, None);
+        };
+        if leg.segments.up && !leg.has_header() {
+            match leg.send(bytes, Some(segment)) {
+                Err(error) if cannot_cut(&error) => leg.segments.up = false,
+                sent => return sent,
+            }
+        }
+        bytes
+            .chunks(segment.max(1).into())
+            .try_for_each(|bytes| leg.send(bytes, None))
+    }
+
+    fn counters(&self) -> &UdpCounters {
+        self.frontend.state().udp_counters(self.worker.id)
+    }
+}
+
+/// What an error says of the endpoint, if it does.
+pub(super) fn failure_of(error: &io::Error) -> Option<Failure> {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Some(Failure::Refused),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            Some(Failure::Unreachable)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the kernel or a device cannot cut a group into datagrams.
+pub(super) fn cannot_cut(error: &io::Error) -> bool {
+    [Errno::IO, Errno::INVAL, Errno::MSGSIZE, Errno::OPNOTSUPP]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Logs what a failure led to.
+pub(super) fn say(worker: &Worker, news: &FailureNews) {
+    if let Some(ejection) = &news.ejection {
+        tracing::info!(
+            reason = ejection.reason.word(),
+            for_ms = ejection.until.since(worker.shared.clock.now()).as_millis(),
+            "endpoint of a udp service ejected"
+        );
+    }
+}
