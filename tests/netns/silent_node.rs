@@ -44,7 +44,8 @@ fn a_silent_node_costs_the_first_clients_little_once_and_later_ones_nothing() {
         );
         let lost: Vec<_> = visits
             .iter()
-            .filter(|visit| visit.took > Duration::from_millis(600) + late)
+            // An attempt at the silent node takes 1.25 s, however late the machine is.
+            .filter(|visit| visit.took > Duration::from_millis(600) + late.min(TOLERATED))
             .map(|visit| visit.came - silent_from)
             .collect();
         println!(
@@ -62,6 +63,8 @@ fn a_silent_node_costs_the_first_clients_little_once_and_later_ones_nothing() {
 }
 
 /// What the first clients need to notice: an attempt's time, and some.
+/// Lateness beyond this would hide what a silent node costs.
+const TOLERATED: Duration = Duration::from_millis(500);
 const FIRST: Duration = Duration::from_millis(1500);
 
 fn table_of_two_nodes() -> String {
