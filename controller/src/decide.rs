@@ -8,7 +8,7 @@
 //! `nodes` says which nodes are load balancers and which one this is. Every Service then goes through `services` (type
 //! LoadBalancer) or `shared` (service-loadbalancer's way), which read its annotations (`annotations`, `knobs`), find its
 //! endpoints (`endpoints`) and its checks (`health`), and ask for ports and routes. `claims` gives every port to its
-//! oldest owner, and `table` puts the table together.
+//! oldest owner, `served` says what each node listens at then, and so who is published; `table` puts the table together.
 
 mod annotations;
 mod claims;
@@ -19,6 +19,7 @@ mod knobs;
 mod nodes;
 mod notice;
 mod place;
+mod served;
 mod services;
 mod shared;
 mod status;
@@ -37,6 +38,9 @@ use endpoints::Slices;
 pub use files::{Source, WantedFile};
 use nodes::{Here, Nodes};
 pub use notice::{About, Kind, Notice, Reason};
+use place::Place;
+use served::Expected;
+pub use served::served;
 use shared::Names;
 pub use status::{Ingress, PortError, Status, Verdict};
 
@@ -77,6 +81,10 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
         .map(|service| ask(&world, &names, service))
         .collect();
     claims::grant(&world, &mut asked);
+    let expected = Expected::of(&world, &asked);
+    for one in &mut asked {
+        services::publish(&world, one, &expected);
+    }
     let table = match world.nodes.here {
         Here::Idle => None,
         Here::Host | Here::Serves(_) => Some(table::assemble(settings, &asked)),
@@ -116,6 +124,8 @@ struct World<'a> {
 struct Asked<'a> {
     service: &'a Service,
     status: Status,
+    /// Of a LoadBalancer.
+    place: Option<Place<'a>>,
     offers: Vec<table::Offer>,
     routes: Vec<table::SharedRoute>,
     files: BTreeSet<WantedFile>,
@@ -128,6 +138,7 @@ impl<'a> Asked<'a> {
         Self {
             service,
             status,
+            place: None,
             offers: Vec::new(),
             routes: Vec::new(),
             files: BTreeSet::new(),

@@ -253,8 +253,8 @@ pub struct Node {
 /// What the live Lease of a load balancer node says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// Whether it serves what [`crate::decide`] says for it.
-    pub agrees: bool,
+    /// What its data plane serves, as [`crate::decide::served()`] says it of a table.
+    pub served: String,
     /// The frontends that do not listen there as asked.
     pub exceptions: BTreeSet<String>,
 }

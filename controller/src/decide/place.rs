@@ -9,118 +9,187 @@ use super::claims::Reach;
 use super::knobs;
 use super::nodes::{self, Here};
 use super::notice::Reason;
+use super::served::Expected;
 use super::status::Ingress;
 use super::{World, endpoints};
 use crate::observe::{Family, Node, Service};
+use crate::settings::Selector;
 
 /// Where a Service is reached.
-pub(super) struct Place {
+pub(super) struct Place<'a> {
     pub(super) reach: Reach,
-    /// The addresses of this node where it listens; `None`: it does not listen here.
-    pub(super) here: Option<Listen>,
-    pub(super) ingress: Vec<Ingress>,
-    /// The addresses behind a hostname too.
-    pub(super) addresses: Vec<IpAddr>,
+    pub(super) site: Site,
     /// Local means this node's endpoints alone.
     pub(super) strict: bool,
+    /// Whose addresses may be published, once they serve it.
+    candidates: Vec<&'a Node>,
+    families: Vec<Family>,
+    hostnames: Option<Vec<String>>,
 }
 
-/// At which addresses of this node.
-pub(super) enum Listen {
+/// On which nodes something listens, and at which of their addresses.
+pub(super) struct Site {
+    chosen: Option<Selector>,
+    at: Listen,
+}
+
+/// At which addresses of a node.
+enum Listen {
     Wildcard,
-    At(Vec<IpAddr>),
+    /// Those of these that are the node's.
+    Requested(Vec<IpAddr>),
+    /// Its first internal one of each of these families.
+    Internal(Vec<Family>),
 }
 
-impl Listen {
-    pub(super) fn binds(&self, port: u16) -> Vec<Bind> {
-        match self {
-            Self::Wildcard => vec![Bind::Any { port }],
-            Self::At(addresses) => addresses
-                .iter()
-                .map(|address| Bind::Exact(SocketAddr::new(*address, port)))
-                .collect(),
+impl Site {
+    /// On every node, at every address.
+    pub(super) const EVERYWHERE: Self = Self {
+        chosen: None,
+        at: Listen::Wildcard,
+    };
+
+    pub(super) fn is_everywhere(&self) -> bool {
+        self.chosen.is_none() && matches!(self.at, Listen::Wildcard)
+    }
+
+    /// The binds of one port there; none where it does not listen.
+    pub(super) fn binds(&self, there: Here<'_>, port: u16) -> Vec<Bind> {
+        if !there.is_chosen(self.chosen.as_ref()) {
+            return Vec::new();
+        }
+        let exact = |address: IpAddr| Bind::Exact(SocketAddr::new(address, port));
+        match (&self.at, there) {
+            (Listen::Wildcard, _) => vec![Bind::Any { port }],
+            (Listen::Requested(addresses), Here::Serves(node)) => {
+                let held = addresses
+                    .iter()
+                    .filter(|address| nodes::holds(node, **address));
+                held.copied().map(exact).collect()
+            }
+            (Listen::Internal(families), Here::Serves(node)) => {
+                let of_family = |family: &Family| nodes::first(&node.internal, *family);
+                families.iter().filter_map(of_family).map(exact).collect()
+            }
+            (Listen::Requested(_) | Listen::Internal(_), Here::Host | Here::Idle) => Vec::new(),
         }
     }
 }
 
 /// Finds the place of a Service, or says why it has none.
-pub(super) fn find(world: &World<'_>, reader: &mut Reader<'_>) -> Result<Place, String> {
+pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Place<'a>, String> {
     let chosen = reader.knob(&knobs::LB_NODES, None).map(|found| found.value);
     let internal = internal(reader);
     let requested = requested(reader)?;
     let strict = strict(reader);
     let hostnames = reader.knob(&knobs::HOSTNAME, None).map(|found| found.value);
-    let service = reader.service;
-    let slices = world.slices.of_service(&service.key);
-    let chosen_nodes = world.nodes.published(chosen.as_ref());
-    let mut serving = chosen_nodes.clone();
-    if strict {
-        serving.retain(|node| endpoints::has_ready_on(slices, &node.name));
-    }
-    let is_host = matches!(world.nodes.here, Here::Host);
-    if chosen_nodes.is_empty() && !is_host {
+    let slices = world.slices.of_service(&reader.service.key);
+    let mut candidates = world.nodes.published(chosen.as_ref());
+    if candidates.is_empty() && !matches!(world.nodes.here, Here::Host) {
         reader.warn(
             Reason::UnAvailableLoadBalancer,
             "There are no available nodes for LoadBalancer",
         );
         return Err("no load balancer node is there for it".to_owned());
     }
-    // What listens does not depend on who is live, or a node that comes would never be.
-    let live: Vec<&Node> = serving
-        .iter()
-        .copied()
-        .filter(|node| is_live(world, reader.service, node))
-        .collect();
-    let here = world.nodes.here.is_chosen(chosen.as_ref());
-    let families = families(reader);
-    let (reach, listen, mut addresses) = match requested {
-        Some(requested) => at_requested(world, reader, &requested, &serving, &live, internal)?,
-        None if internal => at_internal(world, reader, &serving, &live, &families)?,
-        None => {
-            let addresses = published(&live, &families, nodes::public);
-            (Reach::Everywhere, Listen::Wildcard, addresses)
-        }
-    };
-    if strict && serving.is_empty() {
-        // Nobody has an endpoint now: what is published stays.
-        addresses = service
-            .ingress
-            .iter()
-            .filter_map(|text| text.parse().ok())
-            .collect();
+    if strict {
+        candidates.retain(|node| endpoints::has_ready_on(slices, &node.name));
     }
+    // What listens does not depend on who is live, or a node that comes would never be.
+    let families = families(reader);
+    let (reach, at) = match requested {
+        Some(requested) => at_requested(world, reader, requested, &candidates, internal)?,
+        None if internal => at_internal(world, reader, &candidates, &families)?,
+        None => (Reach::Everywhere, Listen::Wildcard),
+    };
     Ok(Place {
         reach,
-        here: here.then_some(listen),
-        ingress: match hostnames {
-            // Nobody is live: a name would lead nowhere either.
-            Some(_) if addresses.is_empty() && !is_host => Vec::new(),
-            Some(names) => names.into_iter().map(Ingress::Hostname).collect(),
-            None => addresses.iter().copied().map(Ingress::Ip).collect(),
-        },
-        addresses,
+        site: Site { chosen, at },
         strict,
+        candidates,
+        families,
+        hostnames,
     })
 }
 
-/// Whether a node's address is published for a Service: its Lease lives, none of the Service's ports is an exception,
-/// and it serves what it should. An address that is published stays while only the last is missing.
-fn is_live(world: &World<'_>, service: &Service, node: &Node) -> bool {
-    let Some(leases) = &world.observed.leases else {
-        return true;
-    };
-    let frontends = format!("{}.{}:", service.key.namespace, service.key.name);
-    let is_published = || {
-        let mut published = service.ingress.iter().filter_map(|text| text.parse().ok());
-        published.any(|address| nodes::holds(node, address))
-    };
-    leases.get(&node.name).is_some_and(|lease| {
-        let excepted = lease
-            .exceptions
-            .iter()
-            .any(|name| name.starts_with(&frontends));
-        !excepted && (lease.agrees || is_published())
-    })
+impl Place<'_> {
+    /// What the status lists, and the addresses behind a hostname too.
+    pub(super) fn published(
+        &self,
+        world: &World<'_>,
+        service: &Service,
+        expected: &Expected,
+    ) -> (Vec<Ingress>, Vec<IpAddr>) {
+        let before = || service.ingress.iter().filter_map(|text| text.parse().ok());
+        let addresses: Vec<IpAddr> = match self.strict && self.candidates.is_empty() {
+            // Nobody has an endpoint now: what is published stays.
+            true => before().collect(),
+            false => {
+                let live = self.candidates.iter().copied();
+                let live = live.filter(|node| self.is_live(world, service, node, expected));
+                self.addresses(&live.collect::<Vec<_>>())
+            }
+        };
+        let is_host = matches!(world.nodes.here, Here::Host);
+        let ingress = match &self.hostnames {
+            // Nobody is live: a name would lead nowhere either.
+            Some(_) if addresses.is_empty() && !is_host => Vec::new(),
+            Some(names) => names.iter().cloned().map(Ingress::Hostname).collect(),
+            None => addresses.iter().copied().map(Ingress::Ip).collect(),
+        };
+        (ingress, addresses)
+    }
+
+    /// Whether a node's address is published for a Service: its Lease lives, none of the Service's ports is an exception,
+    /// and it serves what it should. What is published stays while only the last is missing.
+    fn is_live(
+        &self,
+        world: &World<'_>,
+        service: &Service,
+        node: &Node,
+        expected: &Expected,
+    ) -> bool {
+        let Some(leases) = &world.observed.leases else {
+            return true;
+        };
+        let Some(lease) = leases.get(&node.name) else {
+            return false;
+        };
+        let frontends = format!("{}.{}:", service.key.namespace, service.key.name);
+        let is_published = || {
+            service.ingress.iter().any(|text| match text.parse() {
+                Ok(address) => nodes::holds(node, address),
+                Err(_) => self
+                    .hostnames
+                    .as_ref()
+                    .is_some_and(|names| names.contains(text)),
+            })
+        };
+        let mut exceptions = lease.exceptions.iter();
+        !exceptions.any(|name| name.starts_with(&frontends))
+            && (expected.of_node(&node.name) == Some(&lease.served) || is_published())
+    }
+
+    /// Those of these nodes at which the Service is reached.
+    fn addresses(&self, live: &[&Node]) -> Vec<IpAddr> {
+        match &self.site.at {
+            Listen::Wildcard => published(live, &self.families, nodes::public),
+            Listen::Internal(_) => published(live, &self.families, |node, family| {
+                nodes::first(&node.internal, family)
+            }),
+            Listen::Requested(requested) => {
+                let is_held =
+                    |address: &&IpAddr| live.iter().any(|node| nodes::holds(node, **address));
+                let mut held: Vec<IpAddr> = requested.iter().filter(is_held).copied().collect();
+                let rank = |address: &IpAddr| {
+                    let mut families = self.families.iter();
+                    families.position(|family| *family == Family::of(*address))
+                };
+                held.sort_by_key(rank);
+                held
+            }
+        }
+    }
 }
 
 /// Whether it may be seen inside only. What cannot be read says yes.
@@ -190,18 +259,15 @@ fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
     Ok(Some(parsed))
 }
 
-type Where = (Reach, Listen, Vec<IpAddr>);
-
 /// At the addresses that were asked for, if load balancer nodes hold them all.
 fn at_requested(
     world: &World<'_>,
     reader: &mut Reader<'_>,
-    requested: &[IpAddr],
+    requested: Vec<IpAddr>,
     serving: &[&Node],
-    live: &[&Node],
     internal: bool,
-) -> Result<Where, String> {
-    for address in requested {
+) -> Result<(Reach, Listen), String> {
+    for address in &requested {
         let held = match internal {
             true => serving.iter().any(|node| node.internal.contains(address)),
             false => serving.iter().any(|node| nodes::holds(node, *address)),
@@ -215,19 +281,7 @@ fn at_requested(
             return Err(why);
         }
     }
-    let mut ours: Vec<IpAddr> = requested.to_vec();
-    if let Here::Serves(node) = world.nodes.here {
-        ours.retain(|address| nodes::holds(node, *address));
-    }
-    let mut addresses = requested.to_vec();
-    addresses.retain(|address| live.iter().any(|node| nodes::holds(node, *address)));
-    let families = &reader.service.families;
-    addresses.sort_by_key(|address| {
-        families
-            .iter()
-            .position(|family| *family == Family::of(*address))
-    });
-    Ok((Reach::At(requested.to_vec()), Listen::At(ours), addresses))
+    Ok((Reach::At(requested.clone()), Listen::Requested(requested)))
 }
 
 /// At the internal addresses of the nodes only.
@@ -235,9 +289,8 @@ fn at_internal(
     world: &World<'_>,
     reader: &mut Reader<'_>,
     serving: &[&Node],
-    live: &[&Node],
     families: &[Family],
-) -> Result<Where, String> {
+) -> Result<(Reach, Listen), String> {
     let addresses = published(serving, families, |node, family| {
         nodes::first(&node.internal, family)
     });
@@ -246,17 +299,7 @@ fn at_internal(
         reader.warn(Reason::AllocationFailed, failed(reader, why));
         return Err(why.to_owned());
     }
-    let ours = match world.nodes.here {
-        Here::Serves(node) => families
-            .iter()
-            .filter_map(|family| nodes::first(&node.internal, *family))
-            .collect(),
-        Here::Host | Here::Idle => Vec::new(),
-    };
-    let live = published(live, families, |node, family| {
-        nodes::first(&node.internal, family)
-    });
-    Ok((Reach::At(addresses), Listen::At(ours), live))
+    Ok((Reach::At(addresses), Listen::Internal(families.to_vec())))
 }
 
 /// One address of each node for each family, the families in their order.

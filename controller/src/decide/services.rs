@@ -1,6 +1,7 @@
 //! Services of type LoadBalancer that are ours: a port of the node for every port of the Service.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use ballast_core::table::{Name, Text};
 
@@ -12,10 +13,12 @@ use super::knobs::{self, By, Ranges, Tls, Wish};
 use super::nodes::Here;
 use super::notice::{About, Notice, Reason};
 use super::place::{self, Place};
+use super::served::Expected;
 use super::status::{PortError, Status, Verdict};
 use super::table::{Offer, backend, frontend};
 use super::{Asked, World, endpoints, health};
 use crate::observe::{Key, Port, Protocol, Secret, Service};
+use crate::settings::Family;
 
 /// What a LoadBalancer of ours asks for.
 pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
@@ -55,7 +58,13 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
             for port in &service.ports {
                 open(world, &mut reader, &place, port, &mut asked);
             }
-            settle(world, &mut asked, &place);
+            if asked.offers.is_empty() {
+                let port_errors = std::mem::take(&mut asked.status.port_errors);
+                asked.status = Status {
+                    port_errors,
+                    ..Status::pending(service, "none of its ports can be served")
+                };
+            }
             if asked
                 .offers
                 .iter()
@@ -64,9 +73,9 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
                 // A node that does not serve it keeps none of its keys.
                 asked.files.clear();
             }
+            asked.place = Some(place);
         }
     }
-    outputs(&reader, &mut asked);
     asked.notices.append(&mut reader.notices);
     asked.memory = reader.memory;
     asked
@@ -83,7 +92,7 @@ fn is_foreign(service: &Service) -> bool {
 fn open(
     world: &World<'_>,
     reader: &mut Reader<'_>,
-    place: &Place,
+    place: &Place<'_>,
     port: &Port,
     asked: &mut Asked<'_>,
 ) {
@@ -122,10 +131,7 @@ fn open(
     let endpoints = world
         .slices
         .endpoints(world.observed, world.settings, service, port, scope);
-    let binds = place
-        .here
-        .as_ref()
-        .map_or_else(Vec::new, |here| here.binds(external));
+    let binds = place.site.binds(world.nodes.here, external);
     asked.offers.push(Offer {
         claim: Claim {
             udp: port.protocol == Protocol::Udp,
@@ -147,51 +153,46 @@ pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
     }
 }
 
-/// What is served, or why nothing is.
-fn settle(world: &World<'_>, asked: &mut Asked<'_>, place: &Place) {
-    let service = asked.service;
-    if asked.offers.is_empty() {
-        let port_errors = std::mem::take(&mut asked.status.port_errors);
-        asked.status = Status {
-            port_errors,
-            ..Status::pending(service, "none of its ports can be served")
-        };
+/// Says where a Service is published, once every port has its owner.
+pub(super) fn publish(world: &World<'_>, asked: &mut Asked<'_>, expected: &Expected) {
+    let Some(place) = asked
+        .place
+        .as_ref()
+        .filter(|_| asked.status.verdict == Verdict::Served)
+    else {
         return;
+    };
+    let service = asked.service;
+    let (ingress, addresses) = place.published(world, service, expected);
+    let status = &mut asked.status;
+    if world.observed.leases.is_some() && ingress.is_empty() {
+        status.why = "no load balancer node serves it yet".to_owned();
     }
-    asked.status.ingress.clone_from(&place.ingress);
-    if world.observed.leases.is_some() && place.ingress.is_empty() {
-        asked.status.why = "no load balancer node serves it yet".to_owned();
-    }
-    if asked
-        .service
-        .annotations
-        .keys()
-        .any(|key| key.starts_with(O))
-    {
-        let addresses: Vec<String> = place.addresses.iter().map(ToString::to_string).collect();
-        if !addresses.is_empty() {
-            asked
-                .status
-                .annotations
-                .insert(format!("{O}load-balancer-address"), addresses.join(","));
-        }
-        if !asked.service.uid.is_empty() {
-            asked
-                .status
-                .annotations
-                .insert(format!("{O}load-balancer-id"), asked.service.uid.clone());
-        }
+    status.ingress = ingress;
+    if world.settings.reads(Family::Openstack) {
+        status.annotations = outputs(service, &addresses);
     }
 }
 
 /// Of the annotations that OpenStack's users read, those that are not there yet.
-fn outputs(reader: &Reader<'_>, asked: &mut Asked<'_>) {
-    let service = asked.service;
-    asked.status.annotations.retain(|key, value| {
-        let known = service.annotations.get(key);
-        let is_id = key.ends_with("load-balancer-id");
-        reader.reads(key) && known != Some(value) && !(is_id && known.is_some())
-    });
+fn outputs(service: &Service, addresses: &[IpAddr]) -> BTreeMap<String, String> {
+    let mut outputs = BTreeMap::new();
+    if !service.annotations.keys().any(|key| key.starts_with(O)) {
+        return outputs;
+    }
+    let (address, id) = (
+        format!("{O}load-balancer-address"),
+        format!("{O}load-balancer-id"),
+    );
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let addresses = addresses.join(",");
+    if !addresses.is_empty() && service.annotations.get(&address) != Some(&addresses) {
+        outputs.insert(address, addresses);
+    }
+    if !service.uid.is_empty() && !service.annotations.contains_key(&id) {
+        outputs.insert(id, service.uid.clone());
+    }
+    outputs
 }
 
 /// The port of the node.

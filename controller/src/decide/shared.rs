@@ -10,11 +10,11 @@ use super::claims::{Claim, Reach};
 use super::endpoints::Scope;
 use super::knobs::{self, By, Ranges, Wish};
 use super::notice::{About, Notice, Reason};
-use super::place::Listen;
+use super::place::Site;
 use super::services::{certificate, qualified, remark_slices};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
-use super::{Asked, Here, World, health};
+use super::{Asked, World, health};
 use crate::observe::{self, Key, Observed, Port, Service, ServiceKind};
 use crate::settings::{EndpointsVia, Family, HttpServices, Settings};
 
@@ -224,10 +224,7 @@ fn listen(
     else {
         return;
     };
-    let binds = match world.nodes.here {
-        Here::Idle => Vec::new(),
-        Here::Host | Here::Serves(_) => Listen::Wildcard.binds(external),
-    };
+    let binds = Site::EVERYWHERE.binds(world.nodes.here, external);
     let endpoints = world.slices.endpoints(
         world.observed,
         world.settings,
