@@ -153,6 +153,12 @@ impl Settings {
         self.flags.namespace.is_empty() || self.flags.namespace.iter().any(|name| name == namespace)
     }
 
+    /// Whether Services without a class are ours.
+    #[must_use]
+    pub fn takes_classless(&self) -> bool {
+        self.flags.default_class || self.flags.lb_class.is_none()
+    }
+
     /// Whose Services own their bare names.
     #[must_use]
     pub fn home(&self) -> &str {

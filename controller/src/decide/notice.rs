@@ -117,6 +117,8 @@ pub enum Reason {
     ExternalTrafficPolicyLocal,
     /// Somebody else publishes this Service.
     ForeignStatus,
+    /// The API server drops `ipMode`: kube-proxy takes what is sent to published addresses.
+    IPModeUnsupported,
     /// A value that cannot be read.
     InvalidAnnotation,
     /// A bare name that belongs to another Service.

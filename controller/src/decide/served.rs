@@ -8,7 +8,7 @@ use std::fmt::Write;
 use ballast_core::table::{Bind, Name, RoutingTable};
 use sha2::{Digest, Sha256};
 
-use super::nodes::Here;
+use super::nodes::{Here, may_be_published};
 use super::place::Site;
 use super::table::{HTTP, HTTPS, HTTPS_PORT, shared_ports};
 use super::{Asked, World};
@@ -34,8 +34,8 @@ impl Expected {
         let Some(leases) = &world.observed.leases else {
             return Self(BTreeMap::new());
         };
-        let mut nodes = world.nodes.published(None);
-        nodes.retain(|node| leases.contains_key(&node.name));
+        let mut nodes = world.nodes.chosen(None);
+        nodes.retain(|node| may_be_published(node) && leases.contains_key(&node.name));
         let mut lines = shared_lines(world, asked);
         for one in asked {
             let site = one
