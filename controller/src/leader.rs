@@ -93,7 +93,11 @@ impl Election {
         self.renewed = None;
         match &self.seen {
             Some((seen, since)) if *seen == lease => {
-                if now >= *since + LEASE { Step::Take } else { Step::Wait }
+                if now >= *since + LEASE {
+                    Step::Take
+                } else {
+                    Step::Wait
+                }
             }
             _ => {
                 self.seen = Some((lease, now));
@@ -320,7 +324,11 @@ mod tests {
             (12_500, "3", Step::Wait),
             (22_499, "3", Step::Wait),
         ] {
-            assert_eq!(election.look(at(millis), held_by("b", version)), step, "{millis}");
+            assert_eq!(
+                election.look(at(millis), held_by("b", version)),
+                step,
+                "{millis}"
+            );
         }
     }
 
@@ -335,7 +343,10 @@ mod tests {
         while other.look(at(begins), held_by("a", "1")) == Step::Wait {
             begins += 100;
         }
-        assert!(!leader.leads(at(begins - 3_000)), "with time for a request that is under way");
+        assert!(
+            !leader.leads(at(begins - 3_000)),
+            "with time for a request that is under way"
+        );
         assert!(begins < 15_000);
     }
 

@@ -84,7 +84,10 @@ impl Metrics {
             kube::Error::Api(status) => status.code.to_string(),
             _ => "unreachable".to_owned(),
         };
-        let mut errors = self.api_errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut errors = self
+            .api_errors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *errors.entry(kind).or_default() += 1;
     }
 
@@ -98,39 +101,124 @@ impl Metrics {
         let flag = |flag: &AtomicBool| u8::from(flag.load(Ordering::Relaxed)).to_string();
         let mut text = String::new();
         for (name, kind, help, value) in [
-            ("decisions_total", "counter", "Decisions.", count(&self.decisions)),
-            ("decision_seconds_total", "counter", "Time that they took.", seconds(&self.decided_micros)),
-            ("last_decision_seconds", "gauge", "Time that the last one took.", seconds(&self.last_micros)),
-            ("tables_written_total", "counter", "Tables that were written.", count(&self.tables)),
-            ("table_bytes", "gauge", "Size of the last one that was written.", count(&self.table_bytes)),
-            ("files_written_total", "counter", "Times that files beside an unchanged table were written.", count(&self.files)),
-            ("write_errors_total", "counter", "Times that the table or its files could not be written.", count(&self.failed_writes)),
-            ("leader", "gauge", "Whether this process writes statuses and events.", flag(&self.leads)),
-            ("dataplane_ready", "gauge", "Whether the data plane of this node says that it is ready.", flag(&self.dataplane)),
-            ("status_writes_total", "counter", "Patches of Services.", count(&self.statuses)),
-            ("events_total", "counter", "Events that were told.", count(&self.events)),
-            ("events_unsaid_total", "counter", "Events that were too many.", count(&self.unsaid)),
+            (
+                "decisions_total",
+                "counter",
+                "Decisions.",
+                count(&self.decisions),
+            ),
+            (
+                "decision_seconds_total",
+                "counter",
+                "Time that they took.",
+                seconds(&self.decided_micros),
+            ),
+            (
+                "last_decision_seconds",
+                "gauge",
+                "Time that the last one took.",
+                seconds(&self.last_micros),
+            ),
+            (
+                "tables_written_total",
+                "counter",
+                "Tables that were written.",
+                count(&self.tables),
+            ),
+            (
+                "table_bytes",
+                "gauge",
+                "Size of the last one that was written.",
+                count(&self.table_bytes),
+            ),
+            (
+                "files_written_total",
+                "counter",
+                "Times that files beside an unchanged table were written.",
+                count(&self.files),
+            ),
+            (
+                "write_errors_total",
+                "counter",
+                "Times that the table or its files could not be written.",
+                count(&self.failed_writes),
+            ),
+            (
+                "leader",
+                "gauge",
+                "Whether this process writes statuses and events.",
+                flag(&self.leads),
+            ),
+            (
+                "dataplane_ready",
+                "gauge",
+                "Whether the data plane of this node says that it is ready.",
+                flag(&self.dataplane),
+            ),
+            (
+                "status_writes_total",
+                "counter",
+                "Patches of Services.",
+                count(&self.statuses),
+            ),
+            (
+                "events_total",
+                "counter",
+                "Events that were told.",
+                count(&self.events),
+            ),
+            (
+                "events_unsaid_total",
+                "counter",
+                "Events that were too many.",
+                count(&self.unsaid),
+            ),
         ] {
             head(&mut text, name, kind, help);
             line(&mut text, format_args!("ballast_controller_{name} {value}"));
         }
-        head(&mut text, "services", "gauge", "Services by what became of them.");
+        head(
+            &mut text,
+            "services",
+            "gauge",
+            "Services by what became of them.",
+        );
         let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
         for (verdict, services) in &*verdicts {
-            line(&mut text, format_args!("ballast_controller_services{{verdict=\"{verdict}\"}} {services}"));
+            line(
+                &mut text,
+                format_args!("ballast_controller_services{{verdict=\"{verdict}\"}} {services}"),
+            );
         }
-        head(&mut text, "api_errors_total", "counter", "Requests that the API server refused, by its code, or did not answer.");
-        let errors = self.api_errors.lock().unwrap_or_else(PoisonError::into_inner);
+        head(
+            &mut text,
+            "api_errors_total",
+            "counter",
+            "Requests that the API server refused, by its code, or did not answer.",
+        );
+        let errors = self
+            .api_errors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         for (kind, errors) in &*errors {
-            line(&mut text, format_args!("ballast_controller_api_errors_total{{kind=\"{kind}\"}} {errors}"));
+            line(
+                &mut text,
+                format_args!("ballast_controller_api_errors_total{{kind=\"{kind}\"}} {errors}"),
+            );
         }
         text
     }
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    line(text, format_args!("# HELP ballast_controller_{name} {help}"));
-    line(text, format_args!("# TYPE ballast_controller_{name} {kind}"));
+    line(
+        text,
+        format_args!("# HELP ballast_controller_{name} {help}"),
+    );
+    line(
+        text,
+        format_args!("# TYPE ballast_controller_{name} {kind}"),
+    );
 }
 
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {

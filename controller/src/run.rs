@@ -91,7 +91,9 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
         .run(),
     );
     let (end, ending) = watch::channel(false);
-    let leaving = act(&flags, client, folder, decisions, ending, metrics, &mut tasks);
+    let leaving = act(
+        &flags, client, folder, decisions, ending, metrics, &mut tasks,
+    );
     tracing::info!("ballast-controller {} runs", env!("CARGO_PKG_VERSION"));
     tokio::select! {
         signal = told_to_end() => signal?,
@@ -221,7 +223,7 @@ async fn print_once(
             continue;
         };
         let desired = decide(&seen, settings);
-        let wanted = mind::wanted(&seen, &desired);
+        let wanted = desired.wanted.clone();
         if mind::is_looked_up(&wanted, &seen) {
             print!("{}", plan::print(&desired, &[])?);
             return Ok(());
@@ -278,7 +280,10 @@ async fn from_kubeconfig(flags: &RunFlags) -> Result<Config, WrongFlag> {
             .iter()
             .map(|one| one.name.as_str())
             .collect();
-        let why = format!("{name:?} is not in the kubeconfig; it has {}", known.join(", "));
+        let why = format!(
+            "{name:?} is not in the kubeconfig; it has {}",
+            known.join(", ")
+        );
         return Err(wrong("--context", why));
     }
     Config::from_custom_kubeconfig(kubeconfig, &options)

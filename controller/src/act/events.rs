@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use self::limit::Limits;
 use self::record::{Record, Recorded};
 use self::told::Told;
+pub(super) use self::told::{MARK, marks};
 use super::Decisions;
 use crate::clock;
 use crate::decide::Kind;

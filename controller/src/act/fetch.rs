@@ -69,7 +69,10 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
     // kube's client asks any server, with the certificates that the host trusts.
     let client = Client::try_from(Config::new(base)).map_err(|error| error.to_string())?;
     let fetch = async {
-        let answer = client.send(request).await.map_err(|error| error.to_string())?;
+        let answer = client
+            .send(request)
+            .await
+            .map_err(|error| error.to_string())?;
         if !answer.status().is_success() {
             return Err(format!("answered {}", answer.status()));
         }

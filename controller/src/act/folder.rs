@@ -49,7 +49,10 @@ impl Folder {
     /// # Errors
     /// It cannot be made or written to, or it has a table of somebody else's.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o755).create(&path)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&path)?;
         if path.join("table.yaml").exists() {
             return Err(io::Error::other(
                 "has a table.yaml; the controller writes table.json, and there can be only one table",
@@ -103,7 +106,10 @@ impl Folder {
         if names.iter().any(|name| !self.files.contains_key(*name)) {
             // Before they are there: what an end in between leaves is known to be ours.
             let known = self.files.keys().map(String::as_str);
-            self.replace(RECORD, &record(known.chain(names.iter().copied()).collect()))?;
+            self.replace(
+                RECORD,
+                &record(known.chain(names.iter().copied()).collect()),
+            )?;
         }
         for file in wanted {
             self.leaving.remove(&file.path);
@@ -207,7 +213,10 @@ impl Folder {
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = inside(&self.path, name)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
-            DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(parent)?;
         }
         let mut draft = path.clone().into_os_string();
         draft.push(".draft");
@@ -255,7 +264,9 @@ impl Folder {
                 self.table = is_known.then_some(table);
             }
             Err(problems) => {
-                tracing::warn!("the table that is there is no good one, and is replaced: {problems}");
+                tracing::warn!(
+                    "the table that is there is no good one, and is replaced: {problems}"
+                );
             }
         }
         Ok(())
@@ -287,7 +298,9 @@ fn inside(folder: &Path, name: &str) -> io::Result<PathBuf> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     match !name.is_empty() && Path::new(name).components().all(is_plain) {
         true => Ok(folder.join(name)),
-        false => Err(io::Error::other(format!("{name:?} is no file of the table's folder"))),
+        false => Err(io::Error::other(format!(
+            "{name:?} is no file of the table's folder"
+        ))),
     }
 }
 
@@ -301,4 +314,8 @@ const TABLE: &str = "table.json";
 const RECORD: &str = ".written";
 
 /// In place of a page that is not there yet.
-const STAND_IN: &[u8] = b"<!doctype html>\n<title>Not found</title>\n<p>Nothing is served here.</p>\n";
+const STAND_IN: &[u8] =
+    b"<!doctype html>\n<title>Not found</title>\n<p>Nothing is served here.</p>\n";
+
+#[cfg(test)]
+mod tests;

@@ -21,8 +21,7 @@ pub(super) async fn ask(dataplane: SocketAddr) -> Heard {
 
 async fn status(dataplane: SocketAddr) -> Option<u16> {
     let mut stream = TcpStream::connect(dataplane).await.ok()?;
-    let request =
-        format!("GET /readyz HTTP/1.1\r\nHost: {dataplane}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {dataplane}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
     // All of it, so that the other side is not reset; it is short.
     let mut answer = Vec::new();

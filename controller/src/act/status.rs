@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use self::rival::Rivalry;
 use self::wish::{Mode, Wish};
 use self::write::{Done, Job, Written};
+use super::events::marks;
 use super::{Decisions, Teller};
 use crate::clock;
 use crate::decide::Status;
@@ -104,8 +105,10 @@ impl Statuses {
         known.retain(|key, known| known.is_busy || observed.services.contains_key(key));
         let now = clock::now();
         let mut next: Option<Duration> = None;
+        let marks = marks(&desired.notices);
         for status in &desired.statuses {
-            let Some((wish, uid)) = self.wish(status, observed, keeps_modes) else {
+            let mark = marks.get(&status.service);
+            let Some((wish, uid)) = self.wish(status, mark, observed, keeps_modes) else {
                 continue;
             };
             let key = &status.service;
@@ -157,12 +160,13 @@ impl Statuses {
     fn wish<'a>(
         &self,
         status: &Status,
+        mark: Option<&String>,
         observed: &'a Observed,
         keeps_modes: bool,
     ) -> Option<(Wish, &'a str)> {
         let service = observed.services.get(&status.service)?;
         let mode = mode(keeps_modes, self.suffix.as_deref());
-        let wish = Wish::of(status, service, self.finalizer, mode)?;
+        let wish = Wish::of(status, service, mark, self.finalizer, mode)?;
         Some((wish, &service.uid))
     }
 

@@ -9,9 +9,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::act::Decision;
-use crate::decide::{About, Desired, Kind, Notice, Source, decide};
+use crate::decide::{About, Desired, Kind, Notice, decide};
 use crate::metrics::Metrics;
-use crate::observe::{Observed, Remembered, ServiceKind, Wanted};
+use crate::observe::{Observed, Remembered, Wanted};
 use crate::settings::Settings;
 
 /// The loop between seeing and acting.
@@ -40,7 +40,7 @@ impl Mind {
                     return;
                 };
                 remembered.clone_from(&decision.desired.remembered);
-                let wanted = wanted(&decision.observed, &decision.desired);
+                let wanted = decision.desired.wanted.clone();
                 let is_last_word = is_looked_up(&wanted, &decision.observed);
                 self.want.send_if_modified(|want| {
                     let is_new = *want != wanted;
@@ -110,22 +110,6 @@ impl Mind {
             }
         }
         *said = now;
-    }
-}
-
-/// What has to be looked up for a decision.
-pub(super) fn wanted(seen: &Observed, desired: &Desired) -> Wanted {
-    let of_files = desired.files.iter().filter_map(|file| match &file.from {
-        Source::Secret(key, _) => Some(key.clone()),
-        _ => None,
-    });
-    let names = seen.services.values().filter_map(|service| match &service.kind {
-        ServiceKind::ExternalName(name) => Some(name.clone()),
-        _ => None,
-    });
-    Wanted {
-        secrets: of_files.collect(),
-        names: names.collect(),
     }
 }
 

@@ -54,7 +54,8 @@ impl Record {
         self.recent.retain(|_, recent| now < recent.at + FORGOTTEN);
         let events = self.events(said);
         if let Some(recent) = self.recent.get_mut(said) {
-            let series = json!({"series": {"count": recent.count + 1, "lastObservedTime": micros()}});
+            let series =
+                json!({"series": {"count": recent.count + 1, "lastObservedTime": micros()}});
             let params = PatchParams {
                 field_manager: Some(MANAGER.to_owned()),
                 ..PatchParams::default()
@@ -94,9 +95,10 @@ impl Record {
         let mut all = BTreeSet::new();
         loop {
             let page = patiently(events.list(&params)).await?;
-            let told = page.items.into_iter().filter_map(|event| {
-                Some((event.regarding?.uid?, event.reason?, event.note?))
-            });
+            let told = page
+                .items
+                .into_iter()
+                .filter_map(|event| Some((event.regarding?.uid?, event.reason?, event.note?)));
             all.extend(told);
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -116,7 +118,12 @@ impl Record {
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{}.{:x}", about.name, now.as_nanosecond())),
-                namespace: Some(about.namespace.clone().unwrap_or_else(|| "default".to_owned())),
+                namespace: Some(
+                    about
+                        .namespace
+                        .clone()
+                        .unwrap_or_else(|| "default".to_owned()),
+                ),
                 ..ObjectMeta::default()
             },
             action: Some("Balance".to_owned()),

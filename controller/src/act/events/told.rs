@@ -1,10 +1,15 @@
 //! Which notices are new. Pure; called by [`super`].
+//!
+//! Events are thrown away after an hour or so. What was told of a Service is therefore also an annotation of it: a hash of
+//! all notices that stand, which `status` writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sha2::{Digest, Sha256};
+
 use super::Said;
 use crate::decide::{About, Notice};
-use crate::observe::Observed;
+use crate::observe::{Key, Observed};
 
 /// What stands, and what was told before.
 #[derive(Debug)]
@@ -26,8 +31,14 @@ impl Told {
     pub(super) fn news(&mut self, notices: &BTreeSet<Notice>, seen: &Observed) -> Vec<Said> {
         let standing = gathered(notices, seen);
         let before = self.before.take();
+        let marked = before.as_ref().map(|_| marked(notices, seen));
         let was_told = |said: &&Said| {
-            let Some(before) = &before else { return false };
+            let (Some(before), Some(marked)) = (&before, &marked) else {
+                return false;
+            };
+            if marked.contains(said.about.uid.as_str()) {
+                return true;
+            }
             let Said {
                 about,
                 reason,
@@ -42,6 +53,35 @@ impl Told {
         news
     }
 }
+
+/// A hash of all notices about each Service that has any.
+pub(in crate::act) fn marks(notices: &BTreeSet<Notice>) -> BTreeMap<&Key, String> {
+    let mut hashes: BTreeMap<&Key, Sha256> = BTreeMap::new();
+    for notice in notices {
+        if let About::Service(key) = &notice.about {
+            hashes.entry(key).or_default().update(format!("{notice}\n"));
+        }
+    }
+    let marks = hashes.into_iter().map(|(key, hash)| {
+        let hash = hash.finalize();
+        let hex = hash.iter().take(8).map(|byte| format!("{byte:02x}"));
+        (key, hex.collect())
+    });
+    marks.collect()
+}
+
+/// The Services, by UID, whose annotation says that everything that stands was told.
+fn marked<'a>(notices: &BTreeSet<Notice>, seen: &'a Observed) -> BTreeSet<&'a str> {
+    let marks = marks(notices);
+    let services = marks.iter().filter_map(|(key, mark)| {
+        let service = seen.services.get(*key)?;
+        (service.annotations.get(MARK) == Some(mark)).then_some(service.uid.as_str())
+    });
+    services.collect()
+}
+
+/// The annotation that says what was told.
+pub(in crate::act) const MARK: &str = "ballast.dev/told";
 
 /// One for each object and reason.
 fn gathered(notices: &BTreeSet<Notice>, seen: &Observed) -> BTreeSet<Said> {
@@ -125,6 +165,28 @@ mod tests {
         assert_eq!(messages(&told.news(&bad, &seen())), ["new"]);
         assert_eq!(messages(&told.news(&BTreeSet::new(), &seen())), [""; 0]);
         assert_eq!(told.news(&bad, &seen()).len(), 2, "it went, and came again");
+    }
+
+    #[test]
+    fn what_a_services_mark_says_was_told_even_if_the_event_is_gone() {
+        let told_before = BTreeSet::from([about(Reason::InvalidAnnotation, "bad")]);
+        let key = Key::new("default", "shop");
+        let mark = marks(&told_before)[&key].clone();
+        let mut seen = Observed::default();
+        let manifest = format!(
+            "kind: Service\nmetadata: {{name: shop, namespace: default, uid: u-1, annotations: {{{MARK}: \"{mark}\"}}}}\n"
+        );
+        assert_eq!(seen.take_file("a.yaml", &manifest), []);
+        let mut told = Told::new(BTreeSet::new());
+        assert_eq!(told.news(&told_before, &seen), []);
+        let more = about(Reason::NameTaken, "more");
+        let now: BTreeSet<Notice> = told_before.iter().cloned().chain([more]).collect();
+        assert_eq!(messages(&told.news(&now, &seen)), ["more"]);
+        assert_eq!(
+            messages(&Told::new(BTreeSet::new()).news(&now, &seen)),
+            ["bad", "more"],
+            "another mark says nothing of the parts"
+        );
     }
 
     #[test]

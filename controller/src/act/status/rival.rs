@@ -27,7 +27,11 @@ impl Rivalry {
             return Answer::LeaveAlone(self.until);
         }
         self.rewrites.push_back(now);
-        while self.rewrites.front().is_some_and(|then| *then + WINDOW < now) {
+        while self
+            .rewrites
+            .front()
+            .is_some_and(|then| *then + WINDOW < now)
+        {
             self.rewrites.pop_front();
         }
         let was_paused = !self.pause.is_zero() && now < self.until + WINDOW;
@@ -70,7 +74,11 @@ mod tests {
     fn rewrites_that_are_far_apart_are_no_fight() {
         let mut rivalry = Rivalry::default();
         for times in 1..10 {
-            assert_eq!(rivalry.rewritten(at(times * 151)), Answer::Rewrite, "{times}");
+            assert_eq!(
+                rivalry.rewritten(at(times * 151)),
+                Answer::Rewrite,
+                "{times}"
+            );
         }
     }
 

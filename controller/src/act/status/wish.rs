@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
 
 use crate::act::MANAGER;
+use crate::act::events::MARK;
 use crate::decide::{Ingress, Status, Verdict};
 use crate::observe::Service;
 
@@ -17,7 +18,8 @@ pub(super) struct Wish {
     pub(super) verdict: Verdict,
     ingress: Vec<core::LoadBalancerIngress>,
     why: String,
-    annotations: BTreeMap<String, String>,
+    /// Those to write, and those to take away.
+    annotations: BTreeMap<String, Option<String>>,
     finalizer: bool,
 }
 
@@ -40,18 +42,36 @@ pub(super) struct Patches {
 }
 
 impl Wish {
-    /// `None`: its status is none of ours.
+    /// `None`: nothing of it is ours. `mark` is the hash of what people are told about it.
     pub(super) fn of(
         status: &Status,
         service: &Service,
+        mark: Option<&String>,
         finalizer: bool,
         mode: Mode<'_>,
     ) -> Option<Self> {
-        let is_ours = match status.verdict {
-            Verdict::Served | Verdict::Pending => true,
-            Verdict::Released => false,
-            Verdict::Routed | Verdict::LeftAlone => return None,
-        };
+        let is_ours = matches!(status.verdict, Verdict::Served | Verdict::Pending);
+        let written = status.annotations.iter();
+        let written = written.map(|(key, value)| (key.clone(), Some(value.clone())));
+        let stale = status.stale_annotations.iter();
+        let mut annotations: BTreeMap<_, _> = stale
+            .map(|key| (key.clone(), None))
+            .chain(written)
+            .collect();
+        let is_marked = service.annotations.contains_key(MARK);
+        match (status.verdict, mark) {
+            (Verdict::LeftAlone, _) => {}
+            (Verdict::Served | Verdict::Pending | Verdict::Routed, Some(mark)) => {
+                annotations.insert(MARK.to_owned(), Some(mark.clone()));
+            }
+            _ if is_marked => {
+                annotations.insert(MARK.to_owned(), None);
+            }
+            _ => {}
+        }
+        if !is_ours && status.verdict != Verdict::Released && annotations.is_empty() {
+            return None;
+        }
         let entries = status.ingress.iter().filter(|_| is_ours);
         Some(Self {
             verdict: status.verdict,
@@ -59,7 +79,7 @@ impl Wish {
                 .map(|entry| published(entry, status, service, mode))
                 .collect(),
             why: status.why.clone(),
-            annotations: status.annotations.clone(),
+            annotations,
             finalizer: finalizer && is_ours,
         })
     }
@@ -67,12 +87,14 @@ impl Wish {
     /// Whether what was observed can be what is wished: what is not observed is not looked at.
     pub(super) fn is_seen(&self, service: &Service) -> bool {
         let published = self.ingress.iter().filter_map(place);
-        published.eq(service.ingress.iter().map(String::as_str))
-            && (self.finalizer == service.finalizer || (self.is_ours() && !self.finalizer))
-            && self
-                .annotations
-                .iter()
-                .all(|(key, value)| service.annotations.get(key) == Some(value))
+        let is_published = published.eq(service.ingress.iter().map(String::as_str));
+        let is_kept = match self.verdict {
+            Verdict::Released => !service.finalizer,
+            _ => !self.finalizer || service.finalizer,
+        };
+        let known = &service.annotations;
+        let is_said = |(key, value): (&String, &Option<String>)| known.get(key) == value.as_ref();
+        (is_published || !self.has_status()) && is_kept && self.annotations.iter().all(is_said)
     }
 
     /// The addresses and names that are published.
@@ -102,15 +124,15 @@ impl Wish {
         if self.finalizer && !is_there && meta.deletion_timestamp.is_none() {
             finalizers.push(FINALIZER.to_owned());
             patch.insert("finalizers".to_owned(), json!(finalizers));
-        } else if !self.is_ours() && is_there {
+        } else if self.verdict == Verdict::Released && is_there {
             finalizers.retain(|name| name != FINALIZER);
             patch.insert("finalizers".to_owned(), json!(finalizers));
         }
         let known = meta.annotations.as_ref();
-        let missing: BTreeMap<&String, &String> = self
+        let missing: BTreeMap<&String, &Option<String>> = self
             .annotations
             .iter()
-            .filter(|(key, value)| known.and_then(|known| known.get(*key)) != Some(value))
+            .filter(|(key, value)| known.and_then(|known| known.get(*key)) != value.as_ref())
             .collect();
         if !missing.is_empty() {
             patch.insert("annotations".to_owned(), json!(missing));
@@ -124,6 +146,9 @@ impl Wish {
     }
 
     fn status_patch(&self, live: &core::Service, mode: Mode<'_>, now: &str) -> Option<Value> {
+        if !self.has_status() {
+            return None;
+        }
         let mut patch = serde_json::Map::new();
         if !self.is_published(live, mode) {
             let ingress = match self.ingress.is_empty() {
@@ -199,8 +224,9 @@ impl Wish {
         }
     }
 
-    fn is_ours(&self) -> bool {
-        matches!(self.verdict, Verdict::Served | Verdict::Pending)
+    /// Whether its status is ours, or was.
+    fn has_status(&self) -> bool {
+        !matches!(self.verdict, Verdict::Routed | Verdict::LeftAlone)
     }
 }
 
@@ -233,14 +259,17 @@ pub(super) fn rival(live: &core::Service) -> Option<String> {
     let entries = live.metadata.managed_fields.iter().flatten();
     let others = entries.filter(|entry| {
         let fields = entry.fields_v1.as_ref();
-        let writes = fields.and_then(|fields| fields.0.pointer("/f:status/f:loadBalancer/f:ingress"));
+        let writes =
+            fields.and_then(|fields| fields.0.pointer("/f:status/f:loadBalancer/f:ingress"));
         entry.manager.as_deref() != Some(MANAGER) && writes.is_some()
     });
     let latest = others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
     latest.and_then(|entry| entry.manager.clone())
 }
 
-fn conditions(live: &core::Service) -> &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition] {
+fn conditions(
+    live: &core::Service,
+) -> &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition] {
     let status = live.status.as_ref();
     status
         .and_then(|status| status.conditions.as_deref())
@@ -254,7 +283,9 @@ fn published(
     mode: Mode<'_>,
 ) -> core::LoadBalancerIngress {
     let (ip, hostname) = match (entry, mode) {
-        (Ingress::Ip(address), Mode::Dropped(Some(suffix))) => (None, Some(named(*address, suffix))),
+        (Ingress::Ip(address), Mode::Dropped(Some(suffix))) => {
+            (None, Some(named(*address, suffix)))
+        }
         (Ingress::Ip(address), _) => (Some(address.to_string()), None),
         (Ingress::Hostname(name), _) => (None, Some(name.clone())),
     };
@@ -290,9 +321,10 @@ fn ports(status: &Status, service: &Service) -> Option<Vec<core::PortStatus>> {
         .iter()
         .filter(|port| seen.insert((port.number, port.protocol)));
     let ports = ports.map(|port| {
-        let error = status.port_errors.iter().find(|error| {
-            error.port == port.number && error.protocol == port.protocol.word()
-        });
+        let error = status
+            .port_errors
+            .iter()
+            .find(|error| error.port == port.number && error.protocol == port.protocol.word());
         core::PortStatus {
             port: i32::from(port.number),
             protocol: port.protocol.word().to_owned(),

@@ -192,16 +192,16 @@ impl Job {
     /// What is told when it is written.
     fn tell(&self, live: &core::Service, written: &core::Service, done: &mut Done) {
         let was_served = wish::was_served(live);
+        if matches!(self.wish.verdict, Verdict::Routed | Verdict::LeftAlone) {
+            return;
+        }
         if self.wish.verdict == Verdict::Released {
             if was_served.is_some() {
                 self.normal(done, "DeletedLoadBalancer", "Deleted load balancer");
             }
             return;
         }
-        let before: Vec<&str> = wish::ingress(live)
-            .iter()
-            .filter_map(wish::place)
-            .collect();
+        let before: Vec<&str> = wish::ingress(live).iter().filter_map(wish::place).collect();
         let after = wish::ingress(written);
         let new: Vec<&str> = after
             .iter()
@@ -209,10 +209,17 @@ impl Job {
             .filter(|place| !before.contains(place))
             .collect();
         let is_new = |address: &&str| new.contains(address);
-        let addresses: Vec<&str> = after.iter().filter_map(|entry| entry.ip.as_deref()).collect();
+        let addresses: Vec<&str> = after
+            .iter()
+            .filter_map(|entry| entry.ip.as_deref())
+            .collect();
         if addresses.iter().any(is_new) {
             let quoted: Vec<String> = addresses.iter().map(|ip| format!("\"{ip}\"")).collect();
-            self.normal(done, "IPAllocated", &format!("Assigned IP [{}]", quoted.join(" ")));
+            self.normal(
+                done,
+                "IPAllocated",
+                &format!("Assigned IP [{}]", quoted.join(" ")),
+            );
         }
         for address in &new {
             if let Some(node) = self.nodes.get(*address) {
@@ -223,7 +230,11 @@ impl Job {
         let is_same = before.len() == after.len() && new.is_empty();
         match (self.wish.verdict, was_served) {
             (Verdict::Served, Some(true)) if !is_same => {
-                self.normal(done, "UpdatedLoadBalancer", "Updated load balancer with new hosts");
+                self.normal(
+                    done,
+                    "UpdatedLoadBalancer",
+                    "Updated load balancer with new hosts",
+                );
             }
             (Verdict::Served, None | Some(false)) => {
                 self.normal(done, "EnsuredLoadBalancer", "Ensured load balancer");
@@ -241,6 +252,8 @@ impl Job {
     }
 
     fn say(&self, done: &mut Done, kind: Kind, reason: &'static str, message: String) {
-        done.said.push(Said::of_service(&self.key, &self.uid, kind, reason, message));
+        done.said.push(Said::of_service(
+            &self.key, &self.uid, kind, reason, message,
+        ));
     }
 }
