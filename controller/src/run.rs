@@ -5,7 +5,6 @@
 //! newest value alone, so that nobody who is slow holds anybody up.
 
 mod cfg;
-mod eyes;
 mod mind;
 
 use std::path::Path;
@@ -26,7 +25,7 @@ use crate::act::{
 use crate::decide::decide;
 use crate::leader::{Campaign, campaign};
 use crate::metrics::Metrics;
-use crate::observe::{Observed, Wanted};
+use crate::observe::{self, BadDocument, Observed, Wanted};
 use crate::settings::{Place, RunFlags, Settings, WrongFlag};
 use crate::{admin, plan};
 use mind::Mind;
@@ -202,8 +201,15 @@ fn look(
     let folder = flags.manifests.clone();
     async move {
         match (client, folder) {
-            (Some(client), _) => eyes::cluster(client, settings, wanted, seen).await,
-            (None, Some(folder)) => eyes::folder(folder, wanted, seen).await,
+            (Some(client), _) => observe::cluster::watch(client, settings, wanted, seen).await,
+            (None, Some(folder)) => {
+                let bad = |bad: &[BadDocument]| {
+                    for document in bad {
+                        tracing::warn!("--manifests: {document}");
+                    }
+                };
+                observe::folder::watch(folder, settings, wanted, seen, bad).await;
+            }
             (None, None) => {}
         }
     }

@@ -47,7 +47,7 @@ struct Known {
     /// What was written last, or found to be so.
     settled: Option<Wish>,
     /// How it was observed when it was looked at last.
-    looked_at: Option<Service>,
+    looked_at: Option<Arc<Service>>,
     is_busy: bool,
     rivalry: Rivalry,
     failures: u32,

@@ -9,7 +9,7 @@ fn service(manifest: &Value) -> (core::Service, Service) {
     assert_eq!(observed.take_file("a.json", &manifest.to_string()), []);
     let live = serde_json::from_value(manifest.clone()).unwrap();
     let seen = observed.services.pop_first().unwrap().1;
-    (live, seen.clone())
+    (live, (*seen).clone())
 }
 
 fn plain() -> Value {
