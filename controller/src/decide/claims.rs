@@ -7,6 +7,7 @@ use super::notice::{About, Notice, Reason};
 use super::status::{Status, Verdict};
 use super::table::{HTTPS_PORT, shared_ports};
 use super::{Asked, World};
+use crate::observe::Service;
 
 /// A port that somebody wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,13 @@ pub(super) enum Reach {
     Everywhere,
     /// At these only, on whichever node has them.
     At(Vec<IpAddr>),
+}
+
+impl Service {
+    /// The older one comes first. What has no date is a manifest: those come by name, after all that have one.
+    pub(super) fn age(&self) -> impl Ord + '_ {
+        (self.created.is_none(), self.created, &self.uid, &self.key)
+    }
 }
 
 /// Takes the offers of those who came too late; they stay pending, and the owner is named.
@@ -46,20 +54,10 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
         hold(HTTPS_PORT, "the shared HTTPS port".to_owned());
     }
     let mut routes = BTreeMap::new();
-    let mut order: Vec<usize> = (0..asked.len()).collect();
-    order.sort_by_key(|index| {
-        let service = asked.get(*index).map(|one| one.service);
-        // What has no date is a manifest: those come by name, after all that have one.
-        service.map(|service| {
-            (
-                service.created.is_none(),
-                service.created,
-                service.uid.clone(),
-                service.key.clone(),
-            )
-        })
-    });
-    for index in order {
+    let mut order: Vec<(usize, &Service)> =
+        asked.iter().map(|one| one.service).enumerate().collect();
+    order.sort_by(|(_, one), (_, other)| one.age().cmp(&other.age()));
+    for (index, _) in order {
         let Some(one) = asked.get_mut(index) else {
             continue;
         };

@@ -33,17 +33,9 @@ impl<'a> Names<'a> {
             .values()
             .filter(|service| contends(service, settings))
         {
-            let rank = |service: &Service| {
-                (
-                    service.key.namespace != settings.home(),
-                    service.created.is_none(),
-                    service.created,
-                    service.uid.clone(),
-                    service.key.clone(),
-                )
-            };
+            let away = |service: &Service| service.key.namespace != settings.home();
             let place = owners.entry(&service.key.name).or_insert(service);
-            if rank(service) < rank(place) {
+            if (away(service), service.age()) < (away(place), place.age()) {
                 *place = service;
             }
         }

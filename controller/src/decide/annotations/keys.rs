@@ -185,6 +185,7 @@ const KNOWN: &[&str] = &[
     "timeout-server",
     "tls-passthrough",
     "tls-secret",
+    "told",
     "udp-timeout",
     "x-forwarded-for",
 ];
@@ -201,4 +202,5 @@ const WHOLE: &[&str] = &[
     "load-balancer-ips",
     "node-selector",
     "sharing-key",
+    "told",
 ];
