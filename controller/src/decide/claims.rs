@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use super::notice::{About, Notice, Reason};
 use super::status::{Status, Verdict};
-use super::table::{HTTPS_PORT, shared_ports};
+use super::table::shared_ports;
 use super::{Asked, World};
 use crate::observe::Service;
+use crate::settings::HTTPS_PORT;
 
 /// A port that somebody wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +43,6 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
             .or_default()
             .push((Reach::Everywhere, owner));
     };
-    hold(
-        flags.stats_port,
-        format!("the stats port ({})", flags.stats_port),
-    );
     let shared = shared_ports(world.settings, asked);
     if shared.http {
         hold(flags.http_port, "the shared HTTP port".to_owned());
@@ -64,6 +61,10 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
         grant_routes(&mut routes, one);
         drop_doubles(one);
         let taken = one.claims().find_map(|claim| {
+            // That one is nobody's, at whatever address.
+            if !claim.udp && claim.port == flags.stats_port {
+                return Some((claim.clone(), format!("the stats port ({})", claim.port)));
+            }
             let others = held.get(&(claim.udp, claim.port))?;
             let owner = others
                 .iter()
