@@ -77,7 +77,10 @@ impl<'a> Names<'a> {
         let unknown = settings.flags.tcp_services.all().iter().filter(|entry| {
             let found = match &entry.namespace {
                 None => self.owners.get(entry.name.as_str()).copied(),
-                Some(namespace) => observed.services.get(&Key::new(namespace, &entry.name)),
+                Some(namespace) => {
+                    let key = Key::new(namespace, &entry.name);
+                    observed.services.get(&key).map(|service| &**service)
+                }
             };
             !found.is_some_and(|service| {
                 is_eligible(service, settings) && has_port(service, entry.port)
