@@ -198,10 +198,9 @@ fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<
         None if settings.takes_classless() => {}
         None => return left_alone("it has no class"),
     }
-    match (service.deleting, status::is_foreign(service)) {
-        (true, true) => left_alone("somebody else publishes it"),
-        (true, false) => Asked::nothing(service, Status::released(service, "is being deleted")),
-        (false, true) => services::foreign(service),
-        (false, false) => services::ask(world, service),
+    match service.deleting {
+        true if status::is_foreign(service) => left_alone("somebody else publishes it"),
+        true => Asked::nothing(service, Status::released(service, "is being deleted")),
+        false => services::ask(world, service),
     }
 }

@@ -33,6 +33,9 @@ struct Plan {
     /// A folder of Services, EndpointSlices, Nodes and Secrets, as YAML or JSON
     #[arg(long, value_name = "DIR")]
     manifests: PathBuf,
+    /// Show what changes in this running table: its file, or the folder of it
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
     #[command(flatten)]
     flags: Flags,
 }
@@ -76,7 +79,14 @@ fn plan(command: Plan) -> anyhow::Result<()> {
     let folder = &command.manifests;
     let (observed, bad) =
         read_folder(folder).with_context(|| format!("--manifests {}", folder.display()))?;
-    let text = plan::print(&decide(&observed, &settings), &bad)?;
+    let desired = decide(&observed, &settings);
+    let text = match &command.against {
+        None => plan::print(&desired, &bad)?,
+        Some(path) => {
+            let running = plan::running(path).context("--against")?;
+            plan::print_changes(&desired, &bad, &running)?
+        }
+    };
     std::io::stdout()
         .write_all(text.as_bytes())
         .context("standard output")

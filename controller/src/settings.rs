@@ -131,6 +131,23 @@ impl Settings {
                 why,
             });
         }
+        if [flags.stats_port, HTTPS_PORT].contains(&flags.http_port) {
+            let why = format!(
+                "{} is the stats port or the shared HTTPS port",
+                flags.http_port
+            );
+            return Err(WrongFlag {
+                flag: "--http-port",
+                why,
+            });
+        }
+        if flags.stats_port == HTTPS_PORT {
+            let why = format!("{HTTPS_PORT} is the shared HTTPS port");
+            return Err(WrongFlag {
+                flag: "--stats-port",
+                why,
+            });
+        }
         if flags.default_class && flags.lb_class.is_none() {
             remarks.push("--default-class changes nothing without --lb-class".to_owned());
         }
@@ -168,6 +185,9 @@ impl Settings {
         }
     }
 }
+
+/// The shared HTTPS port, as service-loadbalancer had it.
+pub const HTTPS_PORT: u16 = 443;
 
 fn read_cfg(path: &PathBuf) -> Result<Cfg, WrongFlag> {
     let wrong = |why: String| WrongFlag {

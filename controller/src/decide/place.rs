@@ -170,10 +170,14 @@ impl Place<'_> {
         let Some(lease) = leases.get(&node.name) else {
             return false;
         };
-        let frontends = format!("{}.{}:", service.key.namespace, service.key.name);
-        let mut exceptions = lease.exceptions.iter();
+        let is_ours = |frontend: &String| {
+            let rest = frontend.strip_prefix(&*service.key.namespace);
+            let rest = rest.and_then(|rest| rest.strip_prefix('.'));
+            let rest = rest.and_then(|rest| rest.strip_prefix(&*service.key.name));
+            rest.is_some_and(|rest| rest.starts_with(':'))
+        };
         let may_come = !self.nobody && expected.of_node(&node.name) == Some(&lease.served);
-        !exceptions.any(|name| name.starts_with(&frontends)) && (may_come || is_published())
+        !lease.exceptions.iter().any(is_ours) && (may_come || is_published())
     }
 
     /// Why nothing is published.
@@ -369,17 +373,15 @@ fn failed(reader: &Reader<'_>, why: &str) -> String {
 
 /// Says once which keys take effect with pools.
 pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
-    let mut keys = Vec::new();
-    for key in POOL_KEYS
-        .iter()
-        .map(|(prefix, rest)| format!("{prefix}{rest}"))
-    {
-        if let Some(value) = reader.raw(&key)
-            && !(key.ends_with("/load-balancer-id") && value == reader.service.uid)
-        {
-            keys.push(key);
-        }
-    }
+    let service = reader.service;
+    let waits = |(key, value): &(&String, &String)| {
+        let is_one = |(prefix, rest): &(&str, &str)| key.strip_prefix(prefix) == Some(rest);
+        POOL_KEYS.iter().any(is_one)
+            && reader.reads(key)
+            && !(key.ends_with("/load-balancer-id") && **value == service.uid)
+    };
+    let waiting = service.annotations.iter().filter(waits);
+    let mut keys: Vec<String> = waiting.map(|(key, _)| key.clone()).collect();
     let switches = [
         reader.knob(&knobs::KEEP_ADDRESS, None),
         reader.knob(&knobs::ANTREA_SHARED, None),
@@ -391,13 +393,10 @@ pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
             .filter(|found| found.value)
             .map(|found| found.key),
     );
-    let name = format!("{E}name");
-    if reader.raw(&name).is_some()
-        && reader
-            .knob(&knobs::EXOSCALE_EXTERNAL, None)
-            .is_some_and(|found| found.value)
-    {
-        keys.push(name);
+    let external = reader.knob(&knobs::EXOSCALE_EXTERNAL, None);
+    if external.is_some_and(|found| found.value) {
+        let name = format!("{E}name");
+        keys.extend(reader.raw(&name).is_some().then_some(name));
     }
     if !keys.is_empty() {
         keys.sort();

@@ -10,8 +10,9 @@ use sha2::{Digest, Sha256};
 
 use super::nodes::{Here, may_be_published};
 use super::place::Site;
-use super::table::{HTTP, HTTPS, HTTPS_PORT, shared_ports};
+use super::table::{HTTP, HTTPS, shared_ports};
 use super::{Asked, World};
+use crate::settings::HTTPS_PORT;
 
 /// The SHA-256, in hex, of what a table listens at: a line `FRONTEND BIND` for each bind of each frontend, sorted.
 #[must_use]

@@ -14,7 +14,7 @@ use super::nodes::Here;
 use super::notice::{About, Notice, Reason};
 use super::place::{self, Place};
 use super::served::Expected;
-use super::status::{PortError, Status, Verdict, is_to_be_given_back};
+use super::status::{PortError, Status, Verdict, is_foreign, is_to_be_given_back};
 use super::table::{Offer, backend, frontend};
 use super::{Asked, World, endpoints, health};
 use crate::observe::{Key, Port, Protocol, Secret, Service};
@@ -33,6 +33,9 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
             false => Status::left_alone(service, why),
         };
         return Asked::nothing(service, status);
+    }
+    if is_foreign(service) {
+        return foreign(service);
     }
     reader.remark();
     remark_slices(world, &mut reader);
@@ -66,7 +69,7 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
 }
 
 /// A Service of no class that somebody else publishes.
-pub(super) fn foreign(service: &Service) -> Asked<'_> {
+fn foreign(service: &Service) -> Asked<'_> {
     let status = Status::left_alone(service, "somebody else publishes it");
     let mut asked = Asked::nothing(service, status);
     let message = format!(

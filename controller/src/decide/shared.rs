@@ -1,6 +1,7 @@
 //! service-loadbalancer's way: Services that are no LoadBalancers, by the shared HTTP port and by `--tcp-services`.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ballast_core::table::{Name, PathMatch, Protocol, Route, UrlPath};
 
@@ -32,17 +33,9 @@ impl<'a> Names<'a> {
             .values()
             .filter(|service| contends(service, settings))
         {
-            let rank = |service: &Service| {
-                (
-                    service.key.namespace != settings.home(),
-                    service.created.is_none(),
-                    service.created,
-                    service.uid.clone(),
-                    service.key.clone(),
-                )
-            };
+            let away = |service: &Service| service.key.namespace != settings.home();
             let place = owners.entry(&service.key.name).or_insert(service);
-            if rank(service) < rank(place) {
+            if (away(service), service.age()) < (away(place), place.age()) {
                 *place = service;
             }
         }
@@ -214,20 +207,20 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
 
 /// Has the name of an ExternalName Service looked up, and says what is wrong with it.
 fn look_up(world: &World<'_>, reader: &mut Reader<'_>, name: &str, asked: &mut Asked<'_>) {
+    let may_lead = |address: &IpAddr| !world.refuses_addresses() || is_outside(*address);
+    let nowhere = || {
+        format!("externalName {name} leads to this machine or its link only; that is not published")
+    };
     let wrong = match Outside::of(world.observed, name) {
-        Outside::Address(_) => None,
+        Outside::Address(address) => (!may_lead(&address)).then(nowhere),
         Outside::NoName => Some(format!("externalName {name:?} is no DNS name")),
         Outside::Name(found) => {
             asked.wanted.names.insert(name.to_owned());
-            let refused = world.refuses_addresses();
-            match found.iter().any(|address| !refused || is_outside(*address)) {
-                true => None,
-                false if found.is_empty() => Some(format!(
+            match found.is_empty() {
+                true => Some(format!(
                     "externalName {name} has no address; nothing listens until it has one"
                 )),
-                false => Some(format!(
-                    "externalName {name} leads to this machine or its link only; that is not published"
-                )),
+                false => (!found.iter().any(may_lead)).then(nowhere),
             }
         }
     };
