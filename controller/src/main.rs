@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast_controller::decide::decide;
 use ballast_controller::observe::read_folder;
-use ballast_controller::plan;
-use ballast_controller::settings::{Flags, Settings, WrongFlag};
+use ballast_controller::settings::{Flags, RunFlags, Settings, WrongFlag};
+use ballast_controller::{log, plan, run};
 use clap::{Args, Parser, Subcommand};
 
 /// Kubernetes in; a routing table, status and events out.
@@ -21,8 +21,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Watch a cluster, or a folder of manifests, and make it so
+    #[command(after_help = RUN_HELP)]
+    Run(Box<RunFlags>),
     /// Say what would be served, and why, without serving it
-    Plan(Plan),
+    Plan(Box<Plan>),
 }
 
 #[derive(Debug, Args)]
@@ -49,8 +52,14 @@ fn main() -> ExitCode {
             };
         }
     };
-    let Command::Plan(command) = cli.command;
-    match plan(command) {
+    let done = match cli.command {
+        Command::Plan(command) => plan(*command),
+        Command::Run(flags) => {
+            log::begin(flags.log_format, flags.log_level);
+            run::run(*flags)
+        }
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ballast-controller: {error:#}");
@@ -83,5 +92,8 @@ fn plan(command: Plan) -> anyhow::Result<()> {
         .context("standard output")
 }
 
+const RUN_HELP: &str = "\
+Signals: SIGTERM and SIGINT end in order; what the data plane serves stays served.
+Exit codes: 0 an ordered end; 1 a fault; 64 wrong usage.";
 /// EX_USAGE
 const USAGE: u8 = 64;

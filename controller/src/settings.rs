@@ -4,6 +4,7 @@
 //! by the tests; [`crate::decide`] reads the result. A wrong value is a refusal that names its flag.
 
 mod cfg;
+mod run;
 mod selector;
 mod tcp_services;
 
@@ -15,6 +16,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::decide::algorithm;
 use cfg::Cfg;
+pub use run::{Place, RunFlags};
 pub use selector::Selector;
 pub use tcp_services::{TcpService, TcpServices};
 

@@ -78,7 +78,7 @@ impl Serialize for About {
 }
 
 /// How bad something is, in Kubernetes' words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Kind {
     /// Good to know.
     Normal,
