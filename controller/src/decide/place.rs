@@ -212,7 +212,7 @@ impl Place<'_> {
 }
 
 /// Whether it may be seen inside only. What cannot be read says yes.
-fn internal(reader: &mut Reader<'_>) -> bool {
+pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
     match reader.look(&knobs::INTERNAL, None) {
         Look::Value(found) => found.value,
         Look::Bad => {

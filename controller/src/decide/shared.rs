@@ -11,7 +11,7 @@ use super::claims::{Claim, Reach};
 use super::endpoints::{Outside, Scope, is_outside};
 use super::knobs::{self, By, Ranges, Wish};
 use super::notice::{About, Notice, Reason};
-use super::place::Site;
+use super::place::{Site, internal};
 use super::services::{certificate, qualified, remark_slices};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
@@ -171,6 +171,16 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.remark();
     remark_slices(world, &mut reader);
+    if internal(&mut reader) {
+        // Fails closed: what it shares is open to everybody.
+        let why = "it is internal, and neither the shared ports nor those of --tcp-services are";
+        reader.warn(
+            Reason::SyncLoadBalancerFailed,
+            format!("Error syncing load balancer: {why}; a Service of type LoadBalancer can be"),
+        );
+        asked.status = Status::left_alone(service, why);
+        return asked.read_by(reader);
+    }
     if let ServiceKind::ExternalName(name) = &service.kind {
         look_up(world, &mut reader, name, &mut asked);
     }
@@ -198,6 +208,10 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
             }
             None => {}
         }
+    }
+    reader.without_effect(NOT_SHARED, "only a LoadBalancer has that");
+    if asked.offers.is_empty() {
+        reader.without_effect(OF_A_PORT, "the shared port has one for all");
     }
     if asked.routes.is_empty() && asked.offers.is_empty() {
         asked.status = Status::left_alone(service, "it has no TCP port that can be published");
@@ -475,3 +489,21 @@ fn scope<'a>(world: &World<'_>, wish: &'a Wish) -> Scope<'a> {
         only_on: None,
     }
 }
+
+/// Knobs that need addresses.
+const NOT_SHARED: &[&str] = &[
+    "external-port",
+    "external-traffic-policy-mode",
+    "hostname",
+    "load-balancer-ips",
+    "node-selector",
+];
+
+/// Knobs that need a port that is nobody else's.
+const OF_A_PORT: &[&str] = &[
+    "accept-proxy",
+    "connection-limit",
+    "mode",
+    "timeout-client",
+    "udp-timeout",
+];
