@@ -30,8 +30,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ballast_core::table::RoutingTable;
 use serde::Serialize;
 
-use crate::observe::{Observed, Remembered, Service, ServiceKind};
+use crate::observe::{Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::Settings;
+use annotations::Reader;
 pub use annotations::values::algorithm;
 use claims::Claim;
 use endpoints::Slices;
@@ -57,7 +58,11 @@ pub struct Desired {
     /// What people are told, in a fixed order.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub notices: BTreeSet<Notice>,
-    /// The last good values of annotations, for the next decision.
+    /// What must be looked up for the next decision.
+    #[serde(skip_serializing_if = "Wanted::is_empty")]
+    pub wanted: Wanted,
+    /// The last good values of annotations, for the next decision. Those that are in use now are annotations as well
+    /// (`ballast.dev/last-good`), so that every node has the same ones, and has them after a restart.
     #[serde(skip)]
     pub remembered: Remembered,
 }
@@ -87,14 +92,17 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     }
     let table = match world.nodes.here {
         Here::Idle => None,
-        Here::Host | Here::Serves(_) => Some(table::assemble(settings, &asked)),
+        Here::Host | Here::Serves(_) => Some(table::assemble(settings, &mut asked)),
     };
-    let mut wanted = files::settings_files(settings);
+    let mut files = files::settings_files(settings);
+    let mut wanted = Wanted::default();
     let mut remembered = Remembered::new();
     let mut statuses = Vec::with_capacity(asked.len());
     for one in asked {
         notices.extend(one.notices);
-        wanted.extend(one.files);
+        files.extend(one.files);
+        wanted.secrets.extend(one.wanted.secrets);
+        wanted.names.extend(one.wanted.names);
         if !one.memory.is_empty() {
             remembered.insert(one.service.key.clone(), one.memory);
         }
@@ -102,12 +110,13 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     }
     Desired {
         files: match table {
-            Some(_) => wanted,
+            Some(_) => files,
             None => BTreeSet::new(),
         },
         table,
         statuses,
         notices: notices.into_iter().collect(),
+        wanted,
         remembered,
     }
 }
@@ -120,6 +129,13 @@ struct World<'a> {
     nodes: Nodes<'a>,
 }
 
+impl World<'_> {
+    /// Whether names may not lead to this machine: in a cluster, whoever may make a Service may not reach what listens there.
+    fn refuses_addresses(&self) -> bool {
+        !matches!(self.nodes.here, Here::Host)
+    }
+}
+
 /// What one Service asks for, and what is to be said about it.
 struct Asked<'a> {
     service: &'a Service,
@@ -129,6 +145,7 @@ struct Asked<'a> {
     offers: Vec<table::Offer>,
     routes: Vec<table::SharedRoute>,
     files: BTreeSet<WantedFile>,
+    wanted: Wanted,
     notices: BTreeSet<Notice>,
     memory: BTreeMap<String, (String, String)>,
 }
@@ -142,9 +159,18 @@ impl<'a> Asked<'a> {
             offers: Vec::new(),
             routes: Vec::new(),
             files: BTreeSet::new(),
+            wanted: Wanted::default(),
             notices: BTreeSet::new(),
             memory: BTreeMap::new(),
         }
+    }
+
+    /// With all that a reader found out.
+    fn read_by(mut self, mut reader: Reader<'_>) -> Self {
+        reader.write_down(&mut self.status);
+        self.notices.append(&mut reader.notices);
+        self.memory = reader.memory;
+        self
     }
 
     /// The ports that it would hold.
@@ -155,9 +181,9 @@ impl<'a> Asked<'a> {
 
 /// Whose a Service is, and what it asks for.
 fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
+    let settings = world.settings;
     if service.kind != ServiceKind::LoadBalancer {
-        return match service.finalizer && service.class.is_none() && takes_classless(world.settings)
-        {
+        return match status::is_to_be_given_back(service, settings) {
             true => Asked::nothing(
                 service,
                 Status::released(service, "is no LoadBalancer any more"),
@@ -165,23 +191,16 @@ fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<
             false => shared::ask(world, names, service),
         };
     }
-    let flags = &world.settings.flags;
+    let left_alone = |why: &str| Asked::nothing(service, Status::left_alone(service, why));
     match &service.class {
-        Some(class) if flags.lb_class.as_ref() == Some(class) => {}
-        Some(class) => {
-            let why = format!("its class is {class}");
-            return Asked::nothing(service, Status::left_alone(service, why));
-        }
-        None if takes_classless(world.settings) => {}
-        None => return Asked::nothing(service, Status::left_alone(service, "it has no class")),
+        Some(class) if settings.flags.lb_class.as_ref() == Some(class) => {}
+        Some(class) => return left_alone(&format!("its class is {class}")),
+        None if settings.takes_classless() => {}
+        None => return left_alone("it has no class"),
     }
     match service.deleting {
+        true if status::is_foreign(service) => left_alone("somebody else publishes it"),
         true => Asked::nothing(service, Status::released(service, "is being deleted")),
         false => services::ask(world, service),
     }
-}
-
-/// Whether Services without a class are ours.
-fn takes_classless(settings: &Settings) -> bool {
-    settings.flags.default_class || settings.flags.lb_class.is_none()
 }

@@ -314,10 +314,20 @@ impl fmt::Debug for Material {
 }
 
 /// What the last decision asked to be looked up beside the watched objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// Secrets to read.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub secrets: BTreeSet<Key>,
     /// Names of ExternalName Services to resolve.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// Whether nothing is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.secrets.is_empty() && self.names.is_empty()
+    }
 }

@@ -1,6 +1,6 @@
 //! Whose addresses are published, by the Leases of the load balancer nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ballast_controller::decide::{Ingress, decide, served};
 use ballast_controller::observe::{Lease, Observed};
@@ -116,6 +116,55 @@ fn a_published_hostname_stays_while_only_the_hash_differs() {
 }
 
 #[test]
+fn with_strict_local_and_no_endpoint_what_is_published_stays_and_the_dead_go() {
+    let strict = "ballast.dev/external-traffic-policy-mode: strict";
+    let of = |node| Lease {
+        served: served_by(node, strict),
+        ..Lease::default()
+    };
+    let both = [("lb1", of("lb1")), ("lb2", of("lb2"))];
+    let cases: [(&str, usize, &[&str]); 4] = [
+        ("", 2, &[]),
+        ("10.77.1.2", 2, &["10.77.1.2"]),
+        ("10.77.1.2", 1, &[]),
+        ("192.0.2.1", 2, &[]),
+    ];
+    for (before, alive, expected) in cases {
+        let mut observed = observed(before, strict);
+        let leases = both
+            .iter()
+            .take(alive)
+            .map(|(node, lease)| ((*node).to_owned(), lease.clone()));
+        observed.leases = Some(leases.collect());
+        assert_eq!(published(&observed), expected, "{before} {observed:?}");
+    }
+}
+
+#[test]
+fn a_node_that_leaves_is_unpublished_while_its_lease_lives() {
+    let mut observed = observed("10.77.1.1", "");
+    let leases = ["lb1", "lb2"].map(|node| {
+        let served = served_by(node, "");
+        let exceptions = BTreeSet::new();
+        (node.to_owned(), Lease { served, exceptions })
+    });
+    observed.leases = Some(leases.into());
+    assert_eq!(published(&observed), ["10.77.1.1", "10.77.1.2"]);
+    let text = "kind: Node
+metadata: {name: lb1, labels: {role: loadbalancer, kubernetes.io/hostname: lb1}}
+spec: {taints: [{key: ToBeDeletedByClusterAutoscaler, effect: NoSchedule}]}
+status: {addresses: [{type: InternalIP, address: 10.77.1.1}]}
+";
+    observed.nodes.remove("lb1");
+    assert_eq!(observed.take_file("leaving.yaml", text), []);
+    assert_eq!(published(&observed), ["10.77.1.2"]);
+    let table = decide(&observed, &on("lb1"))
+        .table
+        .expect("a load balancer");
+    assert_eq!(served(&table), served_by("lb1", ""));
+}
+
+#[test]
 fn what_listens_does_not_depend_on_who_is_live() {
     let settings = on("lb1");
     let mut observed = observed("", "");
@@ -163,6 +212,10 @@ fn observed(published: &str, annotation: &str) -> Observed {
         }
         address => format!("{{loadBalancer: {{ingress: [{{ip: {address}}}]}}}}"),
     };
+    let local = match annotation.contains("strict") {
+        true => ", externalTrafficPolicy: Local",
+        false => "",
+    };
     let text = format!(
         "kind: Node
 metadata: {{name: lb1, labels: {{role: loadbalancer, kubernetes.io/hostname: lb1}}}}
@@ -178,7 +231,7 @@ metadata:
   namespace: shop
   annotations: {{{annotation}}}
   managedFields: [{{manager: ballast-controller, subresource: status}}]
-spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
+spec: {{type: LoadBalancer, ports: [{{port: 80}}]{local}}}
 status: {status}
 ---
 kind: Service

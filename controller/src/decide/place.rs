@@ -23,6 +23,8 @@ pub(super) struct Place<'a> {
     pub(super) strict: bool,
     /// Whose addresses may be published, once they serve it.
     candidates: Vec<&'a Node>,
+    /// Strict, and nobody has an endpoint now: what is published stays, and nothing comes.
+    nobody: bool,
     families: Vec<Family>,
     hostnames: Option<Vec<String>>,
 }
@@ -83,30 +85,41 @@ pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Pla
     let requested = requested(reader)?;
     let strict = strict(reader);
     let hostnames = reader.knob(&knobs::HOSTNAME, None).map(|found| found.value);
-    let slices = world.slices.of_service(&reader.service.key);
-    let mut candidates = world.nodes.published(chosen.as_ref());
-    if candidates.is_empty() && !matches!(world.nodes.here, Here::Host) {
+    let chosen_nodes = world.nodes.chosen(chosen.as_ref());
+    let is_host = matches!(world.nodes.here, Here::Host);
+    let mut candidates = chosen_nodes.clone();
+    candidates.retain(|node| nodes::may_be_published(node));
+    if candidates.is_empty() && !is_host {
         reader.warn(
             Reason::UnAvailableLoadBalancer,
             "There are no available nodes for LoadBalancer",
         );
-        return Err("no load balancer node is there for it".to_owned());
     }
-    if strict {
-        candidates.retain(|node| endpoints::has_ready_on(slices, &node.name));
+    if chosen_nodes.is_empty() && !is_host {
+        return Err(NO_NODE.to_owned());
     }
-    // What listens does not depend on who is live, or a node that comes would never be.
+    // What listens does not depend on who is published, or a node that comes would never be.
     let families = families(reader);
     let (reach, at) = match requested {
-        Some(requested) => at_requested(world, reader, requested, &candidates, internal)?,
-        None if internal => at_internal(world, reader, &candidates, &families)?,
-        None => (Reach::Everywhere, Listen::Wildcard),
+        Some(requested) => at_requested(world, reader, requested, &chosen_nodes, internal)?,
+        None if internal => at_internal(world, reader, &chosen_nodes, &families)?,
+        None => anywhere(reader, &chosen_nodes, &families)?,
     };
+    let ready: Vec<&Node> = match strict {
+        false => candidates.clone(),
+        true => {
+            let slices = world.slices.of_service(&reader.service.key);
+            let has_ready = |node: &&Node| endpoints::has_ready_on(slices, &node.name);
+            candidates.iter().copied().filter(has_ready).collect()
+        }
+    };
+    let nobody = ready.is_empty();
     Ok(Place {
         reach,
         site: Site { chosen, at },
         strict,
-        candidates,
+        candidates: if nobody { candidates } else { ready },
+        nobody,
         families,
         hostnames,
     })
@@ -120,16 +133,9 @@ impl Place<'_> {
         service: &Service,
         expected: &Expected,
     ) -> (Vec<Ingress>, Vec<IpAddr>) {
-        let before = || service.ingress.iter().filter_map(|text| text.parse().ok());
-        let addresses: Vec<IpAddr> = match self.strict && self.candidates.is_empty() {
-            // Nobody has an endpoint now: what is published stays.
-            true => before().collect(),
-            false => {
-                let live = self.candidates.iter().copied();
-                let live = live.filter(|node| self.is_live(world, service, node, expected));
-                self.addresses(&live.collect::<Vec<_>>())
-            }
-        };
+        let live = self.candidates.iter().copied();
+        let live = live.filter(|node| self.is_live(world, service, node, expected));
+        let addresses = self.addresses(&live.collect::<Vec<_>>());
         let is_host = matches!(world.nodes.here, Here::Host);
         let ingress = match &self.hostnames {
             // Nobody is live: a name would lead nowhere either.
@@ -149,13 +155,6 @@ impl Place<'_> {
         node: &Node,
         expected: &Expected,
     ) -> bool {
-        let Some(leases) = &world.observed.leases else {
-            return true;
-        };
-        let Some(lease) = leases.get(&node.name) else {
-            return false;
-        };
-        let frontends = format!("{}.{}:", service.key.namespace, service.key.name);
         let is_published = || {
             service.ingress.iter().any(|text| match text.parse() {
                 Ok(address) => nodes::holds(node, address),
@@ -165,9 +164,29 @@ impl Place<'_> {
                     .is_some_and(|names| names.contains(text)),
             })
         };
-        let mut exceptions = lease.exceptions.iter();
-        !exceptions.any(|name| name.starts_with(&frontends))
-            && (expected.of_node(&node.name) == Some(&lease.served) || is_published())
+        let Some(leases) = &world.observed.leases else {
+            return !self.nobody || is_published();
+        };
+        let Some(lease) = leases.get(&node.name) else {
+            return false;
+        };
+        let is_ours = |frontend: &String| {
+            let rest = frontend.strip_prefix(&*service.key.namespace);
+            let rest = rest.and_then(|rest| rest.strip_prefix('.'));
+            let rest = rest.and_then(|rest| rest.strip_prefix(&*service.key.name));
+            rest.is_some_and(|rest| rest.starts_with(':'))
+        };
+        let may_come = !self.nobody && expected.of_node(&node.name) == Some(&lease.served);
+        !lease.exceptions.iter().any(is_ours) && (may_come || is_published())
+    }
+
+    /// Why nothing is published.
+    pub(super) fn why_not(&self) -> &'static str {
+        match (self.candidates.is_empty(), self.nobody) {
+            (true, _) => NO_NODE,
+            (false, true) => "no load balancer node has an endpoint of it",
+            (false, false) => "no load balancer node serves it yet",
+        }
     }
 
     /// Those of these nodes at which the Service is reached.
@@ -264,13 +283,13 @@ fn at_requested(
     world: &World<'_>,
     reader: &mut Reader<'_>,
     requested: Vec<IpAddr>,
-    serving: &[&Node],
+    chosen: &[&Node],
     internal: bool,
 ) -> Result<(Reach, Listen), String> {
     for address in &requested {
         let held = match internal {
-            true => serving.iter().any(|node| node.internal.contains(address)),
-            false => serving.iter().any(|node| nodes::holds(node, *address)),
+            true => chosen.iter().any(|node| node.internal.contains(address)),
+            false => chosen.iter().any(|node| nodes::holds(node, *address)),
         };
         if !held {
             let why = match internal && world.nodes.holds(*address) {
@@ -284,17 +303,36 @@ fn at_requested(
     Ok((Reach::At(requested.clone()), Listen::Requested(requested)))
 }
 
+/// At every address of the nodes, if they have one that can be published.
+fn anywhere(
+    reader: &mut Reader<'_>,
+    chosen: &[&Node],
+    families: &[Family],
+) -> Result<(Reach, Listen), String> {
+    if !chosen.is_empty() && published(chosen, families, nodes::public).is_empty() {
+        let words = families.iter().map(|family| match family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        });
+        let words = words.collect::<Vec<_>>().join(" or ");
+        let why = format!("no load balancer node has an {words} address");
+        reader.warn(Reason::AllocationFailed, failed(reader, &why));
+        return Err(why);
+    }
+    Ok((Reach::Everywhere, Listen::Wildcard))
+}
+
 /// At the internal addresses of the nodes only.
 fn at_internal(
     world: &World<'_>,
     reader: &mut Reader<'_>,
-    serving: &[&Node],
+    chosen: &[&Node],
     families: &[Family],
 ) -> Result<(Reach, Listen), String> {
-    let addresses = published(serving, families, |node, family| {
+    let addresses = published(chosen, families, |node, family| {
         nodes::first(&node.internal, family)
     });
-    if addresses.is_empty() && !serving.is_empty() || matches!(world.nodes.here, Here::Host) {
+    if addresses.is_empty() || matches!(world.nodes.here, Here::Host) {
         let why = "no load balancer node has an InternalIP";
         reader.warn(Reason::AllocationFailed, failed(reader, why));
         return Err(why.to_owned());
@@ -304,13 +342,13 @@ fn at_internal(
 
 /// One address of each node for each family, the families in their order.
 fn published(
-    serving: &[&Node],
+    nodes: &[&Node],
     families: &[Family],
     address: impl Fn(&Node, Family) -> Option<IpAddr>,
 ) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for family in families {
-        for found in serving.iter().filter_map(|node| address(node, *family)) {
+        for found in nodes.iter().filter_map(|node| address(node, *family)) {
             if !addresses.contains(&found) {
                 addresses.push(found);
             }
@@ -335,17 +373,15 @@ fn failed(reader: &Reader<'_>, why: &str) -> String {
 
 /// Says once which keys take effect with pools.
 pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
-    let mut keys = Vec::new();
-    for key in POOL_KEYS
-        .iter()
-        .map(|(prefix, rest)| format!("{prefix}{rest}"))
-    {
-        if let Some(value) = reader.raw(&key)
-            && !(key.ends_with("/load-balancer-id") && value == reader.service.uid)
-        {
-            keys.push(key);
-        }
-    }
+    let service = reader.service;
+    let waits = |(key, value): &(&String, &String)| {
+        let is_one = |(prefix, rest): &(&str, &str)| key.strip_prefix(prefix) == Some(rest);
+        POOL_KEYS.iter().any(is_one)
+            && reader.reads(key)
+            && !(key.ends_with("/load-balancer-id") && **value == service.uid)
+    };
+    let waiting = service.annotations.iter().filter(waits);
+    let mut keys: Vec<String> = waiting.map(|(key, _)| key.clone()).collect();
     let switches = [
         reader.knob(&knobs::KEEP_ADDRESS, None),
         reader.knob(&knobs::ANTREA_SHARED, None),
@@ -357,13 +393,10 @@ pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
             .filter(|found| found.value)
             .map(|found| found.key),
     );
-    let name = format!("{E}name");
-    if reader.raw(&name).is_some()
-        && reader
-            .knob(&knobs::EXOSCALE_EXTERNAL, None)
-            .is_some_and(|found| found.value)
-    {
-        keys.push(name);
+    let external = reader.knob(&knobs::EXOSCALE_EXTERNAL, None);
+    if external.is_some_and(|found| found.value) {
+        let name = format!("{E}name");
+        keys.extend(reader.raw(&name).is_some().then_some(name));
     }
     if !keys.is_empty() {
         keys.sort();
@@ -389,3 +422,5 @@ const POOL_KEYS: &[(&str, &str)] = &[
     ("purelb.io/", "service-group"),
     ("lbipam.cilium.io/", "sharing-key"),
 ];
+
+const NO_NODE: &str = "no load balancer node is there for it";

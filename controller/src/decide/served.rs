@@ -8,10 +8,11 @@ use std::fmt::Write;
 use ballast_core::table::{Bind, Name, RoutingTable};
 use sha2::{Digest, Sha256};
 
-use super::nodes::Here;
+use super::nodes::{Here, may_be_published};
 use super::place::Site;
-use super::table::{HTTP, HTTPS, HTTPS_PORT, shared_ports};
+use super::table::{HTTP, HTTPS, shared_ports};
 use super::{Asked, World};
+use crate::settings::HTTPS_PORT;
 
 /// The SHA-256, in hex, of what a table listens at: a line `FRONTEND BIND` for each bind of each frontend, sorted.
 #[must_use]
@@ -34,8 +35,8 @@ impl Expected {
         let Some(leases) = &world.observed.leases else {
             return Self(BTreeMap::new());
         };
-        let mut nodes = world.nodes.published(None);
-        nodes.retain(|node| leases.contains_key(&node.name));
+        let mut nodes = world.nodes.chosen(None);
+        nodes.retain(|node| may_be_published(node) && leases.contains_key(&node.name));
         let mut lines = shared_lines(world, asked);
         for one in asked {
             let site = one

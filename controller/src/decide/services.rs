@@ -1,6 +1,6 @@
 //! Services of type LoadBalancer that are ours: a port of the node for every port of the Service.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ballast_core::table::{Name, Text};
@@ -8,13 +8,13 @@ use ballast_core::table::{Name, Text};
 use super::annotations::{O, Reader};
 use super::claims::Claim;
 use super::endpoints::Scope;
-use super::files::WantedFile;
+use super::files::{self, WantedFile};
 use super::knobs::{self, By, Ranges, Tls, Wish};
 use super::nodes::Here;
 use super::notice::{About, Notice, Reason};
 use super::place::{self, Place};
 use super::served::Expected;
-use super::status::{PortError, Status, Verdict};
+use super::status::{PortError, Status, Verdict, is_foreign, is_to_be_given_back};
 use super::table::{Offer, backend, frontend};
 use super::{Asked, World, endpoints, health};
 use crate::observe::{Key, Port, Protocol, Secret, Service};
@@ -27,26 +27,15 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
         .knob(&knobs::IGNORE, None)
         .is_some_and(|found| found.value)
     {
-        return Asked::nothing(
-            service,
-            Status::left_alone(service, "an annotation says ignore"),
-        );
+        let why = "an annotation says ignore";
+        let status = match is_to_be_given_back(service, world.settings) {
+            true => Status::released(service, why),
+            false => Status::left_alone(service, why),
+        };
+        return Asked::nothing(service, status);
     }
     if is_foreign(service) {
-        let mut asked = Asked::nothing(
-            service,
-            Status::left_alone(service, "somebody else publishes it"),
-        );
-        let message = format!(
-            "has no class and publishes {}, which is not Ballast's: it is not touched; give it a class, or stop the other controller",
-            service.ingress.join(", ")
-        );
-        asked.notices.insert(Notice::warning(
-            About::Service(service.key.clone()),
-            Reason::ForeignStatus,
-            message,
-        ));
-        return asked;
+        return foreign(service);
     }
     reader.remark();
     remark_slices(world, &mut reader);
@@ -76,16 +65,23 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
             asked.place = Some(place);
         }
     }
-    asked.notices.append(&mut reader.notices);
-    asked.memory = reader.memory;
-    asked
+    asked.read_by(reader)
 }
 
-/// Whether a Service that is ours only by having no class is published by somebody else.
-fn is_foreign(service: &Service) -> bool {
-    service.class.is_none()
-        && !service.ingress.is_empty()
-        && !service.status_managers.contains(MANAGER)
+/// A Service of no class that somebody else publishes.
+fn foreign(service: &Service) -> Asked<'_> {
+    let status = Status::left_alone(service, "somebody else publishes it");
+    let mut asked = Asked::nothing(service, status);
+    let message = format!(
+        "has no class and publishes {}, which is not Ballast's: it is not touched; give it a class, or stop the other controller",
+        service.ingress.join(", ")
+    );
+    asked.notices.insert(Notice::warning(
+        About::Service(service.key.clone()),
+        Reason::ForeignStatus,
+        message,
+    ));
+    asked
 }
 
 /// One port of a Service.
@@ -111,7 +107,7 @@ fn open(
     if wish.ranges == Ranges::Closed {
         return;
     }
-    let Some(certificate) = certificate(world, reader, &wish, port, &mut asked.files) else {
+    let Some(certificate) = certificate(world, reader, &wish, port, asked) else {
         return;
     };
     let service = reader.service;
@@ -128,9 +124,7 @@ fn open(
             _ => None,
         },
     };
-    let endpoints = world
-        .slices
-        .endpoints(world.observed, world.settings, service, port, scope);
+    let endpoints = world.slices.endpoints(world, service, port, scope);
     let binds = place.site.binds(world.nodes.here, external);
     asked.offers.push(Offer {
         claim: Claim {
@@ -165,12 +159,12 @@ pub(super) fn publish(world: &World<'_>, asked: &mut Asked<'_>, expected: &Expec
     let service = asked.service;
     let (ingress, addresses) = place.published(world, service, expected);
     let status = &mut asked.status;
-    if world.observed.leases.is_some() && ingress.is_empty() {
-        status.why = "no load balancer node serves it yet".to_owned();
+    if ingress.is_empty() && !matches!(world.nodes.here, Here::Host) {
+        place.why_not().clone_into(&mut status.why);
     }
     status.ingress = ingress;
     if world.settings.reads(Family::Openstack) {
-        status.annotations = outputs(service, &addresses);
+        status.annotations.extend(outputs(service, &addresses));
     }
 }
 
@@ -258,7 +252,7 @@ pub(super) fn certificate(
     reader: &mut Reader<'_>,
     wish: &Wish,
     port: &Port,
-    files: &mut BTreeSet<WantedFile>,
+    asked: &mut Asked<'_>,
 ) -> Option<Option<ballast_core::table::Certificate>> {
     let key = match &wish.tls {
         Tls::Plain => return Some(None),
@@ -266,12 +260,16 @@ pub(super) fn certificate(
         Tls::Default => return Some(Some(WantedFile::default_certificate())),
         Tls::Secret(key) => key,
     };
+    asked.wanted.secrets.insert(key.clone());
     let why = match world.observed.secrets.get(key) {
-        Some(Secret::Readable(_)) => {
-            let (certificate, wanted) = WantedFile::of_secret(key);
-            files.extend(wanted);
-            return Some(Some(certificate));
-        }
+        Some(Secret::Readable(material)) => match files::flaw(material) {
+            Some(flaw) => flaw,
+            None => {
+                let (certificate, wanted) = WantedFile::of_secret(key);
+                asked.files.extend(wanted);
+                return Some(Some(certificate));
+            }
+        },
         Some(Secret::Forbidden) => {
             let own = &world.settings.flags.own_namespace;
             format!(
@@ -299,6 +297,3 @@ pub(super) fn qualified(key: &Key, port: &Port) -> Option<Name> {
         .parse()
         .ok()
 }
-
-/// As whom we write a status.
-const MANAGER: &str = "ballast-controller";
