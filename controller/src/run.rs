@@ -254,6 +254,8 @@ async fn client(flags: &RunFlags) -> anyhow::Result<Client> {
         })?,
     };
     config.connect_timeout = Some(CONNECT);
+    // Everybody here asks again by itself, and knows better when.
+    config.default_retry = false;
     Client::try_from(config).map_err(|error| {
         let flag = match by_kubeconfig {
             true => "--kubeconfig",
