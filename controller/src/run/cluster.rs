@@ -18,6 +18,8 @@ pub(super) async fn client(flags: &ClusterFlags) -> Result<Client, WrongFlag> {
         })?,
     };
     config.connect_timeout = Some(CONNECT);
+    // Everybody here asks again by itself, and knows better when.
+    config.default_retry = false;
     Client::try_from(config).map_err(|error| {
         let flag = match by_kubeconfig {
             true => "--kubeconfig",
