@@ -166,6 +166,7 @@ const KNOWN: &[&str] = &[
     "ignore",
     "internal",
     "keep-address",
+    "last-good",
     "load-balancer-ips",
     "mode",
     "node-selector",
@@ -184,6 +185,7 @@ const KNOWN: &[&str] = &[
     "timeout-server",
     "tls-passthrough",
     "tls-secret",
+    "told",
     "udp-timeout",
     "x-forwarded-for",
 ];
@@ -196,7 +198,9 @@ const WHOLE: &[&str] = &[
     "ignore",
     "internal",
     "keep-address",
+    "last-good",
     "load-balancer-ips",
     "node-selector",
     "sharing-key",
+    "told",
 ];
