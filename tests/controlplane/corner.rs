@@ -30,7 +30,7 @@ impl Drop for Corner<'_> {
         if !thread::panicking() {
             return;
         }
-        for service in self.plane.admin.list("Service", self.name) {
+        for service in self.plane.admin.list("Service", self.name).iter().take(9) {
             let (metadata, status) = (&service["metadata"], &service["status"]);
             eprintln!(
                 "--- {}: annotations {}, finalizers {}, status {status}",

@@ -110,11 +110,21 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
         fs::read_to_string(self.table_folder().join("table.json")).ok()
     }
 
+    /// The names of the table's frontends.
+    pub(crate) fn frontends(&self) -> Vec<String> {
+        let table: Option<Value> = self
+            .table()
+            .and_then(|text| serde_json::from_str(&text).ok());
+        let table = table.unwrap_or_default();
+        let frontends = table["frontends"].as_array().into_iter().flatten();
+        let names = frontends.filter_map(|frontend| frontend["name"].as_str());
+        names.map(str::to_owned).collect()
+    }
+
     /// Waits until its data plane has a frontend of this name, and says that it serves its newest table.
     pub(crate) fn until_serves(&self, frontend: &str) {
         until(&format!("{} serves {frontend}", self.name), || {
-            self.table()
-                .is_some_and(|table| table.contains(&format!("\"{frontend}\"")))
+            self.frontends().iter().any(|name| name == frontend)
         });
         self.until_in_force();
     }
