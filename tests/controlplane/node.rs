@@ -110,12 +110,18 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
         fs::read_to_string(self.table_folder().join("table.json")).ok()
     }
 
+    /// What the table says, but for its number.
+    pub(crate) fn content(&self) -> Value {
+        let text = self.table();
+        let table = text.and_then(|text| serde_json::from_str(&text).ok());
+        let mut table: Value = table.unwrap_or_default();
+        table["generation"].take();
+        table
+    }
+
     /// The names of the table's frontends.
     pub(crate) fn frontends(&self) -> Vec<String> {
-        let table: Option<Value> = self
-            .table()
-            .and_then(|text| serde_json::from_str(&text).ok());
-        let table = table.unwrap_or_default();
+        let table = self.content();
         let frontends = table["frontends"].as_array().into_iter().flatten();
         let names = frontends.filter_map(|frontend| frontend["name"].as_str());
         names.map(str::to_owned).collect()
