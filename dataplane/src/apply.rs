@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Places, Wanted};
-use crate::intake::{Intake, Text};
+use crate::intake::{Intake, Text, named};
 use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
 use crate::worker::{Order, Shared};
@@ -188,11 +188,14 @@ impl Apply {
         match parsed {
             Ok(table) => {
                 let folder = self.intake.folder();
-                let named = table::files(&table)
-                    .into_iter()
-                    .map(|(_, file)| folder.join(file))
-                    .collect();
+                let files = table::files(&table);
+                let named = files.iter().map(|(_, file)| folder.join(file)).collect();
                 let digest = self.intake.note(&text, named);
+                for (at, file) in files {
+                    if let Err(fault) = named::look(&folder.join(&file)) {
+                        tracing::warn!("{}", fault.problem(at, &file));
+                    }
+                }
                 Ok((table, digest))
             }
             Err(problems) => {
@@ -239,14 +242,14 @@ impl Apply {
         let (opened, closed) = self.put_in_force(&previous, &plan).await;
         drop(previous);
         self.move_admin(&plan);
-        self.shared.status.applied(began.elapsed());
+        let took = began.elapsed();
         tracing::info!(
             generation = plan.generation(),
             frontends = plan.frontends().len(),
             services = plan.services().len(),
             opened,
             closed,
-            took_ms = began.elapsed().as_millis(),
+            took_ms = took.as_millis(),
             "table applied"
         );
         self.ack.served = Some(Served {
@@ -255,7 +258,10 @@ impl Apply {
         });
         self.ack.refused = None;
         self.ack.exceptions = self.exceptions(&plan);
-        self.answer();
+        // Who finds this process ready finds the answer, too.
+        self.write_answer();
+        self.shared.status.applied(took);
+        self.shared.status.set_ack(&self.ack);
     }
 
     /// What an operator changed is a new plan of the same table.
@@ -521,9 +527,13 @@ impl Apply {
         exceptions
     }
 
-    /// Writes the answer, if it is another one.
     fn answer(&mut self) {
+        self.write_answer();
         self.shared.status.set_ack(&self.ack);
+    }
+
+    /// Writes the answer, if it is another one.
+    fn write_answer(&mut self) {
         let Some(path) = &self.duty.ack else {
             return;
         };
