@@ -444,6 +444,8 @@ pub struct ServiceCounters {
     /// Clients for which no endpoint could be picked, not even to try it (a part of `econ`; its other part are the
     /// endpoints' failed dials).
     pub unserved: Cell,
+    /// Clients that aborted while they waited in the queue (a part of `cli_abrt`; its other part are the endpoints').
+    pub client_aborts: Cell,
     /// Picks that ignored the checks, because those of all endpoints fail.
     pub panics: Cell,
     /// Clients that had to wait.

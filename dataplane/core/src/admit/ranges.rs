@@ -150,7 +150,7 @@ impl<T: Bits> Growing<'_, T> {
         self.slots
             .resize(slots + (1 << bits), Slot(index(ranges.start)));
         let mut from = ranges.start;
-        for step in 0..1_usize << bits {
+        for step in 0..1_u32 << bits {
             let (first, last) = lowest.block(width, shift, step);
             while self.ranges.get(from).is_some_and(|range| range.1 < first) {
                 from += 1;
@@ -163,7 +163,7 @@ impl<T: Bits> Growing<'_, T> {
             } else {
                 Slot(index(ranges.start))
             };
-            if let Some(place) = self.slots.get_mut(slots + step) {
+            if let Some(place) = self.slots.get_mut(slots + step as usize) {
                 *place = slot;
             }
         }
@@ -182,7 +182,7 @@ trait Bits: Copy + Ord {
     /// These bits of it.
     fn bits(self, shift: u8, bits: u8) -> usize;
     /// The addresses that share all above the lowest `width` bits with it, and have `step` in those above `shift`.
-    fn block(self, width: u32, shift: u32, step: usize) -> (Self, Self);
+    fn block(self, width: u32, shift: u32, step: u32) -> (Self, Self);
 }
 
 macro_rules! bits {
@@ -200,15 +200,13 @@ macro_rules! bits {
             }
 
             fn bits(self, shift: u8, bits: u8) -> usize {
-                #[expect(clippy::cast_possible_truncation, reason = "at most MOST_BITS of them are kept")]
-                let low = (self >> shift) as usize;
-                low & ((1 << bits) - 1)
+                // At most MOST_BITS of them are kept.
+                (self >> shift) as usize & ((1 << bits) - 1)
             }
 
-            fn block(self, width: u32, shift: u32, step: usize) -> (Self, Self) {
+            fn block(self, width: u32, shift: u32, step: u32) -> (Self, Self) {
                 let shared = self & Self::MAX.checked_shl(width).unwrap_or(0);
-                #[expect(clippy::cast_possible_truncation, reason = "it has at most MOST_BITS bits")]
-                let first = shared | (step as Self) << shift;
+                let first = shared | Self::from(step) << shift;
                 (first, first | !(Self::MAX << shift))
             }
         }
