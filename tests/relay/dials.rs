@@ -82,16 +82,14 @@ fn who_is_done_sending_while_its_endpoint_is_dialed_is_served() {
 #[test]
 fn a_dial_that_is_cut_goes_on_at_another_endpoint() {
     let door = ShutDoor::new();
-    let endpoints = [door.address(), named_server("other")];
-    let ballast = serve(", algorithm: first", &endpoints);
+    let ballast = serve("", &[door.address()]);
+    // While there is nobody else to try, it may take as long as it likes.
     let mut client = knock(&ballast);
-    let begun = Instant::now();
+    let both = [door.address(), named_server("other")];
+    ballast.swap(&table("", PATIENT, &both));
     cut_first(&ballast);
     client.write_all(b"?").unwrap();
     assert_eq!(hear(&mut client), (b"other".to_vec(), End::Clean));
-    // Else it would have gone on there as soon as the time of the first attempt was over.
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(1), "{took:?}");
     assert_eq!(ballast.count(|counters| &counters.connect_errors), 0);
     assert_eq!(ballast.count(|counters| &counters.redispatches), 1);
 }

@@ -60,7 +60,8 @@ fn a_connection_with_bytes_that_wait_is_the_fault_of_who_takes_none() {
     });
     let ballast = Watched::serve(&table(&frontend, &service, &[generous]), 1);
     let client = ballast.connect();
-    ballast.until(|ballast| ballast.in_flight() == 1);
+    // More than its kernel takes for it.
+    ballast.until(|_| ballast.count(|counters| &counters.bytes_out) > 150_000);
     client.shutdown(Shutdown::Write).unwrap();
     ballast.until(|ballast| ballast.in_flight() == 0);
     assert_eq!(aborts(&ballast), (1, 0));
@@ -88,7 +89,6 @@ fn a_silent_connection_is_the_fault_of_the_side_that_may_be_silent_for_less_long
         );
         let ballast = Watched::serve(&table(&frontend, &service, &[echo_server()]), 1);
         let mut client = ballast.connect();
-        ping(&mut client).unwrap();
         assert_eq!(hear(&mut client), (Vec::new(), End::Reset));
         ballast.until(|ballast| ballast.in_flight() == 0);
         assert_eq!(aborts(&ballast), aborted);
