@@ -17,7 +17,7 @@ fn an_address_is_published_while_its_node_serves_the_service() {
             exceptions: exceptions.iter().map(|name| (*name).to_owned()).collect(),
         })
     };
-    let cases: [Case<'_>; 8] = [
+    let cases: [Case<'_>; 11] = [
         ("", None, None, &[]),
         ("", live(&right, &[]), None, &["10.77.1.1"]),
         (
@@ -34,6 +34,25 @@ fn an_address_is_published_while_its_node_serves_the_service() {
             live(&right, &[]),
             live("other", &[]),
             &["10.77.1.1", "10.77.1.2"],
+        ),
+        // So it is where an old API server has names in place of addresses.
+        (
+            "10.77.1.2.nip.io",
+            live(&right, &[]),
+            live("other", &[]),
+            &["10.77.1.1", "10.77.1.2"],
+        ),
+        (
+            "fd77--1.nip.io",
+            live(&right, &[]),
+            live("other", &[]),
+            &["10.77.1.1", "10.77.1.2"],
+        ),
+        (
+            "10.77.1.20.nip.io",
+            live(&right, &[]),
+            live("other", &[]),
+            &["10.77.1.1"],
         ),
         // An exception removes, if it is this Service's.
         (
@@ -207,7 +226,7 @@ fn on(node: &str) -> Settings {
 fn observed(published: &str, annotation: &str) -> Observed {
     let status = match published {
         "" => "{}".to_owned(),
-        address if address.contains("example") => {
+        address if address.contains(char::is_alphabetic) => {
             format!("{{loadBalancer: {{ingress: [{{hostname: {address}}}]}}}}")
         }
         address => format!("{{loadBalancer: {{ingress: [{{ip: {address}}}]}}}}"),
@@ -223,7 +242,7 @@ status: {{addresses: [{{type: InternalIP, address: 10.77.1.1}}]}}
 ---
 kind: Node
 metadata: {{name: lb2, labels: {{role: loadbalancer, kubernetes.io/hostname: lb2}}}}
-status: {{addresses: [{{type: InternalIP, address: 10.77.1.2}}]}}
+status: {{addresses: [{{type: InternalIP, address: 10.77.1.2}}, {{type: InternalIP, address: 'fd77::1'}}]}}
 ---
 kind: Service
 metadata:

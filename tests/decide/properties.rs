@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Arc;
 
 use ballast_controller::decide::{About, Desired, Ingress, Notice, decide, served};
 use ballast_controller::observe::{Key, Lease, Observed};
@@ -76,7 +77,7 @@ proptest! {
 /// The same with these addresses published by us.
 fn published(observed: &Observed, addresses: &[&str]) -> Observed {
     let mut seen = observed.clone();
-    for service in seen.services.values_mut() {
+    for service in seen.services.values_mut().map(Arc::make_mut) {
         service.ingress = addresses
             .iter()
             .map(|&address| address.to_owned())

@@ -1,6 +1,6 @@
 //! Where a Service is reached: which nodes serve it, at which addresses, and what its status lists. Asked by `services`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ballast_core::table::Bind;
 
@@ -156,12 +156,11 @@ impl Place<'_> {
         expected: &Expected,
     ) -> bool {
         let is_published = || {
-            service.ingress.iter().any(|text| match text.parse() {
-                Ok(address) => nodes::holds(node, address),
-                Err(_) => self
-                    .hostnames
-                    .as_ref()
-                    .is_some_and(|names| names.contains(text)),
+            let names = self.hostnames.as_deref().unwrap_or_default();
+            let mut published = service.ingress.iter();
+            published.any(|text| match address_in(text) {
+                Some(address) if !names.contains(text) => nodes::holds(node, address),
+                _ => names.contains(text),
             })
         };
         let Some(leases) = &world.observed.leases else {
@@ -211,8 +210,20 @@ impl Place<'_> {
     }
 }
 
+/// The address that is published as it is, or as a name such as `10.0.0.1.nip.io` or `fd00--1.nip.io`.
+fn address_in(text: &str) -> Option<IpAddr> {
+    let first_four = || text.splitn(5, '.').take(4).collect::<Vec<_>>().join(".");
+    let dashed = || {
+        text.split_once('.')
+            .map(|(label, _)| label.replace('-', ":"))
+    };
+    let address = text.parse().ok();
+    let address = address.or_else(|| first_four().parse::<Ipv4Addr>().ok().map(IpAddr::V4));
+    address.or_else(|| dashed()?.parse::<Ipv6Addr>().ok().map(IpAddr::V6))
+}
+
 /// Whether it may be seen inside only. What cannot be read says yes.
-fn internal(reader: &mut Reader<'_>) -> bool {
+pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
     match reader.look(&knobs::INTERNAL, None) {
         Look::Value(found) => found.value,
         Look::Bad => {

@@ -40,6 +40,8 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
     reader.remark();
     remark_slices(world, &mut reader);
     place::wait_for_pools(&mut reader);
+    let why = "a LoadBalancer has ports of its own; hosts and paths are for other Services, on the shared port";
+    reader.without_effect(&["host", "path", "rewrite"], why);
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Served, ""));
     match place::find(world, &mut reader) {
         Err(why) => asked.status = Status::pending(service, why),

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ballast_core::table::{Name, PathMatch, Protocol, Route, UrlPath};
+use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
 
-use super::annotations::values::{Rewrite, boolean};
+use super::annotations::values::{Paths, Rewrite, boolean};
 use super::annotations::{C, OWN, Reader};
 use super::claims::{Claim, Reach};
 use super::endpoints::{Outside, Scope, is_outside};
 use super::knobs::{self, By, Ranges, Wish};
 use super::notice::{About, Notice, Reason};
-use super::place::Site;
+use super::place::{Site, internal};
 use super::services::{certificate, qualified, remark_slices};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
@@ -171,6 +171,16 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.remark();
     remark_slices(world, &mut reader);
+    if internal(&mut reader) {
+        // Fails closed: what it shares is open to everybody.
+        let why = "it is internal, and neither the shared ports nor those of --tcp-services are";
+        reader.warn(
+            Reason::SyncLoadBalancerFailed,
+            format!("Error syncing load balancer: {why}; a Service of type LoadBalancer can be"),
+        );
+        asked.status = Status::left_alone(service, why);
+        return asked.read_by(reader);
+    }
     if let ServiceKind::ExternalName(name) = &service.kind {
         look_up(world, &mut reader, name, &mut asked);
     }
@@ -198,6 +208,10 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
             }
             None => {}
         }
+    }
+    reader.without_effect(NOT_SHARED, "only a LoadBalancer has that");
+    if asked.offers.is_empty() {
+        reader.without_effect(OF_A_PORT, "the shared port has one for all");
     }
     if asked.routes.is_empty() && asked.offers.is_empty() {
         asked.status = Status::left_alone(service, "it has no TCP port that can be published");
@@ -349,9 +363,7 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
     let hosts = reader.knob(&knobs::HOST, some).map(|found| found.value);
     let paths = reader.knob(&knobs::PATH, some).map(|found| found.value);
     let rewrite = reader.knob(&knobs::REWRITE, some).map(|found| found.value);
-    let contrib_hosts = reader
-        .knob(&knobs::CONTRIB_HOST, None)
-        .map(|found| found.value);
+    let contrib_hosts = reader.knob(&knobs::CONTRIB_HOST, None);
     let acl = reader
         .knob(&knobs::ACL_MATCH, None)
         .map(|found| found.value);
@@ -361,30 +373,14 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
         Rewrite::To(path) => Some(path),
     };
     if hosts.is_some() || paths.is_some() {
-        let hosts = hosts.map_or_else(|| vec![None], |hosts| hosts.into_iter().map(Some).collect());
-        let ignore_case = paths.as_ref().is_some_and(|paths| paths.ignore_case);
-        let paths = paths.map_or_else(
-            || vec![None],
-            |paths| paths.paths.into_iter().map(Some).collect(),
-        );
-        let pairs = hosts
-            .iter()
-            .flat_map(|host| paths.iter().map(move |path| (host.clone(), path.clone())));
-        let both = pairs.map(|(host, path)| Route {
-            host,
-            ignore_case,
-            rewrite: path.as_ref().and_then(|_| rewritten(Rewrite::Keep)),
-            path,
-            ..route(None)
-        });
-        return both.collect();
+        return by_host_and_path(hosts, paths, rewritten(Rewrite::Keep));
     }
-    let contrib_hosts = contrib_hosts.unwrap_or_default();
-    let by_host = contrib_hosts.iter().map(|host| Route {
+    let hosts = contrib_hosts.map_or_else(Vec::new, |found| found.value);
+    let whole = hosts.iter().map(|host| Route {
         host: Some(host.clone()),
         ..route(None)
     });
-    let mut routes: Vec<Route> = by_host.collect();
+    let mut routes: Vec<Route> = whole.collect();
     match acl {
         Some(acl) => routes.extend(acl.paths.into_iter().map(|path| Route {
             path: Some(path),
@@ -395,8 +391,7 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
         })),
         None => {
             // A request that has both the host and the name loses the name, as with service-loadbalancer.
-            let hosts = contrib_hosts.into_iter().map(Some).chain([None]);
-            for host in hosts {
+            for host in hosts.into_iter().map(Some).chain([None]) {
                 let paths = name_paths(names, reader.service, port).into_iter();
                 routes.extend(paths.map(|path| Route {
                     host: host.clone(),
@@ -408,6 +403,31 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
         }
     }
     routes
+}
+
+/// Our own keys: every host with every path.
+fn by_host_and_path(
+    hosts: Option<Vec<HostPattern>>,
+    paths: Option<Paths>,
+    rewrite: Option<UrlPath>,
+) -> Vec<Route> {
+    let hosts = hosts.map_or_else(|| vec![None], |hosts| hosts.into_iter().map(Some).collect());
+    let ignore_case = paths.as_ref().is_some_and(|paths| paths.ignore_case);
+    let paths = paths.map_or_else(
+        || vec![None],
+        |paths| paths.paths.into_iter().map(Some).collect(),
+    );
+    let pairs = hosts
+        .iter()
+        .flat_map(|host| paths.iter().map(move |path| (host.clone(), path.clone())));
+    let both = pairs.map(|(host, path)| Route {
+        host,
+        ignore_case,
+        rewrite: path.as_ref().and(rewrite.clone()),
+        path,
+        ..route(None)
+    });
+    both.collect()
 }
 
 /// What a shared port cannot do for one of its Services.
@@ -469,3 +489,21 @@ fn scope<'a>(world: &World<'_>, wish: &'a Wish) -> Scope<'a> {
         only_on: None,
     }
 }
+
+/// Knobs that need addresses.
+const NOT_SHARED: &[&str] = &[
+    "external-port",
+    "external-traffic-policy-mode",
+    "hostname",
+    "load-balancer-ips",
+    "node-selector",
+];
+
+/// Knobs that need a port that is nobody else's.
+const OF_A_PORT: &[&str] = &[
+    "accept-proxy",
+    "connection-limit",
+    "mode",
+    "timeout-client",
+    "udp-timeout",
+];

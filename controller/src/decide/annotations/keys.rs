@@ -74,6 +74,21 @@ impl Reader<'_> {
         }
     }
 
+    /// Says once that knobs of ours, by their names or for a port, have no effect on this Service.
+    pub(in crate::decide) fn without_effect(&mut self, names: &[&str], why: &str) {
+        let is_one = |key: &&String| {
+            let rest = key.strip_prefix(OWN).unwrap_or_default();
+            let name = rest.split_once('.').map_or(rest, |(name, _)| name);
+            names.contains(&name)
+        };
+        let keys = self.service.annotations.keys().filter(is_one);
+        let keys: Vec<&str> = keys.map(String::as_str).collect();
+        if !keys.is_empty() {
+            let message = format!("without effect here: {} ({why})", keys.join(", "));
+            self.say(Reason::AnnotationIgnored, message);
+        }
+    }
+
     fn has_port(&self, text: &str) -> bool {
         use crate::observe::Protocol;
         let (number, udp) = match text.strip_suffix("-udp") {
