@@ -40,7 +40,7 @@ impl Leading {
         };
         tokio::select! {
             changed = self.0.changed() => if changed.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             },
             () = ends => {}
         }

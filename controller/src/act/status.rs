@@ -312,4 +312,4 @@ fn is_usual(error: &kube::Error) -> bool {
 
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);

@@ -89,6 +89,7 @@ impl Job {
         let mode = self.mode();
         let patches = self.wish.patches(&live, mode, &micros());
         if patches.object.is_none() && patches.status.is_none() {
+            done.rivalry.written();
             return Ok(Written::Settled(self.wish.clone()));
         }
         self.announce(&live, done);
@@ -107,6 +108,7 @@ impl Job {
                 self.patch(&services, half, true, status).await?
             }
         };
+        done.rivalry.written();
         self.tell(&live, &written, done);
         if self.drops_modes(&written) {
             done.dropped_modes = true;
