@@ -1,12 +1,16 @@
 //! What operators see: CSV, Prometheus and JSON of a running data plane, read as today's tools read them.
 
 mod common;
+#[path = "stats/datagrams.rs"]
+mod datagrams;
 #[path = "stats/names.rs"]
 mod names;
 #[path = "stats/readers.rs"]
 mod readers;
 #[path = "stats/renderings.rs"]
 mod renderings;
+#[path = "stats/schema.rs"]
+mod schema;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

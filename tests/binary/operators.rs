@@ -100,7 +100,7 @@ fn show_is_aligned_for_people_and_json_for_programs() {
     assert_eq!(parsed("connections"), json!([]));
     assert_eq!(
         show("connections", &[]),
-        "CLIENT  FRONTEND  SERVICE  ENDPOINT  SECONDS\n"
+        "CLIENT  PROTOCOL  FRONTEND  SERVICE  ENDPOINT  SECONDS\n"
     );
     assert!(
         show("info", &[])

@@ -278,6 +278,14 @@ impl<S> FlowTable<S> {
         }
     }
 
+    /// All flows, in no order: the number of each in its table, whose it is, with which endpoint, and when it began.
+    pub fn each(&self) -> impl Iterator<Item = (usize, &Key, &Arc<EndpointState>, Moment)> {
+        self.flows.iter().map(|(place, flow)| {
+            let place = usize::try_from(place).unwrap_or(usize::MAX);
+            (place, &flow.key.key, flow.lease.endpoint(), flow.began)
+        })
+    }
+
     /// How many flows there are.
     #[must_use]
     pub fn len(&self) -> usize {
