@@ -47,7 +47,7 @@ fn a_drained_endpoint_stays_so_through_a_swap_until_it_is_undone() {
 #[test]
 fn a_limit_that_was_changed_by_hand_is_marked_and_undone() {
     let (a, b) = (named_server("a"), named_server("b"));
-    let table = pool(1, a, b).replace("services:", "frontends: [{name: f, bind: [\"127.0.0.1:0\"], protocol: tcp, service: pool, max-connections: 50}]\nservices:");
+    let table = pool(1, a, b).replace("service: pool}", "service: pool, max-connections: 50}");
     let ballast = guarded(&table);
     let admin = ballast.running.admin()[0];
     let limit = || {

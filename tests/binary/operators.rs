@@ -199,7 +199,10 @@ fn where_nobody_answers_is_said() {
 fn what_cannot_be_asked_is_wrong_usage() {
     for (args, words) in [
         (&["show"][..], "<WHAT>"),
-        (&["show", "all"], "info, services, endpoints, connections"),
+        (
+            &["show", "all"],
+            "info, frontends, services, endpoints, connections",
+        ),
         (&["show", "connections"], "--socket PATH"),
         (
             &["show", "info", "--admin", "1.2.3.4:1", "--socket", "x"],
