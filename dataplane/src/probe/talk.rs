@@ -85,7 +85,7 @@ impl Tools {
         connection: &Connection,
     ) -> Outcome {
         let stream = &connection.stream;
-        let mut question = Vec::new();
+        let mut question = Vec::with_capacity(A_QUESTION);
         if check.is_introduced() {
             match stream.local_addr() {
                 Ok(local) => check.introduce(local, &mut question),
@@ -187,7 +187,7 @@ impl Tools {
             Err(error) => return judge(&error),
         };
         let mut exchange = Exchange::new(health);
-        let mut question = Vec::new();
+        let mut question = Vec::with_capacity(A_QUESTION);
         check.introduce(check.address, &mut question);
         exchange.question(check.address, &mut question);
         if let Err(error) = socket.send(&question).await {
@@ -355,6 +355,8 @@ const REASONS: [(Errno, &str); 15] = [
     (Errno::AFNOSUPPORT, "Address family not supported"),
 ];
 
+/// Enough for most questions, so that one need not grow.
+const A_QUESTION: usize = 256;
 /// Enough for most answers at once.
 const SCRATCH: usize = 16 << 10;
 /// After the verdict, for the endpoint to finish.
