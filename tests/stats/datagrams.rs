@@ -134,6 +134,19 @@ fn live_flows_are_seen_until_they_end() {
 }
 
 #[test]
+fn an_endpoint_where_nobody_listens_has_errors() {
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr();
+    let ballast = Ballast::serve(&served(nobody.unwrap()), 1);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let rows = await_rows(&ballast, |rows| {
+        client.send_to(b"question", bound(&ballast, "dns")).unwrap();
+        number(rows, "pool", "one", "econ") >= 1
+    });
+    assert!(number(&rows, "pool", "BACKEND", "econ") >= 1);
+    assert_eq!(number(&rows, "dns", "FRONTEND", "bout"), 0);
+}
+
+#[test]
 fn checks_of_datagrams_are_shown_like_others() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nobody = UdpSocket::bind("127.0.0.1:0")

@@ -154,9 +154,12 @@ impl<S> FlowTable<S> {
         failure: Failure,
         frontend: Option<&Frontend>,
     ) -> FailureNews {
+        let worker = self.worker;
         let Some(flow) = self.flow_mut(flow) else {
             return FailureNews::default();
         };
+        let endpoint = flow.lease.endpoint();
+        endpoint.counters(worker).connect_errors.add(1);
         if flow.standing != Standing::Over(FlowEnd::Requests) {
             flow.standing = Standing::Failed(failure);
         }

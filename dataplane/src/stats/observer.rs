@@ -33,8 +33,9 @@ pub struct Observer {
     services: Vec<Back>,
     last_iid: u32,
     rings: usize,
-    /// Of all frontends together.
+    /// Of all frontends together, with a ring of its own: there is room for it however many frontends have theirs.
     history: History,
+    own_rings: usize,
     ticked: Moment,
     /// What frontends counted that are gone.
     gone_sessions: u64,
@@ -104,7 +105,8 @@ impl Observer {
             bytes_out += totals.bytes_out;
             all = all.and(second);
         }
-        self.history.push(all, seconds_of(elapsed), &mut self.rings);
+        self.history
+            .push(all, seconds_of(elapsed), &mut self.own_rings);
         for back in &mut self.services {
             back.tick(now, elapsed, &mut self.rings);
         }
