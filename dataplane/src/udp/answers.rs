@@ -90,9 +90,11 @@ impl Batch<'_> {
         };
         let received = match inbox.receive(leg, self.used, AT_A_TIME) {
             Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Left::Nothing,
             Err(error) => {
                 self.note(&error, flows, doors, flow);
-                return Left::Nothing;
+                // Behind the error there may be datagrams, of which nobody is told once more.
+                return Left::Something;
             }
         };
         if received == AT_A_TIME {
