@@ -127,7 +127,7 @@ impl<S> FlowTable<S> {
     pub fn from_endpoint(&mut self, now: Moment, flow: FlowId, load: Load) -> Option<Answer> {
         let id = flow;
         let worker = self.worker;
-        let flow = self.flow_mut(id)?;
+        let flow = self.flows.get_mut(id)?;
         let left = flow.most_responses.saturating_sub(flow.responses);
         let datagrams = load.datagrams.min(left);
         flow.responses = flow.responses.saturating_add(datagrams);
@@ -146,7 +146,7 @@ impl<S> FlowTable<S> {
         if flow.responses >= flow.most_responses {
             self.end(now, id, FlowEnd::Responses);
         } else {
-            self.touched(id, now);
+            touched(&mut self.idle, flow, id.place, now);
         }
         Some(answer)
     }
@@ -291,21 +291,6 @@ impl<S> FlowTable<S> {
         self.len() == 0
     }
 
-    /// A datagram has come: puts the flow where it belongs now. Its deadline is put off when the old one comes.
-    fn touched(&mut self, id: FlowId, now: Moment) {
-        let Some(flow) = self.flows.get_mut(id) else {
-            return;
-        };
-        let class = flow.class();
-        let is_there = flow.queue == class;
-        // A flow that is busy need not be moved with each datagram.
-        if !is_there || class == Class::Answered || now.since(flow.queued) >= COARSE {
-            (flow.queue, flow.queued) = (class, now);
-            self.idle.remove(id.place);
-            self.idle.push(class.chain(), id.place);
-        }
-    }
-
     /// It is due sooner than it was.
     fn bring_forward(&mut self, place: u32) {
         let deadline = self.flows.at(place).map(Flow::deadline);
@@ -437,6 +422,18 @@ pub struct Answer {
 pub fn takes_groups(frontend: &Frontend) -> bool {
     let udp = frontend.spec().udp();
     udp.requests.is_none() && !udp.per_datagram
+}
+
+/// A datagram has come: puts the flow where it belongs now. Its deadline is put off when the old one comes.
+fn touched<S>(idle: &mut Chains, flow: &mut Flow<S>, place: u32, now: Moment) {
+    let class = flow.class();
+    let is_there = flow.queue == class;
+    // A flow that is busy need not be moved with each datagram.
+    if !is_there || class == Class::Answered || now.since(flow.queued) >= COARSE {
+        (flow.queue, flow.queued) = (class, now);
+        idle.remove(place);
+        idle.push(class.chain(), place);
+    }
 }
 
 fn service_of(frontend: &Frontend) -> Option<&Service> {

@@ -18,7 +18,7 @@ use crate::service::{Failure, Service};
 use super::count::{Dropped, FlowEnd};
 use super::entry::{Class, Flow, Standing};
 use super::key::{Compact, Key};
-use super::{FlowTable, Load, Verdict, counters, introduction, service_of};
+use super::{FlowTable, Load, Verdict, counters, introduction, service_of, touched};
 
 impl<S> FlowTable<S> {
     pub(super) fn decide(
@@ -192,7 +192,7 @@ impl<S> FlowTable<S> {
         };
         let udp = frontend.spec().udp();
         let worker = self.worker;
-        let flow = self.flow_mut(id).ok_or(Dropped::NoEndpoint)?;
+        let flow = self.flows.get_mut(id).ok_or(Dropped::NoEndpoint)?;
         flow.requests = flow.requests.saturating_add(load.datagrams);
         flow.last = flow.last.max(now);
         let idle_before = std::mem::replace(&mut flow.idle, idle_of(frontend));
@@ -204,12 +204,12 @@ impl<S> FlowTable<S> {
         counters(&flow.frontend, worker).bytes_in.add(bytes);
         let counters = flow.frontend.udp_counters(worker);
         counters.datagrams_in.add(load.datagrams.into());
+        touched(&mut self.idle, flow, id.place, now);
         let is_last = udp.requests.is_some_and(|most| flow.requests >= most.get());
         if is_last && flow.standing == Standing::Open {
             flow.standing = Standing::Over(FlowEnd::Requests);
             self.forget(id.place);
         }
-        self.touched(id, now);
         if is_due_sooner {
             self.bring_forward(id.place);
         }
