@@ -165,3 +165,37 @@ fn a_group_that_the_way_to_the_client_cannot_take_goes_datagram_by_datagram() {
     assert_eq!(count(&ballast, |udp| udp.datagrams_out.value()), sent);
     assert_eq!(count(&ballast, |udp| udp.unsent.value()), 0);
 }
+
+#[test]
+fn what_was_gathered_goes_apart_where_a_path_is_too_narrow_for_it() {
+    let Some(site) = Site::build(2) else {
+        return;
+    };
+    site.place.ip("link set switch mtu 1280");
+    let server = SocketAddr::from((node_address(1), 7001));
+    let server = site.nodes[1].within(|| answering(&server.to_string(), <[u8]>::to_vec));
+    let bind = SocketAddr::from((PLACE, 7053));
+    let ballast = site
+        .place
+        .within(|| Ballast::serve(&table(&bind.to_string(), "", "", &[server]), 1));
+    let socket = site.nodes[0].within(|| UdpSocket::bind("0.0.0.0:0").expect("a socket"));
+    socket.connect(bind).expect("an address");
+    patient(&socket);
+    for round in 0..5_u8 {
+        let payloads: Vec<Vec<u8>> = (0..8).map(|n| vec![round * 8 + n; 1_400]).collect();
+        let datagrams: Vec<Outgoing<'_>> = payloads
+            .iter()
+            .map(|bytes| Outgoing {
+                bytes,
+                ..Outgoing::default()
+            })
+            .collect();
+        assert_eq!(datagrams::send_many(&socket, &datagrams).expect("sent"), 8);
+        let mut heard: Vec<Vec<u8>> = (0..8).map(|_| hear(&socket)).collect();
+        heard.sort();
+        assert_eq!(heard, payloads);
+    }
+    assert_eq!(count(&ballast, |udp| udp.datagrams_in.value()), 40);
+    assert_eq!(count(&ballast, |udp| udp.datagrams_out.value()), 40);
+    assert_eq!(count(&ballast, |udp| udp.unsent.value()), 0);
+}

@@ -294,7 +294,7 @@ fn grouped<'a>(
         }
         groups.push(Leaving {
             answer: first,
-            gathered: may.then(|| from..gathered.len()),
+            gathered: may.then_some(from..gathered.len()),
         });
         rest = rest.get(count..).unwrap_or_default();
     }

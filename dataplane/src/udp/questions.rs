@@ -204,12 +204,16 @@ impl Passage<'_> {
                     (flow, self.open(flow, endpoint, key, destination))
                 }
             };
+            let has_way = opened.is_ok();
             let sent = opened.and_then(|()| self.send(flow, bytes, segment));
             let Err(error) = sent else {
                 return;
             };
             self.flows.unsent(flow, load);
             let Some(failure) = failure_of(&error) else {
+                if !has_way {
+                    self.flows.end(self.now, flow, FlowEnd::Evicted);
+                }
                 break;
             };
             let news = self
@@ -242,18 +246,8 @@ impl Passage<'_> {
             Err(error) if is_exhausted(&error) && self.flows.evict(self.now) => open(),
             opened => opened,
         };
-        match opened {
-            Ok(leg) => {
-                self.flows.attach(flow, leg);
-                Ok(())
-            }
-            Err(error) => {
-                if failure_of(&error).is_none() {
-                    self.flows.end(self.now, flow, FlowEnd::Evicted);
-                }
-                Err(error)
-            }
-        }
+        self.flows.attach(flow, opened?);
+        Ok(())
     }
 
     fn send(&mut self, flow: FlowId, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {

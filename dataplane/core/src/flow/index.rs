@@ -25,8 +25,8 @@ impl Index {
     }
 
     /// The place with this hash that `is_it`.
-    pub(super) fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let cell = self.position(hash, |place| is_it(place))?;
+    pub(super) fn find(&self, hash: u32, is_it: impl FnMut(u32) -> bool) -> Option<u32> {
+        let cell = self.position(hash, is_it)?;
         self.cells.get(cell).map(|cell| cell.place)
     }
 
