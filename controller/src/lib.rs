@@ -7,6 +7,7 @@
 //! | [`settings`] | what the process was told: flags, checked once |
 //! | [`observe`] | what is seen of the cluster, or of a folder of manifests, as plain data |
 //! | [`mod@decide`] | the whole brain: [`decide::decide()`], pure |
+//! | [`act`] | one decision, made true part by part |
 //! | [`plan`] | that decision, printed for people |
 //!
 //! Whoever acts on a decision acts on one part of it, and only when that part changed. In this crate a *Service* is
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod act;
 pub mod decide;
 pub mod observe;
 pub mod plan;

@@ -9,13 +9,14 @@ mod folder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use serde::Serialize;
 
 pub use folder::{BadDocument, read_folder};
 
 /// Everything that a decision is made from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Services, by name.
     pub services: BTreeMap<Key, Service>,
@@ -259,10 +260,43 @@ pub struct Lease {
 }
 
 /// What is known of a Secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Secret {
-    /// It can be read.
-    Readable,
+    /// What it holds.
+    Readable(Material),
     /// It may not be read.
     Forbidden,
+}
+
+/// The entries of a Secret. No log shows them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Material(Arc<BTreeMap<String, Vec<u8>>>);
+
+impl Material {
+    /// These entries.
+    #[must_use]
+    pub fn new(entries: BTreeMap<String, Vec<u8>>) -> Self {
+        Self(Arc::new(entries))
+    }
+
+    /// The bytes of one entry.
+    #[must_use]
+    pub fn entry(&self, name: &str) -> Option<&[u8]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
+}
+
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// What the last decision asked to be looked up beside the watched objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Secrets to read.
+    pub secrets: BTreeSet<Key>,
+    /// Names of ExternalName Services to resolve.
+    pub names: BTreeSet<String>,
 }

@@ -266,7 +266,7 @@ pub(super) fn certificate(
         Tls::Secret(key) => key,
     };
     let why = match world.observed.secrets.get(key) {
-        Some(Secret::Readable) => {
+        Some(Secret::Readable(_)) => {
             let (certificate, wanted) = WantedFile::of_secret(key);
             files.extend(wanted);
             return Some(Some(certificate));

@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{
-    Endpoint, Family, Key, Node, Port, Protocol, Service, ServiceKind, Slice, SlicePort, Target,
+    Endpoint, Family, Key, Material, Node, Port, Protocol, Service, ServiceKind, Slice, SlicePort,
+    Target,
 };
 
 /// The name of an object of a namespace.
@@ -22,6 +23,16 @@ pub(super) fn key(meta: &ObjectMeta) -> Result<Key, String> {
         meta.namespace.as_deref().unwrap_or("default"),
         name,
     ))
+}
+
+/// What a Secret holds.
+pub(super) fn material(from: core::Secret) -> Material {
+    let binary = from.data.into_iter().flatten();
+    let binary = binary.map(|(name, bytes)| (name, bytes.0));
+    // What `kubectl apply` takes in; the API server makes `data` of it.
+    let text = from.string_data.into_iter().flatten();
+    let text = text.map(|(name, text)| (name, text.into_bytes()));
+    Material::new(binary.chain(text).collect())
 }
 
 /// A Service.

@@ -106,11 +106,9 @@ impl Observed {
             }
             "Secret" => {
                 let secret: k8s_openapi::api::core::v1::Secret = typed(value)?;
-                put(
-                    &mut self.secrets,
-                    convert::key(&secret.metadata)?,
-                    Secret::Readable,
-                )
+                let key = convert::key(&secret.metadata)?;
+                let material = convert::material(secret);
+                put(&mut self.secrets, key, Secret::Readable(material))
             }
             "List" | "ServiceList" | "EndpointSliceList" | "NodeList" | "SecretList" => {
                 self.take_list(value)
