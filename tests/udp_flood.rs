@@ -48,7 +48,7 @@ fn invented_clients_take_bounded_memory_and_the_others_are_served() {
             assert!(begun.elapsed() < 2 * AT_MOST, "it takes no more");
             thread::sleep(Duration::from_micros(200));
         }
-        if invented % 16_384 == 0 {
+        if invented.is_multiple_of(16_384) {
             established.iter().for_each(ask);
             if evicted(&ballast) > 0 && full.is_none() {
                 full = Some(resident());

@@ -21,7 +21,7 @@ fn flows_leave_an_endpoint_whose_tcp_or_http_port_says_that_it_is_down() {
                 break ([one, other], port);
             }
         };
-        let mut alive = checked.map(|listener| serve_checks(listener));
+        let mut alive = checked.map(serve_checks);
         let endpoints = [
             named_at("127.0.8.1:0", "one"),
             named_at("127.0.8.2:0", "other"),
