@@ -4,6 +4,7 @@
 mod addresses;
 mod admin;
 mod check;
+mod datagrams;
 mod demo;
 mod descriptors;
 mod ending;
