@@ -5,6 +5,8 @@ mod addresses;
 mod admin;
 mod check;
 mod datagrams;
+#[path = "../common/claims.rs"]
+mod claims;
 mod demo;
 mod descriptors;
 mod ending;
