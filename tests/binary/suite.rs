@@ -4,9 +4,9 @@
 mod addresses;
 mod admin;
 mod check;
-mod datagrams;
 #[path = "../common/claims.rs"]
 mod claims;
+mod datagrams;
 mod demo;
 mod descriptors;
 mod ending;
