@@ -8,7 +8,7 @@
 //! `nodes` says which nodes are load balancers and which one this is. Every Service then goes through `services` (type
 //! LoadBalancer) or `shared` (service-loadbalancer's way), which read its annotations (`annotations`, `knobs`), find its
 //! endpoints (`endpoints`) and its checks (`health`), and ask for ports and routes. `claims` gives every port to its
-//! oldest owner, and `table` puts the table together.
+//! oldest owner, `served` says what each node listens at then, and so who is published; `table` puts the table together.
 
 mod annotations;
 mod claims;
@@ -19,6 +19,7 @@ mod knobs;
 mod nodes;
 mod notice;
 mod place;
+mod served;
 mod services;
 mod shared;
 mod status;
@@ -29,14 +30,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use ballast_core::table::RoutingTable;
 use serde::Serialize;
 
-use crate::observe::{Observed, Remembered, Service, ServiceKind};
+use crate::observe::{Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::Settings;
+use annotations::Reader;
 pub use annotations::values::algorithm;
 use claims::Claim;
 use endpoints::Slices;
 pub use files::{Source, WantedFile};
 use nodes::{Here, Nodes};
 pub use notice::{About, Kind, Notice, Reason};
+use place::Place;
+use served::Expected;
+pub use served::served;
 use shared::Names;
 pub use status::{Ingress, PortError, Status, Verdict};
 
@@ -53,7 +58,11 @@ pub struct Desired {
     /// What people are told, in a fixed order.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub notices: BTreeSet<Notice>,
-    /// The last good values of annotations, for the next decision.
+    /// What must be looked up for the next decision.
+    #[serde(skip_serializing_if = "Wanted::is_empty")]
+    pub wanted: Wanted,
+    /// The last good values of annotations, for the next decision. Those that are in use now are annotations as well
+    /// (`ballast.dev/last-good`), so that every node has the same ones, and has them after a restart.
     #[serde(skip)]
     pub remembered: Remembered,
 }
@@ -77,16 +86,23 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
         .map(|service| ask(&world, &names, service))
         .collect();
     claims::grant(&world, &mut asked);
+    let expected = Expected::of(&world, &asked);
+    for one in &mut asked {
+        services::publish(&world, one, &expected);
+    }
     let table = match world.nodes.here {
         Here::Idle => None,
-        Here::Host | Here::Serves(_) => Some(table::assemble(settings, &asked)),
+        Here::Host | Here::Serves(_) => Some(table::assemble(settings, &mut asked)),
     };
-    let mut wanted = files::settings_files(settings);
+    let mut files = files::settings_files(settings);
+    let mut wanted = Wanted::default();
     let mut remembered = Remembered::new();
     let mut statuses = Vec::with_capacity(asked.len());
     for one in asked {
         notices.extend(one.notices);
-        wanted.extend(one.files);
+        files.extend(one.files);
+        wanted.secrets.extend(one.wanted.secrets);
+        wanted.names.extend(one.wanted.names);
         if !one.memory.is_empty() {
             remembered.insert(one.service.key.clone(), one.memory);
         }
@@ -94,12 +110,13 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     }
     Desired {
         files: match table {
-            Some(_) => wanted,
+            Some(_) => files,
             None => BTreeSet::new(),
         },
         table,
         statuses,
         notices: notices.into_iter().collect(),
+        wanted,
         remembered,
     }
 }
@@ -112,13 +129,23 @@ struct World<'a> {
     nodes: Nodes<'a>,
 }
 
+impl World<'_> {
+    /// Whether names may not lead to this machine: in a cluster, whoever may make a Service may not reach what listens there.
+    fn refuses_addresses(&self) -> bool {
+        !matches!(self.nodes.here, Here::Host)
+    }
+}
+
 /// What one Service asks for, and what is to be said about it.
 struct Asked<'a> {
     service: &'a Service,
     status: Status,
+    /// Of a LoadBalancer.
+    place: Option<Place<'a>>,
     offers: Vec<table::Offer>,
     routes: Vec<table::SharedRoute>,
     files: BTreeSet<WantedFile>,
+    wanted: Wanted,
     notices: BTreeSet<Notice>,
     memory: BTreeMap<String, (String, String)>,
 }
@@ -128,12 +155,22 @@ impl<'a> Asked<'a> {
         Self {
             service,
             status,
+            place: None,
             offers: Vec::new(),
             routes: Vec::new(),
             files: BTreeSet::new(),
+            wanted: Wanted::default(),
             notices: BTreeSet::new(),
             memory: BTreeMap::new(),
         }
+    }
+
+    /// With all that a reader found out.
+    fn read_by(mut self, mut reader: Reader<'_>) -> Self {
+        reader.write_down(&mut self.status);
+        self.notices.append(&mut reader.notices);
+        self.memory = reader.memory;
+        self
     }
 
     /// The ports that it would hold.
@@ -144,9 +181,9 @@ impl<'a> Asked<'a> {
 
 /// Whose a Service is, and what it asks for.
 fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
+    let settings = world.settings;
     if service.kind != ServiceKind::LoadBalancer {
-        return match service.finalizer && service.class.is_none() && takes_classless(world.settings)
-        {
+        return match status::is_to_be_given_back(service, settings) {
             true => Asked::nothing(
                 service,
                 Status::released(service, "is no LoadBalancer any more"),
@@ -154,23 +191,16 @@ fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<
             false => shared::ask(world, names, service),
         };
     }
-    let flags = &world.settings.flags;
+    let left_alone = |why: &str| Asked::nothing(service, Status::left_alone(service, why));
     match &service.class {
-        Some(class) if flags.lb_class.as_ref() == Some(class) => {}
-        Some(class) => {
-            let why = format!("its class is {class}");
-            return Asked::nothing(service, Status::left_alone(service, why));
-        }
-        None if takes_classless(world.settings) => {}
-        None => return Asked::nothing(service, Status::left_alone(service, "it has no class")),
+        Some(class) if settings.flags.lb_class.as_ref() == Some(class) => {}
+        Some(class) => return left_alone(&format!("its class is {class}")),
+        None if settings.takes_classless() => {}
+        None => return left_alone("it has no class"),
     }
     match service.deleting {
+        true if status::is_foreign(service) => left_alone("somebody else publishes it"),
         true => Asked::nothing(service, Status::released(service, "is being deleted")),
         false => services::ask(world, service),
     }
-}
-
-/// Whether Services without a class are ours.
-fn takes_classless(settings: &Settings) -> bool {
-    settings.flags.default_class || settings.flags.lb_class.is_none()
 }

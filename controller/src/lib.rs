@@ -16,7 +16,14 @@
 #![warn(missing_docs)]
 
 pub mod act;
+mod admin;
+mod clock;
 pub mod decide;
+mod follow;
+mod leader;
+pub mod log;
+mod metrics;
 pub mod observe;
 pub mod plan;
+pub mod run;
 pub mod settings;

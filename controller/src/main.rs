@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast_controller::decide::decide;
 use ballast_controller::observe::read_folder;
-use ballast_controller::plan;
-use ballast_controller::settings::{Flags, Settings, WrongFlag};
+use ballast_controller::settings::{ClusterFlags, Flags, RunFlags, Settings, WrongFlag};
+use ballast_controller::{log, plan, run};
 use clap::{Args, Parser, Subcommand};
 
 /// Kubernetes in; a routing table, status and events out.
@@ -21,15 +21,23 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Watch a cluster, or a folder of manifests, and make it so
+    #[command(after_help = RUN_HELP)]
+    Run(Box<RunFlags>),
     /// Say what would be served, and why, without serving it
-    Plan(Plan),
+    Plan(Box<Plan>),
 }
 
 #[derive(Debug, Args)]
 struct Plan {
-    /// A folder of Services, EndpointSlices, Nodes and Secrets, as YAML or JSON
+    /// A folder of Services, EndpointSlices, Nodes and Secrets, as YAML or JSON [default: a cluster]
     #[arg(long, value_name = "DIR")]
-    manifests: PathBuf,
+    manifests: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    /// Show what changes in this running table: its file, or the folder of it
+    #[arg(long, value_name = "PATH")]
+    against: Option<PathBuf>,
     #[command(flatten)]
     flags: Flags,
 }
@@ -46,8 +54,14 @@ fn main() -> ExitCode {
             };
         }
     };
-    let Command::Plan(command) = cli.command;
-    match plan(command) {
+    let done = match cli.command {
+        Command::Plan(command) => plan(*command),
+        Command::Run(flags) => {
+            log::begin(flags.log_format, flags.log_level);
+            run::run(*flags)
+        }
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ballast-controller: {error:#}");
@@ -64,14 +78,29 @@ fn plan(command: Plan) -> anyhow::Result<()> {
     for remark in &settings.remarks {
         eprintln!("ballast-controller: {remark}");
     }
-    let folder = &command.manifests;
-    let (observed, bad) =
-        read_folder(folder).with_context(|| format!("--manifests {}", folder.display()))?;
-    let text = plan::print(&decide(&observed, &settings), &bad)?;
+    let (desired, bad) = match &command.manifests {
+        None => (run::look_once(&command.cluster, &settings)?, Vec::new()),
+        Some(folder) => {
+            let found = read_folder(folder);
+            let (observed, bad) =
+                found.with_context(|| format!("--manifests {}", folder.display()))?;
+            (decide(&observed, &settings), bad)
+        }
+    };
+    let text = match &command.against {
+        None => plan::print(&desired, &bad)?,
+        Some(path) => {
+            let running = plan::running(path).context("--against")?;
+            plan::print_changes(&desired, &bad, &running)?
+        }
+    };
     std::io::stdout()
         .write_all(text.as_bytes())
         .context("standard output")
 }
 
+const RUN_HELP: &str = "\
+Signals: SIGTERM and SIGINT end in order; what the data plane serves stays served.
+Exit codes: 0 an ordered end; 1 a fault; 64 wrong usage.";
 /// EX_USAGE
 const USAGE: u8 = 64;

@@ -1,10 +1,28 @@
 //! What is seen of the cluster, as plain owned data: the input of [`crate::decide`].
 //!
-//! Owns [`Observed`] and its parts, and how Kubernetes' objects become them. A folder of manifests is read by
-//! [`read_folder`]; nothing here decides what anything means.
+//! Owns [`Observed`] and its parts, and how Kubernetes' objects become them; nothing here decides what anything means.
+//!
+//! # The walk
+//!
+//! [`cluster::watch`] follows an API server: `reflect` lists and watches one kind of object, `arrived` and `convert` make
+//! plain data of each as it comes, `store` keeps it, `leases` knows which load balancer nodes live. [`folder::watch`]
+//! follows a folder of manifests instead ([`read_folder`] reads one once). Both give what they see to a `lookout`, which
+//! has `secrets` and `names` looked up while somebody wants them (`lookups`; `dns` asks name servers), waits until it is
+//! quiet (`settle`), and sends a new [`Observed`] if it differs from the last one.
 
+mod arrived;
+pub mod cluster;
 mod convert;
-mod folder;
+mod dns;
+pub mod folder;
+mod leases;
+mod lookout;
+mod lookups;
+mod names;
+mod reflect;
+mod secrets;
+mod settle;
+mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,18 +37,21 @@ pub use folder::{BadDocument, read_folder};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Services, by name.
-    pub services: BTreeMap<Key, Service>,
+    pub services: BTreeMap<Key, Arc<Service>>,
     /// EndpointSlices, by name.
-    pub slices: BTreeMap<Key, Slice>,
+    pub slices: BTreeMap<Key, Arc<Slice>>,
     /// Nodes, by name.
     pub nodes: BTreeMap<String, Node>,
-    /// Secrets that were looked for, by name. One that is not here does not exist.
+    /// Secrets that were looked for, by name. One of `looked_up` that is not here does not exist.
     pub secrets: BTreeMap<Key, Secret>,
     /// The live Leases of load balancer nodes, by node. `None`: nobody keeps Leases here, and every node counts as live.
     pub leases: Option<BTreeMap<String, Lease>>,
-    /// What the names of ExternalName Services resolved to.
+    /// What the names of ExternalName Services resolved to, in order.
     pub resolved: BTreeMap<String, Vec<IpAddr>>,
-    /// The last good values of annotations; what the last decision returned.
+    /// What was [`Wanted`] and has been looked up at least once. A decision that wants more is not the last word: what is
+    /// missing comes with a later `Observed`, soon.
+    pub looked_up: Arc<Wanted>,
+    /// The last good values of annotations; what the last decision returned. Whoever watches leaves this empty.
     pub remembered: Remembered,
 }
 
@@ -253,8 +274,8 @@ pub struct Node {
 /// What the live Lease of a load balancer node says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// Whether it serves what [`crate::decide`] says for it.
-    pub agrees: bool,
+    /// What its data plane serves, as [`crate::decide::served()`] says it of a table.
+    pub served: String,
     /// The frontends that do not listen there as asked.
     pub exceptions: BTreeSet<String>,
 }
@@ -293,10 +314,20 @@ impl fmt::Debug for Material {
 }
 
 /// What the last decision asked to be looked up beside the watched objects.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// Secrets to read.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub secrets: BTreeSet<Key>,
     /// Names of ExternalName Services to resolve.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<String>,
+}
+
+impl Wanted {
+    /// Whether nothing is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.secrets.is_empty() && self.names.is_empty()
+    }
 }

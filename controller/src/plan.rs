@@ -1,9 +1,13 @@
 //! A decision, printed for people. Called by `ballast-controller plan`.
 
+mod changes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use ballast_core::table::{self, Frontend, RoutingTable};
+use ballast_core::table::{self, Format, Frontend, Problems, RoutingTable};
 
 use crate::decide::{About, Desired, Ingress, Notice, Status, Verdict};
 use crate::observe::BadDocument;
@@ -16,6 +20,76 @@ pub fn print(
     desired: &Desired,
     bad: &[BadDocument],
 ) -> Result<String, serde_saphyr::SerializeError> {
+    let mut text = decided(desired, bad);
+    if let Some(table) = &desired.table {
+        line(&mut text, format_args!("\n# The table of this node"));
+        text.push_str(&serde_saphyr::to_string(table)?);
+    }
+    Ok(text)
+}
+
+/// What was decided, Service by Service, and what the table changes in the running one.
+///
+/// # Errors
+/// A table cannot be written as YAML.
+pub fn print_changes(
+    desired: &Desired,
+    bad: &[BadDocument],
+    running: &RoutingTable,
+) -> Result<String, serde_saphyr::SerializeError> {
+    let mut text = decided(desired, bad);
+    let Some(table) = &desired.table else {
+        return Ok(text);
+    };
+    let changes = changes::changes(running, table)?;
+    match changes.is_empty() {
+        true => line(&mut text, format_args!("\nThe running table is the same.")),
+        false => {
+            line(
+                &mut text,
+                format_args!("\n# What changes in the running table"),
+            );
+            text.push_str(&changes);
+        }
+    }
+    Ok(text)
+}
+
+/// Reads the running table: a file, or the folder that a controller writes.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn running(path: &Path) -> Result<RoutingTable, NoTable> {
+    let path = match path.is_dir() {
+        false => path.to_owned(),
+        true => {
+            let names = ["table.json", "table.yaml"].map(|name| path.join(name));
+            let [json, _] = &names;
+            let found = names.iter().find(|path| path.exists());
+            found.unwrap_or(json).clone()
+        }
+    };
+    let format = match path.extension().is_some_and(|ending| ending == "json") {
+        true => Format::Json,
+        false => Format::Yaml,
+    };
+    let text = fs::read(&path).map_err(|error| NoTable::Unreadable(path.clone(), error))?;
+    table::parse(&text, format).map_err(|problems| NoTable::Wrong(path, problems))
+}
+
+/// Why there is no running table to compare with.
+#[derive(Debug, thiserror::Error)]
+pub enum NoTable {
+    /// The file cannot be read.
+    #[error("{}: {_1}", _0.display())]
+    Unreadable(PathBuf, io::Error),
+    /// The file is no table.
+    #[error("{}: {_1}", _0.display())]
+    Wrong(PathBuf, Problems),
+}
+
+/// What was decided, without the table.
+fn decided(desired: &Desired, bad: &[BadDocument]) -> String {
     let mut text = String::new();
     for document in bad {
         line(&mut text, format_args!("Warning {document}"));
@@ -40,17 +114,13 @@ pub fn print(
         let reached = reached.get(&(key.namespace.as_str(), key.name.as_str()));
         service(&mut text, &said, status, reached.map_or(&[], Vec::as_slice));
     }
-    match &desired.table {
-        None => line(
+    if desired.table.is_none() {
+        line(
             &mut text,
             format_args!("\nThis node is no load balancer: it gets no table."),
-        ),
-        Some(table) => {
-            line(&mut text, format_args!("\n# The table of this node"));
-            text.push_str(&serde_saphyr::to_string(table)?);
-        }
+        );
     }
-    Ok(text)
+    text
 }
 
 fn service(text: &mut String, notices: &[&Notice], status: &Status, frontends: &[String]) {
@@ -76,6 +146,9 @@ fn service(text: &mut String, notices: &[&Notice], status: &Status, frontends: &
     }
     for (key, value) in &status.annotations {
         line(text, format_args!("  annotation {key}: {value}"));
+    }
+    for key in &status.stale_annotations {
+        line(text, format_args!("  annotation {key} goes"));
     }
     for notice in notices {
         line(

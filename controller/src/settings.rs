@@ -4,6 +4,7 @@
 //! by the tests; [`crate::decide`] reads the result. A wrong value is a refusal that names its flag.
 
 mod cfg;
+mod run;
 mod selector;
 mod tcp_services;
 
@@ -15,6 +16,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::decide::algorithm;
 use cfg::Cfg;
+pub use run::{ClusterFlags, Place, RunFlags};
 pub use selector::Selector;
 pub use tcp_services::{TcpService, TcpServices};
 
@@ -129,6 +131,23 @@ impl Settings {
                 why,
             });
         }
+        if [flags.stats_port, HTTPS_PORT].contains(&flags.http_port) {
+            let why = format!(
+                "{} is the stats port or the shared HTTPS port",
+                flags.http_port
+            );
+            return Err(WrongFlag {
+                flag: "--http-port",
+                why,
+            });
+        }
+        if flags.stats_port == HTTPS_PORT {
+            let why = format!("{HTTPS_PORT} is the shared HTTPS port");
+            return Err(WrongFlag {
+                flag: "--stats-port",
+                why,
+            });
+        }
         if flags.default_class && flags.lb_class.is_none() {
             remarks.push("--default-class changes nothing without --lb-class".to_owned());
         }
@@ -151,6 +170,12 @@ impl Settings {
         self.flags.namespace.is_empty() || self.flags.namespace.iter().any(|name| name == namespace)
     }
 
+    /// Whether Services without a class are ours.
+    #[must_use]
+    pub fn takes_classless(&self) -> bool {
+        self.flags.default_class || self.flags.lb_class.is_none()
+    }
+
     /// Whose Services own their bare names.
     #[must_use]
     pub fn home(&self) -> &str {
@@ -160,6 +185,9 @@ impl Settings {
         }
     }
 }
+
+/// The shared HTTPS port, as service-loadbalancer had it.
+pub const HTTPS_PORT: u16 = 443;
 
 fn read_cfg(path: &PathBuf) -> Result<Cfg, WrongFlag> {
     let wrong = |why: String| WrongFlag {

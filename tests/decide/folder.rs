@@ -81,6 +81,60 @@ fn plan_prints_what_was_decided_and_why() {
 }
 
 #[test]
+fn plan_shows_what_changes_in_the_running_table() {
+    let folder = tempfile::tempdir().expect("a test that is set up");
+    let manifest = |name: &str, port: u16, more: &str| {
+        format!(
+            "---\nkind: Service\nmetadata: {{name: {name}, annotations: {{{more}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
+        )
+    };
+    let plan = |more: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ballast-controller"))
+            .args(["plan", "--manifests"])
+            .arg(folder.path())
+            .args(more)
+            .output()
+            .expect("a test that is set up");
+        let said =
+            [output.stdout, output.stderr].map(|said| String::from_utf8(said).expect("text"));
+        (output.status.code(), said.concat())
+    };
+    let write = |text: String| {
+        fs::write(folder.path().join("web.yaml"), text).expect("a test that is set up");
+    };
+    write(manifest("web", 80, "") + &manifest("old", 81, "") + &manifest("same", 83, ""));
+    let tables = tempfile::tempdir().expect("a test that is set up");
+    let (_, said) = plan(&[]);
+    let (_, table) = said
+        .split_once("# The table of this node\n")
+        .expect("a table");
+    let file = tables.path().join("table.yaml");
+    fs::write(&file, table).expect("a test that is set up");
+    for path in [&file, tables.path()] {
+        let (_, said) = plan(&["--against", path.to_str().expect("a path")]);
+        assert!(
+            said.ends_with("\nThe running table is the same.\n"),
+            "{said}"
+        );
+    }
+    let changed = manifest("web", 80, "ballast.dev/algorithm: random");
+    write(changed + &manifest("new", 82, "") + &manifest("same", 83, ""));
+    let (code, said) = plan(&["--against", file.to_str().expect("a path")]);
+    assert_eq!(code, Some(0), "{said}");
+    let (_, changes) = said
+        .split_once("# What changes in the running table\n")
+        .expect("changes");
+    let expected = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/decide/changes.diff"
+    ));
+    assert_eq!(changes, expected.expect("a test that is set up"));
+    let (code, said) = plan(&["--against", "/nowhere/table.json"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("--against: /nowhere/table.json: "), "{said}");
+}
+
+#[test]
 fn plan_refuses_a_wrong_flag_with_the_code_of_wrong_usage() {
     for wrong in [["--tcp-services", "x"], ["--cfg", "/nowhere"]] {
         let output = Command::new(env!("CARGO_BIN_EXE_ballast-controller"))

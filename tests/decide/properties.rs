@@ -1,10 +1,11 @@
 //! What holds for every cluster: one Service's presence changes nothing about the others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Arc;
 
-use ballast_controller::decide::{About, Desired, Notice, decide};
-use ballast_controller::observe::{Key, Observed};
+use ballast_controller::decide::{About, Desired, Ingress, Notice, decide, served};
+use ballast_controller::observe::{Key, Lease, Observed};
 use ballast_core::table::{Format, Frontend, Route, parse};
 use proptest::prelude::*;
 
@@ -21,7 +22,7 @@ proptest! {
         all in any::<bool>(),
     ) {
         let http = if all { "all" } else { "annotated" };
-        let settings = settings(&["--node-name=lb1".to_owned(), format!("--http-services={http}"), "--ssl-cert=/c.pem".to_owned()]).expect("a test that is set up");
+        let settings = settings(&arguments("lb1", http)).expect("a test that is set up");
         let mut text = NODES.to_owned();
         for (index, parts) in services.iter().enumerate() {
             write(&mut text, index, parts);
@@ -32,9 +33,25 @@ proptest! {
         let json = serde_json::to_vec(with.table.as_ref().expect("a test that is set up")).expect("a test that is set up");
         prop_assert!(parse(&json, Format::Json).is_ok(), "{}", text);
         let gone = Key::new("shop", &format!("s{}", gone.index(services.len())));
-        observed.services.remove(&gone);
-        let without = decide(&observed, &settings);
-        prop_assert_eq!(others(&with, &gone), others(&without, &gone));
+        for before in [&[][..], &["10.77.1.1"], &["10.77.1.1", "10.77.1.2"]] {
+            let mut with = published(&observed, before);
+            let mut without = with.clone();
+            without.services.remove(&gone);
+            prop_assert_eq!(others(&decide(&with, &settings), &gone), others(&decide(&without, &settings), &gone));
+            // Once more with Leases: every node serves what it should then, but for one frontend.
+            with.leases = Some(leases(&with, http));
+            without.leases = Some(leases(&without, http));
+            prop_assert_eq!(others(&decide(&with, &settings), &gone), others(&decide(&without, &settings), &gone));
+            // While they still serve what was, whatever is published stays.
+            without.leases = with.leases.clone();
+            let then = decide(&without, &settings);
+            for status in decide(&with, &settings).statuses.iter().filter(|status| status.service != gone) {
+                let then = then.statuses.iter().find(|other| other.service == status.service).expect("it was not removed");
+                let was = |place: &&Ingress| matches!(place, Ingress::Ip(address) if before.contains(&&*address.to_string()));
+                let mut stays = status.ingress.iter().filter(was);
+                prop_assert!(stays.all(|place| then.ingress.contains(place)), "{:?} {:?}", status, then);
+            }
+        }
     }
 
     #[test]
@@ -55,6 +72,42 @@ proptest! {
         let json = serde_json::to_vec(desired.table.as_ref().expect("a test that is set up")).expect("a test that is set up");
         prop_assert!(parse(&json, Format::Json).is_ok(), "{:?}", parse(&json, Format::Json));
     }
+}
+
+/// The same with these addresses published by us.
+fn published(observed: &Observed, addresses: &[&str]) -> Observed {
+    let mut seen = observed.clone();
+    for service in seen.services.values_mut().map(Arc::make_mut) {
+        service.ingress = addresses
+            .iter()
+            .map(|&address| address.to_owned())
+            .collect();
+        service
+            .status_managers
+            .insert("ballast-controller".to_owned());
+    }
+    seen
+}
+
+fn leases(observed: &Observed, http: &str) -> BTreeMap<String, Lease> {
+    let lease = |node: &str| {
+        let settings = settings(&arguments(node, http)).expect("a test that is set up");
+        let table = decide(observed, &settings).table;
+        let lease = Lease {
+            served: served(&table.expect("a load balancer")),
+            exceptions: BTreeSet::from(["shop.s0:2000".to_owned()]),
+        };
+        (node.to_owned(), lease)
+    };
+    ["lb1", "lb2"].map(lease).into()
+}
+
+fn arguments(node: &str, http: &str) -> [String; 3] {
+    [
+        format!("--node-name={node}"),
+        format!("--http-services={http}"),
+        "--ssl-cert=/c.pem".to_owned(),
+    ]
 }
 
 /// Type, annotations, whether it has endpoints.
@@ -91,7 +144,7 @@ fn write(text: &mut String, index: usize, (balanced, annotations, endpoints): &P
     } else {
         "ClusterIP"
     };
-    let annotations: std::collections::BTreeMap<_, _> = annotations.iter().cloned().collect();
+    let annotations: BTreeMap<_, _> = annotations.iter().cloned().collect();
     let annotations = serde_json::to_string(&annotations).expect("a test that is set up");
     let port = 2000 + index * 10;
     writeln!(text, "---\nkind: Service\nmetadata: {{name: s{index}, namespace: shop, annotations: {annotations}}}").expect("a String takes everything");
@@ -158,6 +211,10 @@ fn others(desired: &Desired, gone: &Key) -> impl PartialEq + std::fmt::Debug + u
 const NODES: &str = "kind: Node
 metadata: {name: lb1, labels: {role: loadbalancer}}
 status: {addresses: [{type: InternalIP, address: 10.77.1.1}]}
+---
+kind: Node
+metadata: {name: lb2, labels: {role: loadbalancer, lb1: x}}
+status: {addresses: [{type: InternalIP, address: 10.77.1.2}]}
 ";
 
 /// Keys that give no Service what another may have too.

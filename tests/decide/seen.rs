@@ -51,6 +51,92 @@ spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306, ta
 }
 
 #[test]
+fn a_name_leads_nowhere_on_this_machine_unless_there_is_no_cluster() {
+    let text = "kind: Service
+metadata: {name: db, namespace: shop}
+spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
+";
+    let node = "kind: Node\nmetadata: {name: lb1, labels: {role: loadbalancer}}\n";
+    let nowhere = [
+        "127.0.0.1",
+        "127.9.9.9",
+        "0.0.0.0",
+        "169.254.169.254",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::1",
+        "::",
+        "::ffff:127.0.0.1",
+        "fe80::1",
+        "ff02::1",
+    ];
+    for address in nowhere {
+        for (manifests, expected) in [(text.to_owned(), 1), (format!("{text}---\n{node}"), 0)] {
+            let mut observed = observed(&manifests);
+            let found = vec![address.parse().expect("an address")];
+            observed.resolved.insert("db.example.com".to_owned(), found);
+            let desired = decided(&observed, &["--tcp-services=db:3306"]);
+            let endpoints = desired.table.expect("a table").services[0].endpoints.len();
+            assert_eq!(endpoints, expected, "{address}");
+            let warned = desired
+                .notices
+                .iter()
+                .any(|notice| notice.message.contains("leads to this machine"));
+            assert_eq!(warned, expected == 0, "{address}: {:?}", desired.notices);
+        }
+    }
+}
+
+#[test]
+fn an_external_name_is_wanted_while_somebody_asks_for_it() {
+    let observed = observed(
+        "kind: Service
+metadata: {name: db, namespace: shop}
+spec: {type: ExternalName, externalName: db.example.com., ports: [{port: 3306}]}
+",
+    );
+    let wanted = decided(&observed, &["--http-services=all"]).wanted;
+    assert!(wanted.names.contains("db.example.com."), "{wanted:?}");
+    assert!(decided(&observed, &[]).wanted.is_empty());
+}
+
+#[test]
+fn a_restart_changes_nothing_about_last_good_values() {
+    let text = |value: &str, last_good: &str| {
+        format!(
+            "kind: Service
+metadata: {{name: web, namespace: shop, annotations: {{ballast.dev/source-ranges: {value}, ballast.dev/algorithm: {value}, ballast.dev/tls-secret: cert, ballast.dev/last-good: '{last_good}'}}}}
+spec: {{type: LoadBalancer, ports: [{{port: 80}}, {{port: 81}}]}}
+---
+kind: Secret
+metadata: {{name: cert, namespace: shop}}
+stringData: {{tls.crt: '-----BEGIN CERTIFICATE-----', tls.key: '-----BEGIN PRIVATE KEY-----'}}
+"
+        )
+    };
+    let mut before = decided(&observed(&text("10.0.0.0/8", "")), &[]);
+    let mut bad = observed(&text("nonsense", ""));
+    bad.remembered = std::mem::take(&mut before.remembered);
+    let kept = decided(&bad, &[]);
+    let written = &kept.statuses[0].annotations["ballast.dev/last-good"];
+    let after = decided(&observed(&text("nonsense", written)), &[]);
+    assert_eq!(after.table, kept.table);
+    assert_eq!(after.remembered, kept.remembered);
+    assert!(
+        after.statuses[0].annotations.is_empty(),
+        "it is there already"
+    );
+    let ranges = &kept.table.expect("a table").frontends[1].source_ranges;
+    assert_eq!(
+        ranges
+            .as_ref()
+            .map(|ranges| ranges[0].to_string())
+            .as_deref(),
+        Some("10.0.0.0/8")
+    );
+}
+
+#[test]
 fn the_last_good_value_outlives_several_looks() {
     let text = |value: &str| {
         format!(

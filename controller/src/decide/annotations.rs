@@ -9,6 +9,7 @@ pub(super) mod values;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::notice::{About, Notice, Reason};
+use super::status::Status;
 use crate::observe::{Observed, Port, Protocol, Service};
 use crate::settings::{Family, Settings};
 
@@ -53,8 +54,13 @@ pub(super) enum Look<T> {
 pub(super) struct Reader<'a> {
     pub(super) service: &'a Service,
     pub(super) settings: &'a Settings,
-    before: Option<&'a BTreeMap<String, (String, String)>>,
-    pub(super) memory: BTreeMap<String, (String, String)>,
+    before: Option<&'a Memory>,
+    /// The last good values that the annotation has. They come first: every node knows them.
+    written: Memory,
+    /// Those that are in use.
+    in_use: Memory,
+    pub(super) memory: Memory,
+    has_own: bool,
     pub(super) notices: BTreeSet<Notice>,
 }
 
@@ -64,11 +70,17 @@ impl<'a> Reader<'a> {
         observed: &'a Observed,
         settings: &'a Settings,
     ) -> Self {
+        let written = service.annotations.get(LAST_GOOD);
+        let written = written.and_then(|text| serde_json::from_str(text).ok());
+        let mut keys = service.annotations.keys();
         Self {
             service,
             settings,
             before: observed.remembered.get(&service.key),
-            memory: BTreeMap::new(),
+            written: written.unwrap_or_default(),
+            in_use: Memory::new(),
+            memory: Memory::new(),
+            has_own: keys.any(|key| key.starts_with(OWN)),
             notices: BTreeSet::new(),
         }
     }
@@ -91,18 +103,18 @@ impl<'a> Reader<'a> {
         knob: &Knob<T>,
         port: Option<&Port>,
     ) -> Look<T> {
-        if self.service.annotations.is_empty() {
+        let is_there = |key: &&&str| self.raw(key).is_some();
+        let aliases = knob.aliases.iter().filter(is_there);
+        let aliases: Vec<String> = aliases.map(|key| (*key).to_owned()).collect();
+        let mut keys = self.own_keys(knob.name, port);
+        keys.retain(|key| self.service.annotations.contains_key(key));
+        if keys.is_empty() && aliases.is_empty() {
             return Look::Silent;
         }
-        let own = self.own_keys(knob.name, port);
-        let aliases = knob
-            .aliases
-            .iter()
-            .map(|key| (*key).to_owned())
-            .filter(|key| self.reads(key));
-        let aliases: Vec<String> = aliases.collect();
+        let of_port = keys.len() - usize::from(keys.last() == Some(&format!("{OWN}{}", knob.name)));
+        self.conflict(knob, keys.get(..of_port).unwrap_or_default());
         self.conflict(knob, &aliases);
-        let keys = own.into_iter().chain(aliases).collect();
+        keys.extend(aliases);
         let slot = slot(knob.slot(), port);
         self.first(knob, keys, &slot)
     }
@@ -147,20 +159,22 @@ impl<'a> Reader<'a> {
 
     /// The last good value of a knob, remembered once more.
     pub(super) fn kept<T>(&mut self, knob: &Knob<T>, slot: &str) -> Option<Found<T>> {
-        let (key, raw) = self.before?.get(slot)?;
-        let value = (knob.parse)(raw).ok()?;
-        self.memory
-            .insert(slot.to_owned(), (key.clone(), raw.clone()));
-        Some(Found {
-            value,
-            key: key.clone(),
-        })
+        let known = [Some(&self.written), self.before];
+        let mut known = known.into_iter().flatten();
+        let (value, (key, raw)) = known.find_map(|memory| {
+            let (key, raw) = memory.get(slot)?;
+            Some(((knob.parse)(raw).ok()?, (key.clone(), raw.clone())))
+        })?;
+        let remembered = (key.clone(), raw);
+        self.in_use.insert(slot.to_owned(), remembered.clone());
+        self.memory.insert(slot.to_owned(), remembered);
+        Some(Found { value, key })
     }
 
     /// Our own keys for a knob, the strongest first.
     pub(super) fn own_keys(&self, name: &str, port: Option<&Port>) -> Vec<String> {
         let mut keys = Vec::new();
-        if name.is_empty() {
+        if name.is_empty() || !self.has_own {
             return keys;
         }
         if let Some(port) = port {
@@ -188,9 +202,30 @@ impl<'a> Reader<'a> {
         self.reads(key).then_some(value.as_str())
     }
 
-    /// Two aliases that differ.
-    fn conflict<T: PartialEq>(&mut self, knob: &Knob<T>, aliases: &[String]) {
-        let good = aliases.iter().filter_map(|key| {
+    /// Has the last good values that are in use written down as an annotation, and takes that away when there are none.
+    pub(super) fn write_down(&self, status: &mut Status) {
+        let written = self.service.annotations.get(LAST_GOOD);
+        let in_use = match self.in_use.is_empty() {
+            true => None,
+            false => serde_json::to_string(&self.in_use).ok(),
+        };
+        match in_use {
+            Some(text) if written != Some(&text) => {
+                status.annotations.insert(LAST_GOOD.to_owned(), text);
+            }
+            None if written.is_some() => {
+                status.stale_annotations.insert(LAST_GOOD.to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// Two of one level that differ.
+    fn conflict<T: PartialEq>(&mut self, knob: &Knob<T>, keys: &[String]) {
+        if keys.len() < 2 {
+            return;
+        }
+        let good = keys.iter().filter_map(|key| {
             let raw = self.service.annotations.get(key)?;
             Some((key, raw, (knob.parse)(raw).ok()?))
         });
@@ -244,6 +279,12 @@ fn family(key: &str) -> Option<Family> {
     let found = families.iter().find(|(prefix, _)| key.starts_with(prefix));
     found.map(|(_, family)| *family)
 }
+
+/// Last good values: by slot, the annotation and what it said.
+type Memory = BTreeMap<String, (String, String)>;
+
+/// Where the last good values stand that are in use.
+pub(super) const LAST_GOOD: &str = "ballast.dev/last-good";
 
 /// Our own prefix.
 pub(super) const OWN: &str = "ballast.dev/";

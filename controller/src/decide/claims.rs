@@ -5,8 +5,10 @@ use std::net::IpAddr;
 
 use super::notice::{About, Notice, Reason};
 use super::status::{Status, Verdict};
-use super::table::{HTTPS_PORT, shared_ports};
+use super::table::shared_ports;
 use super::{Asked, World};
+use crate::observe::Service;
+use crate::settings::HTTPS_PORT;
 
 /// A port that somebody wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,13 @@ pub(super) enum Reach {
     At(Vec<IpAddr>),
 }
 
+impl Service {
+    /// The older one comes first. What has no date is a manifest: those come by name, after all that have one.
+    pub(super) fn age(&self) -> impl Ord + '_ {
+        (self.created.is_none(), self.created, &self.uid, &self.key)
+    }
+}
+
 /// Takes the offers of those who came too late; they stay pending, and the owner is named.
 pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
     let mut held: BTreeMap<(bool, u16), Vec<(Reach, String)>> = BTreeMap::new();
@@ -34,10 +43,6 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
             .or_default()
             .push((Reach::Everywhere, owner));
     };
-    hold(
-        flags.stats_port,
-        format!("the stats port ({})", flags.stats_port),
-    );
     let shared = shared_ports(world.settings, asked);
     if shared.http {
         hold(flags.http_port, "the shared HTTP port".to_owned());
@@ -46,26 +51,20 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
         hold(HTTPS_PORT, "the shared HTTPS port".to_owned());
     }
     let mut routes = BTreeMap::new();
-    let mut order: Vec<usize> = (0..asked.len()).collect();
-    order.sort_by_key(|index| {
-        let service = asked.get(*index).map(|one| one.service);
-        // What has no date is a manifest: those come by name, after all that have one.
-        service.map(|service| {
-            (
-                service.created.is_none(),
-                service.created,
-                service.uid.clone(),
-                service.key.clone(),
-            )
-        })
-    });
-    for index in order {
+    let mut order: Vec<(usize, &Service)> =
+        asked.iter().map(|one| one.service).enumerate().collect();
+    order.sort_by(|(_, one), (_, other)| one.age().cmp(&other.age()));
+    for (index, _) in order {
         let Some(one) = asked.get_mut(index) else {
             continue;
         };
         grant_routes(&mut routes, one);
         drop_doubles(one);
         let taken = one.claims().find_map(|claim| {
+            // That one is nobody's, at whatever address.
+            if !claim.udp && claim.port == flags.stats_port {
+                return Some((claim.clone(), format!("the stats port ({})", claim.port)));
+            }
             let others = held.get(&(claim.udp, claim.port))?;
             let owner = others
                 .iter()

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use ballast_core::table::{self, State};
+use ballast_core::table::{self, ServerName, State};
 
-use super::nodes;
+use super::{World, nodes};
 use crate::observe::{Endpoint, Family, Key, Observed, Port, Service, ServiceKind, Slice, Target};
-use crate::settings::{EndpointsVia, Selector, Settings};
+use crate::settings::{EndpointsVia, Selector};
 
 /// The slices of each Service.
 pub(super) struct Slices<'a>(BTreeMap<&'a Key, Vec<&'a Slice>>);
@@ -38,20 +38,25 @@ impl<'a> Slices<'a> {
     /// The endpoints of one port, of the first family that has a usable one, by address.
     pub(super) fn endpoints(
         &self,
-        observed: &Observed,
-        settings: &Settings,
+        world: &World<'_>,
         service: &Service,
         port: &Port,
         scope: Scope<'_>,
     ) -> Vec<table::Endpoint> {
+        let (observed, settings) = (world.observed, world.settings);
         let via = match settings.flags.forward_services {
             true => EndpointsVia::ClusterIp,
             false => settings.flags.endpoints_via,
         };
         if let ServiceKind::ExternalName(name) = &service.kind {
-            let addresses = observed.resolved.get(name).map_or(&[][..], Vec::as_slice);
+            let mut addresses = match Outside::of(observed, name) {
+                Outside::Address(address) => vec![address],
+                Outside::Name(found) => found.to_vec(),
+                Outside::NoName => Vec::new(),
+            };
+            addresses.retain(|address| !world.refuses_addresses() || is_outside(*address));
             return by_family(service, |family| {
-                plain(addresses, family, target_number(port))
+                plain(&addresses, family, target_number(port))
             });
         }
         match via {
@@ -119,6 +124,39 @@ impl<'a> Slices<'a> {
             })
             .collect()
     }
+}
+
+/// Where the name of an ExternalName Service leads.
+pub(super) enum Outside<'a> {
+    /// It is an address.
+    Address(IpAddr),
+    /// To these addresses, as far as is known.
+    Name(&'a [IpAddr]),
+    /// It is nothing that could be looked up.
+    NoName,
+}
+
+impl<'a> Outside<'a> {
+    pub(super) fn of(observed: &'a Observed, name: &str) -> Self {
+        if let Ok(address) = name.parse() {
+            return Self::Address(address);
+        }
+        let is_name = name.strip_suffix('.').unwrap_or(name).parse::<ServerName>();
+        match is_name {
+            Ok(_) => Self::Name(observed.resolved.get(name).map_or(&[], Vec::as_slice)),
+            Err(_) => Self::NoName,
+        }
+    }
+}
+
+/// Whether an address may be one of another machine, beyond the link: EndpointSlices take no others either.
+pub(super) fn is_outside(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let is_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !is_local && !address.is_loopback() && !address.is_unspecified() && !address.is_multicast()
 }
 
 /// How an endpoint stands; of two words about one address the better one counts.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ballast_core::table::Certificate;
 use serde::Serialize;
 
-use crate::observe::Key;
+use crate::observe::{Key, Material};
 use crate::settings::{ErrorPage, Settings};
 
 /// A file of the table's folder.
@@ -77,6 +77,33 @@ pub(super) fn settings_files(settings: &Settings) -> BTreeSet<WantedFile> {
         },
     });
     pems.chain(page).collect()
+}
+
+/// Why no port can be served with what a Secret holds, where that is plain to see.
+pub(super) fn flaw(material: &Material) -> Option<String> {
+    let remedy = "kubectl create secret tls makes one that can be used";
+    for (entry, inside) in [
+        ("tls.crt", "CERTIFICATE-----"),
+        ("tls.key", "PRIVATE KEY-----"),
+    ] {
+        let Some(bytes) = material.entry(entry) else {
+            return Some(format!("has no entry {entry}; {remedy}"));
+        };
+        let has = |text: &str| {
+            bytes
+                .windows(text.len())
+                .any(|part| part == text.as_bytes())
+        };
+        if !has("-----BEGIN ") || !has(inside) {
+            return Some(format!("has no PEM in its entry {entry}; {remedy}"));
+        }
+        if has("ENCRYPTED") {
+            return Some(format!(
+                "has an encrypted key in its entry {entry}; Ballast knows no passphrase: give the key without one"
+            ));
+        }
+    }
+    None
 }
 
 /// That of `--ssl-cert`.

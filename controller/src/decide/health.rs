@@ -95,24 +95,21 @@ fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
             ..own
         }
     } else if let Some(found) = reader.knob(&MONITOR, Some(port)) {
+        let mode = if found.value {
+            HealthMode::Tcp
+        } else {
+            HealthMode::Off
+        };
+        remark_exoscale(reader, port, &found.key, mode);
         Dialect {
-            mode: if found.value {
-                HealthMode::Tcp
-            } else {
-                HealthMode::Off
-            },
+            mode,
             openstack: true,
             interval: Duration::from_secs(5),
             timeout: Some(Duration::from_secs(3)),
             rise: 1,
             fall: 3,
         }
-    } else if reader
-        .service
-        .annotations
-        .keys()
-        .any(|key| key.starts_with(EXOSCALE_CHECKS) && reader.reads(key))
-    {
+    } else if exoscale_key(reader).is_some() {
         Dialect {
             mode: reader
                 .knob(&EXOSCALE_MODE, Some(port))
@@ -126,6 +123,31 @@ fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
         return None;
     };
     (found.mode != HealthMode::Off).then_some(found)
+}
+
+/// The first of Exoscale's keys about checks: any of them asks for one.
+fn exoscale_key<'a>(reader: &Reader<'a>) -> Option<&'a str> {
+    let mut keys = reader.service.annotations.keys();
+    let key = keys.find(|key| key.starts_with(EXOSCALE_CHECKS) && reader.reads(key))?;
+    Some(key)
+}
+
+/// Exoscale's keys ask for another check than OpenStack's, which counts.
+fn remark_exoscale(reader: &mut Reader<'_>, port: &Port, openstack: &str, mode: HealthMode) {
+    let Some(any) = exoscale_key(reader) else {
+        return;
+    };
+    let found = reader.knob(&EXOSCALE_MODE, Some(port));
+    let (key, other) = match &found {
+        Some(found) => (found.key.as_str(), found.value),
+        None => (any, HealthMode::Tcp),
+    };
+    if other != mode {
+        let message = format!(
+            "{openstack} (check: {mode}) and {key} (check: {other}) differ; {openstack} counts"
+        );
+        reader.warn(Reason::AnnotationConflict, message);
+    }
 }
 
 /// Where a check goes that names a port. The outer `None`: nowhere.

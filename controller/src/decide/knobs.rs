@@ -181,6 +181,9 @@ impl Wish {
             );
             reader.warn(Reason::AnnotationConflict, message);
         }
+        if !shared {
+            self.without_effect(reader, port);
+        }
         if self.protocol == Protocol::Tls {
             self.tls = Tls::Plain;
         } else if !self.passthrough.is_empty() && !shared {
@@ -190,6 +193,29 @@ impl Wish {
             );
             reader.warn(Reason::InvalidAnnotation, message);
             self.passthrough.clear();
+        }
+    }
+
+    /// Keys of HTTP that a port of its own has no place for.
+    fn without_effect(&self, reader: &mut Reader<'_>, port: &Port) {
+        let mut keys = Vec::new();
+        if self.hsts.is_some() && self.protocol != Protocol::Https {
+            keys.push(format!(
+                "{OWN}hsts (port {} is {}, not https)",
+                port.number, self.protocol
+            ));
+        }
+        if self.redirect_https && self.protocol != Protocol::Http {
+            keys.push(format!(
+                "{OWN}redirect-https (port {} is {}, not http)",
+                port.number, self.protocol
+            ));
+        }
+        if !keys.is_empty() {
+            reader.say(
+                Reason::AnnotationIgnored,
+                format!("without effect here: {}", keys.join(", ")),
+            );
         }
     }
 

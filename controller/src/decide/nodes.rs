@@ -1,4 +1,4 @@
-//! Which nodes are load balancers, which of them are published, and which is ours. Asked first by [`super::decide`].
+//! Which nodes are load balancers, which of them may be published, and which is ours. Asked first by [`super::decide`].
 
 use std::net::IpAddr;
 
@@ -8,8 +8,8 @@ use crate::settings::{Selector, Settings};
 
 /// The nodes as they matter for one decision.
 pub(super) struct Nodes<'a> {
-    /// Load balancers whose addresses may be published, by name.
-    published: Vec<&'a Node>,
+    /// Load balancers, by name.
+    members: Vec<&'a Node>,
     /// This node.
     pub(super) here: Here<'a>,
 }
@@ -54,29 +54,24 @@ impl<'a> Nodes<'a> {
                 .first()
                 .map_or(Here::Idle, |node| Here::Serves(node)),
         };
-        let is_published =
-            |node: &&Node| !node.taints.contains(LEAVING) && !node.network_unavailable;
-        Self {
-            published: members.into_iter().filter(is_published).collect(),
-            here,
-        }
+        Self { members, here }
     }
 
-    /// The published nodes that a Service chooses.
-    pub(super) fn published(&self, chosen: Option<&Selector>) -> Vec<&'a Node> {
+    /// Those that a Service chooses.
+    pub(super) fn chosen(&self, chosen: Option<&Selector>) -> Vec<&'a Node> {
         let is_chosen =
             |node: &&&Node| chosen.is_none_or(|selector| selector.matches(&node.labels));
-        self.published.iter().filter(is_chosen).copied().collect()
+        self.members.iter().filter(is_chosen).copied().collect()
     }
 
-    /// Every address that any published node has.
+    /// Whether any of them has this address.
     pub(super) fn holds(&self, address: IpAddr) -> bool {
-        self.published.iter().any(|node| holds(node, address))
+        self.members.iter().any(|node| holds(node, address))
     }
 
     /// Whether a Service that listens everywhere is published at this address.
     pub(super) fn publishes(&self, address: IpAddr) -> bool {
-        self.published
+        self.members
             .iter()
             .any(|node| public(node, Family::of(address)) == Some(address))
     }
@@ -91,6 +86,11 @@ impl Here<'_> {
             Self::Idle => false,
         }
     }
+}
+
+/// Whether its addresses may be published. What it listens at does not depend on that.
+pub(super) fn may_be_published(node: &Node) -> bool {
+    !node.taints.contains(LEAVING) && !node.network_unavailable
 }
 
 /// The address of a node for the world: its external one, else its internal one.

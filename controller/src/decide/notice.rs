@@ -78,7 +78,7 @@ impl Serialize for About {
 }
 
 /// How bad something is, in Kubernetes' words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Kind {
     /// Good to know.
     Normal,
@@ -117,6 +117,8 @@ pub enum Reason {
     ExternalTrafficPolicyLocal,
     /// Somebody else publishes this Service.
     ForeignStatus,
+    /// The API server drops `ipMode`: kube-proxy takes what is sent to published addresses.
+    IPModeUnsupported,
     /// A value that cannot be read.
     InvalidAnnotation,
     /// A bare name that belongs to another Service.

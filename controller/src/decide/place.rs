@@ -1,6 +1,6 @@
 //! Where a Service is reached: which nodes serve it, at which addresses, and what its status lists. Asked by `services`.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ballast_core::table::Bind;
 
@@ -9,122 +9,221 @@ use super::claims::Reach;
 use super::knobs;
 use super::nodes::{self, Here};
 use super::notice::Reason;
+use super::served::Expected;
 use super::status::Ingress;
 use super::{World, endpoints};
 use crate::observe::{Family, Node, Service};
+use crate::settings::Selector;
 
 /// Where a Service is reached.
-pub(super) struct Place {
+pub(super) struct Place<'a> {
     pub(super) reach: Reach,
-    /// The addresses of this node where it listens; `None`: it does not listen here.
-    pub(super) here: Option<Listen>,
-    pub(super) ingress: Vec<Ingress>,
-    /// The addresses behind a hostname too.
-    pub(super) addresses: Vec<IpAddr>,
+    pub(super) site: Site,
     /// Local means this node's endpoints alone.
     pub(super) strict: bool,
+    /// Whose addresses may be published, once they serve it.
+    candidates: Vec<&'a Node>,
+    /// Strict, and nobody has an endpoint now: what is published stays, and nothing comes.
+    nobody: bool,
+    families: Vec<Family>,
+    hostnames: Option<Vec<String>>,
 }
 
-/// At which addresses of this node.
-pub(super) enum Listen {
+/// On which nodes something listens, and at which of their addresses.
+pub(super) struct Site {
+    chosen: Option<Selector>,
+    at: Listen,
+}
+
+/// At which addresses of a node.
+enum Listen {
     Wildcard,
-    At(Vec<IpAddr>),
+    /// Those of these that are the node's.
+    Requested(Vec<IpAddr>),
+    /// Its first internal one of each of these families.
+    Internal(Vec<Family>),
 }
 
-impl Listen {
-    pub(super) fn binds(&self, port: u16) -> Vec<Bind> {
-        match self {
-            Self::Wildcard => vec![Bind::Any { port }],
-            Self::At(addresses) => addresses
-                .iter()
-                .map(|address| Bind::Exact(SocketAddr::new(*address, port)))
-                .collect(),
+impl Site {
+    /// On every node, at every address.
+    pub(super) const EVERYWHERE: Self = Self {
+        chosen: None,
+        at: Listen::Wildcard,
+    };
+
+    pub(super) fn is_everywhere(&self) -> bool {
+        self.chosen.is_none() && matches!(self.at, Listen::Wildcard)
+    }
+
+    /// The binds of one port there; none where it does not listen.
+    pub(super) fn binds(&self, there: Here<'_>, port: u16) -> Vec<Bind> {
+        if !there.is_chosen(self.chosen.as_ref()) {
+            return Vec::new();
+        }
+        let exact = |address: IpAddr| Bind::Exact(SocketAddr::new(address, port));
+        match (&self.at, there) {
+            (Listen::Wildcard, _) => vec![Bind::Any { port }],
+            (Listen::Requested(addresses), Here::Serves(node)) => {
+                let held = addresses
+                    .iter()
+                    .filter(|address| nodes::holds(node, **address));
+                held.copied().map(exact).collect()
+            }
+            (Listen::Internal(families), Here::Serves(node)) => {
+                let of_family = |family: &Family| nodes::first(&node.internal, *family);
+                families.iter().filter_map(of_family).map(exact).collect()
+            }
+            (Listen::Requested(_) | Listen::Internal(_), Here::Host | Here::Idle) => Vec::new(),
         }
     }
 }
 
 /// Finds the place of a Service, or says why it has none.
-pub(super) fn find(world: &World<'_>, reader: &mut Reader<'_>) -> Result<Place, String> {
+pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Place<'a>, String> {
     let chosen = reader.knob(&knobs::LB_NODES, None).map(|found| found.value);
     let internal = internal(reader);
     let requested = requested(reader)?;
     let strict = strict(reader);
     let hostnames = reader.knob(&knobs::HOSTNAME, None).map(|found| found.value);
-    let service = reader.service;
-    let slices = world.slices.of_service(&service.key);
-    let chosen_nodes = world.nodes.published(chosen.as_ref());
-    let mut serving = chosen_nodes.clone();
-    if strict {
-        serving.retain(|node| endpoints::has_ready_on(slices, &node.name));
-    }
+    let chosen_nodes = world.nodes.chosen(chosen.as_ref());
     let is_host = matches!(world.nodes.here, Here::Host);
-    if chosen_nodes.is_empty() && !is_host {
+    let mut candidates = chosen_nodes.clone();
+    candidates.retain(|node| nodes::may_be_published(node));
+    if candidates.is_empty() && !is_host {
         reader.warn(
             Reason::UnAvailableLoadBalancer,
             "There are no available nodes for LoadBalancer",
         );
-        return Err("no load balancer node is there for it".to_owned());
     }
-    // What listens does not depend on who is live, or a node that comes would never be.
-    let live: Vec<&Node> = serving
-        .iter()
-        .copied()
-        .filter(|node| is_live(world, reader.service, node))
-        .collect();
-    let here = world.nodes.here.is_chosen(chosen.as_ref());
+    if chosen_nodes.is_empty() && !is_host {
+        return Err(NO_NODE.to_owned());
+    }
+    // What listens does not depend on who is published, or a node that comes would never be.
     let families = families(reader);
-    let (reach, listen, mut addresses) = match requested {
-        Some(requested) => at_requested(world, reader, &requested, &serving, &live, internal)?,
-        None if internal => at_internal(world, reader, &serving, &live, &families)?,
-        None => {
-            let addresses = published(&live, &families, nodes::public);
-            (Reach::Everywhere, Listen::Wildcard, addresses)
+    let (reach, at) = match requested {
+        Some(requested) => at_requested(world, reader, requested, &chosen_nodes, internal)?,
+        None if internal => at_internal(world, reader, &chosen_nodes, &families)?,
+        None => anywhere(reader, &chosen_nodes, &families)?,
+    };
+    let ready: Vec<&Node> = match strict {
+        false => candidates.clone(),
+        true => {
+            let slices = world.slices.of_service(&reader.service.key);
+            let has_ready = |node: &&Node| endpoints::has_ready_on(slices, &node.name);
+            candidates.iter().copied().filter(has_ready).collect()
         }
     };
-    if strict && serving.is_empty() {
-        // Nobody has an endpoint now: what is published stays.
-        addresses = service
-            .ingress
-            .iter()
-            .filter_map(|text| text.parse().ok())
-            .collect();
-    }
+    let nobody = ready.is_empty();
     Ok(Place {
         reach,
-        here: here.then_some(listen),
-        ingress: match hostnames {
-            // Nobody is live: a name would lead nowhere either.
-            Some(_) if addresses.is_empty() && !is_host => Vec::new(),
-            Some(names) => names.into_iter().map(Ingress::Hostname).collect(),
-            None => addresses.iter().copied().map(Ingress::Ip).collect(),
-        },
-        addresses,
+        site: Site { chosen, at },
         strict,
+        candidates: if nobody { candidates } else { ready },
+        nobody,
+        families,
+        hostnames,
     })
 }
 
-/// Whether a node's address is published for a Service: its Lease lives, none of the Service's ports is an exception,
-/// and it serves what it should. An address that is published stays while only the last is missing.
-fn is_live(world: &World<'_>, service: &Service, node: &Node) -> bool {
-    let Some(leases) = &world.observed.leases else {
-        return true;
+impl Place<'_> {
+    /// What the status lists, and the addresses behind a hostname too.
+    pub(super) fn published(
+        &self,
+        world: &World<'_>,
+        service: &Service,
+        expected: &Expected,
+    ) -> (Vec<Ingress>, Vec<IpAddr>) {
+        let live = self.candidates.iter().copied();
+        let live = live.filter(|node| self.is_live(world, service, node, expected));
+        let addresses = self.addresses(&live.collect::<Vec<_>>());
+        let is_host = matches!(world.nodes.here, Here::Host);
+        let ingress = match &self.hostnames {
+            // Nobody is live: a name would lead nowhere either.
+            Some(_) if addresses.is_empty() && !is_host => Vec::new(),
+            Some(names) => names.iter().cloned().map(Ingress::Hostname).collect(),
+            None => addresses.iter().copied().map(Ingress::Ip).collect(),
+        };
+        (ingress, addresses)
+    }
+
+    /// Whether a node's address is published for a Service: its Lease lives, none of the Service's ports is an exception,
+    /// and it serves what it should. What is published stays while only the last is missing.
+    fn is_live(
+        &self,
+        world: &World<'_>,
+        service: &Service,
+        node: &Node,
+        expected: &Expected,
+    ) -> bool {
+        let is_published = || {
+            let names = self.hostnames.as_deref().unwrap_or_default();
+            let mut published = service.ingress.iter();
+            published.any(|text| match address_in(text) {
+                Some(address) if !names.contains(text) => nodes::holds(node, address),
+                _ => names.contains(text),
+            })
+        };
+        let Some(leases) = &world.observed.leases else {
+            return !self.nobody || is_published();
+        };
+        let Some(lease) = leases.get(&node.name) else {
+            return false;
+        };
+        let is_ours = |frontend: &String| {
+            let rest = frontend.strip_prefix(&*service.key.namespace);
+            let rest = rest.and_then(|rest| rest.strip_prefix('.'));
+            let rest = rest.and_then(|rest| rest.strip_prefix(&*service.key.name));
+            rest.is_some_and(|rest| rest.starts_with(':'))
+        };
+        let may_come = !self.nobody && expected.of_node(&node.name) == Some(&lease.served);
+        !lease.exceptions.iter().any(is_ours) && (may_come || is_published())
+    }
+
+    /// Why nothing is published.
+    pub(super) fn why_not(&self) -> &'static str {
+        match (self.candidates.is_empty(), self.nobody) {
+            (true, _) => NO_NODE,
+            (false, true) => "no load balancer node has an endpoint of it",
+            (false, false) => "no load balancer node serves it yet",
+        }
+    }
+
+    /// Those of these nodes at which the Service is reached.
+    fn addresses(&self, live: &[&Node]) -> Vec<IpAddr> {
+        match &self.site.at {
+            Listen::Wildcard => published(live, &self.families, nodes::public),
+            Listen::Internal(_) => published(live, &self.families, |node, family| {
+                nodes::first(&node.internal, family)
+            }),
+            Listen::Requested(requested) => {
+                let is_held =
+                    |address: &&IpAddr| live.iter().any(|node| nodes::holds(node, **address));
+                let mut held: Vec<IpAddr> = requested.iter().filter(is_held).copied().collect();
+                let rank = |address: &IpAddr| {
+                    let mut families = self.families.iter();
+                    families.position(|family| *family == Family::of(*address))
+                };
+                held.sort_by_key(rank);
+                held
+            }
+        }
+    }
+}
+
+/// The address that is published as it is, or as a name such as `10.0.0.1.nip.io` or `fd00--1.nip.io`.
+fn address_in(text: &str) -> Option<IpAddr> {
+    let first_four = || text.splitn(5, '.').take(4).collect::<Vec<_>>().join(".");
+    let dashed = || {
+        text.split_once('.')
+            .map(|(label, _)| label.replace('-', ":"))
     };
-    let frontends = format!("{}.{}:", service.key.namespace, service.key.name);
-    let is_published = || {
-        let mut published = service.ingress.iter().filter_map(|text| text.parse().ok());
-        published.any(|address| nodes::holds(node, address))
-    };
-    leases.get(&node.name).is_some_and(|lease| {
-        let excepted = lease
-            .exceptions
-            .iter()
-            .any(|name| name.starts_with(&frontends));
-        !excepted && (lease.agrees || is_published())
-    })
+    let address = text.parse().ok();
+    let address = address.or_else(|| first_four().parse::<Ipv4Addr>().ok().map(IpAddr::V4));
+    address.or_else(|| dashed()?.parse::<Ipv6Addr>().ok().map(IpAddr::V6))
 }
 
 /// Whether it may be seen inside only. What cannot be read says yes.
-fn internal(reader: &mut Reader<'_>) -> bool {
+pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
     match reader.look(&knobs::INTERNAL, None) {
         Look::Value(found) => found.value,
         Look::Bad => {
@@ -190,21 +289,18 @@ fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
     Ok(Some(parsed))
 }
 
-type Where = (Reach, Listen, Vec<IpAddr>);
-
 /// At the addresses that were asked for, if load balancer nodes hold them all.
 fn at_requested(
     world: &World<'_>,
     reader: &mut Reader<'_>,
-    requested: &[IpAddr],
-    serving: &[&Node],
-    live: &[&Node],
+    requested: Vec<IpAddr>,
+    chosen: &[&Node],
     internal: bool,
-) -> Result<Where, String> {
-    for address in requested {
+) -> Result<(Reach, Listen), String> {
+    for address in &requested {
         let held = match internal {
-            true => serving.iter().any(|node| node.internal.contains(address)),
-            false => serving.iter().any(|node| nodes::holds(node, *address)),
+            true => chosen.iter().any(|node| node.internal.contains(address)),
+            false => chosen.iter().any(|node| nodes::holds(node, *address)),
         };
         if !held {
             let why = match internal && world.nodes.holds(*address) {
@@ -215,59 +311,55 @@ fn at_requested(
             return Err(why);
         }
     }
-    let mut ours: Vec<IpAddr> = requested.to_vec();
-    if let Here::Serves(node) = world.nodes.here {
-        ours.retain(|address| nodes::holds(node, *address));
+    Ok((Reach::At(requested.clone()), Listen::Requested(requested)))
+}
+
+/// At every address of the nodes, if they have one that can be published.
+fn anywhere(
+    reader: &mut Reader<'_>,
+    chosen: &[&Node],
+    families: &[Family],
+) -> Result<(Reach, Listen), String> {
+    if !chosen.is_empty() && published(chosen, families, nodes::public).is_empty() {
+        let words = families.iter().map(|family| match family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        });
+        let words = words.collect::<Vec<_>>().join(" or ");
+        let why = format!("no load balancer node has an {words} address");
+        reader.warn(Reason::AllocationFailed, failed(reader, &why));
+        return Err(why);
     }
-    let mut addresses = requested.to_vec();
-    addresses.retain(|address| live.iter().any(|node| nodes::holds(node, *address)));
-    let families = &reader.service.families;
-    addresses.sort_by_key(|address| {
-        families
-            .iter()
-            .position(|family| *family == Family::of(*address))
-    });
-    Ok((Reach::At(requested.to_vec()), Listen::At(ours), addresses))
+    Ok((Reach::Everywhere, Listen::Wildcard))
 }
 
 /// At the internal addresses of the nodes only.
 fn at_internal(
     world: &World<'_>,
     reader: &mut Reader<'_>,
-    serving: &[&Node],
-    live: &[&Node],
+    chosen: &[&Node],
     families: &[Family],
-) -> Result<Where, String> {
-    let addresses = published(serving, families, |node, family| {
+) -> Result<(Reach, Listen), String> {
+    let addresses = published(chosen, families, |node, family| {
         nodes::first(&node.internal, family)
     });
-    if addresses.is_empty() && !serving.is_empty() || matches!(world.nodes.here, Here::Host) {
+    if addresses.is_empty() || matches!(world.nodes.here, Here::Host) {
         let why = "no load balancer node has an InternalIP";
         reader.warn(Reason::AllocationFailed, failed(reader, why));
         return Err(why.to_owned());
     }
-    let ours = match world.nodes.here {
-        Here::Serves(node) => families
-            .iter()
-            .filter_map(|family| nodes::first(&node.internal, *family))
-            .collect(),
-        Here::Host | Here::Idle => Vec::new(),
-    };
-    let live = published(live, families, |node, family| {
-        nodes::first(&node.internal, family)
-    });
-    Ok((Reach::At(addresses), Listen::At(ours), live))
+    Ok((Reach::At(addresses), Listen::Internal(families.to_vec())))
 }
 
 /// One address of each node for each family, the families in their order.
 fn published(
-    serving: &[&Node],
+    nodes: &[&Node],
     families: &[Family],
     address: impl Fn(&Node, Family) -> Option<IpAddr>,
 ) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
     for family in families {
-        for found in serving.iter().filter_map(|node| address(node, *family)) {
+        for found in nodes.iter().filter_map(|node| address(node, *family)) {
             if !addresses.contains(&found) {
                 addresses.push(found);
             }
@@ -292,17 +384,15 @@ fn failed(reader: &Reader<'_>, why: &str) -> String {
 
 /// Says once which keys take effect with pools.
 pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
-    let mut keys = Vec::new();
-    for key in POOL_KEYS
-        .iter()
-        .map(|(prefix, rest)| format!("{prefix}{rest}"))
-    {
-        if let Some(value) = reader.raw(&key)
-            && !(key.ends_with("/load-balancer-id") && value == reader.service.uid)
-        {
-            keys.push(key);
-        }
-    }
+    let service = reader.service;
+    let waits = |(key, value): &(&String, &String)| {
+        let is_one = |(prefix, rest): &(&str, &str)| key.strip_prefix(prefix) == Some(rest);
+        POOL_KEYS.iter().any(is_one)
+            && reader.reads(key)
+            && !(key.ends_with("/load-balancer-id") && **value == service.uid)
+    };
+    let waiting = service.annotations.iter().filter(waits);
+    let mut keys: Vec<String> = waiting.map(|(key, _)| key.clone()).collect();
     let switches = [
         reader.knob(&knobs::KEEP_ADDRESS, None),
         reader.knob(&knobs::ANTREA_SHARED, None),
@@ -314,13 +404,10 @@ pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
             .filter(|found| found.value)
             .map(|found| found.key),
     );
-    let name = format!("{E}name");
-    if reader.raw(&name).is_some()
-        && reader
-            .knob(&knobs::EXOSCALE_EXTERNAL, None)
-            .is_some_and(|found| found.value)
-    {
-        keys.push(name);
+    let external = reader.knob(&knobs::EXOSCALE_EXTERNAL, None);
+    if external.is_some_and(|found| found.value) {
+        let name = format!("{E}name");
+        keys.extend(reader.raw(&name).is_some().then_some(name));
     }
     if !keys.is_empty() {
         keys.sort();
@@ -346,3 +433,5 @@ const POOL_KEYS: &[(&str, &str)] = &[
     ("purelb.io/", "service-group"),
     ("lbipam.cilium.io/", "sharing-key"),
 ];
+
+const NO_NODE: &str = "no load balancer node is there for it";

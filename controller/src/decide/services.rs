@@ -1,21 +1,24 @@
 //! Services of type LoadBalancer that are ours: a port of the node for every port of the Service.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ballast_core::table::{Name, Text};
 
 use super::annotations::{O, Reader};
 use super::claims::Claim;
 use super::endpoints::Scope;
-use super::files::WantedFile;
+use super::files::{self, WantedFile};
 use super::knobs::{self, By, Ranges, Tls, Wish};
 use super::nodes::Here;
 use super::notice::{About, Notice, Reason};
 use super::place::{self, Place};
-use super::status::{PortError, Status, Verdict};
+use super::served::Expected;
+use super::status::{PortError, Status, Verdict, is_foreign, is_to_be_given_back};
 use super::table::{Offer, backend, frontend};
 use super::{Asked, World, endpoints, health};
 use crate::observe::{Key, Port, Protocol, Secret, Service};
+use crate::settings::Family;
 
 /// What a LoadBalancer of ours asks for.
 pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
@@ -24,30 +27,21 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
         .knob(&knobs::IGNORE, None)
         .is_some_and(|found| found.value)
     {
-        return Asked::nothing(
-            service,
-            Status::left_alone(service, "an annotation says ignore"),
-        );
+        let why = "an annotation says ignore";
+        let status = match is_to_be_given_back(service, world.settings) {
+            true => Status::released(service, why),
+            false => Status::left_alone(service, why),
+        };
+        return Asked::nothing(service, status);
     }
     if is_foreign(service) {
-        let mut asked = Asked::nothing(
-            service,
-            Status::left_alone(service, "somebody else publishes it"),
-        );
-        let message = format!(
-            "has no class and publishes {}, which is not Ballast's: it is not touched; give it a class, or stop the other controller",
-            service.ingress.join(", ")
-        );
-        asked.notices.insert(Notice::warning(
-            About::Service(service.key.clone()),
-            Reason::ForeignStatus,
-            message,
-        ));
-        return asked;
+        return foreign(service);
     }
     reader.remark();
     remark_slices(world, &mut reader);
     place::wait_for_pools(&mut reader);
+    let why = "a LoadBalancer has ports of its own; hosts and paths are for other Services, on the shared port";
+    reader.without_effect(&["host", "path", "rewrite"], why);
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Served, ""));
     match place::find(world, &mut reader) {
         Err(why) => asked.status = Status::pending(service, why),
@@ -55,7 +49,13 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
             for port in &service.ports {
                 open(world, &mut reader, &place, port, &mut asked);
             }
-            settle(world, &mut asked, &place);
+            if asked.offers.is_empty() {
+                let port_errors = std::mem::take(&mut asked.status.port_errors);
+                asked.status = Status {
+                    port_errors,
+                    ..Status::pending(service, "none of its ports can be served")
+                };
+            }
             if asked
                 .offers
                 .iter()
@@ -64,26 +64,33 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
                 // A node that does not serve it keeps none of its keys.
                 asked.files.clear();
             }
+            asked.place = Some(place);
         }
     }
-    outputs(&reader, &mut asked);
-    asked.notices.append(&mut reader.notices);
-    asked.memory = reader.memory;
-    asked
+    asked.read_by(reader)
 }
 
-/// Whether a Service that is ours only by having no class is published by somebody else.
-fn is_foreign(service: &Service) -> bool {
-    service.class.is_none()
-        && !service.ingress.is_empty()
-        && !service.status_managers.contains(MANAGER)
+/// A Service of no class that somebody else publishes.
+fn foreign(service: &Service) -> Asked<'_> {
+    let status = Status::left_alone(service, "somebody else publishes it");
+    let mut asked = Asked::nothing(service, status);
+    let message = format!(
+        "has no class and publishes {}, which is not Ballast's: it is not touched; give it a class, or stop the other controller",
+        service.ingress.join(", ")
+    );
+    asked.notices.insert(Notice::warning(
+        About::Service(service.key.clone()),
+        Reason::ForeignStatus,
+        message,
+    ));
+    asked
 }
 
 /// One port of a Service.
 fn open(
     world: &World<'_>,
     reader: &mut Reader<'_>,
-    place: &Place,
+    place: &Place<'_>,
     port: &Port,
     asked: &mut Asked<'_>,
 ) {
@@ -102,7 +109,7 @@ fn open(
     if wish.ranges == Ranges::Closed {
         return;
     }
-    let Some(certificate) = certificate(world, reader, &wish, port, &mut asked.files) else {
+    let Some(certificate) = certificate(world, reader, &wish, port, asked) else {
         return;
     };
     let service = reader.service;
@@ -119,13 +126,8 @@ fn open(
             _ => None,
         },
     };
-    let endpoints = world
-        .slices
-        .endpoints(world.observed, world.settings, service, port, scope);
-    let binds = place
-        .here
-        .as_ref()
-        .map_or_else(Vec::new, |here| here.binds(external));
+    let endpoints = world.slices.endpoints(world, service, port, scope);
+    let binds = place.site.binds(world.nodes.here, external);
     asked.offers.push(Offer {
         claim: Claim {
             udp: port.protocol == Protocol::Udp,
@@ -147,51 +149,46 @@ pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
     }
 }
 
-/// What is served, or why nothing is.
-fn settle(world: &World<'_>, asked: &mut Asked<'_>, place: &Place) {
-    let service = asked.service;
-    if asked.offers.is_empty() {
-        let port_errors = std::mem::take(&mut asked.status.port_errors);
-        asked.status = Status {
-            port_errors,
-            ..Status::pending(service, "none of its ports can be served")
-        };
+/// Says where a Service is published, once every port has its owner.
+pub(super) fn publish(world: &World<'_>, asked: &mut Asked<'_>, expected: &Expected) {
+    let Some(place) = asked
+        .place
+        .as_ref()
+        .filter(|_| asked.status.verdict == Verdict::Served)
+    else {
         return;
+    };
+    let service = asked.service;
+    let (ingress, addresses) = place.published(world, service, expected);
+    let status = &mut asked.status;
+    if ingress.is_empty() && !matches!(world.nodes.here, Here::Host) {
+        place.why_not().clone_into(&mut status.why);
     }
-    asked.status.ingress.clone_from(&place.ingress);
-    if world.observed.leases.is_some() && place.ingress.is_empty() {
-        asked.status.why = "no load balancer node serves it yet".to_owned();
-    }
-    if asked
-        .service
-        .annotations
-        .keys()
-        .any(|key| key.starts_with(O))
-    {
-        let addresses: Vec<String> = place.addresses.iter().map(ToString::to_string).collect();
-        if !addresses.is_empty() {
-            asked
-                .status
-                .annotations
-                .insert(format!("{O}load-balancer-address"), addresses.join(","));
-        }
-        if !asked.service.uid.is_empty() {
-            asked
-                .status
-                .annotations
-                .insert(format!("{O}load-balancer-id"), asked.service.uid.clone());
-        }
+    status.ingress = ingress;
+    if world.settings.reads(Family::Openstack) {
+        status.annotations.extend(outputs(service, &addresses));
     }
 }
 
 /// Of the annotations that OpenStack's users read, those that are not there yet.
-fn outputs(reader: &Reader<'_>, asked: &mut Asked<'_>) {
-    let service = asked.service;
-    asked.status.annotations.retain(|key, value| {
-        let known = service.annotations.get(key);
-        let is_id = key.ends_with("load-balancer-id");
-        reader.reads(key) && known != Some(value) && !(is_id && known.is_some())
-    });
+fn outputs(service: &Service, addresses: &[IpAddr]) -> BTreeMap<String, String> {
+    let mut outputs = BTreeMap::new();
+    if !service.annotations.keys().any(|key| key.starts_with(O)) {
+        return outputs;
+    }
+    let (address, id) = (
+        format!("{O}load-balancer-address"),
+        format!("{O}load-balancer-id"),
+    );
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let addresses = addresses.join(",");
+    if !addresses.is_empty() && service.annotations.get(&address) != Some(&addresses) {
+        outputs.insert(address, addresses);
+    }
+    if !service.uid.is_empty() && !service.annotations.contains_key(&id) {
+        outputs.insert(id, service.uid.clone());
+    }
+    outputs
 }
 
 /// The port of the node.
@@ -257,7 +254,7 @@ pub(super) fn certificate(
     reader: &mut Reader<'_>,
     wish: &Wish,
     port: &Port,
-    files: &mut BTreeSet<WantedFile>,
+    asked: &mut Asked<'_>,
 ) -> Option<Option<ballast_core::table::Certificate>> {
     let key = match &wish.tls {
         Tls::Plain => return Some(None),
@@ -265,12 +262,16 @@ pub(super) fn certificate(
         Tls::Default => return Some(Some(WantedFile::default_certificate())),
         Tls::Secret(key) => key,
     };
+    asked.wanted.secrets.insert(key.clone());
     let why = match world.observed.secrets.get(key) {
-        Some(Secret::Readable(_)) => {
-            let (certificate, wanted) = WantedFile::of_secret(key);
-            files.extend(wanted);
-            return Some(Some(certificate));
-        }
+        Some(Secret::Readable(material)) => match files::flaw(material) {
+            Some(flaw) => flaw,
+            None => {
+                let (certificate, wanted) = WantedFile::of_secret(key);
+                asked.files.extend(wanted);
+                return Some(Some(certificate));
+            }
+        },
         Some(Secret::Forbidden) => {
             let own = &world.settings.flags.own_namespace;
             format!(
@@ -298,6 +299,3 @@ pub(super) fn qualified(key: &Key, port: &Port) -> Option<Name> {
         .parse()
         .ok()
 }
-
-/// As whom we write a status.
-const MANAGER: &str = "ballast-controller";

@@ -1,21 +1,22 @@
 //! service-loadbalancer's way: Services that are no LoadBalancers, by the shared HTTP port and by `--tcp-services`.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use ballast_core::table::{Name, PathMatch, Protocol, Route, UrlPath};
+use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
 
-use super::annotations::values::{Rewrite, boolean};
+use super::annotations::values::{Paths, Rewrite, boolean};
 use super::annotations::{C, OWN, Reader};
 use super::claims::{Claim, Reach};
-use super::endpoints::Scope;
+use super::endpoints::{Outside, Scope, is_outside};
 use super::knobs::{self, By, Ranges, Wish};
 use super::notice::{About, Notice, Reason};
-use super::place::Listen;
+use super::place::{Site, internal};
 use super::services::{certificate, qualified, remark_slices};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
-use super::{Asked, Here, World, health};
-use crate::observe::{self, Key, Observed, Port, Service, ServiceKind};
+use super::{Asked, World, health};
+use crate::observe::{self, Key, Observed, Port, Service, ServiceKind, Target};
 use crate::settings::{EndpointsVia, Family, HttpServices, Settings};
 
 /// Who owns which bare name.
@@ -32,17 +33,9 @@ impl<'a> Names<'a> {
             .values()
             .filter(|service| contends(service, settings))
         {
-            let rank = |service: &Service| {
-                (
-                    service.key.namespace != settings.home(),
-                    service.created.is_none(),
-                    service.created,
-                    service.uid.clone(),
-                    service.key.clone(),
-                )
-            };
+            let away = |service: &Service| service.key.namespace != settings.home();
             let place = owners.entry(&service.key.name).or_insert(service);
-            if rank(service) < rank(place) {
+            if (away(service), service.age()) < (away(place), place.age()) {
                 *place = service;
             }
         }
@@ -84,7 +77,10 @@ impl<'a> Names<'a> {
         let unknown = settings.flags.tcp_services.all().iter().filter(|entry| {
             let found = match &entry.namespace {
                 None => self.owners.get(entry.name.as_str()).copied(),
-                Some(namespace) => observed.services.get(&Key::new(namespace, &entry.name)),
+                Some(namespace) => {
+                    let key = Key::new(namespace, &entry.name);
+                    observed.services.get(&key).map(|service| &**service)
+                }
             };
             !found.is_some_and(|service| {
                 is_eligible(service, settings) && has_port(service, entry.port)
@@ -175,6 +171,19 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.remark();
     remark_slices(world, &mut reader);
+    if internal(&mut reader) {
+        // Fails closed: what it shares is open to everybody.
+        let why = "it is internal, and neither the shared ports nor those of --tcp-services are";
+        reader.warn(
+            Reason::SyncLoadBalancerFailed,
+            format!("Error syncing load balancer: {why}; a Service of type LoadBalancer can be"),
+        );
+        asked.status = Status::left_alone(service, why);
+        return asked.read_by(reader);
+    }
+    if let ServiceKind::ExternalName(name) = &service.kind {
+        look_up(world, &mut reader, name, &mut asked);
+    }
     if let Some(owner) = names
         .owner(service)
         .filter(|owner| owner.key != service.key)
@@ -200,12 +209,51 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
             None => {}
         }
     }
+    reader.without_effect(NOT_SHARED, "only a LoadBalancer has that");
+    if asked.offers.is_empty() {
+        reader.without_effect(OF_A_PORT, "the shared port has one for all");
+    }
     if asked.routes.is_empty() && asked.offers.is_empty() {
         asked.status = Status::left_alone(service, "it has no TCP port that can be published");
     }
-    asked.notices.append(&mut reader.notices);
-    asked.memory = reader.memory;
-    asked
+    asked.read_by(reader)
+}
+
+/// Has the name of an ExternalName Service looked up, and says what is wrong with it.
+fn look_up(world: &World<'_>, reader: &mut Reader<'_>, name: &str, asked: &mut Asked<'_>) {
+    let may_lead = |address: &IpAddr| !world.refuses_addresses() || is_outside(*address);
+    let nowhere = || {
+        format!("externalName {name} leads to this machine or its link only; that is not published")
+    };
+    let wrong = match Outside::of(world.observed, name) {
+        Outside::Address(address) => (!may_lead(&address)).then(nowhere),
+        Outside::NoName => Some(format!("externalName {name:?} is no DNS name")),
+        Outside::Name(found) => {
+            asked.wanted.names.insert(name.to_owned());
+            match found.is_empty() {
+                true => Some(format!(
+                    "externalName {name} has no address; nothing listens until it has one"
+                )),
+                false => (!found.iter().any(may_lead)).then(nowhere),
+            }
+        }
+    };
+    let mut wrongs: Vec<String> = wrong.into_iter().collect();
+    let named = reader.service.ports.iter();
+    let named = named.filter_map(|port| match &port.target {
+        Target::Name(target) => Some(format!(
+            "port {} has the target port {target:?}, and no pod says its number; give the number",
+            port.number
+        )),
+        Target::Number(_) => None,
+    });
+    wrongs.extend(named);
+    for wrong in wrongs {
+        reader.warn(
+            Reason::SyncLoadBalancerFailed,
+            format!("Error syncing load balancer: {wrong}"),
+        );
+    }
 }
 
 /// A port of its own, as a flag says.
@@ -224,17 +272,10 @@ fn listen(
     else {
         return;
     };
-    let binds = match world.nodes.here {
-        Here::Idle => Vec::new(),
-        Here::Host | Here::Serves(_) => Listen::Wildcard.binds(external),
-    };
-    let endpoints = world.slices.endpoints(
-        world.observed,
-        world.settings,
-        service,
-        port,
-        scope(world, &wish),
-    );
+    let binds = Site::EVERYWHERE.binds(world.nodes.here, external);
+    let endpoints = world
+        .slices
+        .endpoints(world, service, port, scope(world, &wish));
     asked.offers.push(Offer {
         claim: Claim {
             udp: false,
@@ -264,17 +305,14 @@ fn publish(
     let Some(name) = table_name(names, service, port) else {
         return;
     };
-    let Some(certificate) = certificate(world, reader, &wish, port, &mut asked.files) else {
+    let Some(certificate) = certificate(world, reader, &wish, port, asked) else {
         return;
     };
     let secure = wish.protocol == Protocol::Https;
-    let endpoints = world.slices.endpoints(
-        world.observed,
-        world.settings,
-        service,
-        port,
-        scope(world, &wish),
-    );
+    without_effect(reader, port, &wish, secure);
+    let endpoints = world
+        .slices
+        .endpoints(world, service, port, scope(world, &wish));
     let backend = backend(&name, None, service, port, &wish, check, endpoints);
     let passed = wish.passthrough.iter().map(|host| SharedRoute {
         secure: true,
@@ -325,9 +363,7 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
     let hosts = reader.knob(&knobs::HOST, some).map(|found| found.value);
     let paths = reader.knob(&knobs::PATH, some).map(|found| found.value);
     let rewrite = reader.knob(&knobs::REWRITE, some).map(|found| found.value);
-    let contrib_hosts = reader
-        .knob(&knobs::CONTRIB_HOST, None)
-        .map(|found| found.value);
+    let contrib_hosts = reader.knob(&knobs::CONTRIB_HOST, None);
     let acl = reader
         .knob(&knobs::ACL_MATCH, None)
         .map(|found| found.value);
@@ -337,29 +373,14 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
         Rewrite::To(path) => Some(path),
     };
     if hosts.is_some() || paths.is_some() {
-        let hosts = hosts.map_or_else(|| vec![None], |hosts| hosts.into_iter().map(Some).collect());
-        let ignore_case = paths.as_ref().is_some_and(|paths| paths.ignore_case);
-        let paths = paths.map_or_else(
-            || vec![None],
-            |paths| paths.paths.into_iter().map(Some).collect(),
-        );
-        let pairs = hosts
-            .iter()
-            .flat_map(|host| paths.iter().map(move |path| (host.clone(), path.clone())));
-        let both = pairs.map(|(host, path)| Route {
-            host,
-            ignore_case,
-            rewrite: path.as_ref().and_then(|_| rewritten(Rewrite::Keep)),
-            path,
-            ..route(None)
-        });
-        return both.collect();
+        return by_host_and_path(hosts, paths, rewritten(Rewrite::Keep));
     }
-    let by_host = contrib_hosts.into_iter().flatten().map(|host| Route {
-        host: Some(host),
+    let hosts = contrib_hosts.map_or_else(Vec::new, |found| found.value);
+    let whole = hosts.iter().map(|host| Route {
+        host: Some(host.clone()),
         ..route(None)
     });
-    let mut routes: Vec<Route> = by_host.collect();
+    let mut routes: Vec<Route> = whole.collect();
     match acl {
         Some(acl) => routes.extend(acl.paths.into_iter().map(|path| Route {
             path: Some(path),
@@ -368,17 +389,68 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
             rewrite: rewritten(Rewrite::Keep),
             ..route(None)
         })),
-        None => routes.extend(
-            name_paths(names, reader.service, port)
-                .into_iter()
-                .map(|path| Route {
+        None => {
+            // A request that has both the host and the name loses the name, as with service-loadbalancer.
+            for host in hosts.into_iter().map(Some).chain([None]) {
+                let paths = name_paths(names, reader.service, port).into_iter();
+                routes.extend(paths.map(|path| Route {
+                    host: host.clone(),
                     path: Some(path),
                     rewrite: rewritten(Rewrite::Strip),
                     ..route(None)
-                }),
-        ),
+                }));
+            }
+        }
     }
     routes
+}
+
+/// Our own keys: every host with every path.
+fn by_host_and_path(
+    hosts: Option<Vec<HostPattern>>,
+    paths: Option<Paths>,
+    rewrite: Option<UrlPath>,
+) -> Vec<Route> {
+    let hosts = hosts.map_or_else(|| vec![None], |hosts| hosts.into_iter().map(Some).collect());
+    let ignore_case = paths.as_ref().is_some_and(|paths| paths.ignore_case);
+    let paths = paths.map_or_else(
+        || vec![None],
+        |paths| paths.paths.into_iter().map(Some).collect(),
+    );
+    let pairs = hosts
+        .iter()
+        .flat_map(|host| paths.iter().map(move |path| (host.clone(), path.clone())));
+    let both = pairs.map(|(host, path)| Route {
+        host,
+        ignore_case,
+        rewrite: path.as_ref().and(rewrite.clone()),
+        path,
+        ..route(None)
+    });
+    both.collect()
+}
+
+/// What a shared port cannot do for one of its Services.
+fn without_effect(reader: &mut Reader<'_>, port: &Port, wish: &Wish, secure: bool) {
+    let mut keys = Vec::new();
+    if wish.hsts.is_some() {
+        keys.push(match secure {
+            true => format!("{OWN}hsts (the shared HTTPS port sends one for all)"),
+            false => format!("{OWN}hsts (port {} ends no TLS)", port.number),
+        });
+    }
+    if wish.redirect_https && !secure {
+        keys.push(format!(
+            "{OWN}redirect-https (port {} ends no TLS)",
+            port.number
+        ));
+    }
+    if !keys.is_empty() {
+        reader.say(
+            Reason::AnnotationIgnored,
+            format!("without effect here: {}", keys.join(", ")),
+        );
+    }
 }
 
 /// `/NAMESPACE/NAME`, and `/NAME` for who owns it; port 80 is not named.
@@ -417,3 +489,21 @@ fn scope<'a>(world: &World<'_>, wish: &'a Wish) -> Scope<'a> {
         only_on: None,
     }
 }
+
+/// Knobs that need addresses.
+const NOT_SHARED: &[&str] = &[
+    "external-port",
+    "external-traffic-policy-mode",
+    "hostname",
+    "load-balancer-ips",
+    "node-selector",
+];
+
+/// Knobs that need a port that is nobody else's.
+const OF_A_PORT: &[&str] = &[
+    "accept-proxy",
+    "connection-limit",
+    "mode",
+    "timeout-client",
+    "udp-timeout",
+];

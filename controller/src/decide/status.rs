@@ -1,11 +1,13 @@
 //! What a Service's status must say, and the decision about it in words.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::Serialize;
 
+use super::annotations::LAST_GOOD;
 use crate::observe::{Key, Protocol, Service};
+use crate::settings::Settings;
 
 /// The decision about one Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,9 +26,12 @@ pub struct Status {
     /// Ports that are not served, for `ingress[].ports`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port_errors: Vec<PortError>,
-    /// Annotations to write.
+    /// Annotations to write, whatever the verdict.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+    /// Annotations of ours to take away, whatever the verdict.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub stale_annotations: BTreeSet<String>,
 }
 
 /// What became of a Service.
@@ -85,6 +90,7 @@ impl Status {
             ingress: Vec::new(),
             port_errors: Vec::new(),
             annotations: BTreeMap::new(),
+            stale_annotations: BTreeSet::new(),
         }
     }
 
@@ -93,10 +99,35 @@ impl Status {
     }
 
     pub(super) fn released(service: &Service, why: impl Into<String>) -> Self {
-        Self::new(service, Verdict::Released, why)
+        let is_there = |key: &&str| service.annotations.contains_key(*key);
+        let stale = [LAST_GOOD].into_iter().filter(is_there);
+        Self {
+            stale_annotations: stale.map(str::to_owned).collect(),
+            ..Self::new(service, Verdict::Released, why)
+        }
     }
 
     pub(super) fn pending(service: &Service, why: impl Into<String>) -> Self {
         Self::new(service, Verdict::Pending, why)
     }
 }
+
+/// Whether a Service that is ours only by having no class is published by somebody else.
+pub(super) fn is_foreign(service: &Service) -> bool {
+    service.class.is_none()
+        && !service.ingress.is_empty()
+        && !service.status_managers.contains(MANAGER)
+}
+
+/// Whether a Service that is ours no more still carries what we gave it. What others gave it is theirs.
+pub(super) fn is_to_be_given_back(service: &Service, settings: &Settings) -> bool {
+    let managers = &service.status_managers;
+    match managers.contains(MANAGER) {
+        true => service.finalizer || (managers.len() == 1 && !service.ingress.is_empty()),
+        // The finalizer comes before the status.
+        false => service.finalizer && managers.is_empty() && settings.takes_classless(),
+    }
+}
+
+/// As whom we write a status.
+const MANAGER: &str = "ballast-controller";

@@ -10,12 +10,13 @@ use super::claims::Claim;
 use super::files::{CLIENT_CA, ERROR_PAGE, WantedFile};
 use super::knobs::Wish;
 use crate::observe::{Key, Port, Service};
-use crate::settings::{HttpServices, Settings};
+use crate::settings::{HTTPS_PORT, HttpServices, Settings};
 use ballast_core::table::{
     self, AcceptProxy, Access, Affinity, Bind, Certificate, ClientAuth, ClientAuthMode,
-    ClientTimeouts, Entries, Frontend, FrontendHttp, FrontendTls, Health, HostPattern, HttpVersion,
-    LabelKey, List, Log, MaxAge, Name, OnLimit, OrOff, PathMatch, Protocol, Redirect, Route,
-    RoutingTable, ServiceHttp, ServiceTimeouts, Stats, Text, TlsVersion, UnknownName, XForwarded,
+    ClientTimeouts, EndpointTls, Entries, Frontend, FrontendHttp, FrontendTls, Health, HostPattern,
+    HttpVersion, LabelKey, List, Log, MaxAge, Name, OnLimit, OrOff, PathMatch, Protocol, Redirect,
+    Route, RoutingTable, ServiceHttp, ServiceTimeouts, Stats, Text, TlsVersion, UnknownName,
+    XForwarded,
 };
 
 /// A port of the node that leads to one Service port.
@@ -85,33 +86,29 @@ pub(super) fn shared_ports(settings: &Settings, asked: &[Asked<'_>]) -> Shared {
     }
 }
 
-/// The whole table.
-pub(super) fn assemble(settings: &Settings, asked: &[Asked<'_>]) -> RoutingTable {
-    let mut frontends: Vec<Frontend> = Vec::new();
-    let mut services: BTreeMap<Name, table::Service> = BTreeMap::new();
-    for offer in asked
-        .iter()
-        .flat_map(|one| &one.offers)
-        .filter(|offer| !offer.frontend.bind.is_empty())
-    {
-        frontends.push(offer.frontend.clone());
-        services.insert(offer.backend.name.clone(), offer.backend.clone());
-    }
-    for backend in asked
-        .iter()
-        .flat_map(|one| &one.routes)
-        .filter_map(|route| route.backend.as_ref())
-    {
-        services
-            .entry(backend.name.clone())
-            .or_insert_with(|| backend.clone());
-    }
+/// The whole table. Takes the offers and routes.
+pub(super) fn assemble(settings: &Settings, asked: &mut [Asked<'_>]) -> RoutingTable {
     let ports = shared_ports(settings, asked);
+    let mut frontends: Vec<Frontend> = Vec::new();
     if ports.http {
         frontends.extend(shared_http(settings, asked));
     }
     if ports.https {
         frontends.extend(shared_https(settings, asked));
+    }
+    let mut services: BTreeMap<Name, table::Service> = BTreeMap::new();
+    let offers = asked
+        .iter_mut()
+        .flat_map(|one| std::mem::take(&mut one.offers));
+    for offer in offers.filter(|offer| !offer.frontend.bind.is_empty()) {
+        frontends.push(offer.frontend);
+        services.insert(offer.backend.name.clone(), offer.backend);
+    }
+    let routes = asked
+        .iter_mut()
+        .flat_map(|one| std::mem::take(&mut one.routes));
+    for backend in routes.filter_map(|route| route.backend) {
+        services.entry(backend.name.clone()).or_insert(backend);
     }
     frontends.sort_by(|one, other| one.name.cmp(&other.name));
     RoutingTable {
@@ -303,7 +300,7 @@ pub(super) fn backend(
         Some(seconds) => Some(Affinity::ClientIp(Duration::from_secs(seconds.into()))),
         None => None,
     };
-    let h2 = wish.protocol.is_http() && port.app_protocol.as_deref() == Some(H2C);
+    let spoken = Spoken::of(port.app_protocol.as_deref()).filter(|_| wish.protocol.is_http());
     table::Service {
         name: name.clone(),
         description,
@@ -329,14 +326,44 @@ pub(super) fn backend(
         on_removed: wish.on_removed,
         health: health.map(Box::new),
         ejection: OrOff::On(table::Ejection::ABSENT),
-        tls: None,
-        http: h2.then(|| {
+        tls: (spoken == Some(Spoken::Tls)).then(|| Box::new(unverified())),
+        http: (spoken == Some(Spoken::H2)).then(|| {
             Box::new(ServiceHttp {
                 version: HttpVersion::H2,
                 ..ServiceHttp::absent()
             })
         }),
         endpoints,
+    }
+}
+
+/// What an endpoint of HTTP speaks that is not plain HTTP/1.1.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spoken {
+    H2,
+    Tls,
+}
+
+impl Spoken {
+    /// By a port's `appProtocol`. Where bytes are relayed it means nothing.
+    fn of(word: Option<&str>) -> Option<Self> {
+        match word? {
+            "kubernetes.io/h2c" | "h2c" => Some(Self::H2),
+            "kubernetes.io/wss" | "https" => Some(Self::Tls),
+            // http, kubernetes.io/ws and tcp among them.
+            _ => None,
+        }
+    }
+}
+
+/// Nobody said which certificates the pods have.
+fn unverified() -> EndpointTls {
+    EndpointTls {
+        sni: None,
+        ca: None,
+        cert: None,
+        key: None,
+        insecure: true,
     }
 }
 
@@ -427,14 +454,9 @@ pub(super) const HTTP: &str = "http";
 
 pub(super) const HTTPS: &str = "https";
 
-/// As service-loadbalancer had it.
-pub(super) const HTTPS_PORT: u16 = 443;
-
 const HEALTHZ_PORT: u16 = 8081;
 
 const COOKIE: &str = "SERVERID";
 
 /// service-loadbalancer's 15,768,000 seconds.
 const HSTS: &str = "4380h";
-
-const H2C: &str = "kubernetes.io/h2c";

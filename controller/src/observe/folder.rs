@@ -1,14 +1,19 @@
-//! A folder of manifests as [`Observed`]. Called by `plan --manifests`, and by the golden tests.
+//! A folder of manifests as [`Observed`]: read once by `plan --manifests` and by the golden tests, followed by
+//! `run --manifests`.
+
+mod following;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
+use std::sync::Arc;
 use std::{fmt, fs, io};
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Observed, Secret, convert};
+pub use following::watch;
 
 /// A document that says nothing, because it cannot be understood. All others count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,17 +43,13 @@ pub fn read_folder(folder: &Path) -> io::Result<(Observed, Vec<BadDocument>)> {
     files.sort();
     let mut seen = Observed::default();
     let mut bad = Vec::new();
-    for path in files {
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        if !matches!(ending, Some("yaml" | "yml" | "json")) || path.is_dir() {
-            continue;
-        }
+    for path in files.iter().filter(|path| is_manifest(path)) {
         let file = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        match String::from_utf8(fs::read(&path)?) {
+        match String::from_utf8(fs::read(path)?) {
             Ok(text) => bad.extend(seen.take_file(&file, &text)),
             Err(_) => bad.push(BadDocument {
                 file,
@@ -58,6 +59,11 @@ pub fn read_folder(folder: &Path) -> io::Result<(Observed, Vec<BadDocument>)> {
         }
     }
     Ok((seen, bad))
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    matches!(ending, Some("yaml" | "yml" | "json")) && !path.is_dir()
 }
 
 impl Observed {
@@ -90,13 +96,13 @@ impl Observed {
         match kind {
             "Service" => {
                 let service = convert::service(typed(value)?)?;
-                put(&mut self.services, service.key.clone(), service)
+                put(&mut self.services, service.key.clone(), Arc::new(service))
             }
             "EndpointSlice" => {
                 let slice: k8s_openapi::api::discovery::v1::EndpointSlice = typed(value)?;
                 let key = convert::key(&slice.metadata)?;
                 match convert::slice(slice)? {
-                    Some(slice) => put(&mut self.slices, key, slice),
+                    Some(slice) => put(&mut self.slices, key, Arc::new(slice)),
                     None => Ok(()),
                 }
             }

@@ -74,6 +74,21 @@ impl Reader<'_> {
         }
     }
 
+    /// Says once that knobs of ours, by their names or for a port, have no effect on this Service.
+    pub(in crate::decide) fn without_effect(&mut self, names: &[&str], why: &str) {
+        let is_one = |key: &&String| {
+            let rest = key.strip_prefix(OWN).unwrap_or_default();
+            let name = rest.split_once('.').map_or(rest, |(name, _)| name);
+            names.contains(&name)
+        };
+        let keys = self.service.annotations.keys().filter(is_one);
+        let keys: Vec<&str> = keys.map(String::as_str).collect();
+        if !keys.is_empty() {
+            let message = format!("without effect here: {} ({why})", keys.join(", "));
+            self.say(Reason::AnnotationIgnored, message);
+        }
+    }
+
     fn has_port(&self, text: &str) -> bool {
         use crate::observe::Protocol;
         let (number, udp) = match text.strip_suffix("-udp") {
@@ -166,6 +181,7 @@ const KNOWN: &[&str] = &[
     "ignore",
     "internal",
     "keep-address",
+    "last-good",
     "load-balancer-ips",
     "mode",
     "node-selector",
@@ -184,6 +200,7 @@ const KNOWN: &[&str] = &[
     "timeout-server",
     "tls-passthrough",
     "tls-secret",
+    "told",
     "udp-timeout",
     "x-forwarded-for",
 ];
@@ -196,7 +213,9 @@ const WHOLE: &[&str] = &[
     "ignore",
     "internal",
     "keep-address",
+    "last-good",
     "load-balancer-ips",
     "node-selector",
     "sharing-key",
+    "told",
 ];

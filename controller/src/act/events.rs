@@ -1,0 +1,299 @@
+//! Tells people: what is noticed about Services and Nodes, and what was written, as Kubernetes' events: the leader alone. What
+//! concerns one node, that node's process tells.
+//!
+//! A notice is told when it comes, not as long as it stands, and not again by a process that begins or begins to lead: what
+//! was told before is read from the events that are there.
+
+mod limit;
+mod record;
+mod told;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use self::limit::Limits;
+use self::record::{Record, Recorded};
+use self::told::Told;
+pub(super) use self::told::{MARK, marks};
+use super::Decisions;
+use crate::clock;
+use crate::decide::Kind;
+use crate::leader::Leading;
+use crate::metrics::Metrics;
+use crate::observe::Key;
+
+/// One event to tell.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Said {
+    /// Which Service or Node.
+    pub(crate) about: Object,
+    pub(crate) kind: Kind,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Object {
+    pub(crate) kind: &'static str,
+    /// Of a Service.
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl Said {
+    /// About a Service.
+    pub(crate) fn of_service(
+        key: &Key,
+        uid: &str,
+        kind: Kind,
+        reason: &str,
+        message: String,
+    ) -> Self {
+        Self {
+            about: Object {
+                kind: "Service",
+                namespace: Some(key.namespace.clone()),
+                name: key.name.clone(),
+                uid: uid.to_owned(),
+            },
+            kind,
+            reason: reason.to_owned(),
+            message: shortened(message),
+        }
+    }
+
+    /// About a Node. Kubelets give its name as the UID too, and `kubectl describe` looks for that.
+    pub(crate) fn of_node(name: &str, kind: Kind, reason: &str, message: String) -> Self {
+        Self {
+            about: Object {
+                kind: "Node",
+                namespace: None,
+                name: name.to_owned(),
+                uid: name.to_owned(),
+            },
+            kind,
+            reason: reason.to_owned(),
+            message: shortened(message),
+        }
+    }
+}
+
+/// As much as the API takes.
+fn shortened(mut message: String) -> String {
+    if message.len() > LONGEST {
+        let mut end = LONGEST - '…'.len_utf8();
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push('…');
+    }
+    message
+}
+
+/// Takes what others have to tell.
+#[derive(Clone, Debug)]
+pub(crate) struct Teller(mpsc::Sender<Heard>, Arc<Metrics>);
+
+/// What a part of this process has to tell.
+#[derive(Debug)]
+struct Heard {
+    said: Said,
+    whose: Whose,
+}
+
+/// Who may tell something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// The leader.
+    Leaders,
+    /// This node's process, unless it is there already.
+    Nodes,
+}
+
+impl Teller {
+    /// Tells what the leader did, as soon as may be. What is far too much is not told.
+    pub(crate) fn tell(&self, said: Said) {
+        self.send(said, Whose::Leaders);
+    }
+
+    /// Tells what concerns this node, unless the same was told already.
+    pub(crate) fn tell_of_node(&self, said: Said) {
+        self.send(said, Whose::Nodes);
+    }
+
+    fn send(&self, said: Said, whose: Whose) {
+        if self.0.try_send(Heard { said, whose }).is_err() {
+            self.1.event_unsaid();
+        }
+    }
+}
+
+/// The part of this process that tells.
+pub(crate) struct Events {
+    heard: mpsc::Receiver<Heard>,
+    record: Record,
+    decisions: Decisions,
+    leading: Leading,
+    metrics: Arc<Metrics>,
+}
+
+impl Events {
+    /// The teller, and whoever writes down what it hears. `instance` names this process.
+    pub(crate) fn new(
+        client: Client,
+        instance: String,
+        decisions: Decisions,
+        leading: Leading,
+        metrics: Arc<Metrics>,
+    ) -> (Teller, Self) {
+        let (tell, heard) = mpsc::channel(MOST_WAITING);
+        let events = Self {
+            heard,
+            record: Record::new(client, instance),
+            decisions,
+            leading,
+            metrics: Arc::clone(&metrics),
+        };
+        (Teller(tell, metrics), events)
+    }
+
+    /// Tells for as long as the process lives.
+    pub(crate) async fn run(mut self) {
+        let mut told: Option<Told> = None;
+        let mut limits = Limits::default();
+        let mut queue: VecDeque<Heard> = VecDeque::new();
+        let mut failures = 0;
+        loop {
+            if !self.leading.is_now() {
+                told = None;
+                queue.retain(|heard| heard.whose == Whose::Nodes);
+                self.decisions.mark_unchanged();
+            } else if told.is_none() {
+                told = Some(Told::new(self.before().await));
+                self.notice(&mut told, &mut queue);
+            }
+            while let Ok(heard) = self.heard.try_recv() {
+                self.hear(heard, &mut queue).await;
+            }
+            let Some(Heard { said, .. }) = queue.front() else {
+                if !self.wait(&mut told, &mut queue).await {
+                    return;
+                }
+                continue;
+            };
+            // To its end: an event that is given up half way may be there.
+            let written = match limits.allow(&said.about.uid, clock::now()) {
+                true => self.record.write(said).await,
+                false => Ok(Recorded::Unsaid),
+            };
+            match written {
+                Err(error) if is_passing(&error) && failures < MOST_FAILURES => {
+                    self.metrics.api_failed(&error);
+                    sleep(FIRST_PAUSE * 2_u32.pow(failures.min(5))).await;
+                    failures += 1;
+                }
+                other => {
+                    self.count(&other);
+                    failures = 0;
+                    queue.pop_front();
+                }
+            }
+            if self.decisions.has_changed().unwrap_or(false) {
+                self.notice(&mut told, &mut queue);
+            }
+        }
+    }
+
+    /// Waits for something to do; `false`: there will be nothing any more.
+    async fn wait(&mut self, told: &mut Option<Told>, queue: &mut VecDeque<Heard>) -> bool {
+        let heard = tokio::select! {
+            changed = self.decisions.changed() => {
+                self.notice(told, queue);
+                return changed.is_ok();
+            }
+            Some(heard) = self.heard.recv() => heard,
+            () = self.leading.changed() => return true,
+        };
+        self.hear(heard, queue).await;
+        true
+    }
+
+    async fn hear(&mut self, heard: Heard, queue: &mut VecDeque<Heard>) {
+        if heard.whose == Whose::Nodes {
+            // Only a process that has something to tell reads what was told.
+            let before = self.before().await;
+            let Said {
+                about,
+                reason,
+                message,
+                ..
+            } = &heard.said;
+            if before.contains(&(about.uid.clone(), reason.clone(), message.clone())) {
+                return;
+            }
+        }
+        queue.push_back(heard);
+    }
+
+    /// What is new among the notices of the newest decision.
+    fn notice(&mut self, told: &mut Option<Told>, queue: &mut VecDeque<Heard>) {
+        let decision = self.decisions.borrow_and_update().clone();
+        let Some(told) = told else { return };
+        let Some(decision) = decision else { return };
+        for said in told.news(&decision.desired.notices, &decision.observed) {
+            match queue.len() < MOST_WAITING {
+                true => queue.push_back(Heard {
+                    said,
+                    whose: Whose::Leaders,
+                }),
+                false => self.metrics.event_unsaid(),
+            }
+        }
+    }
+
+    /// What was told before this process did.
+    async fn before(&self) -> BTreeSet<(String, String, String)> {
+        match self.record.all().await {
+            Ok(all) => all,
+            Err(error) => {
+                self.metrics.api_failed(&error);
+                tracing::warn!(%error, "cannot read which events were told before; some may be told again");
+                BTreeSet::new()
+            }
+        }
+    }
+
+    fn count(&self, written: &Result<Recorded, kube::Error>) {
+        match written {
+            Ok(Recorded::Said) => self.metrics.event_told(),
+            Ok(Recorded::Unsaid) => self.metrics.event_unsaid(),
+            Err(error) => {
+                self.metrics.api_failed(error);
+                self.metrics.event_unsaid();
+                tracing::debug!(%error, "cannot tell an event");
+            }
+        }
+    }
+}
+
+/// Whether another try may do.
+fn is_passing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
+    }
+}
+
+const MOST_WAITING: usize = 20_000;
+const MOST_FAILURES: u32 = 10;
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// In bytes.
+const LONGEST: usize = 1024;

@@ -1,0 +1,73 @@
+//! How many events one object may have: some at once, and then one now and then. Times are arguments.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What every object may still have.
+#[derive(Debug, Default)]
+pub(super) struct Limits(HashMap<String, Bucket>);
+
+#[derive(Debug)]
+struct Bucket {
+    left: u32,
+    since: Duration,
+}
+
+impl Limits {
+    /// Takes one of the object's, if there is one.
+    pub(super) fn allow(&mut self, uid: &str, now: Duration) -> bool {
+        if self.0.len() >= MOST_KNOWN && !self.0.contains_key(uid) {
+            self.0.retain(|_, bucket| bucket.refill(now) < BURST);
+        }
+        let bucket = self.0.entry(uid.to_owned()).or_insert(Bucket {
+            left: BURST,
+            since: now,
+        });
+        if bucket.refill(now) == 0 {
+            return false;
+        }
+        bucket.left -= 1;
+        true
+    }
+}
+
+impl Bucket {
+    fn refill(&mut self, now: Duration) -> u32 {
+        let passed = now.saturating_sub(self.since).as_secs() / EVERY.as_secs();
+        if passed > 0 {
+            let more = u32::try_from(passed).unwrap_or(BURST);
+            self.left = self.left.saturating_add(more).min(BURST);
+            self.since += EVERY * more;
+        }
+        if self.left == BURST {
+            self.since = now;
+        }
+        self.left
+    }
+}
+
+const BURST: u32 = 25;
+const EVERY: Duration = Duration::from_mins(1);
+const MOST_KNOWN: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_has_a_burst_and_then_one_a_minute_and_no_other_one_suffers() {
+        let mut limits = Limits::default();
+        let mut now = Duration::from_secs(1_000);
+        let burst =
+            |limits: &mut Limits, uid: &str| (0..100).filter(|_| limits.allow(uid, now)).count();
+        assert_eq!(burst(&mut limits, "a"), 25);
+        assert_eq!(burst(&mut limits, "b"), 25);
+        now += Duration::from_secs(59);
+        assert!(!limits.allow("a", now));
+        now += Duration::from_secs(1);
+        assert!(limits.allow("a", now));
+        assert!(!limits.allow("a", now));
+        now += Duration::from_secs(1_000_000);
+        assert_eq!((0..100).filter(|_| limits.allow("a", now)).count(), 25);
+    }
+}

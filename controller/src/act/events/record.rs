@@ -1,0 +1,151 @@
+//! Events as the API server has them: written, counted where they repeat, read back. Called by [`super`].
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::Said;
+use crate::act::{MANAGER, micros, patiently};
+use crate::clock;
+
+/// Whoever writes events down.
+pub(super) struct Record {
+    client: Client,
+    instance: String,
+    recent: HashMap<Said, Recent>,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recorded {
+    /// It is there.
+    Said,
+    /// There were too many.
+    Unsaid,
+}
+
+/// An event that is there: the same again is counted on it.
+#[derive(Debug)]
+struct Recent {
+    name: String,
+    count: i32,
+    at: Duration,
+}
+
+impl Record {
+    pub(super) fn new(client: Client, instance: String) -> Self {
+        Self {
+            client,
+            instance,
+            recent: HashMap::new(),
+        }
+    }
+
+    /// Writes one down.
+    pub(super) async fn write(&mut self, said: &Said) -> Result<Recorded, kube::Error> {
+        let now = clock::now();
+        self.recent.retain(|_, recent| now < recent.at + FORGOTTEN);
+        let events = self.events(said);
+        if let Some(recent) = self.recent.get_mut(said) {
+            let series =
+                json!({"series": {"count": recent.count + 1, "lastObservedTime": micros()}});
+            let params = PatchParams {
+                field_manager: Some(MANAGER.to_owned()),
+                ..PatchParams::default()
+            };
+            match patiently(events.patch(&recent.name, &params, &Patch::Merge(series))).await {
+                Ok(_) => {
+                    recent.count += 1;
+                    recent.at = now;
+                    return Ok(Recorded::Said);
+                }
+                // It was thrown away meanwhile.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let event = self.event(said);
+        let name = event.metadata.name.clone().unwrap_or_default();
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        patiently(events.create(&params, &event)).await?;
+        let recent = Recent {
+            name,
+            count: 1,
+            at: now,
+        };
+        self.recent.insert(said.clone(), recent);
+        Ok(Recorded::Said)
+    }
+
+    /// UID, reason and message of every event of this controller that is there.
+    pub(super) async fn all(&self) -> Result<BTreeSet<(String, String, String)>, kube::Error> {
+        let events: Api<Event> = Api::all(self.client.clone());
+        let ours = format!("reportingController={MANAGER}");
+        let mut params = ListParams::default().fields(&ours).limit(PAGE);
+        let mut all = BTreeSet::new();
+        loop {
+            let page = patiently(events.list(&params)).await?;
+            let told = page
+                .items
+                .into_iter()
+                .filter_map(|event| Some((event.regarding?.uid?, event.reason?, event.note?)));
+            all.extend(told);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    fn events(&self, said: &Said) -> Api<Event> {
+        let namespace = said.about.namespace.as_deref().unwrap_or("default");
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn event(&self, said: &Said) -> Event {
+        let now = Timestamp::now();
+        let about = &said.about;
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{}.{:x}", about.name, now.as_nanosecond())),
+                namespace: Some(
+                    about
+                        .namespace
+                        .clone()
+                        .unwrap_or_else(|| "default".to_owned()),
+                ),
+                ..ObjectMeta::default()
+            },
+            action: Some("Balance".to_owned()),
+            reason: Some(said.reason.clone()),
+            note: Some(said.message.clone()),
+            type_: Some(format!("{:?}", said.kind)),
+            event_time: Some(MicroTime(now)),
+            regarding: Some(ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some(about.kind.to_owned()),
+                namespace: about.namespace.clone(),
+                name: Some(about.name.clone()),
+                uid: Some(about.uid.clone()),
+                ..ObjectReference::default()
+            }),
+            reporting_controller: Some(MANAGER.to_owned()),
+            reporting_instance: Some(self.instance.chars().take(128).collect()),
+            ..Event::default()
+        }
+    }
+}
+
+/// The same after a longer time is another event.
+const FORGOTTEN: Duration = Duration::from_mins(10);
+const PAGE: u32 = 500;

@@ -1,0 +1,300 @@
+//! Writes what Services publish: addresses, our condition, finalizer and annotations. Only the leader, only on difference.
+//!
+//! A Service whose decision, or whose observed state, differs from what is known to be settled is read and patched by a task
+//! of its own, a few at a time. A request that fails is made again later; no Service waits for another.
+
+mod rival;
+mod wish;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use self::rival::Rivalry;
+use self::wish::{Mode, Wish};
+use self::write::{Done, Job, Written};
+use super::events::marks;
+use super::{Decision, Decisions, Teller};
+use crate::clock;
+use crate::decide::Status;
+use crate::leader::Leading;
+use crate::metrics::Metrics;
+use crate::observe::{Key, Observed, Service};
+
+/// The part of this process that writes to Services.
+pub(crate) struct Statuses {
+    pub(crate) client: Client,
+    pub(crate) decisions: Decisions,
+    pub(crate) leading: Leading,
+    pub(crate) teller: Teller,
+    /// Whether Services get a finalizer.
+    pub(crate) finalizer: bool,
+    /// What is published where the API server knows no `ipMode`.
+    pub(crate) suffix: Option<String>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What is known of one Service.
+#[derive(Debug, Default)]
+struct Known {
+    /// Another Service of this name is another Service.
+    uid: String,
+    /// What was written last, or found to be so.
+    settled: Option<Wish>,
+    /// How it was observed when it was looked at last.
+    looked_at: Option<Arc<Service>>,
+    is_busy: bool,
+    rivalry: Rivalry,
+    failures: u32,
+    /// Nothing is tried before this.
+    not_before: Duration,
+    /// It must be looked at, whatever is observed.
+    is_due: bool,
+}
+
+/// Everything that this part remembers while it leads.
+#[derive(Default)]
+struct Desk {
+    decision: Option<Decision>,
+    /// Of what people are told, by Service.
+    marks: BTreeMap<Key, String>,
+    known: BTreeMap<Key, Known>,
+    /// To be looked at as soon as may be.
+    due: BTreeSet<Key>,
+    /// To be looked at then.
+    later: BTreeSet<(Duration, Key)>,
+    jobs: JoinSet<Done>,
+}
+
+impl Statuses {
+    /// Writes for as long as the process lives.
+    pub(crate) async fn run(mut self) {
+        let mut desk = Desk::default();
+        let mut keeps_modes = true;
+        loop {
+            if !self.leading.is_now() {
+                // Whoever leads next looks at everything anew.
+                desk = Desk::default();
+                self.decisions.mark_unchanged();
+            } else if desk.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
+                let decision = self.decisions.borrow_and_update().clone();
+                self.survey(&mut desk, decision, keeps_modes);
+            }
+            let next = self.begin(&mut desk, keeps_modes);
+            let again = async {
+                match next {
+                    Some(at) => sleep(at.saturating_sub(clock::now())).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // Noted where it is looked at.
+                changed = self.decisions.changed() => match changed {
+                    Ok(()) => self.decisions.mark_changed(),
+                    Err(_) => return,
+                },
+                () = self.leading.changed() => {}
+                Some(done) = desk.jobs.join_next() => if let Ok(done) = done {
+                    let drops = done.dropped_modes && keeps_modes;
+                    self.finish(&mut desk, done);
+                    if drops {
+                        keeps_modes = false;
+                        let decision = desk.decision.take();
+                        self.survey(&mut desk, decision, keeps_modes);
+                    }
+                },
+                () = again => {}
+            }
+        }
+    }
+
+    /// Finds out which Services must be looked at.
+    fn survey(&self, desk: &mut Desk, decision: Option<Decision>, keeps_modes: bool) {
+        let Some(decision) = decision else { return };
+        let services = &decision.observed.services;
+        desk.known
+            .retain(|key, known| known.is_busy || services.contains_key(key));
+        let marks = marks(&decision.desired.notices);
+        desk.marks = marks
+            .into_iter()
+            .map(|(key, mark)| (key.clone(), mark))
+            .collect();
+        for status in &decision.desired.statuses {
+            let mark = desk.marks.get(&status.service);
+            let Some((wish, service)) = self.wish(status, mark, &decision.observed, keeps_modes)
+            else {
+                continue;
+            };
+            let known = desk.known.get(&status.service);
+            if known.is_none_or(|known| known.needs(&wish, service)) {
+                desk.due.insert(status.service.clone());
+            }
+        }
+        desk.decision = Some(decision);
+    }
+
+    /// Begins what may begin now; returns when to look again.
+    fn begin(&self, desk: &mut Desk, keeps_modes: bool) -> Option<Duration> {
+        let now = clock::now();
+        while let Some((at, _)) = desk.later.first()
+            && *at <= now
+            && let Some((_, key)) = desk.later.pop_first()
+        {
+            desk.due.insert(key);
+        }
+        let decision = desk.decision.clone()?;
+        // The next one that is done begins another.
+        while desk.jobs.len() < AT_ONCE
+            && let Some(key) = desk.due.pop_first()
+        {
+            let statuses = &decision.desired.statuses;
+            let found = statuses.binary_search_by(|status| status.service.cmp(&key));
+            let status = found.ok().and_then(|index| statuses.get(index));
+            let mark = desk.marks.get(&key);
+            let found =
+                status.and_then(|status| self.wish(status, mark, &decision.observed, keeps_modes));
+            let Some((wish, service)) = found else {
+                continue;
+            };
+            let known = desk.known.entry(key.clone()).or_default();
+            if known.uid != service.uid && !known.is_busy {
+                *known = Known {
+                    uid: service.uid.clone(),
+                    ..Known::default()
+                };
+            }
+            if known.is_busy || !known.needs(&wish, service) {
+                continue;
+            }
+            if now < known.not_before {
+                desk.later.insert((known.not_before, key));
+                continue;
+            }
+            known.is_busy = true;
+            known.looked_at = Some(Arc::clone(service));
+            let job = self.job(key, wish, known, &decision.observed, keeps_modes);
+            desk.jobs.spawn(job.run());
+        }
+        desk.later.first().map(|(at, _)| *at)
+    }
+
+    fn job(
+        &self,
+        key: Key,
+        wish: Wish,
+        known: &Known,
+        observed: &Observed,
+        keeps_modes: bool,
+    ) -> Job {
+        Job {
+            client: self.client.clone(),
+            leading: self.leading.clone(),
+            key,
+            uid: known.uid.clone(),
+            before: known.settled.clone(),
+            rivalry: known.rivalry.clone(),
+            suffix: self.suffix.clone(),
+            keeps_modes,
+            nodes: nodes(&wish, observed),
+            wish,
+            metrics: Arc::clone(&self.metrics),
+        }
+    }
+
+    fn wish<'a>(
+        &self,
+        status: &Status,
+        mark: Option<&String>,
+        observed: &'a Observed,
+        keeps_modes: bool,
+    ) -> Option<(Wish, &'a Arc<Service>)> {
+        let service = observed.services.get(&status.service)?;
+        let mode = mode(keeps_modes, self.suffix.as_deref());
+        let wish = Wish::of(status, service, mark, self.finalizer, mode)?;
+        Some((wish, service))
+    }
+
+    fn finish(&self, desk: &mut Desk, done: Done) {
+        for said in done.said {
+            self.teller.tell(said);
+        }
+        let Some(one) = desk.known.get_mut(&done.key) else {
+            return;
+        };
+        one.is_busy = false;
+        one.is_due = false;
+        one.rivalry = done.rivalry;
+        match done.written {
+            Written::Settled(wish) => {
+                one.settled = Some(wish);
+                one.failures = 0;
+                one.not_before = Duration::ZERO;
+            }
+            Written::Later(until) => {
+                one.is_due = true;
+                one.not_before = until;
+            }
+            Written::Failed(error) => {
+                if !is_usual(&error) {
+                    self.metrics.api_failed(&error);
+                    tracing::warn!(%error, service = %done.key, "cannot write a Service; trying again");
+                }
+                one.failures = one.failures.saturating_add(1);
+                one.is_due = true;
+                let pause = FIRST_PAUSE * 2_u32.pow(one.failures.min(9) - 1);
+                one.not_before = clock::now() + pause.min(LONGEST_PAUSE);
+            }
+            Written::Gone => {
+                desk.known.remove(&done.key);
+                return;
+            }
+        }
+        // What was decided meanwhile.
+        desk.due.insert(done.key);
+    }
+}
+
+impl Known {
+    /// Whether it has to be looked at.
+    fn needs(&self, wish: &Wish, service: &Arc<Service>) -> bool {
+        // What was not observed yet when it was written is not looked at twice.
+        let is_known = self.looked_at.as_ref() == Some(service) || wish.is_seen(service);
+        self.settled.as_ref() != Some(wish) || !is_known || self.is_due || self.uid != service.uid
+    }
+}
+
+fn mode(keeps_modes: bool, suffix: Option<&str>) -> Mode<'_> {
+    match keeps_modes {
+        true => Mode::Kept,
+        false => Mode::Dropped(suffix),
+    }
+}
+
+/// The nodes that hold the addresses that are published, by address.
+fn nodes(wish: &Wish, observed: &Observed) -> BTreeMap<String, String> {
+    let places = wish.places();
+    let mut nodes = BTreeMap::new();
+    for node in observed.nodes.values() {
+        for address in node.external.iter().chain(&node.internal) {
+            let address = address.to_string();
+            if places.contains(&address.as_str()) {
+                nodes.entry(address).or_insert_with(|| node.name.clone());
+            }
+        }
+    }
+    nodes
+}
+
+/// Somebody else wrote in between: it is simply done again.
+fn is_usual(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+const AT_ONCE: usize = 8;
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);

@@ -1,0 +1,164 @@
+//! The flags of `run` alone: where the cluster is, where the table goes, who is asked and answered. Read by `run`.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+
+use super::{ErrorPage, Flags, Settings, WrongFlag};
+use crate::log;
+
+/// Where the cluster is.
+#[derive(Clone, Debug, Args)]
+pub struct ClusterFlags {
+    /// How to reach the cluster [default: as a pod of it]
+    #[arg(long, value_name = "PATH", conflicts_with = "manifests")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Which context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME", conflicts_with = "manifests")]
+    pub context: Option<String>,
+    /// Reach the cluster as a pod of it; false: by a kubeconfig [default: true without --kubeconfig and --context]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, conflicts_with = "manifests")]
+    pub use_kubernetes_cluster_service: Option<bool>,
+}
+
+impl ClusterFlags {
+    /// Whether it is reached by a kubeconfig.
+    ///
+    /// # Errors
+    /// Two flags that do not go together.
+    pub fn by_kubeconfig(&self) -> Result<bool, WrongFlag> {
+        let is_told = self.kubeconfig.is_some() || self.context.is_some();
+        match self.use_kubernetes_cluster_service {
+            Some(true) if is_told => Err(WrongFlag {
+                flag: "--use-kubernetes-cluster-service",
+                why: "does not go with --kubeconfig and --context".to_owned(),
+            }),
+            Some(is_pod) => Ok(!is_pod),
+            None => Ok(is_told),
+        }
+    }
+}
+
+/// Everything that `run` is told.
+#[derive(Clone, Debug, Args)]
+pub struct RunFlags {
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+    /// Serve from this folder of manifests, watched, and no cluster
+    #[arg(long, value_name = "DIR")]
+    pub manifests: Option<PathBuf>,
+    /// The folder that `ballast run --table` is given
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "BALLAST_TABLE",
+        required_unless_present = "dry"
+    )]
+    pub table_dir: Option<PathBuf>,
+    /// Print what would be served, and why, once; change nothing
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub dry: bool,
+    /// Keep Services of ours from being deleted before their addresses are taken back
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
+    pub finalizer: bool,
+    /// Where the data plane answers /readyz [default: 127.0.0.1 at --stats-port]
+    #[arg(long, value_name = "ADDR")]
+    pub dataplane: Option<SocketAddr>,
+    /// What to publish where the API server knows no ipMode (before 1.30): the name ADDRESS.SUFFIX, as with nip.io
+    #[arg(long, value_name = "SUFFIX", value_parser = suffix)]
+    pub ingress_hostname_suffix: Option<String>,
+    /// Where this process answers /healthz, /readyz and /metrics, or `none`
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1937", value_parser = place)]
+    pub admin: Place,
+    /// How lines on stderr look
+    #[arg(long, value_name = "F", value_enum, default_value_t)]
+    pub log_format: log::Format,
+    /// Which lines there are on stderr: these, and all that matter more
+    #[arg(long, value_name = "L", value_enum, default_value_t)]
+    pub log_level: log::Level,
+    /// What is served, and how.
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+impl RunFlags {
+    /// What to decide by; refuses what is wrong with any flag.
+    ///
+    /// # Errors
+    /// A flag that cannot be followed.
+    pub fn settings(&self) -> Result<Settings, WrongFlag> {
+        let flags = &self.flags;
+        self.cluster.by_kubeconfig()?;
+        if let Some(folder) = &self.manifests {
+            fs::read_dir(folder).map_err(unreadable("--manifests", folder))?;
+        }
+        let page = flags.error_page.as_ref().and_then(|page| match page {
+            ErrorPage::File(path) => Some(path),
+            ErrorPage::Url(_) => None,
+        });
+        let files = [
+            ("--ssl-cert", flags.ssl_cert.as_ref()),
+            ("--ssl-ca-cert", flags.ssl_ca_cert.as_ref()),
+            ("--error-page", page),
+        ];
+        for (flag, path) in files {
+            let Some(path) = path else { continue };
+            File::open(path).map_err(unreadable(flag, path))?;
+        }
+        Settings::new(flags.clone())
+    }
+
+    /// Where the data plane is asked.
+    #[must_use]
+    pub fn dataplane(&self) -> SocketAddr {
+        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.flags.stats_port));
+        self.dataplane.unwrap_or(own)
+    }
+}
+
+fn unreadable(
+    flag: &'static str,
+    path: &PathBuf,
+) -> impl FnOnce(std::io::Error) -> WrongFlag + use<> {
+    let path = path.display().to_string();
+    move |error| WrongFlag {
+        flag,
+        why: format!("{path}: {error}"),
+    }
+}
+
+/// A place to answer at, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nobody answers.
+    Nowhere,
+    /// There.
+    At(SocketAddr),
+}
+
+fn place(text: &str) -> Result<Place, String> {
+    if text == "none" {
+        return Ok(Place::Nowhere);
+    }
+    text.parse()
+        .map(Place::At)
+        .map_err(|_| "expected IP:PORT, [IP6]:PORT or none".to_owned())
+}
+
+fn suffix(text: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        (1..=63).contains(&label.len())
+            && label.chars().all(inner)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let text = text.trim_start_matches('.');
+    match text.len() <= 200 && text.split('.').all(is_label) {
+        true => Ok(text.to_owned()),
+        false => Err("expected the end of a DNS name, as in nip.io".to_owned()),
+    }
+}

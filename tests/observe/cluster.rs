@@ -1,0 +1,401 @@
+//! Lists, watches, and everything that ends them.
+
+use std::time::Duration;
+
+use ballast_controller::observe::{Key, Observed};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::Watch;
+use super::api::Api;
+
+#[tokio::test]
+async fn nothing_is_sent_before_everything_was_listed() {
+    for late in ["services", "endpointslices", "nodes", "leases"] {
+        let api = Api::start().await;
+        api.put("services", service("shop", "web", "x"));
+        api.refuse(late, 503, 0);
+        let mut watch = Watch::of(&api, &[]);
+        // The others were listed long ago when it is asked for the third time.
+        for resource in ["services", "endpointslices", "nodes", "leases"] {
+            let times = if resource == late { 3 } else { 1 };
+            api.asked(|path| is_list(path, resource), times).await;
+        }
+        assert!(watch.is_silent(), "without {late}");
+        api.allow(late);
+        let seen = watch.until(|_| true).await;
+        assert_eq!(classes(&seen), ["shop/web x"], "with {late}");
+        assert_eq!(watch.sent().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn every_change_is_seen() {
+    let api = Api::start().await;
+    let mut watch = Watch::of(&api, &[]);
+    assert_eq!(
+        *watch.until(|_| true).await,
+        Observed {
+            leases: Some([].into()),
+            ..Observed::default()
+        }
+    );
+    api.put("services", service("shop", "web", "x"));
+    api.put("endpointslices", slice("web-a", "10.0.0.1"));
+    api.put(
+        "nodes",
+        json!({"metadata": {"name": "lb1", "labels": {"role": "loadbalancer"}}}),
+    );
+    let seen = watch
+        .until(|seen| {
+            !seen.services.is_empty() && !seen.slices.is_empty() && !seen.nodes.is_empty()
+        })
+        .await;
+    assert_eq!(classes(&seen), ["shop/web x"]);
+    assert_eq!(addresses(&seen), ["10.0.0.1"]);
+    assert_eq!(seen.nodes["lb1"].labels["role"], "loadbalancer");
+    api.put("services", service("shop", "web", "y"));
+    watch.until(|seen| classes(seen) == ["shop/web y"]).await;
+    api.put("endpointslices", slice("web-a", "10.0.0.2"));
+    watch.until(|seen| addresses(seen) == ["10.0.0.2"]).await;
+    api.delete("endpointslices", "shop/web-a");
+    watch.until(|seen| seen.slices.is_empty()).await;
+    api.delete("nodes", "lb1");
+    watch.until(|seen| seen.nodes.is_empty()).await;
+    api.delete("services", "shop/web");
+    watch.until(|seen| seen.services.is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_means_nothing_is_not_sent() {
+    let api = Api::start().await;
+    api.put("endpointslices", slice("web-a", "10.0.0.1"));
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|seen| addresses(seen) == ["10.0.0.1"]).await;
+    for beat in 0..20 {
+        let mut touched = slice("web-a", "10.0.0.1");
+        touched["metadata"]["annotations"] = json!({"beat": beat.to_string()});
+        api.put("endpointslices", touched);
+        sleep(Duration::from_millis(20)).await;
+    }
+    // There and back before anybody looked.
+    api.put("services", service("shop", "web", "x"));
+    api.delete("services", "shop/web");
+    api.put("endpointslices", slice("web-a", "10.0.0.2"));
+    watch.until(|seen| addresses(seen) == ["10.0.0.2"]).await;
+    assert_eq!(watch.sent().await, 2);
+}
+
+#[tokio::test]
+async fn a_bad_object_spoils_nothing_and_keeps_its_last_good_form() {
+    let api = Api::start().await;
+    let mut bad = service("shop", "bad", "x");
+    bad["spec"]["ports"] = json!([{"port": "eighty"}]);
+    api.put("services", service("shop", "web", "x"));
+    api.put("services", bad.clone());
+    api.put(
+        "nodes",
+        json!({"metadata": {"name": "odd", "labels": ["a list"]}}),
+    );
+    let mut watch = Watch::of(&api, &[]);
+    let seen = watch.until(|_| true).await;
+    assert_eq!(classes(&seen), ["shop/web x"]);
+    assert!(seen.nodes.is_empty());
+    api.put("services", service("shop", "bad", "good"));
+    watch
+        .until(|seen| classes(seen) == ["shop/bad good", "shop/web x"])
+        .await;
+    api.put("services", bad);
+    api.put("services", service("shop", "web", "y"));
+    watch
+        .until(|seen| classes(seen) == ["shop/bad good", "shop/web y"])
+        .await;
+    api.delete("services", "shop/bad");
+    watch.until(|seen| classes(seen) == ["shop/web y"]).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_was_cut_goes_on_where_it_was() {
+    let api = Api::start().await;
+    api.put("services", service("shop", "web", "x"));
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    api.asked(|path| is_watch(path, "services"), 1).await;
+    api.go_away(true);
+    api.put("services", service("shop", "web", "y"));
+    api.go_away(false);
+    watch.until(|seen| classes(seen) == ["shop/web y"]).await;
+    let lists = api.requests();
+    let lists = lists.iter().filter(|path| is_list(path, "services"));
+    assert_eq!(lists.count(), 1, "{:#?}", api.requests());
+}
+
+#[tokio::test]
+async fn a_bookmark_says_where_to_go_on() {
+    let api = Api::start().await;
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    api.asked(|path| is_watch(path, "services"), 1).await;
+    let version = api.bookmark("services");
+    // What comes after it shows that it was read.
+    api.put("services", service("shop", "web", "x"));
+    watch.until(|seen| !seen.services.is_empty()).await;
+    let later = api.bookmark("nodes");
+    assert!(later > version);
+    api.put("nodes", json!({"metadata": {"name": "lb1"}}));
+    watch.until(|seen| !seen.nodes.is_empty()).await;
+    api.delete("nodes", "lb1");
+    watch.until(|seen| seen.nodes.is_empty()).await;
+    let last = api.bookmark("services");
+    let resumed = format!("resourceVersion={last}&");
+    // Nothing shows that it arrived but that it is used. A watch that lasted is no failure.
+    for _ in 0..20 {
+        sleep(Duration::from_millis(1200)).await;
+        api.cut();
+        api.asked(|path| is_watch(path, "services"), 2).await;
+        let requests = api.requests();
+        let lists = requests.iter().filter(|path| is_list(path, "services"));
+        assert_eq!(lists.count(), 1, "{requests:#?}");
+        let mut watches = requests.iter().filter(|path| is_watch(path, "services"));
+        if watches.any(|path| format!("{path}&").contains(&resumed)) {
+            return;
+        }
+    }
+    panic!("{:#?}", api.requests());
+}
+
+#[tokio::test]
+async fn a_forgotten_version_is_listed_anew() {
+    for with_status in [false, true] {
+        let api = Api::start().await;
+        api.put("services", service("shop", "old", "x"));
+        let mut watch = Watch::of(&api, &[]);
+        watch.until(|_| true).await;
+        api.go_away(true);
+        api.delete("services", "shop/old");
+        api.put("services", service("shop", "new", "x"));
+        api.forget(with_status);
+        api.go_away(false);
+        watch.until(|seen| classes(seen) == ["shop/new x"]).await;
+        // And is watched.
+        api.put("services", service("shop", "new", "y"));
+        watch.until(|seen| classes(seen) == ["shop/new y"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_was_set_back_is_listed_anew() {
+    let api = Api::start().await;
+    api.put("services", service("shop", "new", "x"));
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    api.asked(|path| is_watch(path, "services"), 1).await;
+    let mut old = service("shop", "old", "x");
+    old["metadata"]["resourceVersion"] = json!("40");
+    api.go_back(&[("services", old)]);
+    watch.until(|seen| classes(seen) == ["shop/old x"]).await;
+    api.put("services", service("shop", "old", "y"));
+    watch.until(|seen| classes(seen) == ["shop/old y"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_is_not_listed_anew() {
+    let api = Api::start().await;
+    api.put("services", service("shop", "web", "x"));
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    api.asked(|path| is_watch(path, "services"), 1).await;
+    api.go_away(true);
+    // Long enough for many tries.
+    sleep(Duration::from_secs(4)).await;
+    api.put("services", service("shop", "web", "y"));
+    api.go_away(false);
+    watch.until(|seen| classes(seen) == ["shop/web y"]).await;
+    let requests = api.requests();
+    let lists = requests.iter().filter(|path| is_list(path, "services"));
+    assert_eq!(lists.count(), 1, "{requests:#?}");
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_or_refuses_changes_nothing() {
+    let api = Api::start().await;
+    api.put("services", service("shop", "web", "x"));
+    api.put("leases", lease("lb1", 30, 0));
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    api.go_away(true);
+    sleep(Duration::from_millis(500)).await;
+    for resource in ["services", "endpointslices", "nodes", "leases"] {
+        api.refuse(resource, 403, 0);
+    }
+    let before = api.requests().len();
+    api.go_away(false);
+    api.asked(|_| true, before + 12).await;
+    for resource in ["services", "endpointslices", "nodes", "leases"] {
+        api.allow(resource);
+    }
+    assert_eq!(watch.sent().await, 1);
+    api.put("services", service("shop", "web", "y"));
+    let seen = watch.until(|seen| classes(seen) == ["shop/web y"]).await;
+    assert_eq!(live(&seen), ["lb1"]);
+    assert_eq!(watch.sent().await, 2);
+}
+
+#[tokio::test]
+async fn who_asks_to_be_left_alone_is_left_alone() {
+    let api = Api::start().await;
+    api.refuse("services", 429, 2);
+    let mut watch = Watch::of(&api, &[]);
+    api.asked(|path| is_list(path, "services"), 1).await;
+    let begun = std::time::Instant::now();
+    api.asked(|path| is_list(path, "services"), 2).await;
+    assert!(
+        begun.elapsed() > Duration::from_millis(1500),
+        "{:?}",
+        begun.elapsed()
+    );
+    api.allow("services");
+    watch.until(|_| true).await;
+}
+
+#[tokio::test]
+async fn large_lists_come_in_pages() {
+    let api = Api::start().await;
+    for number in 0..1201 {
+        api.put("services", service("shop", &format!("web-{number}"), "x"));
+    }
+    let mut watch = Watch::of(&api, &[]);
+    let seen = watch.until(|_| true).await;
+    assert_eq!(seen.services.len(), 1201);
+    assert_eq!(watch.sent().await, 1);
+    let requests = api.requests();
+    assert_eq!(
+        requests
+            .iter()
+            .filter(|path| is_list(path, "services"))
+            .count(),
+        3
+    );
+}
+
+#[tokio::test]
+async fn only_the_named_namespaces_are_looked_at() {
+    let api = Api::start().await;
+    for namespace in ["a", "b", "c"] {
+        api.put("services", service(namespace, "web", "x"));
+    }
+    let arguments = [
+        "--namespace=a",
+        "--namespace=b",
+        "--namespace=a",
+        "--own-namespace=lb",
+    ];
+    let mut watch = Watch::of(&api, &arguments);
+    let seen = watch.until(|_| true).await;
+    assert_eq!(classes(&seen), ["a/web x", "b/web x"]);
+    api.put("services", service("c", "web", "y"));
+    api.put("services", service("b", "web", "y"));
+    watch
+        .until(|seen| classes(seen) == ["a/web x", "b/web y"])
+        .await;
+    let requests = api.requests();
+    let expected = [
+        "/api/v1/namespaces/a/services?",
+        "/api/v1/namespaces/b/services?",
+        "/api/v1/nodes?",
+        "/apis/coordination.k8s.io/v1/namespaces/lb/leases?",
+    ];
+    for path in expected {
+        assert!(
+            requests.iter().any(|request| request.starts_with(path)),
+            "{path}"
+        );
+    }
+    let wide = [
+        "/api/v1/services?",
+        "/apis/discovery.k8s.io/v1/endpointslices?",
+    ];
+    for path in wide {
+        assert!(
+            !requests.iter().any(|request| request.starts_with(path)),
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_not_renewed_ends_by_itself() {
+    let api = Api::start().await;
+    api.put("leases", lease("lb1", 2, 0));
+    api.put("leases", lease("lb2", 120, 0));
+    let mut watch = Watch::of(&api, &[]);
+    let seen = watch.until(|_| true).await;
+    assert_eq!(live(&seen), ["lb1", "lb2"]);
+    watch.until(|seen| live(seen) == ["lb2"]).await;
+    api.put("leases", lease("lb1", 60, 1));
+    watch.until(|seen| live(seen) == ["lb1", "lb2"]).await;
+    let mut released = lease("lb1", 1, 2);
+    released["spec"]["holderIdentity"] = json!("");
+    api.put("leases", released);
+    watch.until(|seen| live(seen) == ["lb2"]).await;
+    api.delete("leases", "default/ballast-lb2");
+    let seen = watch.until(|seen| live(seen).is_empty()).await;
+    assert!(seen.leases.is_some());
+}
+
+fn is_list(path: &str, resource: &str) -> bool {
+    path.contains(resource) && !path.contains("watch=")
+}
+
+fn is_watch(path: &str, resource: &str) -> bool {
+    path.contains(resource) && path.contains("watch=")
+}
+
+fn service(namespace: &str, name: &str, class: &str) -> Value {
+    json!({
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": 80}]},
+    })
+}
+
+fn slice(name: &str, address: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": [{"addresses": [address]}],
+    })
+}
+
+/// Renewed just now, for the `times`th time.
+fn lease(node: &str, seconds: u32, times: i32) -> Value {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    json!({
+        "metadata": {"namespace": "default", "name": format!("ballast-{node}")},
+        "spec": {
+            "holderIdentity": node, "leaseDurationSeconds": seconds, "leaseTransitions": times,
+            "renewTime": format!("{now:.6}"),
+        },
+    })
+}
+
+fn classes(seen: &Observed) -> Vec<String> {
+    let class = |key: &Key| seen.services[key].class.clone().unwrap_or_default();
+    seen.services
+        .keys()
+        .map(|key| format!("{key} {}", class(key)))
+        .collect()
+}
+
+fn addresses(seen: &Observed) -> Vec<String> {
+    let endpoints = seen.slices.values().flat_map(|slice| &slice.endpoints);
+    endpoints
+        .filter_map(|endpoint| Some(endpoint.address?.to_string()))
+        .collect()
+}
+
+fn live(seen: &Observed) -> Vec<&str> {
+    seen.leases
+        .iter()
+        .flatten()
+        .map(|(node, _)| node.as_str())
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! What is looked up because somebody wants it: Secrets and names.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ballast_controller::observe::{Key, Observed, Secret, Wanted};
+use serde_json::{Value, json};
+
+use super::Watch;
+use super::api::Api;
+
+#[tokio::test]
+async fn a_secret_is_read_when_it_is_wanted_and_again_when_it_changes() {
+    let api = Api::start().await;
+    api.put("secrets", secret("Zmlyc3Q="));
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    let begun = Instant::now();
+    watch
+        .wanted
+        .send_replace(wanted(&["shop/tls", "shop/none"], &[]));
+    let seen = watch.until(|seen| seen.looked_up.secrets.len() == 2).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(content(&seen, "shop/tls"), Some(b"first".as_slice()));
+    assert!(!seen.secrets.contains_key(&key("shop/none")));
+    // At rest, only the metadata comes over the wire.
+    let is_of_tls = |path: &str| path.contains("secrets/tls");
+    api.asked(|path| is_of_tls(path) && path.ends_with("(metadata)"), 1)
+        .await;
+    let whole = api.requests();
+    let whole = whole
+        .iter()
+        .filter(|path| is_of_tls(path) && !path.ends_with("(metadata)"));
+    assert_eq!(whole.count(), 1);
+    api.put("secrets", secret("c2Vjb25k"));
+    watch
+        .until(|seen| content(seen, "shop/tls") == Some(b"second".as_slice()))
+        .await;
+    api.delete("secrets", "shop/tls");
+    watch.until(|seen| seen.secrets.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_secret_that_may_not_be_read_is_forbidden_until_it_may() {
+    let api = Api::start().await;
+    api.put("secrets", secret("Zmlyc3Q="));
+    api.refuse("secrets", 403, 0);
+    let mut watch = Watch::of(&api, &[]);
+    watch.wanted.send_replace(wanted(&["shop/tls"], &[]));
+    let seen = watch.until(|seen| seen.looked_up.secrets.len() == 1).await;
+    assert_eq!(seen.secrets[&key("shop/tls")], Secret::Forbidden);
+    api.allow("secrets");
+    watch
+        .until(|seen| content(seen, "shop/tls") == Some(b"first".as_slice()))
+        .await;
+    // What the server cannot say changes nothing.
+    let before = api.requests().len();
+    api.refuse("secrets", 500, 0);
+    api.asked(|path| path.contains("secrets/tls"), 2).await;
+    let of_secrets = |requests: Vec<String>| {
+        let of_tls = requests
+            .into_iter()
+            .filter(|path| path.contains("secrets/tls"));
+        of_tls.count()
+    };
+    let so_far = of_secrets(api.requests());
+    assert!(before > 0);
+    api.asked(|path| path.contains("secrets/tls"), so_far + 2)
+        .await;
+    let seen = watch.until(|_| true).await;
+    assert_eq!(content(&seen, "shop/tls"), Some(b"first".as_slice()));
+    watch.wanted.send_replace(Wanted::default());
+    let seen = watch.until(|seen| seen.secrets.is_empty()).await;
+    assert_eq!(*seen.looked_up, Wanted::default());
+}
+
+#[tokio::test]
+async fn a_secret_of_an_impossible_name_is_not_asked_for() {
+    let api = Api::start().await;
+    let mut watch = Watch::of(&api, &[]);
+    let mut odd = Wanted::default();
+    odd.secrets.insert(Key::new("shop/../kube-system", "tls"));
+    odd.secrets.insert(Key::new("shop", "a?b"));
+    odd.secrets.insert(Key::new("", "a"));
+    watch.wanted.send_replace(odd);
+    let seen = watch.until(|seen| seen.looked_up.secrets.len() == 3).await;
+    assert!(seen.secrets.is_empty());
+    assert!(!api.requests().iter().any(|path| path.contains("secrets")));
+}
+
+#[tokio::test]
+async fn a_name_is_resolved_while_it_is_wanted() {
+    let api = Api::start().await;
+    let mut watch = Watch::of(&api, &[]);
+    let names = ["192.0.2.7", "[2001:db8::7]", "localhost", "no..name"];
+    watch.wanted.send_replace(wanted(&[], &names));
+    let seen = watch.until(|seen| seen.looked_up.names.len() == 4).await;
+    let resolved = |name: &str| -> Vec<String> {
+        seen.resolved[name]
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    };
+    assert_eq!(resolved("192.0.2.7"), ["192.0.2.7"]);
+    assert_eq!(resolved("[2001:db8::7]"), ["2001:db8::7"]);
+    assert!(resolved("localhost").contains(&"127.0.0.1".to_owned()));
+    assert!(resolved("no..name").is_empty());
+    watch.wanted.send_replace(wanted(&[], &["192.0.2.7"]));
+    watch
+        .until(|seen| seen.resolved.len() == 1 && seen.looked_up.names.len() == 1)
+        .await;
+}
+
+#[tokio::test]
+async fn what_was_wanted_from_the_beginning_is_looked_up() {
+    let api = Api::start().await;
+    let settings = super::settings(&[]);
+    let client = api.client();
+    let mut watch = Watch::start(|_, observed| {
+        let (_, wanted) = tokio::sync::watch::channel(wanted(&[], &["192.0.2.7"]));
+        ballast_controller::observe::cluster::watch(client, Arc::clone(&settings), wanted, observed)
+    });
+    // Whoever wanted it is gone: that disturbs nobody.
+    watch.until(|seen| seen.resolved.len() == 1).await;
+}
+
+fn key(text: &str) -> Key {
+    let (namespace, name) = text.split_once('/').expect("a key");
+    Key::new(namespace, name)
+}
+
+fn wanted(secrets: &[&str], names: &[&str]) -> Wanted {
+    Wanted {
+        secrets: secrets.iter().map(|text| key(text)).collect(),
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    }
+}
+
+fn secret(content: &str) -> Value {
+    json!({
+        "kind": "Secret", "apiVersion": "v1",
+        "metadata": {"namespace": "shop", "name": "tls"}, "data": {"tls.crt": content},
+    })
+}
+
+fn content<'a>(seen: &'a Observed, name: &str) -> Option<&'a [u8]> {
+    match seen.secrets.get(&key(name))? {
+        Secret::Readable(material) => material.entry("tls.crt"),
+        Secret::Forbidden => None,
+    }
+}

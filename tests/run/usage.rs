@@ -1,0 +1,115 @@
+//! A wrong value of any flag is a refusal that names it.
+
+use std::fs;
+use std::net::TcpListener;
+
+use crate::host::to_its_end;
+
+#[test]
+fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let put = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).expect("a file");
+        at(name)
+    };
+    let (manifests, table) = (at("manifests"), at("table"));
+    fs::create_dir(&manifests).expect("a folder");
+    let file = put("file", "x");
+    let broken = put("broken.json", "{");
+    let wrong_algorithm = put("algorithm.json", r#"{"algorithm": "fastest"}"#);
+    let config = put(
+        "kubeconfig",
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\nclusters: [{name: c, cluster: {server: \"http://127.0.0.1:1\"}}]\nusers: [{name: u, user: {}}]\n",
+    );
+    let with_yaml = at("yaml");
+    fs::create_dir(&with_yaml).expect("a folder");
+    fs::write(folder.path().join("yaml/table.yaml"), "version: 1\n").expect("a file");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address").to_string();
+    let (gone, nowhere) = (at("gone"), at("file/inside"));
+    for (flag, value) in [
+        ("--manifests", &*gone),
+        ("--manifests", &file),
+        ("--table-dir", &nowhere),
+        ("--table-dir", &with_yaml),
+        ("--kubeconfig", &gone),
+        ("--kubeconfig", &broken),
+        ("--context", "b"),
+        ("--use-kubernetes-cluster-service", "perhaps"),
+        ("--dry", "perhaps"),
+        ("--finalizer", "perhaps"),
+        ("--dataplane", "here"),
+        ("--ingress-hostname-suffix", "a b"),
+        ("--admin", "here"),
+        ("--admin", &taken),
+        ("--log-format", "yaml"),
+        ("--log-level", "loud"),
+        ("--node-selector", "=a"),
+        ("--target-node-selector", "!"),
+        ("--ignore-exclude-lb", "perhaps"),
+        ("--default-class", "perhaps"),
+        ("--endpoints-via", "air"),
+        ("--compat", "azure"),
+        ("--http-services", "some"),
+        ("--tcp-services", "mysql"),
+        ("--tcp-services", "mysql:0"),
+        ("--forward-services", "perhaps"),
+        ("--ssl-cert", &gone),
+        ("--ssl-ca-cert", &gone),
+        ("--ssl-ca-cert", &file),
+        ("--error-page", "ftp://x/"),
+        ("--error-page", "file:///nowhere/at/all"),
+        ("--default-return-code", "700"),
+        ("--balance-algorithm", "fastest"),
+        ("--http-port", "0"),
+        ("--stats-port", "70000"),
+        ("--syslog", "perhaps"),
+        ("--cfg", &gone),
+        ("--cfg", &broken),
+        ("--cfg", &wrong_algorithm),
+    ] {
+        let value = format!("{flag}={value}");
+        let mut flags = vec!["run", "--admin", "none", &value];
+        if flag == "--admin" {
+            flags.drain(1..3);
+        }
+        match flag {
+            "--kubeconfig" | "--use-kubernetes-cluster-service" => {}
+            "--context" => flags.extend(["--kubeconfig", &config]),
+            "--manifests" => {}
+            _ => flags.extend(["--manifests", &manifests]),
+        }
+        if flag != "--table-dir" {
+            flags.extend(["--table-dir", &table]);
+        }
+        let (code, _, said) = to_its_end(&flags);
+        assert_eq!(code, Some(64), "{value}: {said}");
+        assert!(said.contains(flag), "{value}: {said}");
+    }
+}
+
+#[test]
+fn without_a_cluster_and_without_manifests_it_says_what_is_missing() {
+    let table = tempfile::tempdir().expect("a folder");
+    let table = table.path().display().to_string();
+    let (code, _, said) = to_its_end(&["run", "--admin", "none", "--table-dir", &table]);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("--kubeconfig"), "{said}");
+    let (code, _, said) = to_its_end(&["run", "--manifests", "/"]);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("--table-dir"), "{said}");
+}
+
+#[test]
+fn two_ways_to_the_cluster_are_a_refusal() {
+    let flags = [
+        "run",
+        "--table-dir=/x",
+        "--kubeconfig=/x",
+        "--use-kubernetes-cluster-service=true",
+    ];
+    let (code, _, said) = to_its_end(&flags);
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("--use-kubernetes-cluster-service"), "{said}");
+}
