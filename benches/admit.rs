@@ -1,4 +1,4 @@
-//! What it costs to let a client in: source ranges at 10 and 10,000 of them, and the limits.
+//! What it costs to let a client in: source ranges at 10, 100 and 10,000 of them, and the limits.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -12,28 +12,46 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
 fn source_ranges(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("admit/source-ranges");
-    for count in [10_u32, 10_000] {
-        // /24s with gaps between them, so that none merge; half of the clients are in one.
-        let set = PrefixSet::new((0..count).map(|n| {
-            let prefix = format!("{}/24", Ipv4Addr::from(n << 9));
-            prefix.parse().expect("a prefix")
-        }));
+    for count in [10_u32, 100, 10_000] {
         let mut rng = Rng::new(1);
-        let clients: Vec<IpAddr> = (0..4096)
-            .map(|_| {
-                let bits = u32::try_from(rng.below(u64::from(count) << 9)).expect("below 2³²");
-                IpAddr::V4(bits.into())
+        // Single addresses anywhere. Half of the clients are one of them.
+        let addresses: Vec<u32> = (0..count).map(|_| low(rng.next_u64())).collect();
+        let clients: Vec<u32> = (0..4096)
+            .map(|turn| {
+                let known = addresses.get(usize::try_from(rng.below(count.into())).unwrap_or(0));
+                match turn % 2 {
+                    0 => known.copied().unwrap_or_default(),
+                    _ => low(rng.next_u64()),
+                }
             })
             .collect();
-        let mut next = clients.iter().cycle();
-        group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
-            bencher.iter(|| {
-                next.next()
-                    .is_some_and(|client| set.contains(black_box(*client)))
+        let v6 = |bits: u32| IpAddr::V6((u128::from(bits) << 80 | 0x2001 << 112).into());
+        let v4 = |bits: u32| IpAddr::V4(bits.into());
+        for (family, length, address) in [
+            ("v4", 32, &v4 as &dyn Fn(u32) -> IpAddr),
+            ("v6", 64, &v6 as &dyn Fn(u32) -> IpAddr),
+        ] {
+            let set = PrefixSet::new(
+                addresses
+                    .iter()
+                    .map(|bits| format!("{}/{length}", address(*bits)))
+                    .map(|prefix| prefix.parse().expect("a prefix")),
+            );
+            let clients: Vec<IpAddr> = clients.iter().map(|bits| address(*bits)).collect();
+            let mut next = clients.iter().cycle();
+            group.bench_function(BenchmarkId::new(family, count), |bencher| {
+                bencher.iter(|| {
+                    next.next()
+                        .is_some_and(|client| set.contains(black_box(*client)))
+                });
             });
-        });
+        }
     }
     group.finish();
+}
+
+fn low(bits: u64) -> u32 {
+    u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0)
 }
 
 fn limits(criterion: &mut Criterion) {

@@ -139,6 +139,7 @@ fn compiled(spec: &Arc<ballast_core::table::Service>, previous: Option<&Service>
         now: NOW,
         workers: 2,
         node: &mut |name| Arc::new(Node::new(name)),
+        left: &|_| None,
         gone: &|_, _| None,
         over: &|_, _| Override::default(),
     };

@@ -584,7 +584,7 @@ struct Mortal {
 impl Mortal {
     fn new() -> Self {
         let mut mortal = Self {
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            address: nobody(),
             listener: None,
         };
         mortal.revive();

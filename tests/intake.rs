@@ -2,10 +2,11 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use ballast::{Config, Running};
 use ballast_core::ack::Ack;
 use common::crowd::serve_as;
 use common::{Ballast, ask, get, named_server, nobody, table};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 #[test]
@@ -296,6 +298,89 @@ fn numbered(generation: u64) -> String {
         "generation: {generation}\n{}",
         table("", "", &[([127, 0, 0, 1], 9).into()])
     )
+}
+
+/// Where the answer cannot be written, for as long as nobody reads it.
+#[test]
+fn who_finds_it_ready_finds_the_answer_too() {
+    let (folder, running) = waiting();
+    let status = &running.shared().status;
+    let draft = folder.path().join("ack.json.tmp");
+    mknodat(CWD, &draft, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    fs::write(
+        folder.path().join("table.yaml"),
+        table("", "", &[named_server("a")]),
+    )
+    .unwrap();
+    until(|| !status.listening().is_empty());
+    let address = *status.listening().values().next().unwrap();
+    assert_eq!(ask(address).unwrap(), "a", "it serves");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(300) {
+        assert!(!status.is_ready());
+        assert!(get(running.admin()[0], "/readyz").0.contains("503"));
+    }
+    let said = fs::read(&draft).unwrap();
+    assert!(String::from_utf8(said).unwrap().contains("\"served\":{"));
+    until(|| status.is_ready());
+    assert!(status.ack().is_some_and(|ack| ack.served.is_some()));
+}
+
+#[test]
+fn an_end_does_not_wait_for_an_answer_that_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = ballast::start(Config {
+        threads: Some(1),
+        admin: Admin::At(vec![nobody()]),
+        drain_timeout: Duration::from_millis(100),
+        ..Config::new(folder.path().into())
+    })
+    .unwrap();
+    let draft = folder.path().join("ack.json.tmp");
+    mknodat(CWD, &draft, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    fs::write(folder.path().join("table.yaml"), numbered(1)).unwrap();
+    until(|| running.shared().live.plan().generation() == Some(1));
+    let (told, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        told.send(runtime.block_on(running.stop())).unwrap();
+    });
+    assert_eq!(ended.recv_timeout(Duration::from_secs(20)).unwrap(), 0);
+}
+
+#[test]
+fn a_named_file_that_is_a_pipe_or_too_large_holds_nothing_up() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (pipe, large) = (
+        elsewhere.path().join("pipe"),
+        elsewhere.path().join("large"),
+    );
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    File::create(&large).unwrap().set_len(1 << 40).unwrap();
+    for name in [&pipe, &large, elsewhere.path(), Path::new("/dev/zero")] {
+        let ballast = Ballast::serve(
+            &format!("{}ticket-keys: {}\n", numbered(1), name.display()),
+            1,
+        );
+        assert_eq!(served(&ballast), Some(1));
+        ballast.swap(&numbered(2));
+    }
+}
+
+#[test]
+fn a_table_that_is_a_pipe_is_no_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("table.yaml");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    let refused = ballast::start(Config::new(pipe)).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("table.yaml: is a pipe, not a file; ")
+    );
 }
 
 /// A process whose folder has no table yet.

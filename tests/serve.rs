@@ -276,6 +276,13 @@ fn a_client_that_aborts_in_the_queue_gives_up_its_place() {
         .unwrap();
     drop(second);
     ballast.until(|ballast| waiting(ballast, 0));
+    let metrics = ballast.metrics();
+    for line in [
+        "haproxy_backend_client_aborts_total{proxy=\"s\"} 1\n",
+        "haproxy_backend_connection_errors_total{proxy=\"s\"} 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Acting on decisions. Each part follows the stream of [`Decision`]s and acts only where its own share of one changed.
 //!
 //! Called by `run`: one task for each part. `publish` writes the table, `report` keeps this node's Lease; `status` writes what
-//! Services publish, and `events` tells people, both only while this process leads. Nobody here decides what should be.
+//! Services publish, and `events` tells people, only while this process leads, but for what concerns this node alone. Nobody here decides what should be.
 
 mod acks;
 mod events;
+mod exceptions;
 mod fetch;
 mod folder;
 mod publish;

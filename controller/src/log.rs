@@ -4,6 +4,10 @@ use std::io::{self, IsTerminal};
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How event lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -45,12 +49,21 @@ impl From<Level> for LevelFilter {
 
 /// Begins to log. Once in a process.
 pub fn begin(format: Format, level: Level) {
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_target(false);
-    match format {
-        Format::Text => lines.with_ansi(io::stderr().is_terminal()).init(),
-        Format::Json => lines.json().flatten_event(true).init(),
-    }
+    let level = LevelFilter::from(level);
+    // It tells of every request that fails, at whatever level; whoever made the request tells what matters, once.
+    let clients = match level >= LevelFilter::DEBUG {
+        true => level,
+        false => LevelFilter::OFF,
+    };
+    let shown = Targets::new()
+        .with_default(level)
+        .with_target("kube_client", clients);
+    let lines = fmt::layer().with_writer(io::stderr).with_target(false);
+    let lines = match format {
+        Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(lines.with_filter(shown))
+        .init();
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast_controller::decide::decide;
 use ballast_controller::observe::read_folder;
-use ballast_controller::settings::{Flags, RunFlags, Settings, WrongFlag};
+use ballast_controller::settings::{ClusterFlags, Flags, RunFlags, Settings, WrongFlag};
 use ballast_controller::{log, plan, run};
 use clap::{Args, Parser, Subcommand};
 
@@ -30,9 +30,11 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct Plan {
-    /// A folder of Services, EndpointSlices, Nodes and Secrets, as YAML or JSON
+    /// A folder of Services, EndpointSlices, Nodes and Secrets, as YAML or JSON [default: a cluster]
     #[arg(long, value_name = "DIR")]
-    manifests: PathBuf,
+    manifests: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterFlags,
     /// Show what changes in this running table: its file, or the folder of it
     #[arg(long, value_name = "PATH")]
     against: Option<PathBuf>,
@@ -76,10 +78,15 @@ fn plan(command: Plan) -> anyhow::Result<()> {
     for remark in &settings.remarks {
         eprintln!("ballast-controller: {remark}");
     }
-    let folder = &command.manifests;
-    let (observed, bad) =
-        read_folder(folder).with_context(|| format!("--manifests {}", folder.display()))?;
-    let desired = decide(&observed, &settings);
+    let (desired, bad) = match &command.manifests {
+        None => (run::look_once(&command.cluster, &settings)?, Vec::new()),
+        Some(folder) => {
+            let found = read_folder(folder);
+            let (observed, bad) =
+                found.with_context(|| format!("--manifests {}", folder.display()))?;
+            (decide(&observed, &settings), bad)
+        }
+    };
     let text = match &command.against {
         None => plan::print(&desired, &bad)?,
         Some(path) => {

@@ -5,15 +5,15 @@
 //! newest value alone, so that nobody who is slow holds anybody up.
 
 mod cfg;
+mod cluster;
 mod mind;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -22,11 +22,11 @@ use tokio::time::timeout;
 use crate::act::{
     Decisions, Events, Folder, MANAGER, Publish, Report, Statuses, Written, follow_acks,
 };
-use crate::decide::decide;
+use crate::decide::{Desired, decide};
 use crate::leader::{Campaign, campaign};
 use crate::metrics::Metrics;
 use crate::observe::{self, BadDocument, Observed, Wanted};
-use crate::settings::{Place, RunFlags, Settings, WrongFlag};
+use crate::settings::{ClusterFlags, Place, RunFlags, Settings, WrongFlag};
 use crate::{admin, plan};
 use mind::Mind;
 
@@ -53,15 +53,19 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
     }
     let client = match &flags.manifests {
         Some(_) => None,
-        None => Some(client(&flags).await?),
+        None => Some(cluster::client(&flags.cluster).await?),
     };
     let (seen, observed) = watch::channel(None);
     let (want, wanted) = watch::channel(Wanted::default());
-    let eyes = look(&flags, &settings, client.clone(), wanted, seen);
+    let folder = flags.manifests.clone();
+    let eyes = look(folder, &settings, client.clone(), wanted, seen);
     if flags.dry {
         tokio::select! {
             () = eyes => anyhow::bail!("nothing more is to be seen"),
-            result = print_once(&settings, observed, &want) => return result,
+            desired = decide_once(&settings, observed, &want) => {
+                print!("{}", plan::print(&desired?, &[])?);
+                return Ok(());
+            }
         }
     }
     let folder = table_folder(&flags)?;
@@ -141,30 +145,11 @@ fn act(
     };
     let namespace = &flags.flags.own_namespace;
     let me = identity(flags);
-    match &flags.flags.node_name {
-        Some(node) => {
-            let report = Report {
-                client: client.clone(),
-                namespace: namespace.clone(),
-                node: node.clone(),
-                dataplane: flags.dataplane(),
-                decisions: decisions.clone(),
-                acks,
-                written: writes,
-                ending: ending.clone(),
-                metrics: Arc::clone(&metrics),
-            };
-            leaving.spawn(report.run());
-        }
-        None => tracing::warn!(
-            "--node-name: not given, nor NODE_NAME: this node keeps no Lease, and its addresses are not published"
-        ),
-    }
     let (leading, election) = campaign(Campaign {
         client: client.clone(),
         namespace: namespace.clone(),
         me: me.clone(),
-        ending,
+        ending: ending.clone(),
         metrics: Arc::clone(&metrics),
     });
     leaving.spawn(election);
@@ -176,6 +161,26 @@ fn act(
         Arc::clone(&metrics),
     );
     tasks.spawn(events.run());
+    match &flags.flags.node_name {
+        Some(node) => {
+            let report = Report {
+                client: client.clone(),
+                namespace: namespace.clone(),
+                node: node.clone(),
+                dataplane: flags.dataplane(),
+                decisions: decisions.clone(),
+                acks,
+                written: writes,
+                ending,
+                teller: teller.clone(),
+                metrics: Arc::clone(&metrics),
+            };
+            leaving.spawn(report.run());
+        }
+        None => tracing::warn!(
+            "--node-name: not given, nor NODE_NAME: this node keeps no Lease, and its addresses are not published"
+        ),
+    }
     let statuses = Statuses {
         client,
         decisions,
@@ -191,14 +196,13 @@ fn act(
 
 /// Sends what is seen, for as long as the process lives.
 fn look(
-    flags: &RunFlags,
+    folder: Option<PathBuf>,
     settings: &Settings,
     client: Option<Client>,
     wanted: watch::Receiver<Wanted>,
     seen: watch::Sender<Option<Arc<Observed>>>,
 ) -> impl Future<Output = ()> + Send + 'static {
     let settings = Arc::new(settings.clone());
-    let folder = flags.manifests.clone();
     async move {
         match (client, folder) {
             (Some(client), _) => observe::cluster::watch(client, settings, wanted, seen).await,
@@ -215,86 +219,48 @@ fn look(
     }
 }
 
-/// What would be served, and why.
-async fn print_once(
-    settings: &Settings,
-    mut observed: watch::Receiver<Option<Arc<Observed>>>,
-    want: &watch::Sender<Wanted>,
-) -> anyhow::Result<()> {
-    let mut waits = PATIENCE;
-    loop {
-        let seen = timeout(waits, observed.wait_for(Option::is_some)).await;
-        let seen = seen.context("not everything was seen in time")?;
-        let Some(seen) = seen.context("nothing is seen")?.clone() else {
-            continue;
-        };
-        let desired = decide(&seen, settings);
-        let wanted = desired.wanted.clone();
-        if mind::is_looked_up(&wanted, &seen) {
-            print!("{}", plan::print(&desired, &[])?);
-            return Ok(());
+/// What would be decided for a cluster now.
+///
+/// # Errors
+/// The cluster cannot be reached, or not all of it can be seen.
+pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<Desired> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .context("cannot begin")?;
+    runtime.block_on(async {
+        let client = cluster::client(cluster).await?;
+        let (seen, observed) = watch::channel(None);
+        let (want, wanted) = watch::channel(Wanted::default());
+        tokio::select! {
+            () = look(None, settings, Some(client), wanted, seen) => {
+                anyhow::bail!("nothing more is to be seen")
+            }
+            desired = decide_once(settings, observed, &want) => desired,
         }
-        want.send_replace(wanted);
-        timeout(waits, observed.changed())
-            .await
-            .context("not everything was found in time")??;
-        waits = PATIENCE;
-    }
-}
-
-/// How to reach the cluster.
-async fn client(flags: &RunFlags) -> anyhow::Result<Client> {
-    let is_told = flags.kubeconfig.is_some() || flags.context.is_some();
-    let by_kubeconfig = is_told || flags.use_kubernetes_cluster_service == Some(false);
-    let mut config = match by_kubeconfig {
-        true => from_kubeconfig(flags).await?,
-        false => Config::incluster().map_err(|error| WrongFlag {
-            flag: "--kubeconfig",
-            why: format!("is not given, and this is no pod of a cluster: {error}"),
-        })?,
-    };
-    config.connect_timeout = Some(CONNECT);
-    Client::try_from(config).map_err(|error| {
-        let flag = match by_kubeconfig {
-            true => "--kubeconfig",
-            false => "--use-kubernetes-cluster-service",
-        };
-        WrongFlag {
-            flag,
-            why: error.to_string(),
-        }
-        .into()
     })
 }
 
-async fn from_kubeconfig(flags: &RunFlags) -> Result<Config, WrongFlag> {
-    let wrong = |flag: &'static str, why: String| WrongFlag { flag, why };
-    let options = KubeConfigOptions {
-        context: flags.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    let kubeconfig = match &flags.kubeconfig {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let kubeconfig = kubeconfig.map_err(|error| wrong("--kubeconfig", error.to_string()))?;
-    if let Some(name) = &flags.context
-        && !kubeconfig.contexts.iter().any(|one| one.name == *name)
-    {
-        let known: Vec<&str> = kubeconfig
-            .contexts
-            .iter()
-            .map(|one| one.name.as_str())
-            .collect();
-        let why = format!(
-            "{name:?} is not in the kubeconfig; it has {}",
-            known.join(", ")
-        );
-        return Err(wrong("--context", why));
+/// Decides when all is seen, and everything that is wanted was looked up.
+async fn decide_once(
+    settings: &Settings,
+    mut observed: watch::Receiver<Option<Arc<Observed>>>,
+    want: &watch::Sender<Wanted>,
+) -> anyhow::Result<Desired> {
+    loop {
+        timeout(PATIENCE, observed.changed())
+            .await
+            .context("not everything was seen in time")??;
+        let Some(seen) = observed.borrow_and_update().clone() else {
+            continue;
+        };
+        let desired = decide(&seen, settings);
+        if mind::is_looked_up(&desired.wanted, &seen) {
+            return Ok(desired);
+        }
+        want.send_replace(desired.wanted);
     }
-    Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .map_err(|error| wrong("--kubeconfig", error.to_string()))
 }
 
 fn table_folder(flags: &RunFlags) -> Result<Folder, WrongFlag> {
@@ -329,7 +295,6 @@ async fn told_to_end() -> anyhow::Result<()> {
 
 /// Deciding has threads of its own.
 const THREADS: usize = 2;
-const CONNECT: Duration = Duration::from_secs(5);
 /// What looking may take where it is done once.
 const PATIENCE: Duration = Duration::from_secs(30);
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use clap::{ArgAction, Args, ValueEnum};
 
 use crate::decide::algorithm;
 use cfg::Cfg;
-pub use run::{Place, RunFlags};
+pub use run::{ClusterFlags, Place, RunFlags};
 pub use selector::Selector;
 pub use tcp_services::{TcpService, TcpServices};
 

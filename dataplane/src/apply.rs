@@ -10,23 +10,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ballast_core::ack::{Ack, Exception, ExceptionState, Refused, Served};
+use ballast_core::ack::{Ack, Refused, Served};
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile, revise};
 use ballast_core::overrides::ByHand;
-use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey, Transport};
+use ballast_core::plan::{Plan, SocketKey, Transport};
 use ballast_core::rng::{Rng, mix};
-use ballast_core::table::{self, Bind, OnGone, Problems, RoutingTable};
+use ballast_core::table::{self, OnGone, Problems, RoutingTable};
 use socket2::Socket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Places, Wanted};
-use crate::intake::{Intake, Text};
+use crate::intake::{Intake, Text, named};
 use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
 use crate::worker::{Order, Shared};
+
+mod exceptions;
 
 /// What the writer is to do, for as long as the process lives.
 #[derive(Debug)]
@@ -188,11 +190,14 @@ impl Apply {
         match parsed {
             Ok(table) => {
                 let folder = self.intake.folder();
-                let named = table::files(&table)
-                    .into_iter()
-                    .map(|(_, file)| folder.join(file))
-                    .collect();
+                let files = table::files(&table);
+                let named = files.iter().map(|(_, file)| folder.join(file)).collect();
                 let digest = self.intake.note(&text, named);
+                for (at, file) in files {
+                    if let Err(fault) = named::look(&folder.join(&file)) {
+                        tracing::warn!("{}", fault.problem(at, &file));
+                    }
+                }
                 Ok((table, digest))
             }
             Err(problems) => {
@@ -239,14 +244,14 @@ impl Apply {
         let (opened, closed) = self.put_in_force(&previous, &plan).await;
         drop(previous);
         self.move_admin(&plan);
-        self.shared.status.applied(began.elapsed());
+        let took = began.elapsed();
         tracing::info!(
             generation = plan.generation(),
             frontends = plan.frontends().len(),
             services = plan.services().len(),
             opened,
             closed,
-            took_ms = began.elapsed().as_millis(),
+            took_ms = took.as_millis(),
             "table applied"
         );
         self.ack.served = Some(Served {
@@ -254,8 +259,11 @@ impl Apply {
             digest,
         });
         self.ack.refused = None;
-        self.ack.exceptions = self.exceptions(&plan);
-        self.answer();
+        self.note_exceptions(&plan);
+        // Who finds this process ready finds the answer, too.
+        self.write_answer();
+        self.shared.status.applied(took);
+        self.shared.status.set_ack(&self.ack);
     }
 
     /// What an operator changed is a new plan of the same table.
@@ -470,60 +478,25 @@ impl Apply {
             bound.foreign = !listen::is_local(bound.key.address.ip());
         }
         if self.ack.served.is_some() {
-            self.ack.exceptions = self.exceptions(&plan);
+            self.note_exceptions(&plan);
             self.answer();
         }
     }
 
-    fn exceptions(&self, plan: &Plan) -> Vec<Exception> {
-        let mut exceptions = Vec::new();
-        for frontend in plan.frontends() {
-            let mut add = |bind, state, why: String| {
-                exceptions.push(Exception {
-                    frontend: frontend.name().clone(),
-                    bind,
-                    state,
-                    why,
-                });
-            };
-            match frontend.listens() {
-                Listens::NotYetServed => {
-                    let why = not_yet(frontend);
-                    frontend
-                        .binds()
-                        .iter()
-                        .for_each(|bind| add(*bind, ExceptionState::NotYetServed, why.clone()));
-                }
-                Listens::Idle => {
-                    let why =
-                        "its service has no endpoint that may be used, so connections are refused";
-                    frontend
-                        .binds()
-                        .iter()
-                        .for_each(|bind| add(*bind, ExceptionState::Idle, why.into()));
-                }
-                Listens::Yes => {
-                    for key in frontend.sockets() {
-                        let bind = Bind::Exact(key.address);
-                        if let Some(why) = self.failed.get(key) {
-                            add(bind, ExceptionState::Failed, why.clone());
-                        } else if self.bound.get(key).is_some_and(|bound| bound.foreign) {
-                            let why = format!(
-                                "this node does not hold {} now; it is served as soon as it does",
-                                key.address.ip()
-                            );
-                            add(bind, ExceptionState::NotLocal, why);
-                        }
-                    }
-                }
-            }
-        }
-        exceptions
+    /// Looks at what does not listen as it was asked for, and says what is new of that.
+    fn note_exceptions(&mut self, plan: &Plan) {
+        let now = exceptions::of(plan, &self.failed, &self.bound);
+        exceptions::say_what_is_new(&self.ack.exceptions, &now);
+        self.ack.exceptions = now;
+    }
+
+    fn answer(&mut self) {
+        self.write_answer();
+        self.shared.status.set_ack(&self.ack);
     }
 
     /// Writes the answer, if it is another one.
-    fn answer(&mut self) {
-        self.shared.status.set_ack(&self.ack);
+    fn write_answer(&mut self) {
         let Some(path) = &self.duty.ack else {
             return;
         };
@@ -537,7 +510,10 @@ impl Apply {
             .and_then(|()| fs::rename(&draft, path));
         match written {
             Ok(()) => self.written = Some(self.ack.clone()),
-            Err(error) => tracing::error!("{}: cannot write the ack: {error}", path.display()),
+            Err(error) => tracing::error!(
+                "{}: cannot write the ack: {error}; make its folder one to write to, or choose another --ack",
+                path.display()
+            ),
         }
     }
 
@@ -548,13 +524,6 @@ impl Apply {
             .status
             .retired
             .store(self.retired.len() as u64, Ordering::Relaxed);
-    }
-}
-
-fn not_yet(frontend: &Frontend) -> String {
-    match frontend.serves() {
-        Serves::NotYet(what) => format!("this version does not serve {what} yet"),
-        Serves::Tcp(_) | Serves::Udp(_) => String::new(),
     }
 }
 

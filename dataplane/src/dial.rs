@@ -3,13 +3,9 @@
 //! Every attempt takes a lease, and every failure is told to the service, which may eject the endpoint. Not a byte of
 //! the client is read before a connection stands, so nothing is lost by trying elsewhere.
 
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
@@ -18,14 +14,13 @@ use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::plan::Plan;
 use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v1, encode_v2};
-use ballast_core::queue::Ticket;
 use ballast_core::service::{Failure, Service};
 use ballast_core::table::{Protocol, SendProxy, State, Tlv};
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::access::Dial;
 use crate::log::Rarely;
@@ -33,7 +28,14 @@ use crate::preamble::destination;
 use crate::sys;
 use crate::worker::Worker;
 
+mod queue;
 mod trial;
+mod wait;
+
+pub(crate) use wait::Waiting;
+
+use queue::wait_in_queue;
+use wait::Fault;
 
 /// Who asks to be connected.
 #[derive(Debug)]
@@ -78,7 +80,16 @@ pub(crate) enum Unserved {
     /// It was turned away.
     Refused(Refusal),
     /// It aborted while it waited.
-    Left,
+    Left(During),
+}
+
+/// What a client waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum During {
+    /// For room.
+    Queue,
+    /// For an endpoint to answer.
+    Dial,
 }
 
 impl From<Refusal> for Unserved {
@@ -90,13 +101,13 @@ impl From<Refusal> for Unserved {
 /// Connects the client to an endpoint of this service, or says why it cannot be. How it went is in `dial`, whatever
 /// the end.
 pub(crate) async fn connect(
-    worker: &Rc<Worker>,
+    waiting: Waiting<'_>,
     mut plan: Arc<Plan>,
     name: &str,
-    client: &TcpStream,
     caller: &Caller,
     dial: &mut Dial,
 ) -> Result<Dialed, Unserved> {
+    let Waiting { worker, client, .. } = waiting;
     let arrived = worker.shared.clock.now();
     let mut tried = Tried::default();
     let mut queued = Duration::ZERO;
@@ -145,7 +156,7 @@ pub(crate) async fn connect(
             service.state().counters(worker.id).panics.add(1);
         }
         let began = worker.shared.clock.now();
-        match attempt(worker, service, &picked, &tried, deadline).await {
+        match attempt(waiting, service, &picked, &tried, deadline).await {
             Ok(stream) => {
                 let now = worker.shared.clock.now();
                 dial.connecting = Some(now.since(arrived).saturating_sub(queued));
@@ -153,8 +164,18 @@ pub(crate) async fn connect(
                     worker, service, picked, stream, client, caller, *dial,
                 ));
             }
-            Err(error) => {
-                let failure = note_failure(worker, &plan, service, &picked, &error, began);
+            Err(Fault::ClientLeft) => {
+                let counters = picked.lease.endpoint().counters(worker.id);
+                counters.client_aborts.add(1);
+                return Err(Unserved::Left(During::Dial));
+            }
+            Err(fault) => {
+                let failure = match &fault {
+                    Fault::Failed(error) => {
+                        note_failure(worker, &plan, service, &picked, error, began)
+                    }
+                    _ => Failure::Refused,
+                };
                 if let Some(endpoint) = service.endpoints().get(picked.index) {
                     tried.note(endpoint, failure);
                 }
@@ -164,6 +185,10 @@ pub(crate) async fn connect(
                     return Err(Refusal::Failed.into());
                 }
                 left = Some(Arc::clone(picked.lease.endpoint()));
+                if matches!(fault, Fault::Cut) {
+                    // Where its endpoint is gone, those that came instead are in a newer plan.
+                    plan = worker.shared.live.plan();
+                }
             }
         }
     }
@@ -180,13 +205,21 @@ fn none_left(tried: &Tried) -> Refusal {
 
 /// One attempt: short while there is somebody else to try, else as long as is left.
 async fn attempt(
-    worker: &Worker,
+    waiting: Waiting<'_>,
     service: &Service,
     picked: &Picked,
     tried: &Tried,
     deadline: Instant,
-) -> io::Result<TcpStream> {
-    let counters = picked.lease.endpoint().counters(worker.id);
+) -> Result<TcpStream, Fault> {
+    let Waiting { worker, seat, .. } = waiting;
+    let endpoint = picked.lease.endpoint();
+    // From now on an order to cut its connections finds this one. One that came before has left its mark.
+    worker.seats.borrow_mut().at_endpoint(seat, endpoint);
+    if endpoint.has_ended() {
+        worker.seats.borrow_mut().dialed_in_vain(seat);
+        return Err(Fault::Cut);
+    }
+    let counters = endpoint.counters(worker.id);
     counters.picked.add(1);
     counters.dials.add(1);
     let spec = service.spec();
@@ -196,7 +229,21 @@ async fn attempt(
     } else {
         deadline.min(Instant::now() + short_attempt(service))
     };
-    reach(worker, service, picked.lease.address(), until).await
+    let reached = reach(
+        worker,
+        service,
+        picked.lease.address(),
+        until,
+        Some(waiting),
+    )
+    .await;
+    let mut seats = worker.seats.borrow_mut();
+    match &reached {
+        Ok(_) => seats.dialed(seat),
+        Err(_) => seats.dialed_in_vain(seat),
+    }
+    drop(seats);
+    reached
 }
 
 fn short_attempt(service: &Service) -> Duration {
@@ -209,21 +256,22 @@ async fn reach(
     service: &Service,
     address: SocketAddr,
     until: Instant,
-) -> io::Result<TcpStream> {
+    waiting: Option<Waiting<'_>>,
+) -> Result<TcpStream, Fault> {
     let spec = service.spec();
     if spec.source.is_empty() {
-        return dial(address, None, until).await;
+        return dial(address, None, until, waiting).await;
     }
     let turn = worker.next_source();
-    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
+    let mut result = Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
     for step in 0..spec.source.len() {
         let source = spec.source[(turn + step) % spec.source.len()];
         if source.is_ipv4() != address.is_ipv4() {
             continue;
         }
-        result = dial(address, Some(source), until).await;
-        let full = matches!(&result, Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable);
-        if !full {
+        result = dial(address, Some(source), until, waiting).await;
+        let full = |error: &io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
+        if !matches!(&result, Err(Fault::Failed(error)) if full(error)) {
             break;
         }
     }
@@ -246,7 +294,8 @@ async fn dial(
     address: SocketAddr,
     source: Option<IpAddr>,
     until: Instant,
-) -> io::Result<TcpStream> {
+    waiting: Option<Waiting<'_>>,
+) -> Result<TcpStream, Fault> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM.nonblocking().cloexec(),
@@ -262,18 +311,24 @@ async fn dial(
     let at_once = match socket.connect(&SockAddr::from(address)) {
         Ok(()) => true,
         Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => false,
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     };
     let stream = TcpStream::from_std(socket.into())?;
     if !at_once {
-        let ready = timeout_at(until, stream.ready(Interest::WRITABLE | Interest::ERROR))
-            .await
-            .map_err(|_| io::ErrorKind::TimedOut)??;
+        let answer = async {
+            timeout_at(until, stream.ready(Interest::WRITABLE | Interest::ERROR))
+                .await
+                .map_err(|_| io::ErrorKind::TimedOut)?
+        };
+        let ready = match waiting {
+            Some(waiting) => waiting.wait(answer).await?,
+            None => answer.await?,
+        };
         // Only a socket that says that something is wrong is asked what.
         if (ready.is_error() || ready.is_write_closed())
             && let Some(error) = stream.take_error()?
         {
-            return Err(error);
+            return Err(error.into());
         }
     }
     Ok(stream)
@@ -407,82 +462,6 @@ fn note_failure(
         );
     }
     failure
-}
-
-/// Waits until it is this client's turn and there is room. Returns the plan that was in force then.
-async fn wait_in_queue(
-    worker: &Worker,
-    mut plan: Arc<Plan>,
-    name: &str,
-    client: &TcpStream,
-    caller: &Caller,
-    tried: &Tried,
-) -> (Arc<Plan>, Duration, Result<Picked, Unserved>) {
-    let began = worker.shared.clock.now();
-    let Some(service) = plan.service(name) else {
-        return (plan, Duration::ZERO, Err(Refusal::NoEndpoint.into()));
-    };
-    let state = Arc::clone(service.state());
-    let until = Instant::now() + service.spec().timeouts.queue();
-    let Some(ticket) = Ticket::take(&state, service.max_queue()) else {
-        let none_tried = u64::from(tried.is_empty());
-        state.counters(worker.id).unserved.add(none_tried);
-        return (plan, Duration::ZERO, Err(Refusal::QueueFull.into()));
-    };
-    // One that is only done sending still waits for its answer.
-    let mut left = pin!(client.ready(Interest::ERROR));
-    let turn = loop {
-        let returns = plan
-            .service(name)
-            .and_then(|service| service.next_return(worker.shared.clock.now()))
-            .map_or(until, |moment| {
-                worker.shared.clock.instant(moment).min(until)
-            });
-        // By turn, or because an ejection ends, which wakes nobody.
-        let mut tick = pin!(sleep_until(returns));
-        let news = poll_fn(|cx| {
-            if left.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(News::ClientLeft);
-            }
-            match ticket.poll_turn(cx) {
-                Poll::Ready(()) => Poll::Ready(News::Turn),
-                Poll::Pending => tick.as_mut().poll(cx).map(|()| News::Time),
-            }
-        });
-        match news.await {
-            News::Turn => {}
-            News::ClientLeft => break Err(Unserved::Left),
-            News::Time if Instant::now() >= until => break Err(Refusal::QueueTimeout.into()),
-            News::Time => {
-                state.queue().wake_head();
-                continue;
-            }
-        }
-        plan = worker.shared.live.plan();
-        let Some(service) = plan.service(name) else {
-            break Err(Refusal::NoEndpoint.into());
-        };
-        let now = worker.shared.clock.now();
-        match service.pick_in_turn(&caller.key, tried, now, &mut worker.rng.borrow_mut()) {
-            Ok(picked) => break Ok(picked),
-            Err(Unavailable::Full) => {}
-            Err(Unavailable::NoEndpoint) => break Err(none_left(tried).into()),
-        }
-    };
-    let waited = worker.shared.clock.now().since(began);
-    let counters = state.counters(worker.id);
-    counters.queued(waited);
-    if turn.is_err() {
-        counters.unserved.add(u64::from(tried.is_empty()));
-    }
-    (plan, waited, turn)
-}
-
-/// What ends a wait in the queue.
-enum News {
-    Turn,
-    Time,
-    ClientLeft,
 }
 
 /// Long enough for one lost SYN to be repeated.

@@ -18,6 +18,8 @@ use tokio::time::sleep;
 
 use crate::sys;
 
+pub(crate) mod named;
+
 /// What was found at the table's place.
 #[derive(Debug)]
 pub(crate) struct Text {
@@ -88,6 +90,7 @@ impl Intake {
         if !anyhow && stamps == self.stamps {
             return Ok(None);
         }
+        is_file(&path)?;
         let bytes = read(&path)?;
         self.stamps = stamps;
         if !anyhow && digest(&bytes, &self.named) == self.digest {
@@ -113,6 +116,19 @@ impl Intake {
 pub fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     let (path, format) = locate(path)?;
     Ok((read(&path)?, format))
+}
+
+/// What is read again and again must be a file: a pipe would have nothing more to say, and keep its reader waiting for
+/// it. What is not there is no fault of that kind.
+pub(crate) fn is_file(path: &Path) -> Result<(), String> {
+    let kind = fs::metadata(path).ok().map(|entry| entry.file_type());
+    match kind.and_then(named::what_else) {
+        None => Ok(()),
+        Some(what) => Err(format!(
+            "{}: is {what}, not a file; name a table, or the folder of one",
+            path.display()
+        )),
+    }
 }
 
 /// The table's file: `path` itself, or the one table in that folder.
@@ -189,13 +205,13 @@ fn stamp(path: &Path) -> Option<Stamp> {
     })
 }
 
-/// Of the table and of every file that it names. One that is missing has a digest too: its coming is a change.
+/// Of the table and of every file that it names. One that cannot be read has a digest too: its coming is a change.
 fn digest(table: &[u8], named: &[PathBuf]) -> String {
     let mut whole = Sha256::new();
     whole.update(Sha256::digest(table));
     for path in named {
-        match fs::read(path) {
-            Ok(bytes) => whole.update(Sha256::digest(&bytes)),
+        match named::digest(path) {
+            Ok(digest) => whole.update(digest),
             Err(_) => whole.update([0]),
         }
     }

@@ -88,6 +88,15 @@ pub enum Side {
     Server,
 }
 
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
 /// Why a relay ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
@@ -106,12 +115,26 @@ pub enum Why {
 pub struct Closed {
     /// Who ended it first; `None` if nobody did.
     pub by: Option<Side>,
+    /// Who aborted, or let the other one wait for too long. `None`: nobody, or both did.
+    pub fault: Option<Side>,
     /// How.
     pub why: Why,
     /// Bytes from the client.
     pub up: u64,
     /// Bytes to the client.
     pub down: u64,
+}
+
+impl Closed {
+    /// Whose fault it was, if nobody's alone: of the side whose idle time is the shorter one.
+    #[must_use]
+    pub fn fault(&self, client_is_stricter: bool) -> Option<Side> {
+        match (self.why, client_is_stricter) {
+            (Why::Idle, true) => self.fault.or(Some(Side::Client)),
+            (Why::Idle, false) => self.fault.or(Some(Side::Server)),
+            _ => self.fault,
+        }
+    }
 }
 
 /// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` hears how
@@ -172,6 +195,7 @@ pub fn relay<C: Leg, S: Leg>(
             })
             .await
         };
+        let fault = both.fault(why, &legs);
         if why == Why::Aborted {
             both.abort(&legs, patience.abort).await;
         }
@@ -182,6 +206,7 @@ pub fn relay<C: Leg, S: Leg>(
                 Why::Finished | Why::Aborted | Why::HalfClosed => both.first_to_end,
                 Why::Idle => None,
             },
+            fault,
             why,
             up: both.up.bytes,
             down: both.down.bytes,
@@ -318,6 +343,36 @@ impl Both {
         }
     }
 
+    /// Whose fault this end is.
+    fn fault<C: Leg, S: Leg>(&self, why: Why, legs: &Legs<C, S>) -> Option<Side> {
+        let aborted = match (self.client_dead, self.server_dead) {
+            (true, false) => Some(Side::Client),
+            (false, true) => Some(Side::Server),
+            _ => self.first_to_end,
+        };
+        match why {
+            Why::Finished => None,
+            Why::Aborted => aborted,
+            Why::Idle => self.does_not_take(legs),
+            // Who is done waits for the other one, unless that one waits for it to take what it was sent.
+            Why::HalfClosed => self
+                .does_not_take(legs)
+                .or_else(|| self.first_to_end.map(Side::other)),
+        }
+    }
+
+    /// The side that bytes wait for; `None`: neither, or both.
+    fn does_not_take<C: Leg, S: Leg>(&self, legs: &Legs<C, S>) -> Option<Side> {
+        let waits = |flow: &Flow, socket: Option<&TcpStream>| flow.held() + queued(socket) > 0;
+        let up = waits(&self.up, legs.server.socket());
+        let down = waits(&self.down, legs.client.socket());
+        match (up, down) {
+            (true, false) => Some(Side::Server),
+            (false, true) => Some(Side::Client),
+            _ => None,
+        }
+    }
+
     fn deadline(&self, patience: Patience) -> Option<Moment> {
         let limit = match self.first_to_end {
             Some(_) => Some(patience.half_closed),
@@ -363,9 +418,6 @@ impl Both {
     /// Whether a peer has taken bytes since this was last asked. One that reads slowly may be busy for long with what
     /// the kernel holds for it, and then nothing passes here. One that has just begun to wait is given one more turn.
     fn is_delivering<C: Leg, S: Leg>(&mut self, legs: &Legs<C, S>) -> bool {
-        let queued = |socket: Option<&TcpStream>| {
-            socket.map_or(0, |socket| sys::unacknowledged(socket).unwrap_or(0))
-        };
         let waiting = self.up.held()
             + self.down.held()
             + queued(legs.client.socket())
@@ -407,6 +459,11 @@ async fn delivered(socket: &TcpStream, limit: Duration) {
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Bytes that the kernel has for a peer.
+fn queued(socket: Option<&TcpStream>) -> usize {
+    socket.map_or(0, |socket| sys::unacknowledged(socket).unwrap_or(0))
 }
 
 /// Whether the kernel reports any of these, of which it need not be asked for any.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use ballast_core::admit::AdmitState;
 use ballast_core::counters::{PerWorker, WorkerId};
 use ballast_core::rng::{Rng, mix};
-use ballast_core::table::{self, Problem};
+use ballast_core::table;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep};
@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::console::{self, Door};
 use crate::guard::{self, Guard};
-use crate::intake;
+use crate::intake::{self, named};
 use crate::limits::{Budget, cgroup_memory, cores};
 use crate::listen;
 use crate::live::Live;
@@ -94,6 +94,9 @@ pub struct Running {
 
 /// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
 pub fn start(config: Config) -> Result<Running, StartError> {
+    if !config.table.is_dir() {
+        intake::is_file(&config.table).map_err(StartError::Table)?;
+    }
     // A file must be good at once. A folder may be filled later; what it holds now says where to answer.
     let first = match read(&config.table) {
         Ok(table) => Some(table),
@@ -229,7 +232,13 @@ impl Running {
         sleep(self.shutdown_delay).await;
         self.stop_apply.cancel();
         let until = Instant::now() + self.drain_timeout;
+        let closed = Instant::now() + self.drain_timeout.max(CLOSING);
         while !self.others.first().is_none_or(JoinHandle::is_finished) {
+            if Instant::now() >= closed {
+                // A disk that does not answer, for example. What still listens ends with the workers.
+                tracing::error!("apply does not end: not waiting for it any longer");
+                break;
+            }
             sleep(LOOK).await;
         }
         while self.shared.connections() > 0 && Instant::now() < until {
@@ -260,10 +269,8 @@ pub fn check(path: &Path) -> Result<table::RoutingTable, StartError> {
     let missing: Vec<String> = table::files(&table)
         .into_iter()
         .filter_map(|(at, file)| {
-            let error = std::fs::File::open(folder.join(&file)).err()?;
-            let why = format!("{}: {error}", file.display());
-            let remedy = "put the file there: relative names are meant from the table's folder";
-            Some(Problem::new(at, why, remedy).to_string())
+            let fault = named::look(&folder.join(&file)).err()?;
+            Some(fault.problem(at, &file).to_string())
         })
         .collect();
     if missing.is_empty() {
@@ -414,6 +421,8 @@ fn quiet_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<J
 }
 
 const QUIET: i32 = 10;
+/// For apply to close what listens, however short the drain timeout is.
+const CLOSING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(10);
 /// For whoever listens to events to hear that this is the end.
 const LAST_WORDS: Duration = Duration::from_millis(500);

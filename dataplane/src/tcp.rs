@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::io;
+use std::mem;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -27,10 +28,10 @@ use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::sleep;
 
 use crate::access::{Dial, Entry};
-use crate::dial::{self, Caller, Dialed, Unserved};
+use crate::dial::{self, Caller, Dialed, Unserved, Waiting};
 use crate::log::Rarely;
 use crate::preamble;
-use crate::relay::{self, Closed, Patience, Side, Why, relay};
+use crate::relay::{self, Patience, Side, relay};
 use crate::worker::{Closing, Order, Shared, Worker};
 
 mod permits;
@@ -123,7 +124,7 @@ fn is_exhausted(error: &io::Error) -> bool {
 /// A connection that was let in, on its way to the worker that will serve it.
 #[derive(Debug)]
 pub struct Arrival {
-    socket: StdTcpStream,
+    socket: Unheard,
     peer: SocketAddr,
     key: Arc<SocketKey>,
     plan: Arc<Plan>,
@@ -131,6 +132,22 @@ pub struct Arrival {
     process: Option<Admission>,
     trusted: bool,
     handed_over: Option<HandedOver>,
+}
+
+/// The socket of a client whom nobody has taken on yet. Dropped, it resets.
+#[derive(Debug)]
+struct Unheard(Option<StdTcpStream>);
+
+impl Unheard {
+    fn heard(mut self) -> Option<StdTcpStream> {
+        self.0.take()
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        self.0.iter().for_each(turn_away);
+    }
 }
 
 /// Counts a connection on the worker that it is on its way to, until that one counts it itself. Else a worker that is slow
@@ -200,7 +217,7 @@ fn arrive(
         }
     };
     let mut arrival = Arrival {
-        socket,
+        socket: Unheard(Some(socket)),
         peer,
         key: Arc::clone(key),
         admission,
@@ -315,10 +332,11 @@ async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>
         }
     };
     let closed = relay(client, endpoint, first, patience, &worker.tools, moved).await;
+    let fault = closed.fault(client_is_stricter);
     if let Some(mut entry) = entry {
-        entry.closed(closed, client_is_stricter);
+        entry.closed(closed.why, fault);
     }
-    session.account(closed);
+    session.account(fault);
 }
 
 /// From the accepted socket to an endpoint; `None` if there is none for it, which then was counted and told.
@@ -338,7 +356,13 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
     let began = worker.shared.clock.now();
     let frontend = plan.frontend(&key)?;
     let state = Arc::clone(frontend.state());
-    let client = TcpStream::from_std(socket).ok()?;
+    let Ok(client) = TcpStream::from_std(socket.heard()?) else {
+        // It cannot be watched: this system has no room for one more.
+        refuse(Refusal::Failed, worker, &state, None, Dial::default());
+        return None;
+    };
+    // However this ends, also by being cut: a client who gets no endpoint gets a reset.
+    let unserved = Unserving(&client);
     let mut entry = Entry::begin(worker, &state, peer, began);
     let mut caller = Caller::new(peer);
     let seats = &worker.seats;
@@ -348,6 +372,8 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
         match Box::pin(preamble::read(&client, frontend, &mut caller)).await {
             Ok(rest) => first = rest,
             Err(end) => {
+                // Not each of them: who said nothing is told nothing.
+                mem::forget(unserved);
                 preamble::account(end, &client, state.counters().of(worker.id), entry);
                 return None;
             }
@@ -360,14 +386,14 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
         if let Err(refusal) =
             admission.identify(frontend.limits(), client_ip, worker.shared.clock.now())
         {
-            refuse(&client, refusal, worker, &state, entry, Dial::default());
+            refuse(refusal, worker, &state, entry, Dial::default());
             return None;
         }
     }
     state.counters().of(worker.id).sessions.add(1);
     let Serves::Tcp(service) = frontend.serves() else {
         let refusal = Refusal::NoEndpoint;
-        refuse(&client, refusal, worker, &state, entry, Dial::default());
+        refuse(refusal, worker, &state, entry, Dial::default());
         return None;
     };
     if let Some(entry) = &mut entry {
@@ -376,20 +402,26 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
     let service_name = service.spec().name.clone();
     let (client_timeout, client_fin) = (frontend.client_timeout(), frontend.client_fin());
     let mut dial = Dial::default();
-    let dialed = dial::connect(worker, plan, &service_name, &client, &caller, &mut dial).await;
+    let waiting = Waiting {
+        worker,
+        seat,
+        client: &client,
+    };
+    let dialed = dial::connect(waiting, plan, &service_name, &caller, &mut dial).await;
     let dialed = match dialed {
         Ok(dialed) => dialed,
         Err(Unserved::Refused(refusal)) => {
-            refuse(&client, refusal, worker, &state, entry, dial);
+            refuse(refusal, worker, &state, entry, dial);
             return None;
         }
-        Err(Unserved::Left) => {
+        Err(Unserved::Left(during)) => {
             if let Some(entry) = &mut entry {
-                entry.end(b"CQ");
+                entry.left(during, dial);
             }
             return None;
         }
     };
+    mem::forget(unserved);
     let Dialed {
         stream,
         lease,
@@ -399,14 +431,6 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
         server_fin,
     } = dialed;
     header.append(&mut first);
-    worker
-        .seats
-        .borrow_mut()
-        .at_endpoint(seat, lease.endpoint());
-    if lease.endpoint().has_ended() {
-        relay::reset_on_close(&client);
-        return None;
-    }
     if let Some(entry) = &mut entry {
         entry.connected(name.unwrap_or_default(), lease.endpoint(), dial);
     }
@@ -430,8 +454,16 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
     })
 }
 
+/// A client who has no endpoint yet. Unless it is forgotten, its close is a reset.
+struct Unserving<'a>(&'a TcpStream);
+
+impl Drop for Unserving<'_> {
+    fn drop(&mut self) {
+        relay::reset_on_close(self.0);
+    }
+}
+
 fn refuse(
-    client: &TcpStream,
     refusal: Refusal,
     worker: &Worker,
     state: &FrontendState,
@@ -442,7 +474,6 @@ fn refuse(
         entry.refused(refusal, dial);
     }
     state.counters().of(worker.id).refused[refusal.index()].add(1);
-    relay::reset_on_close(client);
 }
 
 /// A connection that an endpoint has, counted there however it ends: also by a panic, or by being cut.
@@ -457,15 +488,15 @@ impl Session<'_> {
         self.lease.endpoint().counters(self.worker.id)
     }
 
-    /// Counts how it ended.
-    fn account(self, closed: Closed) {
-        match (closed.why, closed.by) {
-            (Why::Aborted, Some(Side::Client)) => self.counters().client_aborts.add(1),
-            (Why::Aborted, Some(Side::Server)) => {
+    /// Counts whose fault its end was, as the letters of its access line say.
+    fn account(self, fault: Option<Side>) {
+        match fault {
+            Some(Side::Client) => self.counters().client_aborts.add(1),
+            Some(Side::Server) => {
                 self.counters().server_aborts.add(1);
                 self.counters().response_errors.add(1);
             }
-            _ => {}
+            None => {}
         }
     }
 }

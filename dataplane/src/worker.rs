@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use ballast_core::admit::{AdmitState, Limits};
@@ -222,7 +223,7 @@ impl Worker {
                 }
                 Order::Serve(arrival) => tcp::serve(&self, arrival),
                 Order::Cut(endpoints) => {
-                    self.seats.borrow().cut(&endpoints);
+                    self.seats.borrow_mut().cut(&endpoints);
                     udp::cut(&self, &endpoints);
                 }
                 Order::Finish { done } => {
@@ -300,6 +301,8 @@ struct Seated {
     /// Who came, by which socket, and when.
     came: Option<(SocketAddr, Arc<SocketKey>, Moment)>,
     endpoint: Option<Arc<EndpointState>>,
+    /// Whom to wake, as long as that endpoint is being dialed.
+    dialing: Option<Waker>,
 }
 
 impl Seats {
@@ -329,6 +332,28 @@ impl Seats {
         self.seats[seat].endpoint = Some(Arc::clone(endpoint));
     }
 
+    /// The dial to its endpoint goes on. `false`: not any more, its connections have been cut.
+    pub(crate) fn goes_on_dialing(&mut self, seat: usize, waker: &Waker) -> bool {
+        let seated = &mut self.seats[seat];
+        if seated.endpoint.is_none() {
+            return false;
+        }
+        match &mut seated.dialing {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        true
+    }
+
+    pub(crate) fn dialed(&mut self, seat: usize) {
+        self.seats[seat].dialing = None;
+    }
+
+    pub(crate) fn dialed_in_vain(&mut self, seat: usize) {
+        let seated = &mut self.seats[seat];
+        (seated.dialing, seated.endpoint) = (None, None);
+    }
+
     pub(crate) fn leave(&mut self, seat: usize) {
         self.seats[seat] = Seated::default();
         self.free.push(seat);
@@ -350,16 +375,22 @@ impl Seats {
         seen.take(most).collect()
     }
 
-    fn cut(&self, endpoints: &[Arc<EndpointState>]) {
+    /// Ends the connections that these endpoints have. A client for whom one of them is still being dialed has said nothing
+    /// yet: that dial alone ends.
+    fn cut(&mut self, endpoints: &[Arc<EndpointState>]) {
         let gone: HashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
-        self.seats
-            .iter()
-            .filter(|seated| {
-                let endpoint = seated.endpoint.as_ref().map(Arc::as_ptr);
-                endpoint.is_some_and(|endpoint| gone.contains(&endpoint))
-            })
-            .filter_map(|seated| seated.task.as_ref())
-            .for_each(AbortHandle::abort);
+        let seats = self.seats.iter_mut().filter(|seated| {
+            let endpoint = seated.endpoint.as_ref().map(Arc::as_ptr);
+            endpoint.is_some_and(|endpoint| gone.contains(&endpoint))
+        });
+        for seated in seats {
+            if let Some(dialing) = seated.dialing.take() {
+                seated.endpoint = None;
+                dialing.wake();
+            } else if let Some(task) = &seated.task {
+                task.abort();
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, fresh_ip, ping};
 use crate::process::{
     AS_NOBODY, BALLAST, Ended, Process, Signal, ack, command, folder, for_everybody, permitted,
-    table, to_its_end,
+    replace, table, to_its_end,
 };
 
 #[test]
@@ -44,6 +44,46 @@ fn a_second_ballast_with_the_same_admin_port_does_not_start() {
     assert_eq!(first.ends(), Some(0));
     let successor = Process::spawn(&mut run(one.path(), &admin(port)));
     successor.until_answers("/readyz", 200);
+}
+
+/// A table that is a file has no ack: the log is all that tells.
+#[test]
+fn what_does_not_listen_as_asked_is_said_once() {
+    let address = fresh_ip();
+    let mut text = format!(
+        "version: 1
+frontends:
+  - {{name: web, bind: [\"{address}:80\"], protocol: http, default: {{status: 404}}}}
+  - {{name: far, bind: [\"203.0.113.9:80\"], protocol: tcp, service: s}}
+services:
+  - {{name: none, endpoints: []}}
+  - {{name: s, endpoints: [{{address: \"{address}:1\"}}]}}
+"
+    );
+    let idle: String = (0..30)
+        .map(|port| {
+            format!("  - {{name: idle-{port}, bind: [\"{address}:{}\"], protocol: tcp, service: none}}\n", 1000 + port)
+        })
+        .collect();
+    text = text.replace("services:\n", &format!("{idle}services:\n"));
+    let folder = folder(&text);
+    let process = Process::run(&folder.path().join("table.yaml"), &[]);
+    process.until_answers("/readyz", 200);
+    for words in [
+        format!(
+            "frontend web, bind {address}:80: not-yet-served: this version does not serve http yet\n"
+        ),
+        "frontend far, bind 203.0.113.9:80: not-local: this node does not hold 203.0.113.9 now;"
+            .into(),
+        format!("frontend idle-0, bind {address}:1000: idle: its service has no endpoint"),
+        "... and 12 more binds that do not listen; the ack names them all\n".into(),
+    ] {
+        process.until_said(&words);
+    }
+    replace(&folder, &format!("{text}# the same\n"));
+    process.until("a second table", || process.err.times("table applied") == 2);
+    assert_eq!(process.err.times("not-yet-served"), 1);
+    assert_eq!(process.err.times(": idle: "), 18);
 }
 
 #[test]

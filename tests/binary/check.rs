@@ -202,6 +202,32 @@ frontends:
     assert_eq!(ended.code, Some(64), "{ended:?}");
 }
 
+#[test]
+fn check_names_a_file_that_is_none_or_too_large() {
+    let folder = folder(
+        "version: 1
+frontends:
+  - name: web
+    bind: [\"127.0.0.1:443\"]
+    protocol: https
+    tls: {certificates: [{cert: tls, key: /dev/zero, ocsp: large}]}
+    routes: [{path: /, status: 200}]
+",
+    );
+    fs::create_dir(folder.path().join("tls")).unwrap();
+    let large = File::create(folder.path().join("large")).unwrap();
+    large.set_len((1 << 20) + 1).unwrap();
+    let ended = check(folder.path());
+    assert_eq!(
+        ended.err,
+        "frontends[0].tls.certificates[0].cert: tls: is a directory, not a file; name a plain file
+frontends[0].tls.certificates[0].key: /dev/zero: is a device, not a file; name a plain file
+frontends[0].tls.certificates[0].ocsp: large: has more than 1 MiB; name one of at most 1 MiB
+"
+    );
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+}
+
 fn check(path: &Path) -> Ended {
     ballast([Path::new("check"), path])
 }

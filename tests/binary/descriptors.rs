@@ -37,12 +37,20 @@ fn what_is_derived_from_few_descriptors_keeps_them_from_running_out() {
 #[test]
 fn descriptors_that_run_out_harm_nobody_who_is_served() {
     // With an even number left, none is left in the end; with an odd one, one that is too few for a connection.
-    let grown = ["64", "65"].map(errors_while_descriptors_run_out);
-    assert!(grown.iter().any(|grown| *grown > 0), "they never ran out");
+    let runs = ["64", "65"].map(errors_while_descriptors_run_out);
+    assert!(
+        runs.iter().any(|(grown, _)| *grown > 0),
+        "they never ran out"
+    );
+    assert!(
+        runs.iter().any(|(_, refused)| *refused > 0),
+        "who could not be connected is not counted"
+    );
 }
 
-/// How many accepts failed in two seconds, while everything else went well.
-fn errors_while_descriptors_run_out(descriptors: &str) -> u64 {
+/// How many accepts failed in two seconds, while everything else went well; and how many clients were turned away, because
+/// they could not be connected.
+fn errors_while_descriptors_run_out(descriptors: &str) -> (u64, u64) {
     let (process, frontend, _folder) =
         serve(descriptors, echo_server(), &["--max-connections", "1000"]);
     process.until_said("at most 1000 connections, as told, but only 6 fit");
@@ -60,12 +68,18 @@ fn errors_while_descriptors_run_out(descriptors: &str) -> u64 {
     let grown = is_quiet(&process);
     served.iter_mut().for_each(|client| ping(client).unwrap());
     process.until_answers("/readyz", 200);
+    let metrics = process.metrics();
+    let refused = metrics
+        .lines()
+        .filter(|line| line.starts_with("ballast_connections_refused_total{"))
+        .find_map(|line| line.split_once(",reason=\"failed\"} "))
+        .map_or(0, |(_, count)| count.parse().unwrap());
 
     drop((others, served));
     process.until("a client that is served again", || {
         connect(frontend).is_ok_and(|mut client| ping(&mut client).is_ok())
     });
-    grown
+    (grown, refused)
 }
 
 /// Accepts that failed for want of a descriptor, by the metrics.

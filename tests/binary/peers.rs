@@ -1,19 +1,12 @@
 //! Clients and servers of the test's own, on loopback addresses that nobody else uses.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// A loopback address that no other test has, so that all its ports are free.
-pub(crate) fn fresh_ip() -> Ipv4Addr {
-    static NEXT: AtomicU8 = AtomicU8::new(1);
-    let [high, low] = u16::try_from(std::process::id() % 0x3fff)
-        .unwrap()
-        .to_be_bytes();
-    Ipv4Addr::new(127, 64 + high, low, NEXT.fetch_add(1, Ordering::Relaxed))
-}
+use crate::claims::free_port;
+pub(crate) use crate::claims::fresh_ip;
 
 /// Any port on a fresh address.
 pub(crate) fn fresh_address() -> SocketAddr {
@@ -22,9 +15,7 @@ pub(crate) fn fresh_address() -> SocketAddr {
 
 /// A port for the admin side: a second `ballast` with the same one would not start, on whatever address.
 pub(crate) fn fresh_admin_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let pid = u16::try_from(std::process::id() % 500).unwrap();
-    11_000 + pid * 16 + NEXT.fetch_add(1, Ordering::Relaxed)
+    free_port()
 }
 
 pub(crate) fn connect(address: SocketAddr) -> io::Result<TcpStream> {

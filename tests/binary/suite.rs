@@ -4,6 +4,8 @@
 mod addresses;
 mod admin;
 mod check;
+#[path = "../common/claims.rs"]
+mod claims;
 mod demo;
 mod descriptors;
 mod ending;

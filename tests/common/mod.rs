@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,10 @@ use ballast::{Config, Running};
 use ballast_core::ack::Ack;
 use tempfile::TempDir;
 
+mod claims;
 pub(crate) mod crowd;
+
+pub(crate) use claims::free_port;
 
 /// A running data plane and its table.
 pub(crate) struct Ballast {
@@ -211,20 +213,7 @@ pub(crate) fn ask(address: SocketAddr) -> std::io::Result<String> {
 
 /// An address where nobody listens.
 pub(crate) fn nobody() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-    listener.local_addr().expect("an address")
-}
-
-/// A port that nobody uses now, and no other test of this process gets.
-pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    loop {
-        let pid = u16::try_from(std::process::id() % 100).unwrap_or(0);
-        let port = 20_000 + pid * 100 + NEXT.fetch_add(1, Ordering::Relaxed) % 100;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
 /// A table of one frontend on any port and one service with these endpoints.

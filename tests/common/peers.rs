@@ -37,6 +37,15 @@ impl Watched {
         Self { ballast, workers }
     }
 
+    /// Ends it; how many connections had to be cut.
+    pub(crate) fn stop(self) -> usize {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(self.ballast.running.stop())
+    }
+
     /// Processor time that the workers have used until now, to 10 ms.
     pub(crate) fn cpu(&self) -> Duration {
         self.workers.iter().map(|id| thread_cpu(*id)).sum()

@@ -86,7 +86,10 @@ impl Api {
         let url = format!("http://{}", self.address)
             .parse()
             .expect("a test that is set up");
-        kube::Client::try_from(kube::Config::new(url)).expect("a test that is set up")
+        let mut config = kube::Config::new(url);
+        // Whoever watches asks again when it wants to.
+        config.default_retry = false;
+        kube::Client::try_from(config).expect("a test that is set up")
     }
 
     /// Creates or replaces an object; its kind is told by `resource`.
@@ -168,6 +171,20 @@ impl Api {
         cluster.forgets_with_status = with_status;
         drop(cluster);
         self.state.moved.send_modify(|version| *version += 1);
+        self.cut();
+    }
+
+    /// Goes back to an earlier version, as from a backup, and cuts every connection.
+    pub(crate) fn go_back(&self, objects: &[(&'static str, Value)]) {
+        let mut cluster = self.cluster();
+        cluster.objects.clear();
+        cluster.log.clear();
+        for (resource, object) in objects {
+            let of_kind = cluster.objects.entry(resource).or_default();
+            of_kind.insert(full_name(object), object.clone());
+        }
+        drop(cluster);
+        self.state.moved.send_replace(50);
         self.cut();
     }
 
@@ -259,6 +276,7 @@ async fn converse(state: &State, stream: TcpStream) -> std::io::Result<()> {
 fn refused(state: &State, asked: &Asked, from: u64) -> bool {
     let cluster = state.cluster.lock().expect("a test that is set up");
     cluster.refused.contains_key(asked.resource)
+        || from > *state.moved.borrow()
         || (cluster.forgets_with_status && from < cluster.oldest)
 }
 
@@ -311,8 +329,9 @@ fn answer(state: &State, asked: &Asked, only_metadata: bool) -> Value {
     if let Some(status) = cluster.refused.get(asked.resource) {
         return status.clone();
     }
-    if asked.watch_from.is_some() {
-        return status(410, 0);
+    if let Some(from) = asked.watch_from {
+        let is_to_come = from > *state.moved.borrow();
+        return status(if is_to_come { 504 } else { 410 }, 0);
     }
     let none = BTreeMap::new();
     let objects = cluster.objects.get(asked.resource).unwrap_or(&none);

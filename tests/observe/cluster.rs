@@ -184,6 +184,39 @@ async fn a_forgotten_version_is_listed_anew() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_set_back_is_listed_anew() {
+    let api = Api::start().await;
+    api.put("services", service("shop", "new", "x"));
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    api.asked(|path| is_watch(path, "services"), 1).await;
+    let mut old = service("shop", "old", "x");
+    old["metadata"]["resourceVersion"] = json!("40");
+    api.go_back(&[("services", old)]);
+    watch.until(|seen| classes(seen) == ["shop/old x"]).await;
+    api.put("services", service("shop", "old", "y"));
+    watch.until(|seen| classes(seen) == ["shop/old y"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_is_not_listed_anew() {
+    let api = Api::start().await;
+    api.put("services", service("shop", "web", "x"));
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    api.asked(|path| is_watch(path, "services"), 1).await;
+    api.go_away(true);
+    // Long enough for many tries.
+    sleep(Duration::from_secs(4)).await;
+    api.put("services", service("shop", "web", "y"));
+    api.go_away(false);
+    watch.until(|seen| classes(seen) == ["shop/web y"]).await;
+    let requests = api.requests();
+    let lists = requests.iter().filter(|path| is_list(path, "services"));
+    assert_eq!(lists.count(), 1, "{requests:#?}");
+}
+
+#[tokio::test]
 async fn an_api_server_that_is_away_or_refuses_changes_nothing() {
     let api = Api::start().await;
     api.put("services", service("shop", "web", "x"));

@@ -17,7 +17,8 @@ use super::api::PATIENCE;
 struct Folder {
     place: TempDir,
     watch: Watch,
-    bad: Arc<Mutex<Vec<String>>>,
+    /// What was told last, and how often something was.
+    bad: Arc<Mutex<(Vec<String>, usize)>>,
 }
 
 impl Folder {
@@ -25,14 +26,15 @@ impl Folder {
     fn of(prepare: impl FnOnce(&Path), arguments: &[&str]) -> Self {
         let place = tempfile::tempdir().expect("a test that is set up");
         prepare(place.path());
-        let bad = Arc::new(Mutex::new(Vec::new()));
+        let bad: Arc<Mutex<(Vec<String>, usize)>> = Arc::default();
         let settings = super::settings(arguments);
         let said = Arc::clone(&bad);
         let watch = Watch::start(|wanted, observed| {
             let path = place.path().to_owned();
             let say = move |documents: &[BadDocument]| {
-                *said.lock().expect("a test that is set up") =
-                    documents.iter().map(ToString::to_string).collect();
+                let mut said = said.lock().expect("a test that is set up");
+                said.0 = documents.iter().map(ToString::to_string).collect();
+                said.1 += 1;
             };
             ballast_controller::observe::folder::watch(path, settings, wanted, observed, say)
         });
@@ -45,7 +47,7 @@ impl Folder {
 
     async fn bad(&self, is_right: impl Fn(&[String]) -> bool) {
         let right = async {
-            while !is_right(&self.bad.lock().expect("a test that is set up")) {
+            while !is_right(&self.bad.lock().expect("a test that is set up").0) {
                 sleep(Duration::from_millis(10)).await;
             }
         };
@@ -55,6 +57,10 @@ impl Folder {
             "{:?}",
             self.bad.lock().expect("a test that is set up")
         );
+    }
+
+    fn times_told(&self) -> usize {
+        self.bad.lock().expect("a test that is set up").1
     }
 }
 
@@ -77,6 +83,15 @@ async fn files_come_change_and_go() {
     )
     .expect("a test that is set up");
     folder.names(&["six"]).await;
+    // Under another name, nothing is there twice.
+    fs::rename(
+        folder.place.path().join("a.yaml"),
+        folder.place.path().join("d.yaml"),
+    )
+    .expect("a test that is set up");
+    write(folder.place.path(), "e.yaml", &["seven"]);
+    folder.names(&["seven", "six"]).await;
+    assert_eq!(folder.times_told(), 0);
 }
 
 #[tokio::test]
@@ -108,6 +123,34 @@ async fn a_file_that_is_being_written_to_keeps_what_it_said() {
         }
         write(folder.place.path(), "a.yaml", &["one", "two"]);
         folder.names(&["one", "two", &other]).await;
+    }
+    panic!("the machine sleeps");
+}
+
+#[tokio::test]
+async fn a_file_that_an_editor_puts_aside_is_not_gone() {
+    let mut folder = Folder::of(|place| write(place, "a.yaml", &["one"]), &[]);
+    folder.names(&["one"]).await;
+    let place = folder.place.path().to_owned();
+    for round in 0..50 {
+        let begun = Instant::now();
+        fs::rename(place.join("a.yaml"), place.join("a.yaml~")).expect("a test that is set up");
+        let other = format!("w{round}");
+        write(&place, "b.yaml", &[&other]);
+        let seen = folder
+            .watch
+            .until(|seen| names(seen).contains(&other))
+            .await;
+        // On a machine that slept, it was away for long.
+        let is_conclusive = begun.elapsed() < Duration::from_millis(200);
+        write(&place, "a.yaml", &["one", "two"]);
+        folder.names(&["one", "two", &other]).await;
+        if is_conclusive {
+            assert_eq!(names(&seen), ["one", &other]);
+            return;
+        }
+        write(&place, "a.yaml", &["one"]);
+        folder.names(&["one", &other]).await;
     }
     panic!("the machine sleeps");
 }

@@ -48,6 +48,59 @@ fn a_half_closed_connection_whose_server_never_closes_ends_in_time() {
     assert!(took >= Duration::from_millis(500), "{took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
     ballast.until(|ballast| ballast.in_flight() == 0);
+    assert_eq!(aborts(&ballast), (0, 1), "the server let the client wait");
+}
+
+/// As haproxy counts them: by the side that let the other one wait for too long.
+#[test]
+fn a_connection_with_bytes_that_wait_is_the_fault_of_who_takes_none() {
+    let (frontend, service) = fins("500ms", "500ms");
+    let generous = server(|mut client| {
+        client.write_all(&vec![7; 16 << 20]).ok();
+    });
+    let ballast = Watched::serve(&table(&frontend, &service, &[generous]), 1);
+    let client = ballast.connect();
+    // More than its kernel takes for it.
+    ballast.until(|_| ballast.count(|counters| &counters.bytes_out) > 150_000);
+    client.shutdown(Shutdown::Write).unwrap();
+    ballast.until(|ballast| ballast.in_flight() == 0);
+    assert_eq!(aborts(&ballast), (1, 0));
+
+    let deaf = server(|client| {
+        thread::sleep(Duration::from_secs(30));
+        drop(client);
+    });
+    // The client may be silent for less long, but it is not the silent one.
+    let frontend = ", timeouts: {client: 500ms}";
+    let ballast = Watched::serve(&table(frontend, "", &[deaf]), 1);
+    let mut client = ballast.connect();
+    // Until the reset comes.
+    while client.write(&[0; 64 << 10]).is_ok() {}
+    ballast.until(|ballast| ballast.in_flight() == 0);
+    assert_eq!(aborts(&ballast), (0, 1));
+}
+
+#[test]
+fn a_silent_connection_is_the_fault_of_the_side_that_may_be_silent_for_less_long() {
+    for (client, server, aborted) in [("300ms", "30s", (1, 0)), ("30s", "300ms", (0, 1))] {
+        let (frontend, service) = (
+            format!(", timeouts: {{client: {client}}}"),
+            format!(", timeouts: {{server: {server}}}"),
+        );
+        let ballast = Watched::serve(&table(&frontend, &service, &[echo_server()]), 1);
+        let mut client = ballast.connect();
+        assert_eq!(hear(&mut client), (Vec::new(), End::Reset));
+        ballast.until(|ballast| ballast.in_flight() == 0);
+        assert_eq!(aborts(&ballast), aborted);
+    }
+}
+
+/// Sessions that the clients cut, and those that the servers cut.
+fn aborts(ballast: &Watched) -> (u64, u64) {
+    (
+        ballast.count(|counters| &counters.client_aborts),
+        ballast.count(|counters| &counters.server_aborts),
+    )
 }
 
 #[test]

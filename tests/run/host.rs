@@ -176,15 +176,15 @@ pub(crate) fn signal(program: &Program, signal: Signal) {
 
 /// Runs the controller to its end: its code, and what it said.
 pub(crate) fn to_its_end(flags: &[&str]) -> (Option<i32>, String, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (out, err) = (folder.path().join("out"), folder.path().join("err"));
+    let file = |path: &Path| fs::File::create(path).expect("a file");
     let mut command = program("ballast-controller");
-    let output = command.args(flags).stdin(Stdio::null()).output();
-    let output = output.expect("a program");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    command.args(flags).stdin(Stdio::null());
+    let child = command.stdout(file(&out)).stderr(file(&err)).spawn();
+    let code = Program(child.expect("a program")).ends();
+    let text = |path: &Path| fs::read_to_string(path).expect("a file");
+    (code, text(&out), text(&err))
 }
 
 /// A program of ours, without settings of whoever runs the tests.

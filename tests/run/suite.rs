@@ -42,7 +42,8 @@ fn a_controller_that_dies_and_begins_anew_changes_nothing() {
     host.manifest("slice.yaml", &slice("web", one.port));
     host.start();
     host.until_says(port, "one");
-    let inode = || fs::metadata(host.table.path().join("table.json")).map(|entry| entry.ino());
+    let table = host.table.path().join("table.json");
+    let inode = || fs::metadata(&table).map(|entry| entry.ino());
     let before = inode().unwrap();
 
     host.controller.take().unwrap().kill();

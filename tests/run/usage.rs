@@ -45,7 +45,7 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         ("--admin", &taken),
         ("--log-format", "yaml"),
         ("--log-level", "loud"),
-        ("--node-selector", "a==="),
+        ("--node-selector", "=a"),
         ("--target-node-selector", "!"),
         ("--ignore-exclude-lb", "perhaps"),
         ("--default-class", "perhaps"),

@@ -1,4 +1,5 @@
-//! Tells people: what is noticed about Services and Nodes, and what was written, as Kubernetes' events. Only the leader.
+//! Tells people: what is noticed about Services and Nodes, and what was written, as Kubernetes' events: the leader alone. What
+//! concerns one node, that node's process tells.
 //!
 //! A notice is told when it comes, not as long as it stands, and not again by a process that begins or begins to lead: what
 //! was told before is read from the events that are there.
@@ -99,12 +100,37 @@ fn shortened(mut message: String) -> String {
 
 /// Takes what others have to tell.
 #[derive(Clone, Debug)]
-pub(crate) struct Teller(mpsc::Sender<Said>, Arc<Metrics>);
+pub(crate) struct Teller(mpsc::Sender<Heard>, Arc<Metrics>);
+
+/// What a part of this process has to tell.
+#[derive(Debug)]
+struct Heard {
+    said: Said,
+    whose: Whose,
+}
+
+/// Who may tell something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// The leader.
+    Leaders,
+    /// This node's process, unless it is there already.
+    Nodes,
+}
 
 impl Teller {
-    /// Tells it as soon as may be. What is far too much is not told.
+    /// Tells what the leader did, as soon as may be. What is far too much is not told.
     pub(crate) fn tell(&self, said: Said) {
-        if self.0.try_send(said).is_err() {
+        self.send(said, Whose::Leaders);
+    }
+
+    /// Tells what concerns this node, unless the same was told already.
+    pub(crate) fn tell_of_node(&self, said: Said) {
+        self.send(said, Whose::Nodes);
+    }
+
+    fn send(&self, said: Said, whose: Whose) {
+        if self.0.try_send(Heard { said, whose }).is_err() {
             self.1.event_unsaid();
         }
     }
@@ -112,7 +138,7 @@ impl Teller {
 
 /// The part of this process that tells.
 pub(crate) struct Events {
-    heard: mpsc::Receiver<Said>,
+    heard: mpsc::Receiver<Heard>,
     record: Record,
     decisions: Decisions,
     leading: Leading,
@@ -143,20 +169,21 @@ impl Events {
     pub(crate) async fn run(mut self) {
         let mut told: Option<Told> = None;
         let mut limits = Limits::default();
-        let mut queue: VecDeque<Said> = VecDeque::new();
+        let mut queue: VecDeque<Heard> = VecDeque::new();
         let mut failures = 0;
         loop {
             if !self.leading.is_now() {
-                (told, failures) = (None, 0);
-                queue.clear();
+                told = None;
+                queue.retain(|heard| heard.whose == Whose::Nodes);
+                self.decisions.mark_unchanged();
             } else if told.is_none() {
                 told = Some(Told::new(self.before().await));
                 self.notice(&mut told, &mut queue);
             }
-            while let Ok(said) = self.heard.try_recv() {
-                queue.push_back(said);
+            while let Ok(heard) = self.heard.try_recv() {
+                self.hear(heard, &mut queue).await;
             }
-            let Some(said) = queue.front().filter(|_| told.is_some()) else {
+            let Some(Heard { said, .. }) = queue.front() else {
                 if !self.wait(&mut told, &mut queue).await {
                     return;
                 }
@@ -186,26 +213,47 @@ impl Events {
     }
 
     /// Waits for something to do; `false`: there will be nothing any more.
-    async fn wait(&mut self, told: &mut Option<Told>, queue: &mut VecDeque<Said>) -> bool {
-        tokio::select! {
+    async fn wait(&mut self, told: &mut Option<Told>, queue: &mut VecDeque<Heard>) -> bool {
+        let heard = tokio::select! {
             changed = self.decisions.changed() => {
                 self.notice(told, queue);
                 return changed.is_ok();
             }
-            Some(said) = self.heard.recv() => queue.push_back(said),
-            () = self.leading.changed() => {}
-        }
+            Some(heard) = self.heard.recv() => heard,
+            () = self.leading.changed() => return true,
+        };
+        self.hear(heard, queue).await;
         true
     }
 
+    async fn hear(&mut self, heard: Heard, queue: &mut VecDeque<Heard>) {
+        if heard.whose == Whose::Nodes {
+            // Only a process that has something to tell reads what was told.
+            let before = self.before().await;
+            let Said {
+                about,
+                reason,
+                message,
+                ..
+            } = &heard.said;
+            if before.contains(&(about.uid.clone(), reason.clone(), message.clone())) {
+                return;
+            }
+        }
+        queue.push_back(heard);
+    }
+
     /// What is new among the notices of the newest decision.
-    fn notice(&mut self, told: &mut Option<Told>, queue: &mut VecDeque<Said>) {
-        let Some(told) = told else { return };
+    fn notice(&mut self, told: &mut Option<Told>, queue: &mut VecDeque<Heard>) {
         let decision = self.decisions.borrow_and_update().clone();
+        let Some(told) = told else { return };
         let Some(decision) = decision else { return };
         for said in told.news(&decision.desired.notices, &decision.observed) {
             match queue.len() < MOST_WAITING {
-                true => queue.push_back(said),
+                true => queue.push_back(Heard {
+                    said,
+                    whose: Whose::Leaders,
+                }),
                 false => self.metrics.event_unsaid(),
             }
         }

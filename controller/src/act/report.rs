@@ -1,5 +1,6 @@
 //! Says of this node that it serves, and what: keeps its Lease, which the leader reads before it publishes an address.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,11 +16,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use super::events::Said;
 use super::publish::{Acks, Written};
 use super::pulse::{Act, Content, Heard, Pulse};
-use super::readyz;
-use super::{Decisions, MANAGER, patiently};
+use super::{Decisions, MANAGER, Teller, exceptions, patiently, readyz};
 use crate::clock;
+use crate::decide::Desired;
 use crate::metrics::Metrics;
 
 /// The Lease of one node.
@@ -40,8 +42,17 @@ pub(crate) struct Report {
     pub(crate) written: watch::Receiver<Written>,
     /// Says when to end.
     pub(crate) ending: watch::Receiver<bool>,
+    /// Who is told what does not listen here.
+    pub(crate) teller: Teller,
     /// What happens is counted here.
     pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What fails to listen, and by which words it is known.
+#[derive(Default)]
+struct Failing {
+    of: Option<(Arc<Ack>, Arc<Desired>)>,
+    said: BTreeSet<Said>,
 }
 
 impl Report {
@@ -52,6 +63,7 @@ impl Report {
         let mut ticks = interval(ASK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = None;
+        let mut failing = Failing::default();
         while !*self.ending.borrow_and_update() {
             tokio::select! {
                 _ = ticks.tick() => {
@@ -73,9 +85,33 @@ impl Report {
                     return;
                 },
             }
+            self.tell(&mut failing);
             self.keep(&mut pulse, &mut owner).await;
         }
         self.leave().await;
+    }
+
+    /// Tells what fails to listen since the last look.
+    fn tell(&self, failing: &mut Failing) {
+        let ack = self.acks.borrow().clone();
+        let decision = self.decisions.borrow().clone();
+        let (Some(ack), Some(decision)) = (ack, decision) else {
+            return;
+        };
+        let is_same = failing.of.as_ref().is_some_and(|(known, desired)| {
+            Arc::ptr_eq(known, &ack) && Arc::ptr_eq(desired, &decision.desired)
+        });
+        if is_same {
+            return;
+        }
+        let now = exceptions::said(&ack, &decision, &self.node);
+        for said in now.difference(&failing.said) {
+            self.teller.tell_of_node(said.clone());
+        }
+        *failing = Failing {
+            of: Some((ack, decision.desired)),
+            said: now,
+        };
     }
 
     async fn keep(&mut self, pulse: &mut Pulse, owner: &mut Option<Value>) {

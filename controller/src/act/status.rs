@@ -7,7 +7,7 @@ mod rival;
 mod wish;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use self::rival::Rivalry;
 use self::wish::{Mode, Wish};
 use self::write::{Done, Job, Written};
 use super::events::marks;
-use super::{Decisions, Teller};
+use super::{Decision, Decisions, Teller};
 use crate::clock;
 use crate::decide::Status;
 use crate::leader::Leading;
@@ -57,22 +57,35 @@ struct Known {
     is_due: bool,
 }
 
+/// Everything that this part remembers while it leads.
+#[derive(Default)]
+struct Desk {
+    decision: Option<Decision>,
+    /// Of what people are told, by Service.
+    marks: BTreeMap<Key, String>,
+    known: BTreeMap<Key, Known>,
+    /// To be looked at as soon as may be.
+    due: BTreeSet<Key>,
+    /// To be looked at then.
+    later: BTreeSet<(Duration, Key)>,
+    jobs: JoinSet<Done>,
+}
+
 impl Statuses {
     /// Writes for as long as the process lives.
     pub(crate) async fn run(mut self) {
-        let mut known: BTreeMap<Key, Known> = BTreeMap::new();
-        let mut jobs: JoinSet<Done> = JoinSet::new();
+        let mut desk = Desk::default();
         let mut keeps_modes = true;
         loop {
-            let next = match self.leading.is_now() {
-                true => self.begin(&mut known, &mut jobs, keeps_modes),
-                false => {
-                    // Whoever leads next looks at everything anew.
-                    jobs.abort_all();
-                    known.clear();
-                    None
-                }
-            };
+            if !self.leading.is_now() {
+                // Whoever leads next looks at everything anew.
+                desk = Desk::default();
+                self.decisions.mark_unchanged();
+            } else if desk.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
+                let decision = self.decisions.borrow_and_update().clone();
+                self.survey(&mut desk, decision, keeps_modes);
+            }
+            let next = self.begin(&mut desk, keeps_modes);
             let again = async {
                 match next {
                     Some(at) => sleep(at.saturating_sub(clock::now())).await,
@@ -80,81 +93,117 @@ impl Statuses {
                 }
             };
             tokio::select! {
-                changed = self.decisions.changed() => if changed.is_err() {
-                    return;
+                // Noted where it is looked at.
+                changed = self.decisions.changed() => match changed {
+                    Ok(()) => self.decisions.mark_changed(),
+                    Err(_) => return,
                 },
                 () = self.leading.changed() => {}
-                Some(done) = jobs.join_next() => if let Ok(done) = done {
-                    keeps_modes &= !done.dropped_modes;
-                    self.finish(&mut known, done);
+                Some(done) = desk.jobs.join_next() => if let Ok(done) = done {
+                    let drops = done.dropped_modes && keeps_modes;
+                    self.finish(&mut desk, done);
+                    if drops {
+                        keeps_modes = false;
+                        let decision = desk.decision.take();
+                        self.survey(&mut desk, decision, keeps_modes);
+                    }
                 },
                 () = again => {}
             }
         }
     }
 
-    /// Begins what may begin now; returns when to look again.
-    fn begin(
-        &mut self,
-        known: &mut BTreeMap<Key, Known>,
-        jobs: &mut JoinSet<Done>,
-        keeps_modes: bool,
-    ) -> Option<Duration> {
-        let decision = self.decisions.borrow_and_update().clone()?;
-        let (observed, desired) = (&decision.observed, &decision.desired);
-        known.retain(|key, known| known.is_busy || observed.services.contains_key(key));
-        let now = clock::now();
-        let mut next: Option<Duration> = None;
-        let marks = marks(&desired.notices);
-        for status in &desired.statuses {
-            let mark = marks.get(&status.service);
-            let Some((wish, uid)) = self.wish(status, mark, observed, keeps_modes) else {
+    /// Finds out which Services must be looked at.
+    fn survey(&self, desk: &mut Desk, decision: Option<Decision>, keeps_modes: bool) {
+        let Some(decision) = decision else { return };
+        let services = &decision.observed.services;
+        desk.known
+            .retain(|key, known| known.is_busy || services.contains_key(key));
+        let marks = marks(&decision.desired.notices);
+        desk.marks = marks
+            .into_iter()
+            .map(|(key, mark)| (key.clone(), mark))
+            .collect();
+        for status in &decision.desired.statuses {
+            let mark = desk.marks.get(&status.service);
+            let Some((wish, service)) = self.wish(status, mark, &decision.observed, keeps_modes)
+            else {
                 continue;
             };
-            let key = &status.service;
-            let one = known.entry(key.clone()).or_default();
-            if one.is_busy {
-                continue;
+            let known = desk.known.get(&status.service);
+            if known.is_none_or(|known| known.needs(&wish, service)) {
+                desk.due.insert(status.service.clone());
             }
-            if one.uid != uid {
-                *one = Known {
-                    uid: uid.to_owned(),
+        }
+        desk.decision = Some(decision);
+    }
+
+    /// Begins what may begin now; returns when to look again.
+    fn begin(&self, desk: &mut Desk, keeps_modes: bool) -> Option<Duration> {
+        let now = clock::now();
+        while let Some((at, _)) = desk.later.first()
+            && *at <= now
+            && let Some((_, key)) = desk.later.pop_first()
+        {
+            desk.due.insert(key);
+        }
+        let decision = desk.decision.clone()?;
+        // The next one that is done begins another.
+        while desk.jobs.len() < AT_ONCE
+            && let Some(key) = desk.due.pop_first()
+        {
+            let statuses = &decision.desired.statuses;
+            let found = statuses.binary_search_by(|status| status.service.cmp(&key));
+            let status = found.ok().and_then(|index| statuses.get(index));
+            let mark = desk.marks.get(&key);
+            let found =
+                status.and_then(|status| self.wish(status, mark, &decision.observed, keeps_modes));
+            let Some((wish, service)) = found else {
+                continue;
+            };
+            let known = desk.known.entry(key.clone()).or_default();
+            if known.uid != service.uid && !known.is_busy {
+                *known = Known {
+                    uid: service.uid.clone(),
                     ..Known::default()
                 };
             }
-            let service = observed.services.get(key);
-            // What was not observed yet when it was written is not looked at twice.
-            let is_known = one.looked_at.as_ref() == service
-                || service.is_some_and(|service| wish.is_seen(service));
-            if one.settled.as_ref() == Some(&wish) && is_known && !one.is_due {
+            if known.is_busy || !known.needs(&wish, service) {
                 continue;
             }
-            if now < one.not_before {
-                next = Some(next.map_or(one.not_before, |next| next.min(one.not_before)));
+            if now < known.not_before {
+                desk.later.insert((known.not_before, key));
                 continue;
             }
-            if jobs.len() >= AT_ONCE {
-                // The next one that is done begins another.
-                break;
-            }
-            one.is_busy = true;
-            one.looked_at = service.cloned();
-            let job = Job {
-                client: self.client.clone(),
-                leading: self.leading.clone(),
-                key: key.clone(),
-                uid: uid.to_owned(),
-                before: one.settled.clone(),
-                rivalry: one.rivalry.clone(),
-                suffix: self.suffix.clone(),
-                keeps_modes,
-                nodes: nodes(&wish, observed),
-                wish,
-                metrics: Arc::clone(&self.metrics),
-            };
-            jobs.spawn(job.run());
+            known.is_busy = true;
+            known.looked_at = Some(Arc::clone(service));
+            let job = self.job(key, wish, known, &decision.observed, keeps_modes);
+            desk.jobs.spawn(job.run());
         }
-        next
+        desk.later.first().map(|(at, _)| *at)
+    }
+
+    fn job(
+        &self,
+        key: Key,
+        wish: Wish,
+        known: &Known,
+        observed: &Observed,
+        keeps_modes: bool,
+    ) -> Job {
+        Job {
+            client: self.client.clone(),
+            leading: self.leading.clone(),
+            key,
+            uid: known.uid.clone(),
+            before: known.settled.clone(),
+            rivalry: known.rivalry.clone(),
+            suffix: self.suffix.clone(),
+            keeps_modes,
+            nodes: nodes(&wish, observed),
+            wish,
+            metrics: Arc::clone(&self.metrics),
+        }
     }
 
     fn wish<'a>(
@@ -163,18 +212,18 @@ impl Statuses {
         mark: Option<&String>,
         observed: &'a Observed,
         keeps_modes: bool,
-    ) -> Option<(Wish, &'a str)> {
+    ) -> Option<(Wish, &'a Arc<Service>)> {
         let service = observed.services.get(&status.service)?;
         let mode = mode(keeps_modes, self.suffix.as_deref());
         let wish = Wish::of(status, service, mark, self.finalizer, mode)?;
-        Some((wish, &service.uid))
+        Some((wish, service))
     }
 
-    fn finish(&mut self, known: &mut BTreeMap<Key, Known>, done: Done) {
+    fn finish(&self, desk: &mut Desk, done: Done) {
         for said in done.said {
             self.teller.tell(said);
         }
-        let Some(one) = known.get_mut(&done.key) else {
+        let Some(one) = desk.known.get_mut(&done.key) else {
             return;
         };
         one.is_busy = false;
@@ -201,9 +250,21 @@ impl Statuses {
                 one.not_before = clock::now() + pause.min(LONGEST_PAUSE);
             }
             Written::Gone => {
-                known.remove(&done.key);
+                desk.known.remove(&done.key);
+                return;
             }
         }
+        // What was decided meanwhile.
+        desk.due.insert(done.key);
+    }
+}
+
+impl Known {
+    /// Whether it has to be looked at.
+    fn needs(&self, wish: &Wish, service: &Arc<Service>) -> bool {
+        // What was not observed yet when it was written is not looked at twice.
+        let is_known = self.looked_at.as_ref() == Some(service) || wish.is_seen(service);
+        self.settled.as_ref() != Some(wish) || !is_known || self.is_due || self.uid != service.uid
     }
 }
 

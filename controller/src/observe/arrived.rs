@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
@@ -21,6 +22,8 @@ pub(super) trait Kind: Clone + Debug + PartialEq + Send + Sync + 'static {
     type Object: Resource<DynamicType = ()> + DeserializeOwned;
     /// For the log.
     const NAME: &'static str;
+    /// How long nothing happens at most, once something did; where nobody knows, a day may pass.
+    const BEATS: Option<Duration> = None;
     /// From the one to the other; `None`: nothing that is looked at.
     fn convert(object: Self::Object) -> Result<Option<Self>, String>;
 }
@@ -52,6 +55,8 @@ impl Kind for Node {
 impl Kind for Renewal {
     type Object = coordination::Lease;
     const NAME: &'static str = "Lease";
+    // Renewals come every 3 s, of each node and of the leader.
+    const BEATS: Option<Duration> = Some(Duration::from_secs(10));
     fn convert(object: coordination::Lease) -> Result<Option<Self>, String> {
         Ok(Some(Self::of(object)))
     }

@@ -46,6 +46,9 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
         }
     }
     let meta = from.metadata;
+    let mut annotations = meta.annotations.unwrap_or_default();
+    // As large as all the rest, and a copy of it.
+    annotations.remove(LAST_APPLIED);
     let spec = from.spec.unwrap_or_default();
     let balancer = from
         .status
@@ -72,7 +75,7 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
         key,
         uid: meta.uid.unwrap_or_default(),
         created: meta.creation_timestamp.map(|time| time.0.as_second()),
-        annotations: meta.annotations.unwrap_or_default(),
+        annotations,
         kind: kind(spec.type_.as_deref(), spec.external_name)?,
         class: spec.load_balancer_class,
         ports,
@@ -272,5 +275,8 @@ fn some_port(number: i32) -> Option<u16> {
 
 /// As the cloud providers call it.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// What `kubectl apply` keeps for itself.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";

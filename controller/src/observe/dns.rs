@@ -27,6 +27,16 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// What a name has, if that is all.
+    #[cfg(test)]
+    pub(super) fn only(v4: &[IpAddr], ttl: Duration) -> Self {
+        Self {
+            v4: Some(v4.to_vec()),
+            v6: Some(Vec::new()),
+            ttl,
+        }
+    }
+
     /// Takes over what is known better now.
     pub(super) fn update(&mut self, new: Self) {
         self.v4 = new.v4.or_else(|| self.v4.take());

@@ -41,7 +41,10 @@ pub(super) async fn follow<T: Kind, M: From<Event<T>>>(
     let mut page = Some(PAGE);
     loop {
         let (objects, mut version) = match list(&api, page).await {
-            Ok(listed) => listed,
+            Ok(listed) => {
+                page = Some(PAGE);
+                listed
+            }
             Err(error) => {
                 // What was begun page by page is forgotten before it ends: then all at once.
                 page = (!error.is_expired()).then_some(PAGE);
@@ -52,22 +55,23 @@ pub(super) async fn follow<T: Kind, M: From<Event<T>>>(
         if send(&events, Event::Listed(place.clone(), objects)).await {
             return;
         }
-        let mut failures = 0;
-        while failures < LIST_AGAIN_AFTER {
+        // Refusals in a row: a version that the server does not like has many names.
+        let mut refusals = 0;
+        while refusals < LIST_AGAIN_AFTER {
             let begun = Instant::now();
             let before = version.clone();
-            let ended = watch(&api, &mut version, &events).await;
+            let ended = watch(&api, &mut version, &events, &mut trouble).await;
             if events.is_closed() {
                 return;
             }
             if version != before || begun.elapsed() >= LASTED {
-                failures = 0;
-                trouble.is_over();
+                refusals = 0;
+                trouble.backoff.reset();
             }
             match ended {
                 Ok(()) if begun.elapsed() >= LASTED => {}
                 Ok(()) => {
-                    failures += 1;
+                    refusals += 1;
                     trouble.wait(&Failure::EndedAtOnce).await;
                 }
                 Err(error) if error.is_expired() => {
@@ -75,7 +79,7 @@ pub(super) async fn follow<T: Kind, M: From<Event<T>>>(
                     break;
                 }
                 Err(error) => {
-                    failures += 1;
+                    refusals += u32::from(error.is_the_servers());
                     trouble.wait(&error).await;
                 }
             }
@@ -112,11 +116,15 @@ async fn watch<T: Kind, M: From<Event<T>>>(
     api: &Api<Arrived<T>>,
     version: &mut String,
     events: &mpsc::Sender<M>,
+    trouble: &mut Trouble,
 ) -> Result<(), Failure> {
-    let seconds = u32::try_from(WATCH_FOR.as_secs()).unwrap_or(60);
+    let seconds = u32::try_from(WATCH_FOR.as_secs()).unwrap_or(30);
     let asked = WatchParams::default().timeout(seconds);
     let mut stream = pin!(timeout(ANSWER_WITHIN, api.watch(&asked, version)).await??);
-    while let Ok(Some(event)) = timeout(WATCH_FOR + ANSWER_WITHIN, stream.next()).await {
+    trouble.is_over();
+    let mut patience = WATCH_FOR + ANSWER_WITHIN;
+    while let Ok(Some(event)) = timeout(patience, stream.next()).await {
+        patience = T::BEATS.unwrap_or(patience);
         let event = match event? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 object.version().clone_into(version);
@@ -161,6 +169,12 @@ impl Failure {
     /// Whether the server does not know the version, or the page, any more.
     fn is_expired(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 410)
+    }
+
+    /// Whether it is a server that does not answer as it should, and not the way to it. A client that repeats refused
+    /// requests by itself makes silence of a refusal.
+    fn is_the_servers(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(_)) | Self::Silence(_))
     }
 
     /// How long the server wants to be left alone.
@@ -208,8 +222,8 @@ impl Trouble {
         sleep(wait.max(error.retry_after())).await;
     }
 
+    /// There is an answer, though it may be that it does not hold.
     fn is_over(&mut self) {
-        self.backoff.reset();
         if self.is_said {
             let (kind, namespace) = (self.kind, self.place.as_deref().unwrap_or("all"));
             tracing::info!(kind, namespace, "watched again");
@@ -224,10 +238,10 @@ const PAGE: u32 = 500;
 const LIST_WITHIN: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Then the server ends a watch, and another one begins: a connection of which nothing is left is so found out.
-const WATCH_FOR: Duration = Duration::from_secs(60);
+const WATCH_FOR: Duration = Duration::from_secs(30);
 /// A watch that held so long was none that failed at once.
 const LASTED: Duration = Duration::from_secs(1);
-/// Watches that failed one after the other, before everything is listed again.
+/// Watches that were refused one after the other, before everything is listed again.
 const LIST_AGAIN_AFTER: u32 = 3;
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(15);

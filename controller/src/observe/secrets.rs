@@ -31,7 +31,9 @@ pub(super) async fn follow(client: Client, key: Key, report: Report<Key, Option<
                     report.say(secret).await;
                 }
                 backoff.reset();
-                EVERY
+                // Those that were wanted together are not asked for together for ever.
+                let spread = u64::try_from(SPREAD.as_millis()).unwrap_or_default();
+                EVERY - Duration::from_millis(rng.below(spread))
             }
             Ok(Err(error)) => {
                 tracing::debug!(secret = %key, %error, "cannot be read; trying again");
@@ -86,5 +88,6 @@ fn is_forbidden(error: &kube::Error) -> bool {
 }
 
 const EVERY: Duration = Duration::from_secs(5);
+const SPREAD: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_millis(100);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

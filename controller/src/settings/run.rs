@@ -9,9 +9,9 @@ use clap::{ArgAction, Args};
 use super::{ErrorPage, Flags, Settings, WrongFlag};
 use crate::log;
 
-/// Everything that `run` is told.
+/// Where the cluster is.
 #[derive(Clone, Debug, Args)]
-pub struct RunFlags {
+pub struct ClusterFlags {
     /// How to reach the cluster [default: as a pod of it]
     #[arg(long, value_name = "PATH", conflicts_with = "manifests")]
     pub kubeconfig: Option<PathBuf>,
@@ -21,6 +21,32 @@ pub struct RunFlags {
     /// Reach the cluster as a pod of it; false: by a kubeconfig [default: true without --kubeconfig and --context]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, conflicts_with = "manifests")]
     pub use_kubernetes_cluster_service: Option<bool>,
+}
+
+impl ClusterFlags {
+    /// Whether it is reached by a kubeconfig.
+    ///
+    /// # Errors
+    /// Two flags that do not go together.
+    pub fn by_kubeconfig(&self) -> Result<bool, WrongFlag> {
+        let is_told = self.kubeconfig.is_some() || self.context.is_some();
+        match self.use_kubernetes_cluster_service {
+            Some(true) if is_told => Err(WrongFlag {
+                flag: "--use-kubernetes-cluster-service",
+                why: "does not go with --kubeconfig and --context".to_owned(),
+            }),
+            Some(is_pod) => Ok(!is_pod),
+            None => Ok(is_told),
+        }
+    }
+}
+
+/// Everything that `run` is told.
+#[derive(Clone, Debug, Args)]
+pub struct RunFlags {
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
     /// Serve from this folder of manifests, watched, and no cluster
     #[arg(long, value_name = "DIR")]
     pub manifests: Option<PathBuf>,
@@ -65,13 +91,7 @@ impl RunFlags {
     /// A flag that cannot be followed.
     pub fn settings(&self) -> Result<Settings, WrongFlag> {
         let flags = &self.flags;
-        let is_told = self.kubeconfig.is_some() || self.context.is_some();
-        if self.use_kubernetes_cluster_service == Some(true) && is_told {
-            return Err(WrongFlag {
-                flag: "--use-kubernetes-cluster-service",
-                why: "does not go with --kubeconfig and --context".to_owned(),
-            });
-        }
+        self.cluster.by_kubeconfig()?;
         if let Some(folder) = &self.manifests {
             fs::read_dir(folder).map_err(unreadable("--manifests", folder))?;
         }

@@ -19,7 +19,7 @@ use crate::plan::{
 };
 use crate::preamble::Versions;
 use crate::rng::Rng;
-use crate::service::{Around, Node, Service};
+use crate::service::{Around, Node, Service, ServiceState};
 use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable};
 
 /// What a plan needs to know beside its table.
@@ -89,19 +89,12 @@ fn plan(
         nodes: previous_nodes(previous),
         ..Plan::default()
     };
-    let connected = connected(previous);
+    let left = Left::of(previous);
     let overrides = Arc::clone(&plan.overrides);
     plan.services.reserve_exact(specs.services.len());
     for spec in specs.services {
         let index = plan.services.len();
-        let service = service(
-            spec,
-            &overrides,
-            previous,
-            &connected,
-            &mut plan.nodes,
-            around,
-        );
+        let service = service(spec, &overrides, previous, &left, &mut plan.nodes, around);
         for node in service
             .endpoints()
             .iter()
@@ -163,7 +156,7 @@ fn service(
     spec: Arc<table::Service>,
     overrides: &Overrides,
     previous: &Plan,
-    connected: &FxHashMap<(&str, SocketAddr), &Arc<EndpointState>>,
+    left: &Left<'_>,
     nodes: &mut FxHashMap<Box<str>, OnNode>,
     around: &Surroundings<'_>,
 ) -> Arc<Service> {
@@ -181,27 +174,39 @@ fn service(
         });
         Arc::clone(&on.node)
     };
-    let gone =
-        |service: &str, address: &SocketAddr| connected.get(&(service, *address)).copied().cloned();
     let mut around = Around {
         now: around.now,
         workers: around.workers,
         node: &mut node,
-        gone: &gone,
+        left: &|service| left.services.get(service).copied().cloned(),
+        gone: &|service, address| left.endpoints.get(&(service, *address)).copied().cloned(),
         over: &|service, address| overrides.of_endpoint(service, address),
     };
     let before = before.map(Arc::as_ref);
     Arc::new(Service::compile(spec, before, &mut around))
 }
 
-/// The endpoints that left an earlier plan and still have connections. One that comes back is the same one.
-fn connected(previous: &Plan) -> FxHashMap<(&str, SocketAddr), &Arc<EndpointState>> {
-    previous
-        .leaving
-        .iter()
-        .filter(|endpoint| endpoint.in_flight() > 0)
-        .map(|endpoint| ((endpoint.service().name(), endpoint.address()), endpoint))
-        .collect()
+/// What left an earlier plan and still has connections. Whoever comes back is the same one.
+struct Left<'a> {
+    services: FxHashMap<&'a str, &'a Arc<ServiceState>>,
+    endpoints: FxHashMap<(&'a str, SocketAddr), &'a Arc<EndpointState>>,
+}
+
+impl<'a> Left<'a> {
+    fn of(previous: &'a Plan) -> Self {
+        let connected = || {
+            let leaving = previous.leaving.iter();
+            leaving.filter(|endpoint| endpoint.in_flight() > 0)
+        };
+        Self {
+            services: connected()
+                .map(|endpoint| (endpoint.service().name(), endpoint.service()))
+                .collect(),
+            endpoints: connected()
+                .map(|endpoint| ((endpoint.service().name(), endpoint.address()), endpoint))
+                .collect(),
+        }
+    }
 }
 
 /// What the next plan may have to know of endpoints that are not in this one: those that left before and have connections

@@ -31,9 +31,9 @@ pub struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) by_name: FxHashMap<Name, usize>,
     pub(crate) nodes: FxHashMap<Box<str>, OnNode>,
-    /// Endpoints of earlier plans; see [`crate::compile`].
     /// Frontends that left and still have connections: one that comes back is the same one.
     pub(crate) left: FxHashMap<Name, Arc<FrontendState>>,
+    /// Endpoints of earlier plans, and by them the services of those; see [`crate::compile`].
     pub(crate) leaving: Vec<Arc<EndpointState>>,
 }
 

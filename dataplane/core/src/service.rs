@@ -266,6 +266,8 @@ pub struct Around<'a> {
     pub workers: usize,
     /// The node of this name, the same one for as long as any plan has it.
     pub node: &'a mut dyn FnMut(&str) -> Arc<Node>,
+    /// The service of this name that left an earlier plan, if an endpoint of it still has connections.
+    pub left: &'a dyn Fn(&str) -> Option<Arc<ServiceState>>,
     /// The endpoint of this service and address that left an earlier plan and still has connections.
     pub gone: &'a dyn Fn(&str, &SocketAddr) -> Option<Arc<EndpointState>>,
     /// What an operator changed by hand at the endpoint of this service and address.
@@ -276,14 +278,8 @@ impl Around<'_> {
     /// The state of a service that the previous plan had not. If connections are left from the plans before, they count
     /// there, and wake its queue.
     fn state(&self, spec: &table::Service) -> Arc<ServiceState> {
-        let name: &str = &spec.name;
-        spec.endpoints
-            .iter()
-            .find_map(|endpoint| (self.gone)(name, &endpoint.address))
-            .map_or_else(
-                || Arc::new(ServiceState::new(name, self.workers)),
-                |gone| Arc::clone(gone.service()),
-            )
+        (self.left)(&spec.name)
+            .unwrap_or_else(|| Arc::new(ServiceState::new(&spec.name, self.workers)))
     }
 
     fn gone(
@@ -448,6 +444,8 @@ pub struct ServiceCounters {
     /// Clients for which no endpoint could be picked, not even to try it (a part of `econ`; its other part are the
     /// endpoints' failed dials).
     pub unserved: Cell,
+    /// Clients that aborted while they waited in the queue (a part of `cli_abrt`; its other part are the endpoints').
+    pub client_aborts: Cell,
     /// Picks that ignored the checks, because those of all endpoints fail.
     pub panics: Cell,
     /// Clients that had to wait.

@@ -13,7 +13,8 @@ use ballast_core::service::{Service, ServiceState};
 use ballast_core::table::Name;
 
 use super::line::{Record, Termination};
-use crate::relay::{Closed, Side, Why};
+use crate::dial::During;
+use crate::relay::{Side, Why};
 use crate::worker::Worker;
 
 /// One connection's line, as it is being written.
@@ -106,17 +107,23 @@ impl Entry {
         self.bytes.1 += down;
     }
 
-    /// The relay is over. `client_is_stricter`: the client's idle time is not longer than the endpoint's.
-    pub(crate) fn closed(&mut self, closed: Closed, client_is_stricter: bool) {
-        self.end(match (closed.why, closed.by) {
+    /// It left before it had an endpoint.
+    pub(crate) fn left(&mut self, during: During, dial: Dial) {
+        self.dial = dial;
+        self.end(match during {
+            During::Queue => b"CQ",
+            During::Dial => b"CC",
+        });
+    }
+
+    /// The relay is over.
+    pub(crate) fn closed(&mut self, why: Why, fault: Option<Side>) {
+        self.end(match (why, fault) {
             (Why::Finished, _) => b"--",
             (Why::Aborted, Some(Side::Server)) => b"SD",
             (Why::Aborted, _) => b"CD",
-            (Why::Idle, _) if client_is_stricter => b"cD",
-            (Why::Idle, _) => b"sD",
-            // Who said that it was done waited in vain for the other one.
-            (Why::HalfClosed, Some(Side::Client)) => b"sD",
-            (Why::HalfClosed, _) => b"cD",
+            (Why::Idle | Why::HalfClosed, Some(Side::Server)) => b"sD",
+            (Why::Idle | Why::HalfClosed, _) => b"cD",
         });
     }
 
@@ -134,7 +141,13 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         // Whatever ends a connection says so, but for an order from outside.
-        let termination = self.termination.unwrap_or(Termination(*b"KD"));
+        let termination = self
+            .termination
+            .unwrap_or(match (&self.service, &self.server) {
+                (_, Some(_)) => Termination(*b"KD"),
+                (Some(_), None) => Termination(*b"KC"),
+                (None, None) => Termination(*b"KR"),
+            });
         if termination == Termination::UNSAID {
             return;
         }

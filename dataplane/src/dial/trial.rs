@@ -46,7 +46,7 @@ fn try_out(worker: &Rc<Worker>, plan: &Arc<Plan>, service: &Service, picked: Pic
             return;
         };
         let until = Instant::now() + short_attempt(service);
-        let reached = reach(&worker, service, picked.lease.address(), until).await;
+        let reached = reach(&worker, service, picked.lease.address(), until, None).await;
         let now = worker.shared.clock.now();
         match reached {
             Ok(stream) => {

@@ -58,7 +58,7 @@ mod tests {
     fn an_object_has_a_burst_and_then_one_a_minute_and_no_other_one_suffers() {
         let mut limits = Limits::default();
         let mut now = Duration::from_secs(1_000);
-        let mut burst =
+        let burst =
             |limits: &mut Limits, uid: &str| (0..100).filter(|_| limits.allow(uid, now)).count();
         assert_eq!(burst(&mut limits, "a"), 25);
         assert_eq!(burst(&mut limits, "b"), 25);

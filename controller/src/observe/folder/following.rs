@@ -1,8 +1,9 @@
 //! Follows a folder of manifests. Called by `run --manifests`.
 //!
 //! What is renamed into the folder, or closed after writing, is read at once, and so is all of a ConfigMap whose links
-//! swap; a file that somebody is still writing to, once that paused. inotify says when; a slow look sees what it cannot.
-//! A file that cannot be read, or of which a document cannot be understood, keeps what it said when it last could.
+//! swap; a file that somebody is still writing to, once that paused; and one is gone once it stayed away. inotify says when;
+//! a slow look sees what it cannot. A file that cannot be read, or of which a document cannot be understood, keeps what it
+//! said when it last could.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +11,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::inotify;
 use tokio::net::unix::pipe;
@@ -112,6 +113,7 @@ struct File {
     text: String,
     is_good: bool,
     bad: Vec<BadDocument>,
+    missing_since: Option<Instant>,
 }
 
 struct Look {
@@ -153,25 +155,20 @@ impl Files {
         again_in: &mut Option<Duration>,
     ) -> bool {
         let there: BTreeSet<PathBuf> = paths.into_iter().filter(|path| is_manifest(path)).collect();
-        let before = self.known.len();
-        self.known.retain(|path, _| there.contains(path));
-        let mut changed = self.known.len() != before;
+        let mut changed = self.forget_missing(&there, again_in);
         for path in there {
-            // It went away meanwhile.
+            // `None`: it went away meanwhile, and the next look will tell.
             let Some((stamp, age)) = stamp(&path) else {
-                changed |= self.known.remove(&path).is_some();
+                sooner(again_in, SETTLED);
                 continue;
             };
-            if self
-                .known
-                .get(&path)
-                .is_some_and(|file| file.stamp == stamp)
-            {
+            let known = self.known.get(&path);
+            if known.is_some_and(|file| file.stamp == stamp) {
                 continue;
             }
             let rest = SETTLED.saturating_sub(age);
             if !whole.contains(&path) && !rest.is_zero() {
-                *again_in = Some(again_in.map_or(rest, |other| other.min(rest)));
+                sooner(again_in, rest);
                 continue;
             }
             changed = true;
@@ -179,6 +176,39 @@ impl Files {
             self.known.insert(path.clone(), read(&path, stamp, last));
         }
         changed
+    }
+
+    /// An editor may put a file aside and write another one: only one that stays away is gone.
+    fn forget_missing(
+        &mut self,
+        there: &BTreeSet<PathBuf>,
+        again_in: &mut Option<Duration>,
+    ) -> bool {
+        let before = self.known.len();
+        let now = Instant::now();
+        let is_missing = |path: &PathBuf| !there.contains(path);
+        let mut inodes = BTreeSet::new();
+        if self.known.keys().any(is_missing) {
+            let stamps = there.iter().filter_map(|path| stamp(path));
+            inodes.extend(stamps.map(|(stamp, _)| stamp.file()));
+        }
+        self.known.retain(|path, file| {
+            if !is_missing(path) {
+                file.missing_since = None;
+                return true;
+            }
+            // It has another name now.
+            if inodes.contains(&file.stamp.file()) {
+                return false;
+            }
+            let since = *file.missing_since.get_or_insert(now);
+            let rest = SETTLED.saturating_sub(now.saturating_duration_since(since));
+            if !rest.is_zero() {
+                sooner(again_in, rest);
+            }
+            !rest.is_zero()
+        });
+        self.known.len() != before
     }
 
     fn together(&self, folder: &Path) -> (Observed, Vec<BadDocument>) {
@@ -202,6 +232,10 @@ impl Files {
         }
         (all, bad)
     }
+}
+
+fn sooner(again_in: &mut Option<Duration>, rest: Duration) {
+    *again_in = Some(again_in.map_or(rest, |other| other.min(rest)));
 }
 
 fn read(path: &Path, stamp: Stamp, last: Option<File>) -> File {
@@ -231,6 +265,7 @@ fn read(path: &Path, stamp: Stamp, last: Option<File>) -> File {
             text,
             is_good: bad.is_empty(),
             bad,
+            missing_since: None,
         },
     }
 }
@@ -247,6 +282,13 @@ struct Stamp {
     inode: u64,
     size: u64,
     changed: (i64, i64),
+}
+
+impl Stamp {
+    /// Which file it is, whatever it holds.
+    fn file(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
 }
 
 /// With the time since it was written to. Links are followed.
@@ -375,5 +417,5 @@ fn events(mut bytes: &[u8]) -> Vec<(inotify::ReadFlags, &[u8])> {
 
 /// Where inotify cannot see.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
-/// A file that was not written to for so long is whole.
+/// A file that was not written to for so long is whole, and one that was away for so long is gone.
 const SETTLED: Duration = Duration::from_millis(200);

@@ -245,3 +245,36 @@ fn a_connection_that_begins_while_its_endpoint_leaves_is_counted_when_it_comes_b
         process.plan.service("s").unwrap().endpoints()[1].live()
     ));
 }
+
+/// Its old connections count there, and a client that waits in its queue is woken when one of them ends.
+#[test]
+fn a_service_that_returns_with_other_endpoints_while_connections_live_is_the_same_one() {
+    let with = |address: &str| {
+        format!("{{version: 1, services: [{{name: s, endpoints: [{{address: '{address}'}}]}}]}}")
+    };
+    let (mut process, _) = process_with(&with("10.0.0.1:80"));
+    let before = Arc::clone(process.plan.service("s").unwrap().state());
+    let lease = process.plan.service("s").unwrap().endpoints()[0]
+        .live()
+        .lease(9)
+        .unwrap();
+    for _ in 0..3 {
+        swap(&mut process, "version: 1");
+        assert!(process.plan.service("s").is_none());
+    }
+    swap(&mut process, &with("10.0.0.2:80"));
+    let after = Arc::clone(process.plan.service("s").unwrap().state());
+    assert!(Arc::ptr_eq(&before, &after));
+    assert_eq!(after.current(), 1);
+    drop(lease);
+    assert_eq!(after.current(), 0);
+
+    swap(&mut process, "version: 1");
+    let known = Arc::downgrade(&after);
+    drop((before, after));
+    swap(&mut process, "version: 1");
+    assert!(
+        known.upgrade().is_none(),
+        "nobody is there, nothing is kept"
+    );
+}

@@ -55,6 +55,10 @@ impl Process {
             now,
             workers: 2,
             node: &mut node,
+            left: &|_| {
+                let mut gone = self.gone.values();
+                gone.next().map(|gone| Arc::clone(gone.service()))
+            },
             gone: &|_, address| self.gone.get(address).cloned(),
             over: &|_, address| self.over.get(address).copied().unwrap_or_default(),
         };

@@ -126,6 +126,7 @@ impl Back {
     /// The sum over all endpoints that ever were.
     fn sum(&self) -> Counts {
         let mut sum = self.departed;
+        sum.client_aborts += self.left_the_queue();
         for end in self.endpoints.iter().chain(&self.leaving) {
             sum.merge(&end.counts());
         }
@@ -140,6 +141,11 @@ impl Back {
     fn unserved(&self) -> u64 {
         let counters = self.service.state().all_counters();
         counters.map_or(0, |counters| counters.sum(|cells| &cells.unserved))
+    }
+
+    fn left_the_queue(&self) -> u64 {
+        let counters = self.service.state().all_counters();
+        counters.map_or(0, |counters| counters.sum(|cells| &cells.client_aborts))
     }
 
     fn totals(&self, sum: &Counts) -> Totals {
@@ -221,6 +227,7 @@ impl Back {
                 .filter(move |endpoint| is_in_use(endpoint, ready))
         };
         sum.queue_ms_max = sum.queue_ms_max.max(longest_wait.unwrap_or(0));
+        sum.client_aborts += self.left_the_queue();
         let mut stats = ServiceStats {
             name: service.spec().name.clone(),
             iid: self.iid,

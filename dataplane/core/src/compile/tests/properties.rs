@@ -224,17 +224,16 @@ impl Process {
             .find(|state| state.name() == name);
         match before {
             Some(before) => assert!(Arc::ptr_eq(before.state(), service.state())),
-            None if self
-                .services
-                .iter()
-                .any(|old| Arc::ptr_eq(old, service.state())) =>
-            {
-                assert!(
-                    held_by_name.is_some(),
+            None => match held_by_name {
+                Some(held) => assert!(Arc::ptr_eq(held, service.state())),
+                None => assert!(
+                    !self
+                        .services
+                        .iter()
+                        .any(|old| Arc::ptr_eq(old, service.state())),
                     "only connections keep a service that is gone"
-                );
-            }
-            None => {}
+                ),
+            },
         }
         for (endpoint, spec) in service.endpoints().iter().zip(&service.spec().endpoints) {
             assert_eq!(

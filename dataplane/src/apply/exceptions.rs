@@ -1,0 +1,100 @@
+//! What does not listen as the table asks: for the ack, and for the log.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ballast_core::ack::{Exception, ExceptionState};
+use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
+use ballast_core::table::Bind;
+
+use super::Bound;
+
+/// All of it, in the order of the table. `failed` says why sockets are not there, `bound` holds those that are.
+pub(super) fn of(
+    plan: &Plan,
+    failed: &BTreeMap<SocketKey, String>,
+    bound: &BTreeMap<SocketKey, Bound>,
+) -> Vec<Exception> {
+    let mut exceptions = Vec::new();
+    for frontend in plan.frontends() {
+        let mut add = |bind, state, why: String| {
+            exceptions.push(Exception {
+                frontend: frontend.name().clone(),
+                bind,
+                state,
+                why,
+            });
+        };
+        match frontend.listens() {
+            Listens::NotYetServed => {
+                let why = not_yet(frontend);
+                frontend
+                    .binds()
+                    .iter()
+                    .for_each(|bind| add(*bind, ExceptionState::NotYetServed, why.clone()));
+            }
+            Listens::Idle => {
+                let why =
+                    "its service has no endpoint that may be used, so connections are refused";
+                frontend
+                    .binds()
+                    .iter()
+                    .for_each(|bind| add(*bind, ExceptionState::Idle, why.into()));
+            }
+            Listens::Yes => {
+                for key in frontend.sockets() {
+                    let bind = Bind::Exact(key.address);
+                    if let Some(why) = failed.get(key) {
+                        add(bind, ExceptionState::Failed, why.clone());
+                    } else if bound.get(key).is_some_and(|bound| bound.foreign) {
+                        let why = format!(
+                            "this node does not hold {} now; it is served as soon as it does",
+                            key.address.ip()
+                        );
+                        add(bind, ExceptionState::NotLocal, why);
+                    }
+                }
+            }
+        }
+    }
+    exceptions
+}
+
+fn not_yet(frontend: &Frontend) -> String {
+    match frontend.serves() {
+        Serves::NotYet(what) => format!("this version does not serve {what} yet"),
+        Serves::Tcp(_) | Serves::Udp(_) => String::new(),
+    }
+}
+
+/// Logs those of `now` that were not there `before`: where there is no ack, nothing else tells. A bind that failed was
+/// logged when it did.
+pub(super) fn say_what_is_new(before: &[Exception], now: &[Exception]) {
+    let known: HashSet<_> = before.iter().map(identity).collect();
+    let mut unsaid = 0;
+    let new = now.iter().filter(|exception| {
+        exception.state != ExceptionState::Failed && !known.contains(&identity(exception))
+    });
+    for (count, exception) in new.enumerate() {
+        if count >= MOST_SAID {
+            unsaid += 1;
+            continue;
+        }
+        let Exception {
+            frontend,
+            bind,
+            state,
+            why,
+        } = exception;
+        tracing::warn!("frontend {frontend}, bind {bind}: {state}: {why}");
+    }
+    if unsaid > 0 {
+        tracing::warn!("... and {unsaid} more binds that do not listen; the ack names them all");
+    }
+}
+
+fn identity(exception: &Exception) -> (&str, Bind, ExceptionState) {
+    (&exception.frontend, exception.bind, exception.state)
+}
+
+/// Lines for one table: a cluster may have thousands of services without endpoints.
+const MOST_SAID: usize = 20;
