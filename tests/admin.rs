@@ -14,6 +14,7 @@ mod load;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use ballast::config::Admin;
 use ballast::{Config, StartError};
@@ -350,6 +351,28 @@ fn healthz_alone_is_answered_where_the_table_says_and_follows_it() {
     ballast.swap(&text(""));
     ballast.until(|_| status(two, "/healthz").is_none());
     assert_eq!(status(admin, "/healthz"), Some(200));
+}
+
+#[test]
+fn one_address_becomes_all_of_them_and_one_again_at_once() {
+    let port = free_port();
+    let text = |bind: &str| format!("version: 1\nstats: {{bind: [\"{bind}:{port}\"]}}\n");
+    let ballast = Ballast::serve_from_table(&text("127.0.0.1"));
+    let ready = |host: [u8; 4]| {
+        let stream = client::connect(SocketAddr::from((host, port)))?;
+        Some(Request::new("GET", "/readyz").over(stream).status)
+    };
+    assert_eq!(
+        (ready([127, 0, 0, 1]), ready([127, 0, 0, 2])),
+        (Some(200), None)
+    );
+    for (bind, elsewhere) in [("*", Some(200)), ("127.0.0.1", None), ("*", Some(200))] {
+        let begun = Instant::now();
+        ballast.swap(&text(bind));
+        ballast.until(|_| (ready([127, 0, 0, 1]), ready([127, 0, 0, 2])) == (Some(200), elsewhere));
+        // What cannot be had at first is tried again after five seconds: it must not come to that.
+        assert!(begun.elapsed() < Duration::from_secs(4), "{bind}");
+    }
 }
 
 /// With a file that knows an admin and a viewer. One that is gone later changes nothing.

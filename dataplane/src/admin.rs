@@ -47,6 +47,14 @@ pub(crate) async fn serve(
     let reserve = Rc::new(RefCell::new(Reserve::new()));
     let desk = Rc::new(Desk::new(Arc::clone(&shared), auth));
     loop {
+        let now = wanted.borrow_and_update().clone();
+        let whole = match &now {
+            Some(now) => {
+                let made_way = doors.make_way(now).await;
+                doors.follow(now, &made_way)
+            }
+            None => true,
+        };
         for (purpose, address, listener) in doors.fresh() {
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
@@ -58,12 +66,6 @@ pub(crate) async fn serve(
                 }
                 Err(error) => tracing::error!(%error, "cannot answer at an admin address"),
             }
-        }
-        shared.status.set_admin(doors.bound());
-        let now = wanted.borrow_and_update().clone();
-        let whole = now.is_none_or(|now| doors.follow(&now));
-        if doors.has_fresh() {
-            continue;
         }
         shared.status.set_admin(doors.bound());
         let again = if whole { Duration::MAX } else { RETRY_EVERY };

@@ -21,7 +21,7 @@ pub(crate) struct Namespace(File);
 
 impl Namespace {
     /// One that has only loopback, or why there is none.
-    fn make() -> Result<Self, String> {
+    pub(crate) fn make() -> Result<Self, String> {
         let alone = alone();
         // The child enters a new namespace, and when it echoes we know that it has; it ends with its stdin.
         let mut child = Command::new("unshare")

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 
 use ballast_core::table::{self, Bind};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 
 use crate::config::{Admin, Config};
 use crate::guard::Guard;
@@ -127,11 +127,6 @@ impl Doors {
         .collect()
     }
 
-    /// Whether there are some that do not accept yet.
-    pub(super) fn has_fresh(&self) -> bool {
-        self.open.values().any(|door| door.listener.is_some())
-    }
-
     /// One accepts now.
     pub(super) fn accepts(&mut self, purpose: Purpose, address: SocketAddr, task: AbortHandle) {
         if let Some(door) = self.open.get_mut(&(purpose, address)) {
@@ -177,9 +172,32 @@ impl Doors {
         );
     }
 
+    /// Closes what is not wanted and holds a port that is: all addresses and one of them cannot be had at once.
+    pub(super) async fn make_way(&mut self, wanted: &Wanted) -> Wanted {
+        let fresh = |door: &&(Purpose, SocketAddr)| !self.open.contains_key(door);
+        let fresh: Wanted = wanted.iter().filter(fresh).copied().collect();
+        let in_the_way = |door: &&(Purpose, SocketAddr)| {
+            let holds = |(_, new): &(Purpose, SocketAddr)| overlap(door.1, *new);
+            !wanted.contains(door) && fresh.iter().any(holds)
+        };
+        let closed: Wanted = self.open.keys().filter(in_the_way).copied().collect();
+        for door in &closed {
+            let accepting = self.open.remove(door).and_then(|door| door.accepting);
+            if let Some(task) = accepting {
+                task.abort();
+                // The socket is closed when the task is no more.
+                while !task.is_finished() {
+                    yield_now().await;
+                }
+            }
+        }
+        closed
+    }
+
     /// Opens what is wanted, then closes what is not. What cannot be opened is said, and tried again later; as long as
-    /// nothing of what is wanted can be, the old addresses still answer. Says whether all is as wanted.
-    pub(super) fn follow(&mut self, wanted: &Wanted) -> bool {
+    /// nothing of what is wanted can be, the old addresses still answer, and those that made way do again. Says whether
+    /// all is as wanted.
+    pub(super) fn follow(&mut self, wanted: &Wanted, made_way: &Wanted) -> bool {
         let mut whole = true;
         for (purpose, address) in wanted {
             if self.open.contains_key(&(*purpose, *address)) {
@@ -206,9 +224,22 @@ impl Doors {
                 let mut doors = open.keys();
                 doors.any(|(purpose, at)| *purpose == Purpose::Everything && at.port() == *port)
             });
+        } else {
+            for (purpose, address) in made_way {
+                if let Err(error) = self.bind(*purpose, *address) {
+                    tracing::error!("{error}");
+                }
+            }
         }
         whole
     }
+}
+
+/// Whether one socket at each cannot be had at once.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port()
+        && one.is_ipv4() == other.is_ipv4()
+        && (one.ip().is_unspecified() || other.ip().is_unspecified())
 }
 
 const DEFAULT_ADMIN: SocketAddr =

@@ -1,0 +1,92 @@
+//! One controller writes statuses; when it is gone, another one does.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::backends::service;
+use crate::corner::{Corner, in_a_corner};
+use crate::node::{LbNode, leader};
+use crate::process::until;
+
+#[test]
+fn a_leader_that_dies_is_followed_within_fifteen_seconds() {
+    in_a_corner("crash", |corner| {
+        let mut nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        corner.apply(&service("web", 80, ""));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+        let first = lead(corner, &nodes);
+        assert_eq!(writers(corner), BTreeSet::from([nodes[first].address()]));
+
+        let begun = Instant::now();
+        nodes[first].controller.take().expect("it runs").crash();
+        corner.apply(&service("later", 81, ""));
+        // Its data plane serves on, but nobody speaks for it any more.
+        corner.until_published("later", &[&addresses[1 - first]]);
+        let lasted = begun.elapsed();
+        println!("a dead leader was followed after {lasted:.1?}");
+        assert!(lasted < Duration::from_secs(15 + BUSY), "{lasted:?}");
+        assert_eq!(lead(corner, &nodes), 1 - first);
+        nodes[first].ask(80).expect_err("a port without endpoints");
+
+        nodes[first].start_controller();
+        corner.until_published("later", &[&addresses[0], &addresses[1]]);
+        assert_eq!(lead(corner, &nodes), 1 - first, "who leads goes on leading");
+    });
+}
+
+#[test]
+fn a_leader_that_leaves_in_order_is_followed_at_once() {
+    in_a_corner("order", |corner| {
+        let mut nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        corner.apply(&service("web", 80, ""));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+        let first = lead(corner, &nodes);
+
+        let controller = nodes[first].controller.take().expect("it runs");
+        let begun = Instant::now();
+        assert_eq!(controller.stop(), Some(0));
+        until("another leader", || {
+            leader(corner).is_some_and(|name| name.contains(&nodes[1 - first].name))
+        });
+        let lasted = begun.elapsed();
+        println!("a leader that left in order was followed after {lasted:.1?}");
+        assert!(lasted < Duration::from_secs(3 + BUSY), "{lasted:?}");
+        // Its node is still published: its data plane is well, and its Lease runs on for a restart.
+        assert_eq!(corner.published("web").len(), 2);
+        let lease = nodes[first].lease().expect("a Lease");
+        assert!(
+            lease["spec"]["holderIdentity"]
+                .as_str()
+                .is_some_and(|holder| !holder.is_empty()),
+            "{lease}"
+        );
+    });
+}
+
+/// The index of the node whose controller leads.
+fn lead(corner: &Corner<'_>, nodes: &[LbNode<'_>; 2]) -> usize {
+    let mut found = None;
+    until("a leader", || {
+        let name = leader(corner).unwrap_or_default();
+        found = nodes.iter().position(|node| name.contains(&node.name));
+        found.is_some()
+    });
+    found.expect("it was just found")
+}
+
+/// From which nodes statuses were written.
+fn writers(corner: &Corner<'_>) -> BTreeSet<String> {
+    let asked = corner.asked();
+    let writes = asked
+        .iter()
+        .filter(|entry| entry["objectRef"]["subresource"] == "status");
+    writes
+        .filter_map(|entry| entry["sourceIPs"][0].as_str())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Seconds that a busy machine may add.
+const BUSY: u64 = 5;

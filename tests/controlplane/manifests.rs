@@ -1,0 +1,106 @@
+//! A real API server takes what we ship and what users bring.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::api::{Place, documents, is_known};
+use crate::corner::{RC_YAML, rc_yaml};
+use crate::plane::{Plane, Yard};
+use crate::process::until;
+
+#[test]
+fn every_manifest_that_users_bring_is_taken() {
+    let Some(yard) = Yard::of_this_process() else {
+        return;
+    };
+    let plane = Plane::shared(yard);
+    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/decide");
+    let mut taken = 0;
+    for entry in fs::read_dir(cases).expect("the cases").flatten() {
+        if !entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with("manifests-")
+        {
+            continue;
+        }
+        let text = fs::read_to_string(entry.path().join("observed.yaml")).expect("a case");
+        // A document without a version is the case's own; others may be of kinds that the cluster must be taught.
+        let ours = |document: &Value| {
+            document["apiVersion"].is_string()
+                && is_known(document["kind"].as_str().unwrap_or_default())
+        };
+        let documents: Vec<_> = documents(&text).into_iter().filter(ours).collect();
+        for document in &documents {
+            if let Some(namespace) = document["metadata"]["namespace"].as_str() {
+                let name =
+                    format!("{{kind: Namespace, apiVersion: v1, metadata: {{name: {namespace}}}}}");
+                plane
+                    .admin
+                    .apply(&crate::api::documents(&name)[0], "")
+                    .expect("a namespace");
+            }
+        }
+        taken += documents.len();
+        accepted(yard, plane, &documents);
+    }
+    assert!(taken >= 26, "only {taken} documents");
+}
+
+#[test]
+fn rc_yaml_is_taken() {
+    let Some(yard) = Yard::of_this_process() else {
+        return;
+    };
+    let plane = Plane::shared(yard);
+    let documents = documents(&rc_yaml());
+    let (namespace, others): (Vec<_>, Vec<_>) = documents
+        .into_iter()
+        .partition(|document| document["kind"] == "Namespace");
+    accepted(yard, plane, &namespace);
+    plane.admin.apply(&namespace[0], "").expect("a namespace");
+    accepted(yard, plane, &others);
+}
+
+#[test]
+fn rc_yaml_makes_a_pod_that_has_all_it_needs() {
+    let Some(yard) = Yard::of_this_process() else {
+        return;
+    };
+    let plane = Plane::start(yard);
+    let _controllers = plane.controllers();
+    yard.kubectl(&plane, &["create", "-f", RC_YAML])
+        .expect("a cluster that takes it");
+    until("a pod", || !plane.admin.list("Pod", "ballast").is_empty());
+    let pod = plane.admin.list("Pod", "ballast").remove(0);
+    let spec = &pod["spec"];
+    assert_eq!(spec["hostNetwork"], true, "{pod}");
+    assert_eq!(spec["serviceAccountName"], "ballast", "{pod}");
+    assert_eq!(spec["nodeSelector"]["role"], "loadbalancer", "{pod}");
+    for container in spec["containers"].as_array().into_iter().flatten() {
+        assert!(container["ports"].is_null(), "{container}");
+    }
+    let deleted = Place {
+        kind: "Namespace",
+        namespace: "",
+        name: "ballast",
+    };
+    plane.admin.delete(deleted);
+    until("the end of the namespace", || {
+        plane.admin.read(deleted).is_none()
+    });
+}
+
+/// That an API server would take these.
+fn accepted(yard: &Yard, plane: &Plane, documents: &[Value]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (index, document) in documents.iter().enumerate() {
+        let file = folder.path().join(format!("{index:03}.json"));
+        fs::write(file, document.to_string()).expect("a file");
+    }
+    let all = folder.path().to_str().unwrap_or_default();
+    let answer = yard.kubectl(plane, &["apply", "--dry-run=server", "-f", all]);
+    let said = answer.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(said.lines().count(), documents.len(), "{said}");
+}

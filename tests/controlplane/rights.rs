@@ -1,0 +1,137 @@
+//! What Ballast may do: what rc.yaml grants it, and no more than it needs. Every test in a corner ends with a look at what was
+//! denied to it; these are about Secrets, the one thing that may be.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::backends::{Backends, service};
+use crate::corner::{Corner, in_a_corner};
+use crate::node::LbNode;
+use crate::process::until;
+
+#[test]
+fn a_secret_that_may_not_be_read_is_a_warning_that_says_how() {
+    in_a_corner("unreadable", |corner| {
+        let pods = Backends::start(corner, 1);
+        let node = LbNode::start(corner, "a", &[]);
+        secret(corner, corner.name, "cert", "one");
+        corner.apply(&service("web", 443, ""));
+        corner.apply(&pods.slice("web", &[0]));
+        corner.annotate("web", &json!({"ballast.dev/tls-secret": "cert"}));
+        let told = corner.until_told("web", "SecretUnreadable");
+        assert_eq!(told.kind, "Warning");
+        assert!(node.ask(443).is_err(), "the port stays closed");
+        assert_eq!(certificates(&node), [""; 0].map(PathBuf::from));
+
+        // The remedy is a line to copy, and does what it says.
+        let (_, remedy) = told.message.split_once("kubectl ").expect("a line to copy");
+        let remedy = remedy
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(['`', '.', '"', '\'']);
+        let words: Vec<_> = remedy.split_whitespace().collect();
+        corner
+            .yard
+            .kubectl(corner.plane, &words)
+            .expect("a remedy that works");
+        until("the certificate", || !certificates(&node).is_empty());
+        let denied = corner.denied();
+        assert!(!denied.is_empty());
+        for entry in &denied {
+            assert!(entry.contains("\"secrets\""), "{entry}");
+        }
+    });
+}
+
+#[test]
+fn certificates_follow_their_secrets() {
+    in_a_corner("certificates", |corner| {
+        let pods = Backends::start(corner, 1);
+        let node = LbNode::start(corner, "a", &[]);
+        secret(corner, &corner.home, "cert", "one");
+        corner.apply(&service("web", 443, ""));
+        corner.apply(&pods.slice("web", &[0]));
+        let name = format!("{}/cert", corner.home);
+        corner.annotate("web", &json!({"ballast.dev/tls-secret": name}));
+        until("the certificate", || !certificates(&node).is_empty());
+        for path in certificates(&node) {
+            let mode = fs::metadata(&path).expect("a file").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+        }
+        let texts = || {
+            let paths = certificates(&node);
+            paths
+                .iter()
+                .filter_map(|path| fs::read_to_string(path).ok())
+                .collect::<Vec<_>>()
+        };
+        let before = texts();
+        secret(corner, &corner.home, "cert", "two");
+        until("the new certificate", || {
+            let now = texts();
+            now.len() == before.len() && now != before
+        });
+        corner.annotate("web", &json!({"ballast.dev/tls-secret": null}));
+        until("no certificate", || certificates(&node).is_empty());
+    });
+}
+
+/// The files with keys in a node's table folder.
+fn certificates(node: &LbNode<'_>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![node.table_folder()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if fs::read_to_string(&path).is_ok_and(|text| text.contains("PRIVATE KEY")) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// A Secret with a new certificate.
+fn secret(corner: &Corner<'_>, namespace: &str, name: &str, subject: &str) {
+    let folder = corner.folder.path();
+    let (key, certificate) = (folder.join("key.pem"), folder.join("certificate.pem"));
+    let made = Command::new("openssl")
+        .args([
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "2",
+        ])
+        .arg("-subj")
+        .arg(format!("/CN={subject}.example.com"))
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate)
+        .output()
+        .expect("openssl");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    let read = |path: &PathBuf| fs::read_to_string(path).expect("a file");
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": namespace},
+        "stringData": {"tls.crt": read(&certificate), "tls.key": read(&key)},
+    });
+    corner.must(corner.plane.admin.apply(&secret, namespace));
+}

@@ -1,0 +1,225 @@
+//! What `status.loadBalancer` of a Service says: who serves it, and nobody else.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::backends::{Backends, service, slice};
+use crate::corner::in_a_corner;
+use crate::node::LbNode;
+use crate::process::{Signal, comes_within, until};
+
+#[test]
+fn the_nodes_that_serve_a_service_are_published() {
+    in_a_corner("published", |corner| {
+        let pods = Backends::start(corner, 1);
+        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        corner.apply(&service("web", 80, ""));
+        corner.apply(&pods.slice("web", &[0]));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+        let found = corner.service("web");
+        let ingress = found["status"]["loadBalancer"]["ingress"].as_array();
+        for entry in ingress.into_iter().flatten() {
+            assert_eq!(entry["ipMode"], "Proxy", "{found}");
+        }
+        let managers = found["metadata"]["managedFields"].as_array();
+        assert!(
+            managers.into_iter().flatten().any(|manager| {
+                manager["manager"] == "ballast-controller" && manager["subresource"] == "status"
+            }),
+            "{found}"
+        );
+        // Published means served: there is nothing to wait for.
+        for node in &nodes {
+            let heard = node.ask(80).expect("an answer");
+            assert!(heard.starts_with(&pods.addresses[0].to_string()), "{heard}");
+        }
+    });
+}
+
+#[test]
+fn a_service_without_endpoints_is_published_and_stays_so() {
+    in_a_corner("idle", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        corner.apply(&slice("web", &[("10.88.200.1".to_owned(), true)]));
+        node.until_serves("idle.web:80");
+        until("a listener", || {
+            node.ask(80)
+                .is_err_and(|error| error.kind() != std::io::ErrorKind::ConnectionRefused)
+        });
+        corner.delete("EndpointSlice", "web");
+        until("a closed port", || {
+            node.ask(80)
+                .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        });
+        // Longer than a Lease is renewed and read by the leader.
+        assert!(!comes_within(Duration::from_secs(5), || corner
+            .published("web")
+            .is_empty()));
+    });
+}
+
+#[test]
+fn the_later_of_two_services_with_one_port_is_pending_until_it_is_free() {
+    in_a_corner("taken", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("first", 80, ""));
+        corner.until_published("first", &[&node.address()]);
+        // Who was first is told by whole seconds.
+        std::thread::sleep(Duration::from_millis(1100));
+        corner.apply(&service("second", 80, ""));
+        let told = corner.until_told("second", "AllocationFailed");
+        assert_eq!(told.kind, "Warning");
+        assert!(told.message.contains("taken/first"), "{told:?}");
+        assert_eq!(corner.published("second"), [""; 0]);
+        corner.delete("Service", "first");
+        corner.until_published("second", &[&node.address()]);
+    });
+}
+
+#[test]
+fn a_node_that_is_cut_off_is_unpublished_within_fifteen_seconds() {
+    in_a_corner("cut", |corner| {
+        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        corner.apply(&service("web", 80, ""));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+        let begun = Instant::now();
+        corner.yard.cut(&nodes[0].host);
+        corner.until_published("web", &[&addresses[1]]);
+        let lasted = begun.elapsed();
+        println!("a node that died was unpublished after {lasted:.1?}");
+        assert!(lasted < Duration::from_secs(15 + BUSY), "{lasted:?}");
+        corner.yard.mend(&nodes[0].host);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+    });
+}
+
+#[test]
+fn a_node_that_says_goodbye_is_unpublished_within_two_seconds() {
+    in_a_corner("goodbye", |corner| {
+        let mut nodes = ["a", "b", "c"].map(|name| LbNode::prepare(corner, name, &[]));
+        for node in &mut nodes {
+            node.start_dataplane_with(&["--shutdown-delay", "20s"]);
+            node.start_controller();
+        }
+        corner.apply(&service("web", 80, ""));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        corner.until_published("web", &[&addresses[0], &addresses[1], &addresses[2]]);
+
+        // The data plane alone: it says 503 for more than a second.
+        let begun = Instant::now();
+        nodes[0]
+            .dataplane
+            .as_ref()
+            .expect("it runs")
+            .signal(Signal::TERM);
+        corner.until_published("web", &[&addresses[1], &addresses[2]]);
+        let alone = begun.elapsed();
+
+        // Both at once, as a pod ends.
+        let begun = Instant::now();
+        nodes[1]
+            .dataplane
+            .as_ref()
+            .expect("it runs")
+            .signal(Signal::TERM);
+        nodes[1]
+            .controller
+            .as_ref()
+            .expect("it runs")
+            .signal(Signal::TERM);
+        corner.until_published("web", &[&addresses[2]]);
+        let both = begun.elapsed();
+        println!("goodbyes: data plane alone {alone:.1?}, both programs {both:.1?}");
+        assert!(alone < Duration::from_secs(2 + BUSY), "{alone:?}");
+        assert!(both < Duration::from_secs(2 + BUSY), "{both:?}");
+    });
+}
+
+#[test]
+fn a_data_plane_that_restarts_makes_no_flap() {
+    in_a_corner("flap", |corner| {
+        let mut node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        let before = corner.service("web")["metadata"]["resourceVersion"].clone();
+        node.dataplane.take().expect("it runs").crash();
+        node.start_dataplane();
+        node.until_in_force();
+        // Longer than a Lease lives that is not renewed.
+        assert!(!comes_within(Duration::from_secs(12), || {
+            corner.service("web")["metadata"]["resourceVersion"] != before
+        }));
+    });
+}
+
+#[test]
+fn a_node_without_the_label_is_unpublished_and_serves_no_more() {
+    in_a_corner("label", |corner| {
+        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        corner.apply(&service("web", 80, ""));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+        corner.patch(
+            "Node",
+            &nodes[1].name,
+            &json!({"metadata": {"labels": {"role": null}}}),
+        );
+        corner.until_published("web", &[&addresses[0]]);
+        corner.patch(
+            "Node",
+            &nodes[1].name,
+            &json!({"metadata": {"labels": {"role": "loadbalancer"}}}),
+        );
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+    });
+}
+
+#[test]
+fn a_rival_writer_is_named_and_left_alone() {
+    in_a_corner("rival", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        let path =
+            "/api/v1/namespaces/rival/services/web/status?fieldManager=rival-controller&force=true";
+        let theirs = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+        });
+        for _ in 0..3 {
+            corner.until_published("web", &[&node.address()]);
+            corner.must(
+                corner
+                    .plane
+                    .admin
+                    .ask(hyper::Method::PATCH, path, Some(&theirs)),
+            );
+        }
+        let told = corner.until_told("web", "ForeignStatus");
+        assert!(told.message.contains("rival-controller"), "{told:?}");
+        // Left alone for half a minute; a part of it is enough to see.
+        let theirs = || corner.published("web").contains(&"192.0.2.1".to_owned());
+        assert!(!comes_within(Duration::from_secs(10), || !theirs()));
+        until("the next try", || !theirs());
+    });
+}
+
+#[test]
+fn a_hostname_is_published_in_place_of_addresses() {
+    in_a_corner("hostname", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        corner.annotate("web", &json!({"ballast.dev/hostname": "edge.example.com"}));
+        corner.until_published("web", &["edge.example.com"]);
+        corner.annotate("web", &json!({"ballast.dev/hostname": null}));
+        corner.until_published("web", &[&node.address()]);
+    });
+}
+
+/// Seconds that a busy machine may add.
+const BUSY: u64 = 5;

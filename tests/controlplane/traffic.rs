@@ -1,0 +1,297 @@
+//! From `kubectl apply` to a client's answer.
+
+use std::io::ErrorKind;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::backends::{Backends, service};
+use crate::corner::{Corner, as_installed, in_a_corner};
+use crate::node::{LbNode, ask};
+use crate::plane::Host;
+use crate::process::until;
+
+#[test]
+fn source_ranges_let_in_whom_they_name_and_nobody_else() {
+    in_a_corner("ranges", |corner| {
+        let pods = Backends::start(corner, 1);
+        let node = LbNode::start(corner, "a", &[]);
+        let (friend, stranger) = (corner.yard.host(), corner.yard.host());
+        let asks = |from: &Host| from.network.within(|| node.ask(80));
+        let range = |address: Ipv4Addr| format!("{address}/32");
+        corner.apply(&service(
+            "web",
+            80,
+            &format!(
+                "  loadBalancerSourceRanges: [\"{}\"]\n",
+                range(friend.address)
+            ),
+        ));
+        corner.apply(&pods.slice("web", &[0]));
+        corner.until_published("web", &[&node.address()]);
+        until("the friend is let in", || asks(&friend).is_ok());
+        assert_denied(asks(&stranger));
+
+        // Live, both ways.
+        let only = json!({"spec": {"loadBalancerSourceRanges": [range(stranger.address)]}});
+        corner.patch("Service", "web", &only);
+        until("the stranger is let in", || asks(&stranger).is_ok());
+        assert_denied(asks(&friend));
+        corner.patch(
+            "Service",
+            "web",
+            &json!({"spec": {"loadBalancerSourceRanges": null}}),
+        );
+        until("everybody is let in", || {
+            asks(&friend).is_ok() && asks(&stranger).is_ok()
+        });
+
+        // A range that cannot be read keeps what was; it never opens.
+        corner.annotate(
+            "web",
+            &json!({"ballast.dev/source-ranges": range(friend.address)}),
+        );
+        until("the stranger is out", || asks(&stranger).is_err());
+        corner.annotate("web", &json!({"ballast.dev/source-ranges": "10.0.0.0/99"}));
+        corner.until_told("web", "InvalidAnnotation");
+        assert_denied(asks(&stranger));
+        asks(&friend).expect("what was goes on");
+    });
+}
+
+#[test]
+fn from_kubectl_apply_to_a_clients_answer_through_two_nodes() {
+    as_installed(|corner| {
+        let pods = Backends::start(corner, 3);
+        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        let client = corner.yard.host();
+        let manifest = corner.folder.path().join("web.yaml");
+        let text = service("web", 8000, "") + "---\n" + &pods.slice("web", &[0, 1]);
+        std::fs::write(&manifest, text).expect("a file");
+        let path = manifest.to_str().unwrap_or_default();
+        corner
+            .yard
+            .kubectl(corner.plane, &["apply", "-f", path])
+            .expect("kubectl apply");
+        let addresses = nodes.each_ref().map(LbNode::address);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+        for node in &nodes {
+            let heard = client.network.within(|| node.ask(8000)).expect("an answer");
+            let (pod, hears) = heard.split_once(" hears ").expect("a pod's answer");
+            assert!(
+                pods.addresses[..2]
+                    .iter()
+                    .any(|address| address.to_string() == pod),
+                "{heard}"
+            );
+            assert_eq!(hears, node.address());
+        }
+        turn_every_knob_under_load(corner, &nodes, &pods, &client);
+    });
+}
+
+fn turn_every_knob_under_load(
+    corner: &Corner<'_>,
+    nodes: &[LbNode<'_>; 2],
+    pods: &Backends,
+    client: &Host,
+) {
+    let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let fail = std::sync::Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for node in nodes {
+            let (over, answered, fail) = (&over, &answered, &fail);
+            let address = (node.host.address, 8000).into();
+            scope.spawn(move || {
+                client.network.within(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        match ask(address) {
+                            Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
+                            Err(error) => {
+                                return fail.lock().expect("a lock").push(error.to_string());
+                            }
+                        };
+                        // Bounded: a few hundred a second at most.
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                });
+            });
+        }
+        // So that a failure here ends the load, too.
+        let end = OnDrop(|| over.store(true, Ordering::Relaxed));
+        let good = || assert_eq!(*fail.lock().expect("a lock"), [""; 0]);
+        for (patch, way) in knobs().into_iter().chain(specs(client.address)) {
+            println!("{patch}");
+            turn(corner, nodes, &patch, way);
+            good();
+            let before = answered.load(Ordering::Relaxed);
+            until("answers", || {
+                good();
+                answered.load(Ordering::Relaxed) > before + 1
+            });
+        }
+        for ready in [&[0, 1, 2][..], &[1, 2], &[2], &[0]] {
+            corner.apply(&pods.slice("web", ready));
+            let address = pods.addresses[ready[ready.len() - 1]].to_string();
+            until("the new endpoint", || {
+                let heard = client.network.within(|| nodes[0].ask(8000));
+                heard.is_ok_and(|heard| heard.starts_with(&address))
+            });
+        }
+        // Others come and go beside it.
+        corner.apply(&service("more", 8001, ""));
+        nodes
+            .iter()
+            .for_each(|node| node.until_serves("default.more:8001"));
+        corner.delete("Service", "more");
+        nodes.iter().for_each(LbNode::until_in_force);
+        drop(end);
+    });
+    assert_eq!(*fail.lock().expect("a lock"), [""; 0]);
+    println!(
+        "{} requests while everything was turned, none failed",
+        answered.load(Ordering::Relaxed)
+    );
+}
+
+/// Patches the Service, and waits until that is in force.
+fn turn(corner: &Corner<'_>, nodes: &[LbNode<'_>; 2], patch: &Value, way: Way) {
+    let before = nodes.each_ref().map(LbNode::content);
+    corner.patch("Service", "web", patch);
+    for (node, before) in nodes.iter().zip(before) {
+        if way == Way::Table {
+            until("another table", || node.content() != before);
+        }
+        node.until_in_force();
+    }
+}
+
+fn assert_denied(answer: std::io::Result<String>) {
+    let denied = [
+        ErrorKind::ConnectionReset,
+        ErrorKind::ConnectionAborted,
+        ErrorKind::UnexpectedEof,
+        ErrorKind::BrokenPipe,
+    ];
+    match answer {
+        Err(error) if denied.contains(&error.kind()) => {}
+        other => panic!("it is not denied: {other:?}"),
+    }
+}
+
+/// Does this when it is dropped.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// What a change is seen by.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// The table changes.
+    Table,
+    /// Nothing that is served changes.
+    Elsewhere,
+}
+
+/// What of a Service's spec may change while it is served.
+fn specs(client: Ipv4Addr) -> Vec<(Value, Way)> {
+    let ranges = json!([format!("{client}/32")]);
+    vec![
+        (json!({"spec": {"sessionAffinity": "ClientIP"}}), Way::Table),
+        (
+            json!({"spec": {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}}}}),
+            Way::Table,
+        ),
+        (
+            json!({"spec": {"sessionAffinity": "None", "sessionAffinityConfig": null}}),
+            Way::Table,
+        ),
+        (
+            json!({"spec": {"loadBalancerSourceRanges": ranges}}),
+            Way::Table,
+        ),
+        (
+            json!({"spec": {"loadBalancerSourceRanges": null}}),
+            Way::Table,
+        ),
+        (
+            json!({"spec": {"externalTrafficPolicy": "Local"}}),
+            Way::Elsewhere,
+        ),
+        (
+            json!({"spec": {"externalTrafficPolicy": "Cluster"}}),
+            Way::Elsewhere,
+        ),
+        (
+            json!({"metadata": {"labels": {"colour": "blue"}}}),
+            Way::Elsewhere,
+        ),
+    ]
+}
+
+/// Every knob, on and off again, by annotations.
+fn knobs() -> Vec<(Value, Way)> {
+    let tables = TABLE_KNOBS.iter().map(|knob| (knob, Way::Table));
+    let all = tables.chain(QUIET_KNOBS.iter().map(|knob| (knob, Way::Elsewhere)));
+    all.flat_map(|(knob, way)| {
+        let (mut on, mut off) = (json!({}), json!({}));
+        for pair in knob.split(' ') {
+            let (key, value) = pair.split_once('=').expect("a pair");
+            on[key] = json!(value);
+            off[key] = Value::Null;
+        }
+        [on, off].map(|annotations| (json!({"metadata": {"annotations": annotations}}), way))
+    })
+    .collect()
+}
+
+/// Every knob whose change must not cost a client of this Service anything, with values beside the default.
+const TABLE_KNOBS: [&str; 29] = [
+    "ballast.dev/internal=true",
+    "ballast.dev/algorithm=least-connections",
+    "ballast.dev/algorithm=source-hash",
+    "ballast.dev/algorithm=source-port-hash",
+    "ballast.dev/algorithm=random",
+    "ballast.dev/algorithm=first",
+    "ballast.dev/algorithm.8000=first",
+    "serviceloadbalancer/lb.algorithm=leastconn",
+    "loadbalancer.openstack.org/lb-method=SOURCE_IP",
+    "service.beta.kubernetes.io/exoscale-loadbalancer-service-strategy=source-hash",
+    "ballast.dev/timeout-client=30s",
+    "ballast.dev/timeout-server=30s",
+    "ballast.dev/timeout-connect=3s",
+    "loadbalancer.openstack.org/timeout-client-data=50000",
+    "ballast.dev/connection-limit=1000",
+    "ballast.dev/proxy-protocol=v1",
+    "ballast.dev/proxy-protocol=v2",
+    "ballast.dev/proxy-protocol.8000=v2",
+    "loadbalancer.openstack.org/proxy-protocol=true",
+    "ballast.dev/health-check=tcp",
+    "ballast.dev/health-check=tcp ballast.dev/health-check-interval=2s ballast.dev/health-check-timeout=1s",
+    "ballast.dev/health-check=tcp ballast.dev/health-check-rise=1 ballast.dev/health-check-fall=5",
+    "ballast.dev/health-check=tcp ballast.dev/health-check-port=8080",
+    "loadbalancer.openstack.org/enable-health-monitor=true",
+    "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-mode=tcp",
+    "ballast.dev/source-ranges=10.88.0.0/16",
+    "service.beta.kubernetes.io/load-balancer-source-ranges=10.0.0.0/8",
+    "ballast.dev/on-endpoint-removed=close",
+    "ballast.dev/description=the-web",
+];
+
+/// Those that change nothing that is served here.
+const QUIET_KNOBS: [&str; 7] = [
+    "ballast.dev/algorithm=nonsense",
+    "loadbalancer.openstack.org/connection-limit=-1",
+    "ballast.dev/external-traffic-policy-mode=edge",
+    "ballast.dev/hostname=edge.example.com",
+    "ballast.dev/timeout-inspect=100ms",
+    "loadbalancer.openstack.org/flavor-id=x",
+    "metallb.io/address-pool=production",
+];
