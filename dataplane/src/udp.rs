@@ -25,6 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
+use crate::console::Seen;
 use crate::sys;
 use crate::sys::datagrams::{BATCH, Inbox};
 use crate::worker::{Closing, Worker};
@@ -52,6 +53,8 @@ struct State {
     doors: HashMap<Listener, Rc<Door>>,
     last: u32,
     inbox: Inbox,
+    /// Datagrams that leave as one group, one behind the other.
+    gathered: Vec<u8>,
     /// The deadline that is waited for.
     awaited: Option<Moment>,
     /// Flows that count as connections, once the process ends.
@@ -109,6 +112,27 @@ pub(crate) fn cut(worker: &Worker, endpoints: &[Arc<EndpointState>]) {
     let now = worker.shared.clock.now();
     udp.state.borrow_mut().flows.cut(now, endpoints);
     udp.settle(worker);
+}
+
+/// The first `most` of its flows.
+pub(crate) fn list(worker: &Worker, most: usize) -> Vec<Seen> {
+    let Some(udp) = worker.udp.get() else {
+        return Vec::new();
+    };
+    let state = udp.state.borrow();
+    let seen = state
+        .flows
+        .each()
+        .filter_map(|(seat, key, endpoint, began)| {
+            Some(Seen {
+                seat,
+                client: key.client,
+                key: Arc::clone(&state.doors.get(&key.listener)?.key),
+                endpoint: Some(Arc::clone(endpoint)),
+                began,
+            })
+        });
+    seen.take(most).collect()
 }
 
 /// No new flows from now on. Those that are there are waited for as connections are.
@@ -210,6 +234,7 @@ impl Udp {
                 doors: HashMap::new(),
                 last: 0,
                 inbox: Inbox::new(BATCH),
+                gathered: Vec::new(),
                 awaited: None,
                 counted: None,
             }),
