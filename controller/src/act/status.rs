@@ -55,6 +55,11 @@ struct Known {
     not_before: Duration,
     /// It must be looked at, whatever is observed.
     is_due: bool,
+    /// How often it was as wished, but was not observed so then: something else may have been written in between, and look
+    /// the same as before.
+    unseen: u32,
+    /// When to look again because of that.
+    again: Duration,
 }
 
 /// Everything that this part remembers while it leads.
@@ -171,8 +176,12 @@ impl Statuses {
             if known.is_busy || !known.needs(&wish, service) {
                 continue;
             }
-            if now < known.not_before {
-                desk.later.insert((known.not_before, key));
+            let begins = match known.settled.as_ref() == Some(&wish) && !known.is_due {
+                true => known.again.max(known.not_before),
+                false => known.not_before,
+            };
+            if now < begins {
+                desk.later.insert((begins, key));
                 continue;
             }
             known.is_busy = true;
@@ -231,6 +240,14 @@ impl Statuses {
         one.rivalry = done.rivalry;
         match done.written {
             Written::Settled(wish) => {
+                let observed = desk.decision.as_ref().map(|decision| &decision.observed);
+                let service = observed.and_then(|observed| observed.services.get(&done.key));
+                one.unseen = match service.is_none_or(|service| wish.is_seen(service)) {
+                    true => 0,
+                    false => one.unseen.saturating_add(1),
+                };
+                let pause = FIRST_PAUSE * 2_u32.pow(one.unseen.min(9) + 1);
+                one.again = clock::now() + pause.min(LONGEST_PAUSE);
                 one.settled = Some(wish);
                 one.failures = 0;
                 one.not_before = Duration::ZERO;
@@ -277,9 +294,11 @@ impl Desk {
 impl Known {
     /// Whether it has to be looked at.
     fn needs(&self, wish: &Wish, service: &Arc<Service>) -> bool {
-        // What was not observed yet when it was written is not looked at twice.
-        let is_known = self.looked_at.as_ref() == Some(service) || wish.is_seen(service);
-        self.settled.as_ref() != Some(wish) || !is_known || self.is_due || self.uid != service.uid
+        let is_new = self.looked_at.as_ref() != Some(service) || self.unseen > 0;
+        self.settled.as_ref() != Some(wish)
+            || self.is_due
+            || self.uid != service.uid
+            || (is_new && !wish.is_seen(service))
     }
 }
 

@@ -233,15 +233,15 @@ impl Job {
             }
         }
         let is_same = before.len() == after.len() && new.is_empty();
-        match (self.wish.verdict, was_served) {
-            (Verdict::Served, Some(true)) if !is_same => {
+        match (wish::was_served(written), was_served) {
+            (Some(true), Some(true)) if !is_same => {
                 self.normal(
                     done,
                     "UpdatedLoadBalancer",
                     "Updated load balancer with new hosts",
                 );
             }
-            (Verdict::Served, None | Some(false)) => {
+            (Some(true), None | Some(false)) => {
                 self.normal(done, "EnsuredLoadBalancer", "Ensured load balancer");
             }
             _ => {}
