@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use ballast_core::moment::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -24,6 +25,7 @@ use crate::clock::Clock;
 use crate::sys;
 
 mod flow;
+mod plain;
 mod splice;
 
 use flow::{Flow, LARGE, Phase};
@@ -35,15 +37,22 @@ pub trait Leg: AsyncRead + AsyncWrite + Unpin {
     fn plain(&self) -> Option<&TcpStream>;
     /// The socket beneath, for its options.
     fn socket(&self) -> Option<&TcpStream>;
-}
 
-impl Leg for TcpStream {
-    fn plain(&self) -> Option<&TcpStream> {
-        Some(self)
+    /// Whether nothing has come since a read last had to wait. `false` says nothing.
+    fn is_quiet(&self) -> bool {
+        false
     }
 
-    fn socket(&self) -> Option<&TcpStream> {
-        Some(self)
+    /// Reads into `buffer`, which is not empty. 0: the other side is done.
+    fn poll_take(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+
+    /// Writes some of `bytes`.
+    fn poll_give(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, bytes)
     }
 }
 
@@ -136,6 +145,7 @@ pub fn relay<C: Leg, S: Leg>(
             let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
             let mut vigil = None;
             poll_fn(|cx| {
+                both.is_polled_by(cx);
                 loop {
                     let before = (both.up.bytes, both.down.bytes);
                     let was_open = both.first_to_end.is_none();
@@ -143,7 +153,7 @@ pub fn relay<C: Leg, S: Leg>(
                     let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
                     if delta != (0, 0) {
                         moved(delta.0, delta.1);
-                        both.last_byte = tools.clock.now();
+                        both.last_byte = tools.clock.lately();
                     }
                     if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
                         return Poll::Ready(both.ending());
@@ -154,6 +164,7 @@ pub fn relay<C: Leg, S: Leg>(
                             .clock
                             .instant(both.deadline(patience).unwrap_or_default());
                         timer.set(Some(sleep_until(until)));
+                        both.is_timed = false;
                         if both.bytes() > LARGE as u64 {
                             // Much may still wait for a slow peer: what it takes from now on counts.
                             both.is_delivering(&legs);
@@ -226,6 +237,10 @@ struct Both {
     last_byte: Moment,
     /// When it was last asked whether peers still take bytes: those read by then, and those of them not taken.
     waiting: (u64, usize),
+    /// The timer wakes the task.
+    is_timed: bool,
+    /// Which task that is.
+    task: usize,
 }
 
 impl Both {
@@ -238,6 +253,19 @@ impl Both {
             first_to_end: None,
             last_byte: now,
             waiting: (0, 0),
+            is_timed: false,
+            task: 0,
+        }
+    }
+
+    /// Whoever was told to wake the task need not be told again each time, as long as it is the same one.
+    fn is_polled_by(&mut self, cx: &Context<'_>) {
+        let task = cx.waker().data().addr();
+        if self.task != task {
+            self.task = task;
+            self.is_timed = false;
+            self.up.is_with_another_task();
+            self.down.is_with_another_task();
         }
     }
 
@@ -338,7 +366,11 @@ impl Both {
         let Some(mut sleep) = timer.as_mut().as_pin_mut() else {
             return Poll::Pending;
         };
+        if self.is_timed && !sleep.is_elapsed() {
+            return Poll::Pending;
+        }
         loop {
+            self.is_timed = true;
             ready!(sleep.as_mut().poll(cx));
             let now = clock.now();
             if self
