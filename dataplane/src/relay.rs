@@ -25,10 +25,13 @@ use crate::clock::Clock;
 use crate::sys;
 
 mod flow;
+mod lasting;
 mod plain;
 mod splice;
 
 use flow::{Flow, LARGE, Phase};
+use lasting::LASTING;
+pub(crate) use lasting::keepalive;
 pub use splice::Pipes;
 
 /// One side of a connection.
@@ -139,10 +142,10 @@ pub fn relay<C: Leg, S: Leg>(
         server,
         orderly: false,
     };
-    let mut both = Both::new(first, tools.clock.now());
+    let mut both = Both::new(first, tools.clock.lately());
     async move {
         let why = {
-            let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
+            let mut timer = pin!(Some(both.timer(patience, &tools.clock)));
             let mut vigil = None;
             poll_fn(|cx| {
                 both.is_polled_by(cx);
@@ -159,12 +162,8 @@ pub fn relay<C: Leg, S: Leg>(
                         return Poll::Ready(both.ending());
                     }
                     if was_open && both.first_to_end.is_some() {
-                        both.last_byte = tools.clock.now();
-                        let until = tools
-                            .clock
-                            .instant(both.deadline(patience).unwrap_or_default());
-                        timer.set(Some(sleep_until(until)));
-                        both.is_timed = false;
+                        both.last_byte = tools.clock.lately();
+                        timer.set(Some(both.timer(patience, &tools.clock)));
                         if both.bytes() > LARGE as u64 {
                             // Much may still wait for a slow peer: what it takes from now on counts.
                             both.is_delivering(&legs);
@@ -239,6 +238,8 @@ struct Both {
     waiting: (u64, usize),
     /// The timer wakes the task.
     is_timed: bool,
+    /// It has lasted for a while.
+    lasts: bool,
     /// Which task that is.
     task: usize,
 }
@@ -254,6 +255,7 @@ impl Both {
             last_byte: now,
             waiting: (0, 0),
             is_timed: false,
+            lasts: false,
             task: 0,
         }
     }
@@ -346,12 +348,27 @@ impl Both {
         }
     }
 
-    fn deadline(&self, patience: Patience) -> Option<Moment> {
-        let limit = match self.first_to_end {
+    fn limit(&self, patience: Patience) -> Option<Duration> {
+        match self.first_to_end {
             Some(_) => Some(patience.half_closed),
             None => patience.idle,
+        }
+    }
+
+    fn deadline(&self, patience: Patience) -> Option<Moment> {
+        let limit = self.limit(patience)?;
+        Some(self.last_byte.after(limit))
+    }
+
+    /// A timer for the end of patience, and before that for the moment from which on this connection has lasted.
+    fn timer(&mut self, patience: Patience, clock: &Clock) -> Sleep {
+        self.is_timed = false;
+        let wait = match self.limit(patience) {
+            Some(limit) if self.lasts => limit,
+            Some(limit) => limit.min(LASTING),
+            None => LASTING,
         };
-        limit.map(|limit| self.last_byte.after(limit))
+        sleep_until(clock.instant(self.last_byte.after(wait)))
     }
 
     /// Ready when patience is at its end. The timer is set again only when it fires, not when bytes pass.
@@ -372,6 +389,11 @@ impl Both {
         loop {
             self.is_timed = true;
             ready!(sleep.as_mut().poll(cx));
+            if !mem::replace(&mut self.lasts, true)
+                && let Some(server) = legs.server.socket()
+            {
+                lasting::watch(server);
+            }
             let now = clock.now();
             if self
                 .deadline(patience)
@@ -386,6 +408,7 @@ impl Both {
                 self.last_byte = now;
             }
             let Some(deadline) = self.deadline(patience) else {
+                timer.set(None);
                 return Poll::Pending;
             };
             sleep.as_mut().reset(clock.instant(deadline));
