@@ -64,8 +64,10 @@ fn attempt(
         }
     });
     match tried {
-        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(Err(error)),
-        Err(_) if moved == 0 => None,
+        Err(error) if moved == 0 => match error.kind() {
+            io::ErrorKind::WouldBlock => None,
+            _ => Some(Err(error)),
+        },
         _ => Some(Ok(moved)),
     }
 }
