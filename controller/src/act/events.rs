@@ -226,7 +226,7 @@ impl Events {
         true
     }
 
-    async fn hear(&mut self, heard: Heard, queue: &mut VecDeque<Heard>) {
+    async fn hear(&self, heard: Heard, queue: &mut VecDeque<Heard>) {
         if heard.whose == Whose::Nodes {
             // Only a process that has something to tell reads what was told.
             let before = self.before().await;

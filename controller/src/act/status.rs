@@ -55,6 +55,11 @@ struct Known {
     not_before: Duration,
     /// It must be looked at, whatever is observed.
     is_due: bool,
+    /// How often it was as wished, but was not observed so then: something else may have been written in between, and look
+    /// the same as before.
+    unseen: u32,
+    /// When to look again because of that.
+    again: Duration,
 }
 
 /// Everything that this part remembers while it leads.
@@ -78,8 +83,7 @@ impl Statuses {
         let mut keeps_modes = true;
         loop {
             if !self.leading.is_now() {
-                // Whoever leads next looks at everything anew.
-                desk = Desk::default();
+                desk.rest();
                 self.decisions.mark_unchanged();
             } else if desk.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
                 let decision = self.decisions.borrow_and_update().clone();
@@ -103,6 +107,7 @@ impl Statuses {
                     let drops = done.dropped_modes && keeps_modes;
                     self.finish(&mut desk, done);
                     if drops {
+                        tracing::warn!("the API server drops ipMode: it is older than 1.30");
                         keeps_modes = false;
                         let decision = desk.decision.take();
                         self.survey(&mut desk, decision, keeps_modes);
@@ -171,8 +176,12 @@ impl Statuses {
             if known.is_busy || !known.needs(&wish, service) {
                 continue;
             }
-            if now < known.not_before {
-                desk.later.insert((known.not_before, key));
+            let begins = match known.settled.as_ref() == Some(&wish) && !known.is_due {
+                true => known.again.max(known.not_before),
+                false => known.not_before,
+            };
+            if now < begins {
+                desk.later.insert((begins, key));
                 continue;
             }
             known.is_busy = true;
@@ -231,6 +240,14 @@ impl Statuses {
         one.rivalry = done.rivalry;
         match done.written {
             Written::Settled(wish) => {
+                let observed = desk.decision.as_ref().map(|decision| &decision.observed);
+                let service = observed.and_then(|observed| observed.services.get(&done.key));
+                one.unseen = match service.is_none_or(|service| wish.is_seen(service)) {
+                    true => 0,
+                    false => one.unseen.saturating_add(1),
+                };
+                let pause = FIRST_PAUSE * 2_u32.pow(one.unseen.min(9) + 1);
+                one.again = clock::now() + pause.min(LONGEST_PAUSE);
                 one.settled = Some(wish);
                 one.failures = 0;
                 one.not_before = Duration::ZERO;
@@ -259,12 +276,29 @@ impl Statuses {
     }
 }
 
+impl Desk {
+    /// Whoever leads next looks at everything anew. A rival is remembered.
+    fn rest(&mut self) {
+        let mut known = std::mem::take(&mut self.known);
+        for known in known.values_mut() {
+            known.is_busy = false;
+            known.is_due = true;
+        }
+        *self = Self {
+            known,
+            ..Self::default()
+        };
+    }
+}
+
 impl Known {
     /// Whether it has to be looked at.
     fn needs(&self, wish: &Wish, service: &Arc<Service>) -> bool {
-        // What was not observed yet when it was written is not looked at twice.
-        let is_known = self.looked_at.as_ref() == Some(service) || wish.is_seen(service);
-        self.settled.as_ref() != Some(wish) || !is_known || self.is_due || self.uid != service.uid
+        let is_new = self.looked_at.as_ref() != Some(service) || self.unseen > 0;
+        self.settled.as_ref() != Some(wish)
+            || self.is_due
+            || self.uid != service.uid
+            || (is_new && !wish.is_seen(service))
     }
 }
 
@@ -297,4 +331,4 @@ fn is_usual(error: &kube::Error) -> bool {
 
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);

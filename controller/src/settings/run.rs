@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
@@ -119,10 +119,7 @@ impl RunFlags {
     }
 }
 
-fn unreadable(
-    flag: &'static str,
-    path: &PathBuf,
-) -> impl FnOnce(std::io::Error) -> WrongFlag + use<> {
+fn unreadable(flag: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> WrongFlag + use<> {
     let path = path.display().to_string();
     move |error| WrongFlag {
         flag,

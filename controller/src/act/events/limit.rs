@@ -47,7 +47,7 @@ impl Bucket {
 }
 
 const BURST: u32 = 25;
-const EVERY: Duration = Duration::from_mins(1);
+const EVERY: Duration = Duration::from_secs(60);
 const MOST_KNOWN: usize = 10_000;
 
 #[cfg(test)]

@@ -147,5 +147,5 @@ impl Record {
 }
 
 /// The same after a longer time is another event.
-const FORGOTTEN: Duration = Duration::from_mins(10);
+const FORGOTTEN: Duration = Duration::from_secs(600);
 const PAGE: u32 = 500;

@@ -9,6 +9,8 @@ pub(super) struct Rivalry {
     rewrites: VecDeque<Duration>,
     pause: Duration,
     until: Duration,
+    /// Whether ours was written since the last rewrite.
+    is_ours: bool,
 }
 
 /// What to do about a rewrite.
@@ -21,10 +23,18 @@ pub(super) enum Answer {
 }
 
 impl Rivalry {
-    /// What we wrote is not there any more.
+    /// Ours is written.
+    pub(super) fn written(&mut self) {
+        self.is_ours = true;
+    }
+
+    /// What we wrote is not there any more. One rewrite counts once, however often it is seen.
     pub(super) fn rewritten(&mut self, now: Duration) -> Answer {
         if now < self.until {
             return Answer::LeaveAlone(self.until);
+        }
+        if !std::mem::take(&mut self.is_ours) {
+            return Answer::Rewrite;
         }
         self.rewrites.push_back(now);
         while self
@@ -49,9 +59,9 @@ impl Rivalry {
 }
 
 const MOST: usize = 3;
-const WINDOW: Duration = Duration::from_mins(5);
+const WINDOW: Duration = Duration::from_secs(300);
 const FIRST: Duration = Duration::from_secs(30);
-const LONGEST: Duration = Duration::from_mins(5);
+const LONGEST: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {
@@ -61,24 +71,36 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// We write, and somebody else writes then.
+    fn fight(rivalry: &mut Rivalry, now: u64) -> Answer {
+        rivalry.written();
+        rivalry.rewritten(at(now))
+    }
+
     #[test]
     fn the_third_rewrite_within_five_minutes_is_left_alone() {
         let mut rivalry = Rivalry::default();
-        assert_eq!(rivalry.rewritten(at(1)), Answer::Rewrite);
-        assert_eq!(rivalry.rewritten(at(2)), Answer::Rewrite);
-        assert_eq!(rivalry.rewritten(at(3)), Answer::LeaveAlone(at(33)));
+        assert_eq!(fight(&mut rivalry, 1), Answer::Rewrite);
+        assert_eq!(fight(&mut rivalry, 2), Answer::Rewrite);
+        assert_eq!(fight(&mut rivalry, 3), Answer::LeaveAlone(at(33)));
         assert_eq!(rivalry.rewritten(at(10)), Answer::LeaveAlone(at(33)));
+        assert_eq!(rivalry.rewritten(at(33)), Answer::Rewrite, "another try");
+    }
+
+    #[test]
+    fn a_rewrite_that_could_not_be_answered_yet_counts_once() {
+        let mut rivalry = Rivalry::default();
+        rivalry.written();
+        for seconds in 0..10 {
+            assert_eq!(rivalry.rewritten(at(seconds)), Answer::Rewrite);
+        }
     }
 
     #[test]
     fn rewrites_that_are_far_apart_are_no_fight() {
         let mut rivalry = Rivalry::default();
         for times in 1..10 {
-            assert_eq!(
-                rivalry.rewritten(at(times * 151)),
-                Answer::Rewrite,
-                "{times}"
-            );
+            assert_eq!(fight(&mut rivalry, times * 151), Answer::Rewrite, "{times}");
         }
     }
 
@@ -87,24 +109,25 @@ mod tests {
         let mut rivalry = Rivalry::default();
         let mut now = 0;
         for _ in 0..2 {
-            assert_eq!(rivalry.rewritten(at(now)), Answer::Rewrite);
+            assert_eq!(fight(&mut rivalry, now), Answer::Rewrite);
         }
-        let pauses = [30, 60, 120, 240, 300, 300].map(|pause| {
-            let answer = rivalry.rewritten(at(now));
-            assert_eq!(answer, Answer::LeaveAlone(at(now + pause)));
-            // We write once more, and so does the rival.
-            now += pause + 1;
-            pause
-        });
-        assert_eq!(pauses[5], 300);
+        for pause in [30, 60, 120, 240, 300, 300] {
+            assert_eq!(
+                fight(&mut rivalry, now),
+                Answer::LeaveAlone(at(now + pause))
+            );
+            now += pause;
+            assert_eq!(rivalry.rewritten(at(now)), Answer::Rewrite);
+            now += 1;
+        }
     }
 
     #[test]
     fn after_five_quiet_minutes_it_begins_anew() {
         let mut rivalry = Rivalry::default();
         for _ in 0..3 {
-            rivalry.rewritten(at(0));
+            fight(&mut rivalry, 0);
         }
-        assert_eq!(rivalry.rewritten(at(330)), Answer::Rewrite);
+        assert_eq!(fight(&mut rivalry, 330), Answer::Rewrite);
     }
 }

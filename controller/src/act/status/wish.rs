@@ -209,6 +209,7 @@ impl Wish {
 
     fn condition(&self) -> Option<(&'static str, &'static str)> {
         match self.verdict {
+            Verdict::Served if self.ingress.is_empty() => Some(("False", "Waiting")),
             Verdict::Served => Some(("True", "Served")),
             Verdict::Pending => Some(("False", "Pending")),
             _ => None,
@@ -218,7 +219,7 @@ impl Wish {
     fn message(&self) -> String {
         let places = self.places().join(", ");
         match (self.why.as_str(), places.as_str()) {
-            ("", "") => String::new(),
+            ("", "") => "no node serves it yet".to_owned(),
             ("", places) => format!("published at {places}"),
             (why, _) => why.to_owned(),
         }

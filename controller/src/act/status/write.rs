@@ -89,6 +89,7 @@ impl Job {
         let mode = self.mode();
         let patches = self.wish.patches(&live, mode, &micros());
         if patches.object.is_none() && patches.status.is_none() {
+            done.rivalry.written();
             return Ok(Written::Settled(self.wish.clone()));
         }
         self.announce(&live, done);
@@ -107,6 +108,7 @@ impl Job {
                 self.patch(&services, half, true, status).await?
             }
         };
+        done.rivalry.written();
         self.tell(&live, &written, done);
         if self.drops_modes(&written) {
             done.dropped_modes = true;
@@ -192,7 +194,10 @@ impl Job {
     /// What is told when it is written.
     fn tell(&self, live: &core::Service, written: &core::Service, done: &mut Done) {
         let was_served = wish::was_served(live);
-        if matches!(self.wish.verdict, Verdict::Routed | Verdict::LeftAlone) {
+        let is_no_news = matches!(self.wish.verdict, Verdict::Routed | Verdict::LeftAlone)
+            // Ours again, in the place of somebody else's.
+            || self.before.as_ref() == Some(&self.wish);
+        if is_no_news {
             return;
         }
         if self.wish.verdict == Verdict::Released {
@@ -228,15 +233,15 @@ impl Job {
             }
         }
         let is_same = before.len() == after.len() && new.is_empty();
-        match (self.wish.verdict, was_served) {
-            (Verdict::Served, Some(true)) if !is_same => {
+        match (wish::was_served(written), was_served) {
+            (Some(true), Some(true)) if !is_same => {
                 self.normal(
                     done,
                     "UpdatedLoadBalancer",
                     "Updated load balancer with new hosts",
                 );
             }
-            (Verdict::Served, None | Some(false)) => {
+            (Some(true), None | Some(false)) => {
                 self.normal(done, "EnsuredLoadBalancer", "Ensured load balancer");
             }
             _ => {}
