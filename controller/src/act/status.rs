@@ -262,8 +262,10 @@ impl Statuses {
 impl Known {
     /// Whether it has to be looked at.
     fn needs(&self, wish: &Wish, service: &Arc<Service>) -> bool {
-        // What was not observed yet when it was written is not looked at twice.
-        let is_known = self.looked_at.as_ref() == Some(service) || wish.is_seen(service);
+        // What was not observed yet when it was written is not looked at twice. What only looks like it is: a rival's
+        // rewrite is the same each time.
+        let is_same = |seen| Arc::ptr_eq(seen, service);
+        let is_known = self.looked_at.as_ref().is_some_and(is_same) || wish.is_seen(service);
         self.settled.as_ref() != Some(wish) || !is_known || self.is_due || self.uid != service.uid
     }
 }
