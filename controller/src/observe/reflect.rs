@@ -5,6 +5,7 @@
 //! what was seen last stays meanwhile. No answer is waited for without an end: a connection that died in silence is
 //! noticed within [`WATCH_FOR`] and a little.
 
+use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::time::Duration;
@@ -166,6 +167,20 @@ enum Failure {
 }
 
 impl Failure {
+    /// With everything that led to it: "client error (Connect)" alone says little.
+    fn words(&self) -> String {
+        let first = Error::source(self);
+        let causes = std::iter::successors(first, |error| (*error).source());
+        causes.fold(self.to_string(), |mut words, cause| {
+            let cause = cause.to_string();
+            if !words.contains(&cause) {
+                words.push_str(": ");
+                words.push_str(&cause);
+            }
+            words
+        })
+    }
+
     /// Whether the server does not know the version, or the page, any more.
     fn is_expired(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 410)
@@ -212,10 +227,16 @@ impl Trouble {
 
     async fn wait(&mut self, error: &Failure) {
         let (kind, namespace) = (self.kind, self.place.as_deref().unwrap_or("all"));
+        let why = error.words();
         if self.is_said {
-            tracing::debug!(kind, namespace, %error, "still cannot be watched");
+            tracing::debug!(kind, namespace, why, "still cannot be watched");
         } else {
-            tracing::warn!(kind, namespace, %error, "cannot be watched; what was seen last stays");
+            tracing::warn!(
+                kind,
+                namespace,
+                why,
+                "cannot be watched; what was seen last stays"
+            );
             self.is_said = true;
         }
         let wait = self.backoff.next(&mut self.rng);
