@@ -74,6 +74,7 @@ fn every_answer_ends_with_an_empty_line_and_has_no_other() {
         "show sess json",
         "show snapshot",
         "show overrides",
+        "show schema json",
         "get weight s/x",
         "set server s/x state ready",
         "clear counters",

@@ -9,8 +9,11 @@ mod client;
 mod common;
 
 use std::fs;
+use std::net::UdpSocket;
+use std::num::NonZeroU32;
 use std::time::Instant;
 
+use ballast_core::overrides::ByHand;
 use browser::Browser;
 use client::{Request, many};
 use common::crowd::serve_as;
@@ -180,6 +183,55 @@ fn an_operator_drains_an_endpoint_and_undoes_it() {
     browser.until(&format!(
         "{row}.className === 'active_no_check' && !{row}.querySelector('.hand')"
     ));
+    assert_eq!(
+        browser.value("window.same"),
+        true,
+        "it was not loaded again"
+    );
+    no_complaints(&browser);
+}
+
+#[test]
+fn datagrams_limits_by_hand_and_what_is_not_served_are_shown() {
+    let Some(browser) = Browser::open() else {
+        return;
+    };
+    let endpoint = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let ballast = guarded(&format!(
+        "version: 1\nfrontends:\n  - {{name: dns, bind: [\"127.0.0.1:0\"], protocol: udp, service: s}}\n  - {{name: idle, bind: [\"127.0.0.1:0\"], protocol: tcp, service: none}}\nservices:\n  - {{name: s, endpoints: [{{address: \"{}\"}}]}}\n  - {{name: none}}\n",
+        endpoint.local_addr().unwrap()
+    ));
+    browser.go(&format!(
+        "http://anna:secret@{}/",
+        ballast.running.admin()[0]
+    ));
+    browser.until("document.getElementById('live').className === 'on'");
+    browser.value("window.same = true");
+    let noted = "document.querySelector('#main details.note')?.textContent ?? ''";
+    let noted = browser.text(noted);
+    assert!(noted.starts_with("One address is not served"), "{noted}");
+    assert!(noted.contains("idle"), "{noted}");
+
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let listening = ballast.running.shared().status.listening();
+    client
+        .send_to(b"?", listening.values().next().unwrap())
+        .unwrap();
+    browser.until("document.querySelector('#datagrams tbody td:nth-child(2)')?.innerText === '1'");
+    browser.until("document.querySelector('#datagrams tbody td:nth-child(5)')?.innerText === '1'");
+    browser.until("document.getElementById('tiles').innerText.includes('and a flow')");
+    // The process has its own graphs.
+    browser.until("document.querySelectorAll('#tiles svg .area').length >= 1");
+
+    let change = ByHand::MaxConnections("dns".parse().unwrap(), NonZeroU32::new(7));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    assert!(runtime.block_on(ballast.running.shared().change(vec![change])));
+    browser.until("document.querySelector('#frontends .hand')");
+    browser.click("#frontends .undo button");
+    browser.until("document.querySelector('#main .note')?.innerText === 'Done.'");
+    browser.until("!document.querySelector('#frontends .hand')");
     assert_eq!(
         browser.value("window.same"),
         true,

@@ -1,12 +1,16 @@
 //! What operators see: CSV, Prometheus and JSON of a running data plane, read as today's tools read them.
 
 mod common;
+#[path = "stats/datagrams.rs"]
+mod datagrams;
 #[path = "stats/names.rs"]
 mod names;
 #[path = "stats/readers.rs"]
 mod readers;
 #[path = "stats/renderings.rs"]
 mod renderings;
+#[path = "stats/schema.rs"]
+mod schema;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -328,7 +332,8 @@ fn peaks_rates_and_history_tell_what_happened() {
     let moved = |history: Vec<stats::Second>| {
         let sum = |of: fn(&stats::Second) -> u64| history.iter().map(of).sum::<u64>();
         assert_eq!(history.len(), 600);
-        (sum(|second| second.sessions) >= 6) && sum(|second| second.bytes_in) >= 30
+        // A second that came late stands for up to one and a half: two thirds of all are sure.
+        (sum(|second| second.sessions) >= 4) && sum(|second| second.bytes_in) >= 20
     };
     ballast.until(|_| moved(stats.frontend_history("f", 600).unwrap()));
     ballast.until(|_| moved(stats.service_history("s", 600).unwrap()));

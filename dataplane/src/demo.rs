@@ -54,6 +54,13 @@ fn announce(
     )?;
     writeln!(out, "  one  {}    two  {}", backends[0], backends[1])?;
     writeln!(out)?;
+    for admin in running.admin() {
+        writeln!(
+            out,
+            "  Open  http://{admin}/  in a browser: there is who comes, who is up, and the last ten minutes."
+        )?;
+    }
+    writeln!(out)?;
     let mut tries = vec![(
         format!("http://127.0.0.1:{port}/"),
         "again and again: one and two take turns",

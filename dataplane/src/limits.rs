@@ -28,6 +28,12 @@ impl Budget {
                 "cannot raise the limit of open files to its hard limit; set both to the same (ulimit -n)"
             );
         }
+        Self::in_force()
+    }
+
+    /// What there is now, without asking for more.
+    #[must_use]
+    pub fn in_force() -> Self {
         let descriptors = getrlimit(Resource::Nofile)
             .current
             .unwrap_or(MOST_DESCRIPTORS);

@@ -20,11 +20,13 @@ pub use rows::Paint;
 pub enum What {
     /// The process and its table
     Info,
+    /// The frontends, those of udp with their datagrams
+    Frontends,
     /// The services
     Services,
     /// The endpoints of all services
     Endpoints,
-    /// The connections, 1000 at most; by --socket only
+    /// The connections and flows, 1000 at most: only the runtime socket tells them, so it needs --socket
     Connections,
 }
 
@@ -44,7 +46,9 @@ pub enum Unanswered {
     #[error("{0}: {1}")]
     At(String, String),
     /// Only a runtime socket tells that.
-    #[error("connections are told by the runtime socket only; say which with --socket PATH")]
+    #[error(
+        "connections are told by the runtime socket only, and not by the admin address: start `ballast run` with --socket PATH, and say the same here"
+    )]
     NeedsSocket,
 }
 
@@ -69,6 +73,7 @@ pub fn for_programs(what: What, place: &Place) -> Result<String, Unanswered> {
 
 fn rows_of(what: What, answer: &Value) -> Vec<Value> {
     match what {
+        What::Frontends => rows::frontends(answer),
         What::Services => rows::services(answer),
         What::Endpoints => rows::endpoints(answer),
         What::Info | What::Connections => answer.as_array().cloned().unwrap_or_default(),
@@ -78,9 +83,22 @@ fn rows_of(what: What, answer: &Value) -> Vec<Value> {
 fn columns(what: What) -> &'static [&'static str] {
     match what {
         What::Info => &[],
+        What::Frontends => &[
+            "name",
+            "protocol",
+            "status",
+            "sessions",
+            "bytes_in",
+            "bytes_out",
+            "datagrams_in",
+            "datagrams_out",
+            "errors",
+        ],
         What::Services => &["name", "algorithm", "endpoints", "usable", "sessions"],
         What::Endpoints => &["service", "name", "address", "status", "weight", "sessions"],
-        What::Connections => &["client", "frontend", "service", "endpoint", "seconds"],
+        What::Connections => &[
+            "client", "protocol", "frontend", "service", "endpoint", "seconds",
+        ],
     }
 }
 

@@ -8,6 +8,7 @@ mod check;
 mod chunks;
 mod columns;
 mod csv;
+mod datagrams;
 mod history;
 mod json;
 mod meter;
@@ -21,8 +22,9 @@ pub use check::Check;
 pub use chunks::Chunks;
 pub(crate) use chunks::Progress;
 pub use csv::csv;
+pub use datagrams::Datagrams;
 pub use history::Second;
-pub use json::{api, history, json, typed};
+pub use json::{api, history, json, schema, typed};
 pub use meter::Rate;
 pub use observer::Observer;
 pub use prometheus::metrics;
@@ -38,11 +40,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ballast_core::ack::Exception;
 use ballast_core::moment::Moment;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::limits::Budget;
 use crate::runtime::panics;
 use crate::worker::{Order, Shared};
 
@@ -135,6 +139,13 @@ impl Stats {
         inner.observer.service_history(name, seconds)
     }
 
+    /// The last `seconds` seconds of all frontends together, up to ten minutes, the oldest first.
+    #[must_use]
+    pub fn total_history(&self, seconds: usize) -> Vec<Second> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.observer.total_history(seconds)
+    }
+
     fn tick(&self, shared: &Shared) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let now = shared.clock.now();
@@ -150,24 +161,29 @@ impl Stats {
             let problems = refused.problems.iter().map(ToString::to_string);
             problems.collect::<Vec<_>>().join("\n").into()
         });
+        let exceptions = status.ack().map(|ack| ack.exceptions).unwrap_or_default();
         let errors = shared.accept_errors.lock();
         let errors = errors.unwrap_or_else(PoisonError::into_inner);
+        let (budget, workers) = (Budget::in_force(), shared.loads.len());
         Process {
             node: Arc::clone(&self.node),
             pid: std::process::id(),
             started: self.started,
             uptime: now.since(Moment::default()),
-            workers: small(shared.loads.len()),
+            workers: small(workers),
             is_ready: status.is_ready(),
             is_stopping: status.is_stopping(),
             generation: shared.live.plan().generation(),
             applied: status.applied_at(),
             refused: status.refused.load(Ordering::Relaxed),
             refusal,
+            exceptions: exceptions.iter().map(exception).collect(),
             retired: status.retired.load(Ordering::Relaxed),
             swaps: status.swaps(),
             current: shared.admit.current(),
             limit: shared.most.load(Ordering::Relaxed),
+            most_flows: small(budget.flows(workers) * workers),
+            most_pipes: small(budget.pipes(workers) * workers),
             descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             listening: small(listening),
             connections: shared.counters.sum(|counters| &counters.accepted),
@@ -182,6 +198,16 @@ impl Stats {
             ..Process::default()
         }
     }
+}
+
+fn exception(exception: &Exception) -> Arc<str> {
+    let Exception {
+        frontend,
+        bind,
+        state,
+        why,
+    } = exception;
+    format!("{frontend} {bind} {state}: {why}").into()
 }
 
 /// How much of the workers' time is left.

@@ -25,6 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
+use crate::console::Seen;
 use crate::sys;
 use crate::sys::datagrams::{BATCH, Inbox};
 use crate::worker::{Closing, Worker};
@@ -109,6 +110,27 @@ pub(crate) fn cut(worker: &Worker, endpoints: &[Arc<EndpointState>]) {
     let now = worker.shared.clock.now();
     udp.state.borrow_mut().flows.cut(now, endpoints);
     udp.settle(worker);
+}
+
+/// The first `most` of its flows.
+pub(crate) fn list(worker: &Worker, most: usize) -> Vec<Seen> {
+    let Some(udp) = worker.udp.get() else {
+        return Vec::new();
+    };
+    let state = udp.state.borrow();
+    let seen = state
+        .flows
+        .each()
+        .filter_map(|(seat, key, endpoint, began)| {
+            Some(Seen {
+                seat,
+                client: key.client,
+                key: Arc::clone(&state.doors.get(&key.listener)?.key),
+                endpoint: Some(Arc::clone(endpoint)),
+                began,
+            })
+        });
+    seen.take(most).collect()
 }
 
 /// No new flows from now on. Those that are there are waited for as connections are.

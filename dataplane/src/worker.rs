@@ -162,7 +162,7 @@ pub enum Order {
     Serve(Arrival),
     /// Reset the connections that these endpoints have, and end their flows.
     Cut(Arc<[Arc<EndpointState>]>),
-    /// Say which connections there are.
+    /// Say which connections and flows there are.
     List {
         /// So many at most.
         most: usize,
@@ -231,7 +231,9 @@ impl Worker {
                     done.send(()).ok();
                 }
                 Order::List { most, done } => {
-                    done.send(self.seats.borrow().list(most)).ok();
+                    let mut seen = self.seats.borrow().list(most);
+                    seen.extend(udp::list(&self, most - seen.len()));
+                    done.send(seen).ok();
                 }
                 Order::ForgetLongest(services, endpoints) => {
                     services

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use ballast_core::overrides::ByHand;
 
 use crate::client::{ANNA, Request, VIKTOR, get};
 use crate::common::{Ballast, ask, named_server};
@@ -39,6 +42,40 @@ fn a_drained_endpoint_stays_so_through_a_swap_until_it_is_undone() {
     assert_eq!(status(admin, "one"), "no check");
     assert_eq!(answered(&ballast), both());
     assert!(!page(admin, "/").contains(r#"class="hand""#));
+}
+
+#[test]
+fn a_limit_that_was_changed_by_hand_is_marked_and_undone() {
+    let (a, b) = (named_server("a"), named_server("b"));
+    let table = pool(1, a, b).replace("service: pool}", "service: pool, max-connections: 50}");
+    let ballast = guarded(&table);
+    let admin = ballast.running.admin()[0];
+    let limit = || {
+        let shared = ballast.running.shared();
+        shared.stats.snapshot(shared).frontends[0].limit
+    };
+    let by_hand = |limit| {
+        let name = "f".parse().expect("a name");
+        let change = ByHand::MaxConnections(name, NonZeroU32::new(limit));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        assert!(runtime.block_on(ballast.running.shared().change(vec![change])));
+    };
+    assert!(!page(admin, "/").contains("limit by hand"));
+    by_hand(7);
+    assert_eq!(limit(), 7);
+    let marked = page(admin, "/?show=hand");
+    assert!(marked.contains("limit to 7; the table says 50"), "{marked}");
+    for (body, outcome) in [
+        ("f=none&action=default", "ERRP"),
+        ("f=f&action=drain", "ERRP"),
+        ("f=f&action=default", "DONE"),
+    ] {
+        assert_eq!(post(admin, body), format!("/;st={outcome}"), "{body}");
+    }
+    assert_eq!(limit(), 50);
+    assert!(!page(admin, "/").contains("limit by hand"));
 }
 
 #[test]

@@ -19,6 +19,11 @@ fn what_the_demo_prints_can_be_done_and_nothing_is_left() {
     assert_eq!(status, 200);
     assert!(metrics.contains("haproxy_frontend_connections_total{proxy=\"hello\"}"));
     assert_eq!(demo.curl(2).0, 200);
+    let page = format!("Open  http://{}/  in a browser", demo.curls[1].0);
+    assert!(demo.process.out.text().contains(&page), "{page}");
+    let (status, page) = get(demo.curls[1].0, "/").expect("the page");
+    assert_eq!(status, 200);
+    assert!(page.contains("<title>Statistics Report for Ballast"));
 
     demo.process.signal(Signal::INT);
     assert_eq!(demo.process.ends(), Some(0));

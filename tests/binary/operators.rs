@@ -100,7 +100,7 @@ fn show_is_aligned_for_people_and_json_for_programs() {
     assert_eq!(parsed("connections"), json!([]));
     assert_eq!(
         show("connections", &[]),
-        "CLIENT  FRONTEND  SERVICE  ENDPOINT  SECONDS\n"
+        "CLIENT  PROTOCOL  FRONTEND  SERVICE  ENDPOINT  SECONDS\n"
     );
     assert!(
         show("info", &[])
@@ -199,7 +199,10 @@ fn where_nobody_answers_is_said() {
 fn what_cannot_be_asked_is_wrong_usage() {
     for (args, words) in [
         (&["show"][..], "<WHAT>"),
-        (&["show", "all"], "info, services, endpoints, connections"),
+        (
+            &["show", "all"],
+            "info, frontends, services, endpoints, connections",
+        ),
         (&["show", "connections"], "--socket PATH"),
         (
             &["show", "info", "--admin", "1.2.3.4:1", "--socket", "x"],

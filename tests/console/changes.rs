@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 
 use crate::common::{Ballast, ask, connect, echo_server, named_server};
 use crate::say;
@@ -223,6 +223,43 @@ fn behind_a_proxy_the_client_that_it_names_is_listed() {
         listed.contains(" src=192.0.2.7:7777 fe=f be=s srv=e0 "),
         "{listed}"
     );
+}
+
+#[test]
+fn flows_are_listed_beside_connections_and_cut_like_them() {
+    let endpoint = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let closed = "  - {name: closed, bind: [\"127.0.0.2:0\"], protocol: udp, service: s, source-ranges: [\"192.0.2.1/32\"]}\nservices:";
+    let table = pool(&[endpoint.local_addr().unwrap()], "")
+        .replace("protocol: tcp", "protocol: udp")
+        .replace("services:", closed);
+    let ballast = Ballast::serve_with_socket(&table, 2);
+    let listening = ballast.running.shared().status.listening();
+    let bound = |ip: &str| {
+        let mut addresses = listening.values();
+        *addresses
+            .find(|address| address.ip().to_string() == ip)
+            .unwrap()
+    };
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.send_to(b"x", bound("127.0.0.1")).unwrap();
+    client.send_to(b"x", bound("127.0.0.2")).unwrap();
+    let flow = format!(
+        " proto=udpv4 src={} fe=f be=s srv=e0 age=",
+        client.local_addr().unwrap()
+    );
+    ballast.until(|ballast| say(ballast, "show sess\n").contains(&flow));
+    let json = say(&ballast, "show sess json\n");
+    let list: Vec<serde_json::Value> = serde_json::from_str(&json).unwrap();
+    assert_eq!(list.len(), 1);
+    assert_eq!(list[0]["protocol"], "udp");
+    ballast.until(|ballast| {
+        say(ballast, "show errors\n").contains("  frontend closed: source-range 1\n")
+    });
+    let stat = say(&ballast, "show stat f 1 -1\n");
+    assert!(stat.contains("f,FRONTEND,,,1,1,"), "{stat}");
+
+    assert_eq!(say(&ballast, "shutdown sessions server s/e0\n"), "\n");
+    ballast.until(|ballast| say(ballast, "show sess\n") == "\n");
 }
 
 #[test]

@@ -154,9 +154,12 @@ impl<S> FlowTable<S> {
         failure: Failure,
         frontend: Option<&Frontend>,
     ) -> FailureNews {
+        let worker = self.worker;
         let Some(flow) = self.flow_mut(flow) else {
             return FailureNews::default();
         };
+        let endpoint = flow.lease.endpoint();
+        endpoint.counters(worker).connect_errors.add(1);
         if flow.standing != Standing::Over(FlowEnd::Requests) {
             flow.standing = Standing::Failed(failure);
         }
@@ -276,6 +279,14 @@ impl<S> FlowTable<S> {
         if self.flows.id(flow.place) == Some(flow) {
             self.end_at(now, flow.place, why);
         }
+    }
+
+    /// All flows, in no order: the number of each in its table, whose it is, with which endpoint, and when it began.
+    pub fn each(&self) -> impl Iterator<Item = (usize, &Key, &Arc<EndpointState>, Moment)> {
+        self.flows.iter().map(|(place, flow)| {
+            let place = usize::try_from(place).unwrap_or(usize::MAX);
+            (place, &flow.key.key, flow.lease.endpoint(), flow.began)
+        })
     }
 
     /// How many flows there are.

@@ -1,4 +1,4 @@
-//! What operators change on the page: haproxy's form, and its answers.
+//! What operators change on the page: haproxy's form, and its answers. `f=`, a frontend, is our own.
 
 use std::net::SocketAddr;
 
@@ -133,6 +133,7 @@ fn ready(service: &ServiceStats, address: SocketAddr) -> Option<State> {
 #[derive(Debug, Default)]
 struct Form {
     service: String,
+    frontend: String,
     action: String,
     endpoints: Vec<String>,
 }
@@ -143,6 +144,7 @@ impl Form {
         for (name, value) in query::pairs(body) {
             match &*name {
                 "b" => form.service = value,
+                "f" => form.frontend = value,
                 "action" => form.action = value,
                 "s" if !form.endpoints.contains(&value) => form.endpoints.push(value),
                 _ => {}
@@ -161,6 +163,9 @@ pub(super) async fn perform(
     from: SocketAddr,
 ) -> Outcome {
     let form = Form::parse(body);
+    if !form.frontend.is_empty() {
+        return limit_as_the_table(shared, snapshot, &form, visitor, from).await;
+    }
     if form.endpoints.is_empty() {
         return Outcome::Nothing;
     }
@@ -201,6 +206,37 @@ pub(super) async fn perform(
         true => Outcome::Done,
         false => Outcome::Part,
     }
+}
+
+/// Undoes what was said on the runtime socket: that is all that the page changes about a frontend.
+async fn limit_as_the_table(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    form: &Form,
+    visitor: &Visitor,
+    from: SocketAddr,
+) -> Outcome {
+    let number = number(&form.frontend);
+    let mut frontends = snapshot.frontends.iter();
+    let frontend = frontends.find(|frontend| match number {
+        Some(number) => frontend.iid == number,
+        None => *frontend.name == *form.frontend,
+    });
+    let (Some(frontend), Some(Action::AsTheTable)) = (frontend, Action::of(&form.action)) else {
+        return Outcome::Wrong;
+    };
+    let change = ByHand::MaxConnections(frontend.name.clone(), None);
+    if !shared.change(vec![change]).await {
+        return Outcome::Unknown;
+    }
+    tracing::info!(
+        frontend = &*frontend.name,
+        action = Action::AsTheTable.word(),
+        by = visitor.name.as_deref(),
+        %from,
+        "changed by hand"
+    );
+    Outcome::Done
 }
 
 fn cut(shared: &Shared, service: &Name, endpoints: &[&EndpointStats]) {

@@ -178,6 +178,12 @@ impl Desk {
                 })
                 .await
             }
+            Form::Schema => {
+                let mut answer = text(StatusCode::OK, stats::schema());
+                let kind = HeaderValue::from_static("application/json");
+                answer.headers_mut().insert(CONTENT_TYPE, kind);
+                answer
+            }
             Form::Html => {
                 let view = View::of(address, visitor.may_change);
                 let page = |snapshot| page::page(&self.shared, snapshot, view);

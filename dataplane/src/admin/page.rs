@@ -4,6 +4,7 @@
 
 mod cells;
 mod changes;
+mod datagrams;
 mod line;
 mod picture;
 mod text;
@@ -38,6 +39,7 @@ pub(super) fn page(shared: &Arc<Shared>, snapshot: Arc<Snapshot>, view: View) ->
             0 => {
                 head(&mut html, &picture);
                 frontends(&mut html, &picture);
+                datagrams::section(&mut html, &picture);
                 begin_services(&mut html, &picture);
                 Progress::GoesOn
             }
@@ -114,8 +116,31 @@ fn head(html: &mut String, picture: &Picture) {
         )
         .unwrap_or_default();
     }
+    exceptions(html, &picture.snapshot.process.exceptions);
     picture.line(Part::Tiles).write(html, "div", "div");
     search(html, &picture.view);
+}
+
+/// What the ack says of binds.
+fn exceptions(html: &mut String, exceptions: &[Arc<str>]) {
+    let count = exceptions.len();
+    let what = match count {
+        0 => return,
+        1 => "One address is not served as the table asks".into(),
+        _ => format!("{count} addresses are not served as the table asks"),
+    };
+    write!(
+        html,
+        r#"<details class="note"><summary>{what}</summary><pre>"#
+    )
+    .unwrap_or_default();
+    for exception in exceptions.iter().take(MOST_EXCEPTIONS) {
+        writeln!(html, "{}", Escaped(&**exception)).unwrap_or_default();
+    }
+    if count > MOST_EXCEPTIONS {
+        writeln!(html, "and {} more", count - MOST_EXCEPTIONS).unwrap_or_default();
+    }
+    html.push_str("</pre></details>");
 }
 
 fn search(html: &mut String, view: &View) {
@@ -262,6 +287,7 @@ fn pages(html: &mut String, listed: &Listed, address: impl Fn(usize) -> String) 
     write!(html, "<span>Page {page} of {pages}</span></nav>").unwrap_or_default();
 }
 
+const MOST_EXCEPTIONS: usize = 20;
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect x='1' y='6' width='14' height='9' rx='2' fill='%232b5fb3'/%3E%3Crect x='4' y='2' width='8' height='3' rx='1' fill='%232b5fb3'/%3E%3C/svg%3E";

@@ -40,7 +40,8 @@ async fn look(show: Show, shared: &Shared) -> Result<Answer, String> {
             let list = serde_json::to_string(&connections).unwrap_or_default();
             format!("{list}\n").into()
         } else {
-            sessions::lines(&connections, shared.admit.current()).into()
+            let all = shared.admit.current().saturating_add(flows(shared));
+            sessions::lines(&connections, all).into()
         });
     }
     let snapshot = shared.stats.snapshot(shared);
@@ -62,10 +63,21 @@ async fn look(show: Show, shared: &Shared) -> Result<Answer, String> {
             servers::errors(&snapshot, &date).into()
         }
         Show::Version => format!("{}\n", env!("CARGO_PKG_VERSION")).into(),
+        Show::Schema => stats::schema().into(),
         Show::Snapshot => Answer::Pieces(stats::api(snapshot, Selection::default())),
         Show::Overrides => servers::overrides(&snapshot, plan.overrides()).into(),
         Show::Sess { .. } => Answer::nothing(),
     })
+}
+
+/// Flows of datagrams now.
+fn flows(shared: &Shared) -> u32 {
+    let plan = shared.live.plan();
+    let frontends = plan.frontends().iter();
+    let of_datagrams = frontends.filter(|frontend| frontend.spec().protocol.is_udp());
+    of_datagrams
+        .map(|frontend| frontend.state().admit().current())
+        .fold(0, u32::saturating_add)
 }
 
 fn stat(stat: &Stat, snapshot: Arc<Snapshot>) -> Result<Answer, String> {

@@ -51,6 +51,8 @@ pub(super) enum Show {
         json: bool,
     },
     Version,
+    /// What the JSON looks like.
+    Schema,
     /// Ballast's own: what `/api/snapshot` says.
     Snapshot,
     /// Ballast's own: what was changed by hand.
@@ -195,6 +197,7 @@ fn show(what: &[&str]) -> Option<Result<Show, String>> {
         ["sess"] => Show::Sess { json: false },
         ["sess", "json"] => Show::Sess { json: true },
         ["version"] => Show::Version,
+        ["schema", "json"] => Show::Schema,
         ["snapshot"] => Show::Snapshot,
         ["overrides"] => Show::Overrides,
         _ => return None,

@@ -21,8 +21,9 @@ pub(super) const HELP: &str = "  \
   show servers conn [<backend>]              : connections of endpoints
   show backend                               : services
   show errors                                : what went wrong, by reason
-  show sess [json]                           : connections, 1000 at most
+  show sess [json]                           : connections and flows, 1000 at most
   show version                               : the version
+  show schema json                           : what the JSON of info and stat looks like
   show overrides                             : what was changed by hand
   show snapshot                              : everything, as JSON
   get weight <b>/<s>                         : an endpoint's weight, and what the table says of it

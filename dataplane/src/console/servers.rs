@@ -197,6 +197,12 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
             .collect();
         counts.push(("bad-header", frontend.bad_headers));
         counts.push(("late-header", frontend.late_headers));
+        let datagrams = frontend.datagrams.as_deref();
+        counts.extend(
+            datagrams
+                .into_iter()
+                .flat_map(|datagrams| datagrams.losses()),
+        );
         note("frontend", &frontend.name, &counts);
     }
     for service in &snapshot.services {

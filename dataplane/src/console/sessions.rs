@@ -1,4 +1,4 @@
-//! `show sess`: the connections that there are, asked of each worker and bounded.
+//! `show sess`: the connections and flows that there are, asked of each worker and bounded.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
-use ballast_core::plan::{Plan, SocketKey};
+use ballast_core::plan::{Plan, SocketKey, Transport};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::worker::{Order, Shared};
 
-/// A connection, as its worker knows it.
+/// A connection or a flow, as its worker knows it.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// Its place in its worker.
@@ -29,10 +29,11 @@ pub struct Seen {
     pub(crate) began: Moment,
 }
 
-/// A connection, for those who read.
+/// A connection or a flow, for those who read.
 #[derive(Debug, Serialize)]
 pub(super) struct Connection {
     client: SocketAddr,
+    protocol: &'static str,
     frontend: Option<String>,
     service: Option<String>,
     endpoint: Option<String>,
@@ -59,7 +60,7 @@ pub(super) async fn connections(shared: &Shared) -> Vec<Connection> {
             continue;
         };
         let connections = seen.into_iter().map(|seen| Connection {
-            id: worker << 40 | seen.seat as u64,
+            id: worker << 40 | kind(&seen.key) << 36 | seen.seat as u64,
             ..connection(&plan, seen, now)
         });
         found.extend(connections);
@@ -71,6 +72,10 @@ fn connection(plan: &Plan, seen: Seen, now: Moment) -> Connection {
     let endpoint = seen.endpoint.as_ref();
     Connection {
         client: seen.client,
+        protocol: match seen.key.transport {
+            Transport::Tcp => "tcp",
+            Transport::Udp => "udp",
+        },
         frontend: plan
             .frontend(&seen.key)
             .map(|frontend| frontend.name().to_string()),
@@ -79,6 +84,11 @@ fn connection(plan: &Plan, seen: Seen, now: Moment) -> Connection {
         seconds: now.since(seen.began).as_secs(),
         id: 0,
     }
+}
+
+/// Flows and connections are numbered apart.
+fn kind(key: &SocketKey) -> u64 {
+    (key.transport == Transport::Udp).into()
 }
 
 /// As the table names it; its address, where it does not or knows it no more.
@@ -99,14 +109,15 @@ pub(super) fn lines(connections: &[Connection], current: u32) -> String {
     let mut out = String::new();
     let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "<NONE>".into());
     for connection in connections {
-        let proto = match connection.client {
-            SocketAddr::V4(_) => "tcpv4",
-            SocketAddr::V6(_) => "tcpv6",
+        let version = match connection.client {
+            SocketAddr::V4(_) => "v4",
+            SocketAddr::V6(_) => "v6",
         };
+        let proto = connection.protocol;
         // Writing into a string cannot fail.
         writeln!(
             out,
-            "{:#x}: proto={proto} src={} fe={} be={} srv={} age={}",
+            "{:#x}: proto={proto}{version} src={} fe={} be={} srv={} age={}",
             connection.id,
             connection.client,
             or_none(&connection.frontend),
@@ -160,6 +171,7 @@ mod tests {
         let connection = |id| Connection {
             id,
             client: "[2001:db8::1]:5".parse().unwrap(),
+            protocol: "tcp",
             frontend: Some("f".into()),
             service: None,
             endpoint: None,

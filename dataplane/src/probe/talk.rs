@@ -34,7 +34,7 @@ impl Tools {
     }
 
     /// Asks, and says how it went. A connection over which something was said is left to be closed in order.
-    pub(super) async fn ask(&self, check: &Check) -> (Outcome, Option<TcpStream>) {
+    pub(super) async fn ask(&self, check: &Check) -> (Outcome, Option<Connection>) {
         let Some(health) = check.health() else {
             return (Outcome::NoCheck("nothing is to be asked"), None);
         };
@@ -58,7 +58,7 @@ impl Tools {
         &self,
         check: &Check,
         health: &Health,
-        connected: &OnceCell<TcpStream>,
+        connected: &OnceCell<Connection>,
     ) -> Outcome {
         let exchange = Exchange::new(health);
         let manner = Manner::of(check, &exchange);
@@ -70,13 +70,22 @@ impl Tools {
             // Dropped, and so reset: nothing is left of it, neither here nor there.
             return Outcome::Connected;
         }
-        let stream = connected.get_or_init(|| stream);
-        self.talk(check, exchange, stream).await
+        let connection = connected.get_or_init(|| Connection {
+            stream,
+            is_over: Cell::new(false),
+        });
+        self.talk(check, exchange, connection).await
     }
 
     /// Says what is to be said, and hears the answer.
-    async fn talk(&self, check: &Check, mut exchange: Exchange<'_>, stream: &TcpStream) -> Outcome {
-        let mut question = Vec::new();
+    async fn talk(
+        &self,
+        check: &Check,
+        mut exchange: Exchange<'_>,
+        connection: &Connection,
+    ) -> Outcome {
+        let stream = &connection.stream;
+        let mut question = Vec::with_capacity(A_QUESTION);
         if check.is_introduced() {
             match stream.local_addr() {
                 Ok(local) => check.introduce(local, &mut question),
@@ -93,13 +102,20 @@ impl Tools {
             (None, _) => {}
         }
         loop {
-            if let Err(error) = stream.readable().await {
-                return Outcome::WrongAnswer(reason(&error));
-            }
+            let ready = match stream.ready(Interest::READABLE).await {
+                Ok(ready) => ready,
+                Err(error) => return Outcome::WrongAnswer(reason(&error)),
+            };
             let mut scratch = self.scratch.borrow_mut();
             let heard = match stream.try_read(&mut scratch) {
                 Ok(0) => return exchange.ended(),
-                Ok(read) => scratch.get(..read).and_then(|bytes| exchange.heard(bytes)),
+                Ok(read) => {
+                    // Its end had come before this was read, and this was all that there was.
+                    connection
+                        .is_over
+                        .set(ready.is_read_closed() && read < scratch.len());
+                    scratch.get(..read).and_then(|bytes| exchange.heard(bytes))
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
                 Err(error) => return Outcome::WrongAnswer(reason(&error)),
             };
@@ -110,7 +126,11 @@ impl Tools {
     }
 
     /// Lets the endpoint finish, and close first if it wants to: it sees an end, not a reset, and this side keeps nothing.
-    pub(super) async fn close_in_order(&self, stream: TcpStream) {
+    pub(super) async fn close_in_order(&self, connection: Connection) {
+        let Connection { stream, is_over } = connection;
+        if is_over.get() {
+            return;
+        }
         let mut shut = false;
         let mut heard = 0;
         let until = Instant::now() + LINGER;
@@ -143,8 +163,12 @@ impl Tools {
         };
         let stream = set.and_then(|()| TcpStream::from_std(socket.into()));
         let stream = stream.map_err(|error| judge(&error))?;
-        let ready = stream.writable().await;
-        let failed = ready.and_then(|()| stream.take_error());
+        let failed = match stream.ready(Interest::WRITABLE).await {
+            // Where something is wrong, both directions are closed.
+            Ok(ready) if ready.is_write_closed() => stream.take_error(),
+            Ok(_) => Ok(None),
+            Err(error) => Err(error),
+        };
         match failed {
             Ok(None) => Ok(stream),
             // It was connected, and is so no more. What it said before that can be read still.
@@ -163,7 +187,7 @@ impl Tools {
             Err(error) => return judge(&error),
         };
         let mut exchange = Exchange::new(health);
-        let mut question = Vec::new();
+        let mut question = Vec::with_capacity(A_QUESTION);
         check.introduce(check.address, &mut question);
         exchange.question(check.address, &mut question);
         if let Err(error) = socket.send(&question).await {
@@ -216,6 +240,14 @@ impl Tools {
         }
         Err(failed)
     }
+}
+
+/// A connection over which something is said.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    /// Whether all that the endpoint will ever say was read.
+    is_over: Cell<bool>,
 }
 
 /// Who speaks first over a connection.
@@ -323,6 +355,8 @@ const REASONS: [(Errno, &str); 15] = [
     (Errno::AFNOSUPPORT, "Address family not supported"),
 ];
 
+/// Enough for most questions, so that one need not grow.
+const A_QUESTION: usize = 256;
 /// Enough for most answers at once.
 const SCRATCH: usize = 16 << 10;
 /// After the verdict, for the endpoint to finish.

@@ -37,6 +37,25 @@ pub(super) fn info(answer: &Value) -> Value {
     map.into()
 }
 
+/// A map for each frontend.
+pub(super) fn frontends(answer: &Value) -> Vec<Value> {
+    list(&answer["frontends"])
+        .map(|frontend| {
+            json!({
+                "name": frontend["name"],
+                "protocol": frontend["protocol"],
+                "status": frontend["status"],
+                "sessions": frontend["sessions"],
+                "bytes_in": frontend["bytes_in"],
+                "bytes_out": frontend["bytes_out"],
+                "datagrams_in": frontend["datagrams"]["in"],
+                "datagrams_out": frontend["datagrams"]["out"],
+                "errors": frontend["errors"],
+            })
+        })
+        .collect()
+}
+
 /// A map for each service.
 pub(super) fn services(answer: &Value) -> Vec<Value> {
     list(&answer["services"])
@@ -153,9 +172,9 @@ fn cell(value: &Value) -> String {
 
 fn colour(status: &str) -> &'static str {
     match status.split(' ').next() {
-        Some("UP") => GREEN,
+        Some("UP" | "OPEN") => GREEN,
         Some("DOWN") => RED,
-        Some("DRAIN" | "MAINT") => YELLOW,
+        Some("DRAIN" | "MAINT" | "STOP") => YELLOW,
         _ => "",
     }
 }
@@ -179,6 +198,11 @@ mod tests {
     fn answer() -> Value {
         json!({
             "info": {"name": "ballast", "generation": null, "session_rate": {"now": 2, "max": 5}},
+            "frontends": [
+                {"name": "web", "protocol": "tcp", "status": "OPEN", "sessions": 3, "bytes_in": 10, "bytes_out": 20, "errors": 0},
+                {"name": "dns", "protocol": "udp", "status": "OPEN", "sessions": 2, "bytes_in": 40, "bytes_out": 90,
+                    "datagrams": {"in": 4, "out": 3}, "errors": 1},
+            ],
             "services": [{
                 "name": "web", "algorithm": "least-connections", "usable": 1, "usable_backups": 1, "sessions": 12,
                 "endpoints": [
@@ -202,6 +226,15 @@ mod tests {
 SERVICE  NAME   ADDRESS      STATUS  WEIGHT  SESSIONS
 web      a      10.0.0.1:80  UP 1/3       1        12
 web      b [2J  10.0.0.2:80  DOWN       100         0
+"
+        );
+        let columns = &["name", "protocol", "sessions", "datagrams_in", "errors"];
+        assert_eq!(
+            table(columns, &frontends(&answer()), Paint::Plain),
+            "\
+NAME  PROTOCOL  SESSIONS  DATAGRAMS_IN  ERRORS
+web   tcp              3             -       0
+dns   udp              2             4       1
 "
         );
         let text = table(&["name", "usable"], &services(&answer()), Paint::Plain);

@@ -18,6 +18,19 @@ pub struct Second {
     pub errors: u64,
 }
 
+impl Second {
+    /// Both together.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            sessions: self.sessions + other.sessions,
+            current: self.current + other.current,
+            bytes_in: self.bytes_in + other.bytes_in,
+            bytes_out: self.bytes_out + other.bytes_out,
+            errors: self.errors + other.errors,
+        }
+    }
+}
+
 /// The seconds of one frontend or service.
 #[derive(Debug, Default)]
 pub(super) struct History {

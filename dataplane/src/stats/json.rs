@@ -16,8 +16,10 @@ use super::snapshot::Snapshot;
 use super::value::{Value, number};
 
 mod api;
+mod schema;
 
 use api::{Frontend, Info, Service};
+pub use schema::schema;
 
 /// haproxy's `;json`: a list of rows, each a list of the fields that apply.
 #[must_use]

@@ -4,6 +4,7 @@
 //! Owned by [`Stats`](super::Stats), on the admin side only. It finds out by itself that a new plan is in force.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
 use ballast_core::admit::Refusal;
@@ -13,6 +14,7 @@ use ballast_core::plan::{Frontend, FrontendState, Listens, Plan, SocketKey};
 use ballast_core::service::ServiceState;
 use ballast_core::table::{self, Name};
 
+use super::datagrams::Datagrams;
 use super::history::{History, Second};
 use super::meter::{Rate, fresh};
 use super::snapshot::{FrontendStats, Mode, Process, Snapshot};
@@ -31,6 +33,9 @@ pub struct Observer {
     services: Vec<Back>,
     last_iid: u32,
     rings: usize,
+    /// Of all frontends together, with a ring of its own: there is room for it however many frontends have theirs.
+    history: History,
+    own_rings: usize,
     ticked: Moment,
     /// What frontends counted that are gone.
     gone_sessions: u64,
@@ -51,11 +56,10 @@ impl Observer {
         now: Moment,
     ) -> Snapshot {
         self.follow(plan, now);
-        let most = process.limit;
         let frontends: Vec<FrontendStats> = self
             .frontends
             .iter()
-            .map(|front| front.stats(most, open))
+            .map(|front| front.stats(&process, open))
             .collect();
         // What was cleared has come all the same.
         let cleared = |of: fn(&cleared::OfFrontend) -> u64| -> u64 {
@@ -68,6 +72,7 @@ impl Observer {
         process.bytes_out = self.gone_bytes_out
             + sum(&frontends, |frontend| frontend.bytes_out)
             + cleared(|cleared| cleared.bytes_out);
+        process.flows = self.flows();
         process.session_rate = self.process_sessions;
         process.connection_rate = self.process_connections;
         process.byte_rate = self.process_bytes;
@@ -93,11 +98,15 @@ impl Observer {
         }
         self.ticked = now;
         let (mut sessions, mut bytes_out) = (self.gone_sessions, self.gone_bytes_out);
+        let mut all = Second::default();
         for front in &mut self.frontends {
-            let totals = front.tick(elapsed, &mut self.rings);
+            let (totals, second) = front.tick(elapsed, &mut self.rings);
             sessions += totals.sessions;
             bytes_out += totals.bytes_out;
+            all = all.and(second);
         }
+        self.history
+            .push(all, seconds_of(elapsed), &mut self.own_rings);
         for back in &mut self.services {
             back.tick(now, elapsed, &mut self.rings);
         }
@@ -148,6 +157,19 @@ impl Observer {
             .iter()
             .find(|back| back.service.state().name() == name)?;
         Some(back.history.last(seconds))
+    }
+
+    /// The last `seconds` seconds of all frontends together, the oldest first.
+    #[must_use]
+    pub fn total_history(&self, seconds: usize) -> Vec<Second> {
+        self.history.last(seconds)
+    }
+
+    fn flows(&self) -> u32 {
+        let of_datagrams = self.frontends.iter().filter(|front| front.is_udp());
+        of_datagrams
+            .map(|front| front.frontend.state().admit().current())
+            .fold(0, u32::saturating_add)
     }
 
     /// Whose entries these are is asked only when a new plan is in force.
@@ -257,7 +279,11 @@ impl Front {
         }
     }
 
-    fn tick(&mut self, elapsed: u64, rings: &mut usize) -> Totals {
+    fn is_udp(&self) -> bool {
+        self.frontend.spec().protocol.is_udp()
+    }
+
+    fn tick(&mut self, elapsed: u64, rings: &mut usize) -> (Totals, Second) {
         let totals = Totals::of(self.frontend.state());
         self.sessions.tick(totals.sessions, elapsed);
         self.connections.tick(totals.connections, elapsed);
@@ -265,11 +291,15 @@ impl Front {
         let second = totals.second(&self.seen, current, elapsed);
         self.history.push(second, seconds_of(elapsed), rings);
         self.seen = totals;
-        totals
+        (totals, second)
     }
 
-    fn stats(&self, most: u32, open: &HashSet<&SocketKey>) -> FrontendStats {
+    fn stats(&self, process: &Process, open: &HashSet<&SocketKey>) -> FrontendStats {
         let frontend = &self.frontend;
+        let most = match self.is_udp() {
+            true => process.most_flows,
+            false => process.limit,
+        };
         let (state, limits) = (frontend.state(), frontend.limits());
         let counters = state.counters();
         let listens = frontend.listens() == Listens::Yes
@@ -286,6 +316,8 @@ impl Front {
             current: state.admit().current(),
             peak: state.admit().peak(),
             limit: limits.connections.map_or(most, |limit| limit.min(most)),
+            is_overridden: limits.connections
+                != frontend.spec().max_connections.map(NonZeroU32::get),
             connections: counters.sum(|cells| &cells.connections),
             sessions: counters.sum(|cells| &cells.sessions),
             bytes_in: counters.sum(|cells| &cells.bytes_in),
@@ -294,6 +326,7 @@ impl Front {
                 .map(|refusal| counters.sum(|cells| &cells.refused[refusal.index()])),
             bad_headers: counters.sum(|cells| &cells.bad_headers),
             late_headers: counters.sum(|cells| &cells.late_headers),
+            datagrams: self.is_udp().then(|| Box::new(Datagrams::of(state))),
             session_rate: self.sessions,
             connection_rate: self.connections,
         };
@@ -329,6 +362,7 @@ impl Totals {
                 .map(ballast_core::counters::Cell::value)
                 .sum::<u64>();
         }
+        totals.errors += Datagrams::of(state).lost();
         totals
     }
 

@@ -10,6 +10,7 @@ use super::selection::Selection;
 use super::snapshot::{EndpointStats, FrontendStats, Mode, ServiceStats, Snapshot, StatusKind};
 use super::value::{Value, number, seconds};
 
+mod datagrams;
 mod own;
 mod process;
 
@@ -100,7 +101,8 @@ fn families(selection: &Selection) -> Vec<Family> {
     if kinds.frontend {
         let columns = named("frontend", |column| column.frontend.is_some());
         families.extend(columns.map(|named| Family::Frontend(FrontendFamily::Column(named))));
-        let own = own::FRONTEND.iter().map(FrontendFamily::Own);
+        let own = own::FRONTEND.iter().chain(&datagrams::DATAGRAMS);
+        let own = own.map(FrontendFamily::Own);
         families.extend(own.map(Family::Frontend));
     }
     if kinds.backend {

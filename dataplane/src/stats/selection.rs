@@ -11,6 +11,8 @@ pub enum Form {
     Csv,
     /// `;json`
     Json,
+    /// `;json-schema`
+    Schema,
     /// `;typed`
     Typed,
 }
@@ -30,6 +32,7 @@ impl Form {
                 .find_map(|word| match word {
                     "csv" => Some(Self::Csv),
                     "json" => Some(Self::Json),
+                    "json-schema" => Some(Self::Schema),
                     "typed" => Some(Self::Typed),
                     _ => None,
                 })
@@ -252,6 +255,7 @@ mod tests {
             ("/haproxy?stats;json;up", Some(Form::Json)),
             ("/;json", Some(Form::Json)),
             ("/;typed", Some(Form::Typed)),
+            ("/;json-schema", Some(Form::Schema)),
             ("/?scope=csv", Some(Form::Html)),
             ("/?scope=web;csv", Some(Form::Csv)),
             ("/metrics", None),

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use ballast_core::admit::Refusal;
 use ballast_core::endpoint::EndpointCounters;
+use ballast_core::flow::Dropped;
 use ballast_core::moment::Moment;
 use ballast_core::service::EjectionReason;
 use ballast_core::table::{self, Name};
 
 use super::check::Check;
+use super::datagrams::Datagrams;
 use super::meter::Rate;
 use crate::status::Swaps;
 
@@ -55,14 +57,22 @@ pub struct Process {
     pub refused: u64,
     /// Why the latest table was refused, if it was.
     pub refusal: Option<Arc<str>>,
+    /// What does not listen as it was asked for, and why.
+    pub exceptions: Vec<Arc<str>>,
     /// Earlier tables that somebody still uses.
     pub retired: u64,
     /// How long swaps took.
     pub swaps: Swaps,
     /// Connections now.
     pub current: u32,
+    /// Flows of datagrams now.
+    pub flows: u32,
     /// The most connections that there may be.
     pub limit: u32,
+    /// The most flows that there may be.
+    pub most_flows: u32,
+    /// The most pipes that there may be, for bytes that go from socket to socket without a copy.
+    pub most_pipes: u32,
     /// Descriptors that there may be.
     pub descriptors: u64,
     /// Addresses that it listens at.
@@ -134,6 +144,8 @@ pub struct FrontendStats {
     pub peak: u32,
     /// The most that there may be.
     pub limit: u32,
+    /// Whether an operator changed that.
+    pub is_overridden: bool,
     /// Connections accepted.
     pub connections: u64,
     /// Connections let in.
@@ -148,6 +160,8 @@ pub struct FrontendStats {
     pub bad_headers: u64,
     /// Peers whose PROXY header was due for too long.
     pub late_headers: u64,
+    /// What is counted of datagrams and flows, where it is about these.
+    pub datagrams: Option<Box<Datagrams>>,
     /// Connections let in in a second.
     pub session_rate: Rate,
     /// Connections accepted in a second.
@@ -164,13 +178,23 @@ impl FrontendStats {
     /// Those who were not let in at all.
     #[must_use]
     pub fn denied(&self) -> u64 {
-        DENIED.iter().map(|refusal| self.refused(*refusal)).sum()
+        let refused: u64 = DENIED.iter().map(|refusal| self.refused(*refusal)).sum();
+        refused + self.datagrams.as_deref().map_or(0, Datagrams::denied)
+    }
+
+    /// Those who said something wrong, or nothing in time.
+    #[must_use]
+    pub fn bad_requests(&self) -> u64 {
+        let broken = self.datagrams.as_deref();
+        let broken = broken.map_or(0, |datagrams| datagrams.dropped(Dropped::ProxyHeader));
+        self.bad_headers + self.late_headers + broken
     }
 
     /// Everything that went wrong here.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        self.refused.iter().sum::<u64>() + self.bad_headers + self.late_headers
+        let lost = self.datagrams.as_deref().map_or(0, Datagrams::lost);
+        self.refused.iter().sum::<u64>() + self.bad_headers + self.late_headers + lost
     }
 }
 

@@ -146,7 +146,17 @@ impl Display for Status<'_> {
         if endpoint.is_overridden {
             f.write_str(r#" <b class="hand" title="An operator changed this; it stays so until it is undone">by hand</b>"#)?;
         }
-        write!(f, "<small>for {}</small>", Lasted(endpoint.changed.into()))
+        write!(f, "<small>for {}</small>", Lasted(endpoint.changed.into()))?;
+        // Where there is no room for a column of its own.
+        let check = endpoint.check.as_deref();
+        match check.filter(|check| !check.result.is_empty()) {
+            Some(check) => write!(
+                f,
+                r#"<small class="narrow">{} in {} ms</small>"#,
+                check.result, check.took
+            ),
+            None => Ok(()),
+        }
     }
 }
 
@@ -253,6 +263,19 @@ impl Display for Waiting {
                 r#" · <em class="warn">{} wait</em>"#,
                 Count(count.into())
             ),
+        }
+    }
+}
+
+/// Nothing where there are no datagrams.
+pub(super) struct AndFlows(pub(super) u32);
+
+impl Display for AndFlows {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            1 => f.write_str(" and a flow"),
+            flows => write!(f, " and {} flows", Count(flows.into())),
         }
     }
 }

@@ -4,11 +4,12 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use super::cells::{
-    Bad, Binds, Exact, LastCheck, Millis, Others, OutOf, Status, Table, Tally, Tooltip, Usable,
-    Waiting, Weight, Whereabouts,
+    AndFlows, Bad, Binds, Exact, LastCheck, Millis, Others, OutOf, Status, Table, Tally, Tooltip,
+    Usable, Waiting, Weight, Whereabouts,
 };
+use super::datagrams;
 use super::line::{Line, digest};
-use super::text::{Count, Escaped, Graph, Lasted, OrDash, Size};
+use super::text::{Count, Escaped, Graph, Lasted, OrDash, Shown, Size};
 use super::view::{View, is_wrong};
 use crate::stats::{EndpointStats, FrontendStats, ServiceStats, Snapshot, StatusKind};
 use crate::worker::Shared;
@@ -38,6 +39,7 @@ pub(super) enum Part {
     Facts,
     Tiles,
     Frontend(usize),
+    Datagrams(usize),
     Head(usize),
     Endpoint(usize, usize),
     Sum(usize),
@@ -65,7 +67,19 @@ impl Picture {
         [Part::Facts, Part::Tiles]
             .into_iter()
             .chain(frontends.map(|place| Part::Frontend(*place)))
+            .chain(self.datagrams())
             .chain(services.flat_map(|place| self.parts_of(*place)))
+    }
+
+    /// Those of the frontends that are shown and have datagrams.
+    pub(super) fn datagrams(&self) -> impl Iterator<Item = Part> {
+        let places = self.frontends.places.iter();
+        places
+            .filter(|place| {
+                let frontend = self.snapshot.frontends.get(**place);
+                frontend.is_some_and(|frontend| frontend.datagrams.is_some())
+            })
+            .map(|place| Part::Datagrams(*place))
     }
 
     /// The lines of one service.
@@ -94,6 +108,7 @@ impl Picture {
             process.started,
             process.is_stopping,
             process.refusal.as_deref(),
+            &process.exceptions,
             (self.services.found, self.frontends.found),
         ))
     }
@@ -104,6 +119,10 @@ impl Picture {
             Part::Facts => Some(self.facts()),
             Part::Tiles => Some(self.tiles()),
             Part::Frontend(place) => snapshot.frontends.get(place).map(|one| self.frontend(one)),
+            Part::Datagrams(place) => snapshot.frontends.get(place).and_then(|one| {
+                let datagrams = one.datagrams.as_deref()?;
+                Some(datagrams::line(one, datagrams))
+            }),
             Part::Head(place) => snapshot.services.get(place).map(|one| self.head(one)),
             Part::Sum(place) => snapshot.services.get(place).map(|one| self.sum(one)),
             Part::Endpoint(place, number) => snapshot.services.get(place).and_then(|service| {
@@ -134,7 +153,7 @@ impl Picture {
     }
 
     fn tiles(&self) -> Line {
-        let (process, services) = (&self.snapshot.process, &self.snapshot.services);
+        let services = &self.snapshot.services;
         let mut line = Line::new("tiles".into(), "tiles");
         let tile = |line: &mut Line, number: &dyn Display, what: &str, more: &dyn Display| {
             line.cell(
@@ -142,27 +161,7 @@ impl Picture {
                 format_args!("<b>{number}</b><span>{what}</span><small>{more}</small>"),
             );
         };
-        let (current, limit) = (Count(process.current.into()), Count(process.limit.into()));
-        tile(
-            &mut line,
-            &current,
-            "connections",
-            &format_args!("of {limit}"),
-        );
-        let (rate, most) = (process.session_rate.now, process.session_rate.max);
-        tile(
-            &mut line,
-            &Count(rate.into()),
-            "sessions a second",
-            &format_args!("at most {}", Count(most.into())),
-        );
-        let (rate, most) = (process.byte_rate.now, process.byte_rate.max);
-        tile(
-            &mut line,
-            &Size(rate.into()),
-            "a second to clients",
-            &format_args!("at most {}", Size(most.into())),
-        );
+        self.traffic(&mut line);
         let up = services.iter().filter(|one| one.is_up()).count();
         tile(
             &mut line,
@@ -191,6 +190,39 @@ impl Picture {
         line
     }
 
+    /// Now, and in the last ten minutes.
+    fn traffic(&self, line: &mut Line) {
+        let process = &self.snapshot.process;
+        let history = self.shared.stats.total_history(TEN_MINUTES);
+        let mut tile = |number: &dyn Display, what: &dyn Display, more: &dyn Display, of| {
+            let graph = Graph::of(&history, process.uptime.as_secs(), of);
+            line.cell(
+                "tile",
+                format_args!("<b>{number}</b><span>{what}</span><small>{more}</small>{graph}"),
+            );
+        };
+        tile(
+            &Count(process.current.into()),
+            &format_args!("connections{}", AndFlows(process.flows)),
+            &format_args!("of {}", Count(process.limit.into())),
+            Shown::Current,
+        );
+        let (rate, most) = (process.session_rate.now, process.session_rate.max);
+        tile(
+            &Count(rate.into()),
+            &"sessions a second",
+            &format_args!("at most {}", Count(most.into())),
+            Shown::Sessions,
+        );
+        let (rate, most) = (process.byte_rate.now, process.byte_rate.max);
+        tile(
+            &Size(rate.into()),
+            &"a second to clients",
+            &format_args!("at most {}", Size(most.into())),
+            Shown::BytesOut,
+        );
+    }
+
     fn frontend(&self, frontend: &FrontendStats) -> Line {
         let (name, spec) = (Escaped(&*frontend.name), &frontend.spec);
         let mut line = Line::new(format!("f{}", frontend.iid), "frontend");
@@ -208,14 +240,20 @@ impl Picture {
         };
         line.cell(
             "status",
-            format_args!(r#"<b class="st {class}">{word}</b>"#),
+            format_args!(
+                r#"<b class="st {class}">{word}</b>{}"#,
+                self.limit_by_hand(frontend)
+            ),
         );
         let history = self
             .shared
             .stats
             .frontend_history(&frontend.name, TEN_MINUTES);
         let uptime = self.snapshot.process.uptime.as_secs();
-        line.cell("g w", Graph::of(&history.unwrap_or_default(), uptime));
+        line.cell(
+            "g w",
+            Graph::of(&history.unwrap_or_default(), uptime, Shown::Sessions),
+        );
         line.cell("n", Count(frontend.current.into()));
         line.cell("n x", Count(frontend.peak.into()));
         line.cell("n x", Count(frontend.limit.into()));
@@ -230,6 +268,31 @@ impl Picture {
             Bad(frontend.errors().saturating_sub(frontend.denied())),
         );
         line
+    }
+
+    /// A mark where an operator changed how many may come, and a way back.
+    fn limit_by_hand(&self, frontend: &FrontendStats) -> String {
+        if !frontend.is_overridden {
+            return String::new();
+        }
+        let table = frontend
+            .spec
+            .max_connections
+            .map(|limit| limit.get().into());
+        let mark = format!(
+            r#" <b class="hand" title="An operator set the limit to {}; the table says {}. It stays so until it is undone">limit by hand</b>"#,
+            Count(frontend.limit.into()),
+            OrDash(table.map(Count))
+        );
+        if !self.view.may_change {
+            return mark;
+        }
+        let address = self.view.address(None);
+        format!(
+            r##"{mark}<form class="undo" method="post" action="{}"><input type="hidden" name="f" value="#{}"><button name="action" value="default">As the table says</button></form>"##,
+            Escaped(address),
+            frontend.iid
+        )
     }
 
     fn head(&self, service: &ServiceStats) -> Line {
@@ -277,7 +340,10 @@ impl Picture {
             .stats
             .service_history(&service.name, TEN_MINUTES);
         let uptime = self.snapshot.process.uptime.as_secs();
-        line.cell("g", Graph::of(&history.unwrap_or_default(), uptime));
+        line.cell(
+            "g",
+            Graph::of(&history.unwrap_or_default(), uptime, Shown::Sessions),
+        );
         line.cell(
             "n",
             format_args!("<b>{}</b>/s", Count(service.session_rate.now.into())),

@@ -98,26 +98,49 @@ impl<T: Display> Display for OrDash<T> {
     }
 }
 
-/// The last ten minutes as a small picture: sessions that began in a second, and a mark wherever something failed.
+/// What a graph shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// Those that began in a second.
+    Sessions,
+    /// Those that there were at once.
+    Current,
+    /// Bytes to clients in a second.
+    BytesOut,
+}
+
+impl Shown {
+    fn of(self, second: &Second) -> u64 {
+        match self {
+            Self::Sessions => second.sessions,
+            Self::Current => second.current,
+            Self::BytesOut => second.bytes_out,
+        }
+    }
+}
+
+/// The last ten minutes as a small picture, with a mark wherever something failed.
 pub(super) struct Graph {
+    shown: Shown,
     /// The most in any second of each five.
-    sessions: Vec<u64>,
+    steps: Vec<u64>,
     errors: Vec<bool>,
 }
 
 impl Graph {
     /// `uptime` decides which seconds stand together, so that a picture changes only when five are whole.
-    pub(super) fn of(history: &[Second], uptime: u64) -> Self {
+    pub(super) fn of(history: &[Second], uptime: u64, shown: Shown) -> Self {
         let begun = usize::try_from(uptime % EACH as u64).unwrap_or(0);
         let whole = history.len().saturating_sub(begun);
         // One less than there are: always as many.
-        let shown = (history.len() / EACH).saturating_sub(1) * EACH;
-        let start = whole.saturating_sub(shown);
+        let length = (history.len() / EACH).saturating_sub(1) * EACH;
+        let start = whole.saturating_sub(length);
         let seconds = history.get(start..whole).unwrap_or_default();
         let each = || seconds.chunks(EACH);
         Self {
-            sessions: each()
-                .map(|five| five.iter().map(|one| one.sessions).max().unwrap_or(0))
+            shown,
+            steps: each()
+                .map(|five| five.iter().map(|one| shown.of(one)).max().unwrap_or(0))
                 .collect(),
             errors: each()
                 .map(|five| five.iter().any(|one| one.errors > 0))
@@ -128,16 +151,20 @@ impl Graph {
 
 impl Display for Graph {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let peak = self.sessions.iter().copied().max().unwrap_or(0);
+        let peak = self.steps.iter().copied().max().unwrap_or(0);
         let (width, failed) = (
-            self.sessions.len(),
+            self.steps.len(),
             self.errors.iter().filter(|one| **one).count() * EACH,
         );
         write!(
             f,
-            r#"<svg class="graph" viewBox="0 0 {width} {HEIGHT}" preserveAspectRatio="none" role="img"><title>The last ten minutes: at most {} sessions a second"#,
-            Count(peak)
+            r#"<svg class="graph" viewBox="0 0 {width} {HEIGHT}" preserveAspectRatio="none" role="img"><title>The last ten minutes: at most "#
         )?;
+        match self.shown {
+            Shown::Sessions => write!(f, "{} sessions a second", Count(peak))?,
+            Shown::Current => write!(f, "{} sessions at once", Count(peak))?,
+            Shown::BytesOut => write!(f, "{} a second to clients", Size(peak))?,
+        }
         if failed > 0 {
             write!(f, "; errors in {failed} seconds")?;
         }
@@ -145,8 +172,8 @@ impl Display for Graph {
         if peak > 0 {
             write!(f, r#"<path class="area" d="M0 {HEIGHT}"#)?;
             let mut before = None;
-            for (x, sessions) in self.sessions.iter().enumerate() {
-                let y = HEIGHT - (sessions * (HEIGHT - ROOM)).div_ceil(peak);
+            for (x, step) in self.steps.iter().enumerate() {
+                let y = HEIGHT - (step * (HEIGHT - ROOM)).div_ceil(peak);
                 if before != Some(y) {
                     // Steps: what was, until here; then what is.
                     write!(f, "H{x}V{y}")?;
@@ -218,17 +245,17 @@ mod tests {
         let mut history = vec![Second::default(); 600];
         history[590].sessions = 10;
         history[591].errors = 1;
-        let drawn = Graph::of(&history, 1000).to_string();
+        let drawn = Graph::of(&history, 1000, Shown::Sessions).to_string();
         assert!(drawn.contains(r#"viewBox="0 0 119 24""#), "{drawn}");
         assert!(drawn.contains("H117V5H118V24H119V24Z"), "{drawn}");
         assert!(drawn.contains("M117 0h1v4h-1z"), "{drawn}");
         for second in 1..=5 {
             history.remove(0);
             history.push(Second::default());
-            let later = Graph::of(&history, 1000 + second).to_string();
+            let later = Graph::of(&history, 1000 + second, Shown::Sessions).to_string();
             assert_eq!(later == drawn, second < 5, "{second}: {later}");
         }
-        let quiet = Graph::of(&[], 0).to_string();
+        let quiet = Graph::of(&[], 0, Shown::Sessions).to_string();
         assert!(!quiet.contains("<path"), "{quiet}");
     }
 }

@@ -143,7 +143,7 @@ impl View {
         let is_shown = match self.show {
             Show::All => true,
             Show::Wrong => !frontend.is_open,
-            Show::ByHand => false,
+            Show::ByHand => frontend.is_overridden,
         };
         is_shown && self.selection.takes_name(&frontend.name) && self.finds_frontend(frontend)
     }

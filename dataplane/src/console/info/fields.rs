@@ -42,7 +42,7 @@ pub(super) const FIELDS: &[Field] = fields! {
     "MaxSslConns" CLP "The most TLS connections at once; 0: no limit of their own" |_| Level(0);
     "CurrSslConns" MGP "TLS connections now" |_| Level(0);
     "CumSslConns" MCP "TLS connections in all" |_| Count(0);
-    "Maxpipes" CLP "";
+    "Maxpipes" CLP "Pipes that there may be, for bytes that go from socket to socket without a copy" |p| Level(p.most_pipes);
     "PipesUsed" MGP "";
     "PipesFree" MGP "";
     "ConnRate" MRP "Connections in the last second" |p| Level(p.connection_rate.now);

@@ -45,7 +45,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "dresp" MCP "responses_denied_total" Plain "Responses that were denied." {
         frontend: |_| Count(0), backend: |_| Count(0), server: |_, _| Count(0) }
     "ereq" MCP "request_errors_total" Plain "Clients that said something wrong, such as a broken PROXY header, or owed one for too long." {
-        frontend: |f| Count(f.bad_headers + f.late_headers) }
+        frontend: |f| Count(f.bad_requests()) }
     "econ" MCP "connection_errors_total" Plain "Failed attempts to connect; at a service also clients for whom there was nobody to try." {
         backend: |b| Count(b.counts.connect_errors + b.unserved), server: |_, s| Count(s.counts.connect_errors) }
     "eresp" MCP "response_errors_total" Plain "Sessions that failed on the endpoint's side." {

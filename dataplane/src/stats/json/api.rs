@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ballast_core::flow::{Dropped, FlowEnd};
 use ballast_core::table;
 use serde::Serialize;
 
@@ -25,10 +26,14 @@ pub(super) struct Info<'a> {
     applied: Option<u64>,
     refused_tables: u64,
     last_refusal: Option<&'a str>,
+    /// What does not listen as it was asked for.
+    exceptions: &'a [std::sync::Arc<str>],
     retired_plans: u64,
     listening: u32,
     connections: u32,
     max_connections: u32,
+    flows: u32,
+    max_flows: u32,
     connections_total: u64,
     connection_rate: PerSecond,
     sessions_total: u64,
@@ -59,10 +64,13 @@ impl<'a> Info<'a> {
             applied: (process.applied > 0).then_some(process.applied),
             refused_tables: process.refused,
             last_refusal: process.refusal.as_deref(),
+            exceptions: &process.exceptions,
             retired_plans: process.retired,
             listening: process.listening,
             connections: process.current,
             max_connections: process.limit,
+            flows: process.flows,
+            max_flows: process.most_flows,
             connections_total: process.connections,
             connection_rate: process.connection_rate.into(),
             sessions_total: process.sessions,
@@ -105,6 +113,7 @@ pub(super) struct Frontend<'a> {
     sessions: u32,
     max_sessions: u32,
     limit: u32,
+    overridden: bool,
     connections_total: u64,
     sessions_total: u64,
     bytes_in: u64,
@@ -115,6 +124,9 @@ pub(super) struct Frontend<'a> {
     refused: BTreeMap<&'static str, u64>,
     bad_headers: u64,
     late_headers: u64,
+    /// Where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datagrams: Option<Datagrams>,
 }
 
 impl<'a> Frontend<'a> {
@@ -131,6 +143,7 @@ impl<'a> Frontend<'a> {
             sessions: frontend.current,
             max_sessions: frontend.peak,
             limit: frontend.limit,
+            overridden: frontend.is_overridden,
             connections_total: frontend.connections,
             sessions_total: frontend.sessions,
             bytes_in: frontend.bytes_in,
@@ -141,6 +154,34 @@ impl<'a> Frontend<'a> {
             refused: super::refusals(frontend.refused),
             bad_headers: frontend.bad_headers,
             late_headers: frontend.late_headers,
+            datagrams: frontend.datagrams.as_deref().map(Datagrams::of),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Datagrams {
+    #[serde(rename = "in")]
+    from_clients: u64,
+    #[serde(rename = "out")]
+    to_clients: u64,
+    dropped: BTreeMap<&'static str, u64>,
+    kernel_drops: u64,
+    unsent: u64,
+    flows_ended: BTreeMap<&'static str, u64>,
+}
+
+impl Datagrams {
+    fn of(datagrams: &super::super::datagrams::Datagrams) -> Self {
+        let dropped = Dropped::ALL.map(|why| (why.word(), datagrams.dropped(why)));
+        let ended = FlowEnd::ALL.map(|why| (why.word(), datagrams.ended(why)));
+        Self {
+            from_clients: datagrams.from_clients,
+            to_clients: datagrams.to_clients,
+            dropped: dropped.into(),
+            kernel_drops: datagrams.kernel_drops,
+            unsent: datagrams.unsent,
+            flows_ended: ended.into(),
         }
     }
 }

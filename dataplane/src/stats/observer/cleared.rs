@@ -5,6 +5,7 @@ use ballast_core::admit::Refusal;
 use ballast_core::plan::FrontendState;
 use ballast_core::service::EjectionReason;
 
+use super::super::datagrams::Datagrams;
 use super::super::snapshot::{Counts, EndpointStats, FrontendStats, ServiceStats};
 
 /// Of a frontend.
@@ -17,6 +18,7 @@ pub(super) struct OfFrontend {
     refused: [u64; Refusal::ALL.len()],
     bad_headers: u64,
     late_headers: u64,
+    datagrams: Datagrams,
 }
 
 impl OfFrontend {
@@ -31,6 +33,7 @@ impl OfFrontend {
                 .map(|refusal| counters.sum(|cells| &cells.refused[refusal.index()])),
             bad_headers: counters.sum(|cells| &cells.bad_headers),
             late_headers: counters.sum(|cells| &cells.late_headers),
+            datagrams: Datagrams::of(state),
         }
     }
 
@@ -42,6 +45,9 @@ impl OfFrontend {
         take(&mut stats.bad_headers, self.bad_headers);
         take(&mut stats.late_headers, self.late_headers);
         take_each(&mut stats.refused, &self.refused);
+        if let Some(datagrams) = &mut stats.datagrams {
+            **datagrams = datagrams.since(&self.datagrams);
+        }
     }
 }
 

@@ -10,17 +10,19 @@ use super::{head, label};
 
 /// A family, and how its series are read from whom they belong to.
 pub(super) struct Own<T: 'static> {
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
+    pub(super) name: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) help: &'static str,
     /// `frontend` or `service`.
-    label: &'static str,
+    pub(super) label: &'static str,
+    /// What tells its series of one frontend or service apart, if there are several.
+    pub(super) by: &'static str,
     /// Says each of its series.
-    each: fn(&T, &mut Series<'_>),
+    pub(super) each: fn(&T, &mut Series<'_>),
 }
 
-/// Takes the reason, if there is one, and the value of a series.
-type Series<'a> = dyn FnMut(Option<&str>, u64) + 'a;
+/// Takes what tells a series apart, if something does, and its value.
+pub(super) type Series<'a> = dyn FnMut(Option<&str>, u64) + 'a;
 
 type Labels = Entries<LabelKey, Text>;
 
@@ -34,7 +36,7 @@ impl<T> Own<T> {
         of: &T,
         is_headed: &mut bool,
     ) {
-        (self.each)(of, &mut |reason, value| {
+        (self.each)(of, &mut |which, value| {
             if !std::mem::replace(is_headed, true) {
                 head(out, self.name, self.kind, self.help);
             }
@@ -42,9 +44,11 @@ impl<T> Own<T> {
                 out.extend_from_slice(part.as_bytes());
             }
             label(out, name);
-            if let Some(reason) = reason {
-                out.extend_from_slice(b"\",reason=\"");
-                label(out, reason);
+            if let Some(which) = which {
+                for part in ["\",", self.by, "=\""] {
+                    out.extend_from_slice(part.as_bytes());
+                }
+                label(out, which);
             }
             for (key, value) in labels.iter() {
                 out.extend_from_slice(b"\",label_");
@@ -59,15 +63,19 @@ impl<T> Own<T> {
     }
 }
 
-pub(super) const FRONTEND: [Own<FrontendStats>; 2] = [
+pub(super) static FRONTEND: [Own<FrontendStats>; 2] = [
     Own {
         name: "ballast_connections_refused_total",
         kind: "counter",
         help: "Clients that were turned away, by reason.",
         label: "frontend",
+        by: "reason",
         each: |frontend, series| {
-            for refusal in Refusal::ALL {
-                series(Some(refusal.word()), frontend.refused(refusal));
+            // Those of datagrams are counted with them.
+            if frontend.datagrams.is_none() {
+                for refusal in Refusal::ALL {
+                    series(Some(refusal.word()), frontend.refused(refusal));
+                }
             }
         },
     },
@@ -76,8 +84,9 @@ pub(super) const FRONTEND: [Own<FrontendStats>; 2] = [
         kind: "counter",
         help: "Trusted peers without a good PROXY header, by reason.",
         label: "frontend",
+        by: "reason",
         each: |frontend, series| {
-            if frontend.spec.accept_proxy.is_some() {
+            if frontend.spec.accept_proxy.is_some() && frontend.datagrams.is_none() {
                 series(Some("bad-header"), frontend.bad_headers);
                 series(Some("timeout"), frontend.late_headers);
             }
@@ -85,12 +94,13 @@ pub(super) const FRONTEND: [Own<FrontendStats>; 2] = [
     },
 ];
 
-pub(super) const SERVICE: [Own<ServiceStats>; 4] = [
+pub(super) static SERVICE: [Own<ServiceStats>; 4] = [
     Own {
         name: "ballast_service_panic",
         kind: "gauge",
         help: "1 while checks are ignored, because those of all endpoints fail.",
         label: "service",
+        by: "reason",
         each: |service, series| series(None, service.is_panicking.into()),
     },
     Own {
@@ -98,6 +108,7 @@ pub(super) const SERVICE: [Own<ServiceStats>; 4] = [
         kind: "counter",
         help: "Endpoints whose checks failed within a minute of having come back.",
         label: "service",
+        by: "reason",
         each: |service, series| series(None, service.flaps),
     },
     Own {
@@ -105,6 +116,7 @@ pub(super) const SERVICE: [Own<ServiceStats>; 4] = [
         kind: "gauge",
         help: "Clients that wait for a full service.",
         label: "service",
+        by: "reason",
         each: |service, series| series(None, service.queue.into()),
     },
     Own {
@@ -112,6 +124,7 @@ pub(super) const SERVICE: [Own<ServiceStats>; 4] = [
         kind: "counter",
         help: "Endpoints kept out because they could not be reached, by reason.",
         label: "service",
+        by: "reason",
         each: |service, series| {
             for reason in EjectionReason::ALL {
                 let count = service.ejections.get(reason.index());

@@ -137,7 +137,7 @@ fn line(out: &mut Vec<u8>, line: std::fmt::Arguments<'_>) {
 type OfProcess = fn(&Process) -> u64;
 
 /// haproxy's, with their values and what they mean.
-const HAPROXYS: [(&str, OfProcess, &str); 40] = [
+const HAPROXYS: [(&str, OfProcess, &str); 53] = [
     (
         "nbthread",
         |process| process.workers.into(),
@@ -202,6 +202,11 @@ const HAPROXYS: [(&str, OfProcess, &str); 40] = [
     ("current_ssl_connections", |_| 0, "TLS connections now."),
     ("ssl_connections_total", |_| 0, "TLS connections in all."),
     (
+        "max_pipes",
+        |process| process.most_pipes.into(),
+        "Pipes that there may be, for bytes that go from socket to socket without a copy.",
+    ),
+    (
         "current_connection_rate",
         |process| process.connection_rate.now.into(),
         "Connections in the last second.",
@@ -243,6 +248,66 @@ const HAPROXYS: [(&str, OfProcess, &str); 40] = [
     ),
     ("max_ssl_rate", |_| 0, "The most TLS sessions in a second."),
     (
+        "current_frontend_ssl_key_rate",
+        |_| 0,
+        "TLS keys that were agreed on with clients in the last second.",
+    ),
+    (
+        "max_frontend_ssl_key_rate",
+        |_| 0,
+        "The most TLS keys that were agreed on with clients in a second.",
+    ),
+    (
+        "frontend_ssl_reuse",
+        |_| 0,
+        "Percent of the TLS sessions of clients that went on with an earlier one's key.",
+    ),
+    (
+        "current_backend_ssl_key_rate",
+        |_| 0,
+        "TLS keys that were agreed on with endpoints in the last second.",
+    ),
+    (
+        "max_backend_ssl_key_rate",
+        |_| 0,
+        "The most TLS keys that were agreed on with endpoints in a second.",
+    ),
+    (
+        "ssl_cache_lookups_total",
+        |_| 0,
+        "TLS sessions that were looked for in a cache.",
+    ),
+    (
+        "ssl_cache_misses_total",
+        |_| 0,
+        "TLS sessions that were not found in a cache.",
+    ),
+    (
+        "http_comp_bytes_in_total",
+        |_| 0,
+        "Bytes given to compression, which there is none of.",
+    ),
+    (
+        "http_comp_bytes_out_total",
+        |_| 0,
+        "Bytes that compression gave, which there is none of.",
+    ),
+    (
+        "limit_http_comp",
+        |_| 0,
+        "The most bytes that compression may give in a second; 0: no limit.",
+    ),
+    (
+        "current_zlib_memory",
+        |_| 0,
+        "Memory of compression, which there is none of.",
+    ),
+    (
+        "max_zlib_memory",
+        |_| 0,
+        "The most memory that compression may have; 0: no limit.",
+    ),
+    (
         "idle_time_percent",
         |process| process.idle.into(),
         "How much of the workers' time is left.",
@@ -279,8 +344,8 @@ const HAPROXYS: [(&str, OfProcess, &str); 40] = [
     ),
     (
         "dropped_logs_total",
-        |_| 0,
-        "Log lines that found no reader.",
+        |process| process.access_dropped,
+        "Access lines that could not be written in time.",
     ),
     (
         "busy_polling_enabled",
