@@ -281,9 +281,9 @@ fn is_lost_race(error: &kube::Error) -> bool {
 
 const NAME: &str = "ballast-leader";
 /// A Lease that nobody touched for so long is anybody's.
-const LEASE: Duration = Duration::from_secs(10);
-/// For so long after a renewal a leader acts: less than a candidate waits, by more than a request takes.
-const ACTS: Duration = Duration::from_secs(6);
+const LEASE: Duration = Duration::from_secs(11);
+/// For so long after a renewal a leader acts: less than a candidate waits, by as long as a request may take.
+const ACTS: Duration = Duration::from_secs(8);
 const RENEW_EVERY: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -313,16 +313,16 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_of_another_is_taken_when_it_was_seen_unchanged_for_ten_seconds() {
+    fn a_lease_of_another_is_taken_when_it_was_seen_unchanged_for_its_whole_length() {
         let mut election = Election::new("a".to_owned());
         for (millis, version, step) in [
             (0, "1", Step::Wait),
             (2_000, "2", Step::Wait),
             (9_000, "2", Step::Wait),
-            (11_999, "2", Step::Wait),
-            (12_000, "2", Step::Take),
-            (12_500, "3", Step::Wait),
-            (22_499, "3", Step::Wait),
+            (12_999, "2", Step::Wait),
+            (13_000, "2", Step::Take),
+            (13_500, "3", Step::Wait),
+            (24_499, "3", Step::Wait),
         ] {
             assert_eq!(
                 election.look(at(millis), held_by("b", version)),
@@ -363,7 +363,7 @@ mod tests {
     fn the_time_counts_from_when_a_renewal_left() {
         let mut election = Election::new("a".to_owned());
         election.won(at(1_000));
-        assert!(election.leads(at(6_999)));
-        assert!(!election.leads(at(7_000)));
+        assert!(election.leads(at(8_999)));
+        assert!(!election.leads(at(9_000)));
     }
 }

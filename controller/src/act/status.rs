@@ -78,8 +78,7 @@ impl Statuses {
         let mut keeps_modes = true;
         loop {
             if !self.leading.is_now() {
-                // Whoever leads next looks at everything anew.
-                desk = Desk::default();
+                desk.rest();
                 self.decisions.mark_unchanged();
             } else if desk.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
                 let decision = self.decisions.borrow_and_update().clone();
@@ -103,6 +102,7 @@ impl Statuses {
                     let drops = done.dropped_modes && keeps_modes;
                     self.finish(&mut desk, done);
                     if drops {
+                        tracing::warn!("the API server drops ipMode: it is older than 1.30");
                         keeps_modes = false;
                         let decision = desk.decision.take();
                         self.survey(&mut desk, decision, keeps_modes);
@@ -256,6 +256,21 @@ impl Statuses {
         }
         // What was decided meanwhile.
         desk.due.insert(done.key);
+    }
+}
+
+impl Desk {
+    /// Whoever leads next looks at everything anew. A rival is remembered.
+    fn rest(&mut self) {
+        let mut known = std::mem::take(&mut self.known);
+        for known in known.values_mut() {
+            known.is_busy = false;
+            known.is_due = true;
+        }
+        *self = Self {
+            known,
+            ..Self::default()
+        };
     }
 }
 

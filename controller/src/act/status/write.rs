@@ -192,7 +192,10 @@ impl Job {
     /// What is told when it is written.
     fn tell(&self, live: &core::Service, written: &core::Service, done: &mut Done) {
         let was_served = wish::was_served(live);
-        if matches!(self.wish.verdict, Verdict::Routed | Verdict::LeftAlone) {
+        let is_no_news = matches!(self.wish.verdict, Verdict::Routed | Verdict::LeftAlone)
+            // Ours again, in the place of somebody else's.
+            || self.before.as_ref() == Some(&self.wish);
+        if is_no_news {
             return;
         }
         if self.wish.verdict == Verdict::Released {
