@@ -55,6 +55,11 @@ struct Known {
     not_before: Duration,
     /// It must be looked at, whatever is observed.
     is_due: bool,
+    /// If what was written is not observed until then, it is looked at again: a rival may have been so quick that nothing else
+    /// than before was ever observed.
+    confirmed_by: Option<Duration>,
+    /// How often that was so in a row.
+    doubts: u32,
 }
 
 /// Everything that this part remembers while it leads.
@@ -131,7 +136,7 @@ impl Statuses {
                 continue;
             };
             let known = desk.known.get(&status.service);
-            if known.is_none_or(|known| known.needs(&wish, service)) {
+            if known.is_none_or(|known| known.needs(&wish, service, clock::now())) {
                 desk.due.insert(status.service.clone());
             }
         }
@@ -168,7 +173,7 @@ impl Statuses {
                     ..Known::default()
                 };
             }
-            if known.is_busy || !known.needs(&wish, service) {
+            if known.is_busy || !known.needs(&wish, service, now) {
                 continue;
             }
             if now < known.not_before {
@@ -177,6 +182,11 @@ impl Statuses {
             }
             known.is_busy = true;
             known.looked_at = Some(Arc::clone(service));
+            known.doubts = match known.is_doubtful(&wish, service, now) {
+                true => known.doubts.saturating_add(1),
+                false => 0,
+            };
+            known.confirmed_by = None;
             let job = self.job(key, wish, known, &decision.observed, keeps_modes);
             desk.jobs.spawn(job.run());
         }
@@ -234,6 +244,10 @@ impl Statuses {
                 one.settled = Some(wish);
                 one.failures = 0;
                 one.not_before = Duration::ZERO;
+                let pause = CONFIRMED_WITHIN * 2_u32.pow(one.doubts.min(9));
+                let by = clock::now() + pause.min(LONGEST_PAUSE);
+                one.confirmed_by = Some(by);
+                desk.later.insert((by, done.key.clone()));
             }
             Written::Later(until) => {
                 one.is_due = true;
@@ -276,12 +290,20 @@ impl Desk {
 
 impl Known {
     /// Whether it has to be looked at.
-    fn needs(&self, wish: &Wish, service: &Arc<Service>) -> bool {
+    fn needs(&self, wish: &Wish, service: &Arc<Service>, now: Duration) -> bool {
         // What was not observed yet when it was written is not looked at twice. What only looks like it is: a rival's
         // rewrite is the same each time.
         let is_same = |seen| Arc::ptr_eq(seen, service);
         let is_known = self.looked_at.as_ref().is_some_and(is_same) || wish.is_seen(service);
-        self.settled.as_ref() != Some(wish) || !is_known || self.is_due || self.uid != service.uid
+        self.settled.as_ref() != Some(wish)
+            || !is_known
+            || self.is_due
+            || self.uid != service.uid
+            || self.is_doubtful(wish, service, now)
+    }
+
+    fn is_doubtful(&self, wish: &Wish, service: &Service, now: Duration) -> bool {
+        self.confirmed_by.is_some_and(|by| now >= by) && !wish.is_seen(service)
     }
 }
 
@@ -314,4 +336,6 @@ fn is_usual(error: &kube::Error) -> bool {
 
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Longer than it takes to observe what one has written.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);

@@ -9,6 +9,8 @@ pub(super) struct Rivalry {
     rewrites: VecDeque<Duration>,
     pause: Duration,
     until: Duration,
+    /// It was left alone, and ours not written since.
+    is_paused: bool,
 }
 
 /// What to do about a rewrite.
@@ -25,6 +27,10 @@ impl Rivalry {
     pub(super) fn rewritten(&mut self, now: Duration) -> Answer {
         if now < self.until {
             return Answer::LeaveAlone(self.until);
+        }
+        if std::mem::take(&mut self.is_paused) {
+            // One more try: whether the rival still writes is seen by what becomes of it.
+            return Answer::Rewrite;
         }
         self.rewrites.push_back(now);
         while self
@@ -44,6 +50,7 @@ impl Rivalry {
         };
         self.until = now + self.pause;
         self.rewrites.clear();
+        self.is_paused = true;
         Answer::LeaveAlone(self.until)
     }
 }
@@ -93,7 +100,9 @@ mod tests {
             let answer = rivalry.rewritten(at(now));
             assert_eq!(answer, Answer::LeaveAlone(at(now + pause)));
             // We write once more, and so does the rival.
-            now += pause + 1;
+            now += pause;
+            assert_eq!(rivalry.rewritten(at(now)), Answer::Rewrite);
+            now += 1;
             pause
         });
         assert_eq!(pauses[5], 300);
