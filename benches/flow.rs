@@ -107,7 +107,30 @@ fn open_and_expire(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// What the machine's memory costs, to compare with: one of many cells, and by that two lines of one of as many slots as there
+/// are flows, each of the size that a flow has. Nothing can look a flow up for less.
+fn memory_alone(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("flow/the memory alone");
+    for count in COUNTS {
+        let mut rng = Rng::new(1);
+        let cells = (count * 3 / 2).next_power_of_two();
+        let index: Vec<u64> = (0..cells).map(|_| rng.below(count.into())).collect();
+        let mut slots = vec![[0_u64; 24]; count as usize];
+        group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
+            bencher.iter(|| {
+                let cell = usize::try_from(rng.below(cells.into())).unwrap_or(0);
+                let place = usize::try_from(index[cell]).unwrap_or(0);
+                let slot = &mut slots[place];
+                slot[0] += 1;
+                slot[12] += slot[0];
+                slot[12]
+            });
+        });
+    }
+    group.finish();
+}
+
 const COUNTS: [u32; 3] = [100, 10_000, 100_000];
 
-criterion_group!(benches, look_up, open_and_expire);
+criterion_group!(benches, look_up, open_and_expire, memory_alone);
 criterion_main!(benches);

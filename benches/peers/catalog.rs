@@ -19,6 +19,10 @@ pub(crate) enum Group {
     Swap,
     Frontends,
     Large,
+    Udp,
+    UdpBulk,
+    UdpFlows,
+    UdpIdle,
 }
 
 /// One table of the report.
@@ -40,6 +44,10 @@ pub(crate) enum Measure {
     Frontends,
     /// A table of 10,000 services of which one endpoint changes.
     Large,
+    Datagrams,
+    DatagramBulk,
+    Flows,
+    IdleFlows,
 }
 
 /// Who is measured.
@@ -64,6 +72,8 @@ pub(crate) struct Row {
 pub(crate) enum Figure {
     /// Units per second; for bulk MB per second.
     Rate,
+    /// The reciprocal of the rate, in µs: so that less is better, as of all that has a target.
+    Interval,
     /// CPU of the proxy.
     Cost,
     /// CPU of all that take part.
@@ -119,7 +129,18 @@ impl Measure {
             Self::Idle,
             Self::Frontends,
             Self::Large,
+            Self::Datagrams,
+            Self::DatagramBulk,
+            Self::Flows,
+            Self::IdleFlows,
         ]
+    }
+
+    pub(crate) fn is_of_datagrams(self) -> bool {
+        matches!(
+            self,
+            Self::Datagrams | Self::DatagramBulk | Self::Flows | Self::IdleFlows
+        )
     }
 
     pub(crate) fn is_bulk(self) -> bool {
@@ -137,6 +158,10 @@ impl Measure {
             Self::Swap | Self::PacedSwap(_) => Group::Swap,
             Self::Frontends => Group::Frontends,
             Self::Large => Group::Large,
+            Self::Datagrams => Group::Udp,
+            Self::DatagramBulk => Group::UdpBulk,
+            Self::Flows => Group::UdpFlows,
+            Self::IdleFlows => Group::UdpIdle,
         }
     }
 
@@ -151,7 +176,9 @@ impl Measure {
             }
             _ => {
                 let takes_part = |proxy: &Proxy| match proxy {
-                    Proxy::Direct => self != Self::Idle,
+                    Proxy::Direct => !matches!(self, Self::Idle | Self::IdleFlows),
+                    // It knows no datagrams.
+                    Proxy::Haproxy => !self.is_of_datagrams(),
                     Proxy::HaproxyAuto | Proxy::HaproxySplice => self.is_bulk(),
                     _ => true,
                 };
@@ -166,7 +193,7 @@ impl Measure {
 
     pub(crate) fn most_rounds(self) -> u32 {
         match self {
-            Self::Idle | Self::Large => 2,
+            Self::Idle | Self::IdleFlows | Self::Large => 2,
             Self::Frontends => 1,
             _ => u32::MAX,
         }
@@ -177,13 +204,15 @@ impl Measure {
             Self::Connections | Self::PacedConnections(_) => "connections",
             Self::Upload | Self::Download => "MB",
             Self::Messages(_) => "messages",
+            Self::Datagrams | Self::DatagramBulk => "datagrams",
+            Self::Flows => "flows",
             _ => "requests",
         }
     }
 
     pub(crate) fn headline(self) -> Figure {
         match self {
-            Self::Idle | Self::Frontends => Figure::Memory,
+            Self::Idle | Self::IdleFlows | Self::Frontends => Figure::Memory,
             Self::Large => Figure::Served,
             Self::PacedRequests(_) | Self::PacedConnections(_) | Self::PacedSwap(_) => Figure::P99,
             _ => Figure::Rate,
@@ -197,7 +226,7 @@ impl Measure {
         }
         let value = |key: &str| outcome[key].as_f64().unwrap_or_default();
         let units = value("units").max(1.0);
-        if self == Self::Idle {
+        if matches!(self, Self::Idle | Self::IdleFlows) {
             return BTreeMap::from([(
                 Figure::Memory,
                 (value("private_after") - value("private_before")) / units,
@@ -212,12 +241,13 @@ impl Measure {
         };
         let mut figures = BTreeMap::from([
             (Figure::Rate, units / window_ns * per_second),
+            (Figure::Interval, window_ns / units * per_ns),
             (Figure::Cost, value("proxy_ns") / units * per_ns),
             (Figure::Machine, value("machine_ns") / units * per_ns),
             (Figure::Busy, value("proxy_ns") / window_ns),
             (Figure::Errors, value("errors")),
         ]);
-        if !self.is_bulk() {
+        if !self.is_bulk() && self != Self::DatagramBulk {
             figures.insert(Figure::P50, value("p50_us"));
             figures.insert(Figure::P99, value("p99_us"));
             figures.insert(Figure::P999, value("p999_us"));
@@ -277,7 +307,7 @@ impl Party {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Requests,
         Self::Connections,
         Self::Bulk,
@@ -287,6 +317,10 @@ impl Group {
         Self::Swap,
         Self::Frontends,
         Self::Large,
+        Self::Udp,
+        Self::UdpBulk,
+        Self::UdpFlows,
+        Self::UdpIdle,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -300,6 +334,10 @@ impl Group {
             Self::Swap => "swap",
             Self::Frontends => "frontends",
             Self::Large => "large",
+            Self::Udp => "udp",
+            Self::UdpBulk => "udpbulk",
+            Self::UdpFlows => "udpflows",
+            Self::UdpIdle => "udpidle",
         }
     }
 }
@@ -319,6 +357,10 @@ impl fmt::Display for Measure {
             Self::PacedSwap(percent) => write!(f, "requests at {percent} % while swapping"),
             Self::Frontends => f.write_str("frontends"),
             Self::Large => f.write_str("large table"),
+            Self::Datagrams => f.write_str("datagrams"),
+            Self::DatagramBulk => f.write_str("datagrams in bulk"),
+            Self::Flows => f.write_str("new flows"),
+            Self::IdleFlows => f.write_str("idle flows"),
         }
     }
 }

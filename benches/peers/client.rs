@@ -11,16 +11,20 @@ use serde_json::{Value, json};
 
 use crate::hist::{Histogram, nanos};
 use crate::load::{Kind, Load};
-use crate::{bulk, connects, origin, requests, usage};
+use crate::{bulk, connects, origin, requests, udp, usage};
 
 /// Applies `load` and prints what it saw.
 pub(crate) fn run(load: &Load) -> io::Result<()> {
+    if load.kind.is_datagrams() {
+        println!("{}", udp::run(load)?);
+        return Ok(());
+    }
     wait_until_served(load.to)?;
     let outcome = match load.kind {
         Kind::Requests => requests::run(load),
         Kind::Connections => connects::run(load),
         Kind::Upload | Kind::Download => bulk::run(load),
-        Kind::Idle => hold_idle(load),
+        _ => hold_idle(load),
     }?;
     println!("{outcome}");
     Ok(())

@@ -14,10 +14,12 @@ use rustix::net::{self, RecvFlags, SendFlags};
 use rustix::pipe::{self, PipeFlags, SpliceFlags};
 
 use crate::poll::{self, EventFlags, Poll};
+use crate::udp_floor;
 
 /// Serves `listen` by relaying to `to`, until it is killed.
 pub(crate) fn run(listen: SocketAddr, to: SocketAddr) -> io::Result<()> {
     let mut floor = Floor::bind(listen, to)?;
+    std::thread::spawn(move || udp_floor::run(listen, to));
     loop {
         floor.turn()?;
     }

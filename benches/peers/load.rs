@@ -35,6 +35,14 @@ pub(crate) enum Kind {
     Download,
     /// A connection that does nothing.
     Idle,
+    /// A datagram and its answer, of a client that stays.
+    Datagrams,
+    /// One of many datagrams of one client.
+    DatagramBulk,
+    /// A datagram and its answer, of a client of its own.
+    Flows,
+    /// A client that asks nothing any more.
+    IdleFlows,
 }
 
 impl Load {
@@ -96,13 +104,24 @@ impl Load {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 9] = [
         Self::Requests,
         Self::Connections,
         Self::Upload,
         Self::Download,
         Self::Idle,
+        Self::Datagrams,
+        Self::DatagramBulk,
+        Self::Flows,
+        Self::IdleFlows,
     ];
+
+    pub(crate) fn is_datagrams(self) -> bool {
+        matches!(
+            self,
+            Self::Datagrams | Self::DatagramBulk | Self::Flows | Self::IdleFlows
+        )
+    }
 
     fn word(self) -> &'static str {
         match self {
@@ -111,6 +130,10 @@ impl Kind {
             Self::Upload => "upload",
             Self::Download => "download",
             Self::Idle => "idle",
+            Self::Datagrams => "datagrams",
+            Self::DatagramBulk => "datagram-bulk",
+            Self::Flows => "flows",
+            Self::IdleFlows => "idle-flows",
         }
     }
 }

@@ -29,6 +29,7 @@
 //!   `added`: the same less the direct run's of that round. On veth a packet is received in its sender's time, so one proxy's work
 //!   may hide in its neighbours' accounts: this column sees it. Strangers' processes are not in it.
 //! - `/floor`, `/best`: the ratio to the floor, and to haproxy or nginx, whichever is cheaper.
+//!   For datagrams the cost is of one, there and back; of bulk, of one that arrived.
 //! - `p50`, `p99`, `p99.9`: latency. Closed loop it mostly mirrors the rate; open loop it counts from the moment at which the
 //!   unit was due.
 //!
@@ -54,6 +55,9 @@ mod report;
 mod requests;
 mod tables;
 mod targets;
+mod udp;
+mod udp_floor;
+mod udp_origin;
 mod usage;
 
 use std::fs;

@@ -168,6 +168,9 @@ impl<'a> Bench<'a> {
             Measure::Swap | Measure::PacedSwap(_) => {
                 tables::swapped(self.net.front(), self.net.origin(), 1)
             }
+            _ if measure.is_of_datagrams() => {
+                tables::datagrams(self.net.front(), self.net.origin())
+            }
             _ => tables::plain(self.net.front(), self.net.origin()),
         };
         let proxy = party.proxy();
@@ -314,6 +317,27 @@ impl<'a> Bench<'a> {
                 rate: share(percent, measure.unit()),
                 ..load
             },
+            Measure::Datagrams => Load {
+                kind: Kind::Datagrams,
+                connections: 32,
+                ..load
+            },
+            Measure::DatagramBulk => Load {
+                kind: Kind::DatagramBulk,
+                connections: 1,
+                ..load
+            },
+            Measure::Flows => Load {
+                kind: Kind::Flows,
+                ..load
+            },
+            Measure::IdleFlows => Load {
+                kind: Kind::IdleFlows,
+                connections: self.idle_pairs.min(IDLE_FLOWS),
+                warmup: Duration::from_millis(300),
+                window: Duration::from_millis(500),
+                ..load
+            },
             Measure::Idle => Load {
                 kind: Kind::Idle,
                 connections: self.idle_pairs,
@@ -400,6 +424,8 @@ fn with_last_words(error: &io::Error, running: Option<&mut Running>) -> io::Erro
 }
 
 const IDLE_PAIRS: usize = 5_000;
+/// Few enough that nobody ends one for want of room.
+const IDLE_FLOWS: usize = 4_000;
 const FRONTENDS: u32 = 10_000;
 /// So often a proxy may fail before it is left out.
 const MOST_FAILURES: u32 = 3;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 
 use crate::poll::{self, EventFlags, Poll};
+use crate::udp_origin;
 
 /// Serves `listen`, and the port above it, until it is killed.
 pub(crate) fn run(listen: SocketAddr) -> io::Result<()> {
@@ -22,6 +23,7 @@ pub(crate) fn run(listen: SocketAddr) -> io::Result<()> {
     for (number, listener) in listeners.iter().enumerate() {
         poll.add(listener, FIRST_LISTENER + number, EventFlags::IN)?;
     }
+    std::thread::spawn(move || udp_origin::run(listen));
     let mut origin = Origin {
         poll,
         listeners,

@@ -215,9 +215,13 @@ fn nginx(net: &Net) -> io::Result<Command> {
     let text = format!(
         "{load_module}daemon off;\nworker_processes 1;\nworker_rlimit_nofile {descriptors};\npid {folder}/nginx.pid;\n\
          error_log stderr error;\nevents {{ worker_connections {connections}; }}\n\
-         stream {{\n  access_log off;\n  server {{\n    listen {} backlog=4096;\n    proxy_timeout 1h;\n    proxy_pass {};\n  }}\n}}\n",
+         stream {{\n  access_log off;\n  server {{\n    listen {} backlog=4096;\n    proxy_timeout 1h;\n    proxy_pass {origin};\n  }}\n  \
+         server {{\n    listen {front} udp rcvbuf=4m;\n    proxy_timeout 1h;\n    proxy_pass {origin};\n  }}\n  \
+         server {{\n    listen {above} udp rcvbuf=4m;\n    proxy_requests 1;\n    proxy_responses 1;\n    proxy_timeout 60s;\n    proxy_pass {origin};\n  }}\n}}\n",
         net.front(),
-        net.origin(),
+        front = net.front(),
+        origin = net.origin(),
+        above = std::net::SocketAddr::new(net.front().ip(), net.front().port() + 1),
         folder = net.folder.display(),
         descriptors = net.descriptors,
         connections = net.descriptors.min(20_000) * 4 / 5,

@@ -99,7 +99,9 @@ pub(crate) fn text(rows: &[Row], notes: &[String]) -> String {
         text.push_str(&title(measure));
         text.push('\n');
         text.push_str(&match measure {
-            Measure::Idle | Measure::Frontends => memory_table(medians, measure, &parties),
+            Measure::Idle | Measure::IdleFlows | Measure::Frontends => {
+                memory_table(medians, measure, &parties)
+            }
             Measure::Large => swap_table(medians, &parties),
             _ => load_table(medians, measure, &parties),
         });
@@ -203,6 +205,10 @@ fn title(measure: Measure) -> String {
             "open loop at this share of the floor's rate; latency from the intended moment"
         }
         Measure::Idle => "private memory per idle pair of connections, each after one request",
+        Measure::Datagrams => "closed loop, 32 clients with 8 on the way, 64 bytes there and back",
+        Measure::DatagramBulk => "one client, bursts of 1,200 bytes each, those that arrived",
+        Measure::Flows => "closed loop, 64 at a time, each from a new port, one answer ends it",
+        Measure::IdleFlows => "private memory per idle flow, each after two questions",
         Measure::Swap => "closed loop; the table is replaced every 100 ms",
         Measure::PacedSwap(_) => "open loop; the table is replaced every 100 ms",
         Measure::Frontends => "resident memory with 10,000 idle frontends of one IPv4 address each",
@@ -291,7 +297,7 @@ fn last_columns(measure: Measure) -> &'static [(Figure, &'static str, usize)] {
 }
 
 fn memory_table(medians: Medians<'_>, measure: Measure, parties: &[Party]) -> String {
-    let (unit, scale) = if measure == Measure::Idle {
+    let (unit, scale) = if measure != Measure::Frontends {
         ("bytes", 1.0)
     } else {
         ("MB", 1e-6)

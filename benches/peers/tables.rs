@@ -19,6 +19,21 @@ pub(crate) fn plain(front: SocketAddr, origin: SocketAddr) -> String {
         .to_string()
 }
 
+/// Datagrams, and on the port above those of which each is a flow with one answer.
+pub(crate) fn datagrams(front: SocketAddr, origin: SocketAddr) -> String {
+    let above = SocketAddr::new(front.ip(), front.port() + 1);
+    json!({
+        "version": 1,
+        "frontends": [
+            {"name": "bench", "bind": [front.to_string()], "protocol": "udp", "service": "bench"},
+            {"name": "flows", "bind": [above.to_string()], "protocol": "udp", "service": "bench",
+                "udp": {"requests": 1, "responses": 1}},
+        ],
+        "services": [service("bench", origin)],
+    })
+    .to_string()
+}
+
 /// The same beside another service, of which one endpoint's weight differs from generation to generation.
 pub(crate) fn swapped(front: SocketAddr, origin: SocketAddr, generation: u64) -> String {
     let other = json!({"name": "other", "endpoints": [

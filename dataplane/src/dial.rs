@@ -17,7 +17,7 @@ use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v1, 
 use ballast_core::service::{Failure, Service};
 use ballast_core::table::{Protocol, SendProxy, State, Tlv};
 use rustix::io::Errno;
-use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -302,8 +302,6 @@ async fn dial(
         None,
     )?;
     socket.set_tcp_nodelay(true)?;
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    socket.set_tcp_keepalive(&keepalive())?;
     if let Some(source) = source {
         sys::bind_address_without_port(&socket)?;
         socket.bind(&SocketAddr::new(source, 0).into())?;
@@ -332,13 +330,6 @@ async fn dial(
         }
     }
     Ok(stream)
-}
-
-/// How legs to peers that say nothing are kept, and found dead.
-pub(crate) fn keepalive() -> TcpKeepalive {
-    TcpKeepalive::new()
-        .with_time(KEEPALIVE_TIME)
-        .with_interval(KEEPALIVE_INTERVAL)
 }
 
 fn connected(
@@ -466,6 +457,3 @@ fn note_failure(
 
 /// Long enough for one lost SYN to be repeated.
 const FIRST_ATTEMPTS: Duration = Duration::from_millis(1_250);
-const USER_TIMEOUT: Duration = Duration::from_secs(60);
-const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use ballast_core::plan::{SocketKey, Transport};
 use socket2::{Domain, Socket, Type};
 
-use crate::dial::keepalive;
+use crate::relay::keepalive;
 use crate::sys::datagrams;
 
 /// Binds `count` sockets to one address, so that as many workers can accept or receive there. The kernel spreads clients,

@@ -13,8 +13,13 @@ use ballast::show::{self, Paint, Place as Asked, Unanswered, What};
 use ballast::{Config, Running, StartError, demo, log, runtime};
 use ballast_core::table::parse_duration;
 use clap::{Args, Parser, Subcommand};
+use tikv_jemallocator::Jemalloc;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// A connection is three aligned allocations, which the system's allocator makes slowly and with gaps.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// A userspace load balancer for the edge: one routing table, swapped under load.
 #[derive(Debug, Parser)]

@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use ballast_core::moment::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -24,9 +25,13 @@ use crate::clock::Clock;
 use crate::sys;
 
 mod flow;
+mod lasting;
+mod plain;
 mod splice;
 
 use flow::{Flow, LARGE, Phase};
+use lasting::LASTING;
+pub(crate) use lasting::keepalive;
 pub use splice::Pipes;
 
 /// One side of a connection.
@@ -35,15 +40,22 @@ pub trait Leg: AsyncRead + AsyncWrite + Unpin {
     fn plain(&self) -> Option<&TcpStream>;
     /// The socket beneath, for its options.
     fn socket(&self) -> Option<&TcpStream>;
-}
 
-impl Leg for TcpStream {
-    fn plain(&self) -> Option<&TcpStream> {
-        Some(self)
+    /// Whether nothing has come since a read last had to wait. `false` says nothing.
+    fn is_quiet(&self) -> bool {
+        false
     }
 
-    fn socket(&self) -> Option<&TcpStream> {
-        Some(self)
+    /// Reads into `buffer`, which is not empty. 0: the other side is done.
+    fn poll_take(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
+
+    /// Writes some of `bytes`.
+    fn poll_give(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, bytes)
     }
 }
 
@@ -153,12 +165,13 @@ pub fn relay<C: Leg, S: Leg>(
         server,
         orderly: false,
     };
-    let mut both = Both::new(first, tools.clock.now());
+    let mut both = Both::new(first, tools.clock.lately());
     async move {
         let why = {
-            let mut timer = pin!(patience.idle.map(|idle| sleep(idle)));
+            let mut timer = pin!(Some(both.timer(patience, &tools.clock)));
             let mut vigil = None;
             poll_fn(|cx| {
+                both.is_polled_by(cx);
                 loop {
                     let before = (both.up.bytes, both.down.bytes);
                     let was_open = both.first_to_end.is_none();
@@ -166,17 +179,14 @@ pub fn relay<C: Leg, S: Leg>(
                     let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
                     if delta != (0, 0) {
                         moved(delta.0, delta.1);
-                        both.last_byte = tools.clock.now();
+                        both.last_byte = tools.clock.lately();
                     }
                     if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
                         return Poll::Ready(both.ending());
                     }
                     if was_open && both.first_to_end.is_some() {
-                        both.last_byte = tools.clock.now();
-                        let until = tools
-                            .clock
-                            .instant(both.deadline(patience).unwrap_or_default());
-                        timer.set(Some(sleep_until(until)));
+                        both.last_byte = tools.clock.lately();
+                        timer.set(Some(both.timer(patience, &tools.clock)));
                         if both.bytes() > LARGE as u64 {
                             // Much may still wait for a slow peer: what it takes from now on counts.
                             both.is_delivering(&legs);
@@ -251,6 +261,12 @@ struct Both {
     last_byte: Moment,
     /// When it was last asked whether peers still take bytes: those read by then, and those of them not taken.
     waiting: (u64, usize),
+    /// The timer wakes the task.
+    is_timed: bool,
+    /// It has lasted for a while.
+    lasts: bool,
+    /// Which task that is.
+    task: usize,
 }
 
 impl Both {
@@ -263,6 +279,20 @@ impl Both {
             first_to_end: None,
             last_byte: now,
             waiting: (0, 0),
+            is_timed: false,
+            lasts: false,
+            task: 0,
+        }
+    }
+
+    /// Whoever was told to wake the task need not be told again each time, as long as it is the same one.
+    fn is_polled_by(&mut self, cx: &Context<'_>) {
+        let task = cx.waker().data().addr();
+        if self.task != task {
+            self.task = task;
+            self.is_timed = false;
+            self.up.is_with_another_task();
+            self.down.is_with_another_task();
         }
     }
 
@@ -373,12 +403,27 @@ impl Both {
         }
     }
 
-    fn deadline(&self, patience: Patience) -> Option<Moment> {
-        let limit = match self.first_to_end {
+    fn limit(&self, patience: Patience) -> Option<Duration> {
+        match self.first_to_end {
             Some(_) => Some(patience.half_closed),
             None => patience.idle,
+        }
+    }
+
+    fn deadline(&self, patience: Patience) -> Option<Moment> {
+        let limit = self.limit(patience)?;
+        Some(self.last_byte.after(limit))
+    }
+
+    /// A timer for the end of patience, and before that for the moment from which on this connection has lasted.
+    fn timer(&mut self, patience: Patience, clock: &Clock) -> Sleep {
+        self.is_timed = false;
+        let wait = match self.limit(patience) {
+            Some(limit) if self.lasts => limit,
+            Some(limit) => limit.min(LASTING),
+            None => LASTING,
         };
-        limit.map(|limit| self.last_byte.after(limit))
+        sleep_until(clock.instant(self.last_byte.after(wait)))
     }
 
     /// Ready when patience is at its end. The timer is set again only when it fires, not when bytes pass.
@@ -393,8 +438,17 @@ impl Both {
         let Some(mut sleep) = timer.as_mut().as_pin_mut() else {
             return Poll::Pending;
         };
+        if self.is_timed && !sleep.is_elapsed() {
+            return Poll::Pending;
+        }
         loop {
+            self.is_timed = true;
             ready!(sleep.as_mut().poll(cx));
+            if !mem::replace(&mut self.lasts, true)
+                && let Some(server) = legs.server.socket()
+            {
+                lasting::watch(server);
+            }
             let now = clock.now();
             if self
                 .deadline(patience)
@@ -409,6 +463,7 @@ impl Both {
                 self.last_byte = now;
             }
             let Some(deadline) = self.deadline(patience) else {
+                timer.set(None);
                 return Poll::Pending;
             };
             sleep.as_mut().reset(clock.instant(deadline));

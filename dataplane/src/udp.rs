@@ -53,6 +53,8 @@ struct State {
     doors: HashMap<Listener, Rc<Door>>,
     last: u32,
     inbox: Inbox,
+    /// Datagrams that leave as one group, one behind the other.
+    gathered: Vec<u8>,
     /// The deadline that is waited for.
     awaited: Option<Moment>,
     /// Flows that count as connections, once the process ends.
@@ -232,6 +234,7 @@ impl Udp {
                 doors: HashMap::new(),
                 last: 0,
                 inbox: Inbox::new(BATCH),
+                gathered: Vec::new(),
                 awaited: None,
                 counted: None,
             }),

@@ -6,6 +6,7 @@ mod admin;
 mod check;
 #[path = "../common/claims.rs"]
 mod claims;
+mod datagrams;
 mod demo;
 mod descriptors;
 mod ending;

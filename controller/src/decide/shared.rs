@@ -423,7 +423,7 @@ fn by_host_and_path(
     let both = pairs.map(|(host, path)| Route {
         host,
         ignore_case,
-        rewrite: path.as_ref().and(rewrite.clone()),
+        rewrite: path.as_ref().and_then(|_| rewrite.clone()),
         path,
         ..route(None)
     });

@@ -14,6 +14,7 @@
 //! one question and one answer, so that a flood of invented clients costs the others nothing.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ mod chains;
 mod count;
 mod decide;
 mod entry;
+mod index;
 mod key;
 #[cfg(test)]
 mod simulation;
@@ -43,7 +45,8 @@ pub use key::{FlowId, Key, Listener};
 
 use chains::Chains;
 use entry::{Class, Flow, Standing};
-use key::FullKey;
+use index::Index;
+use key::Compact;
 use slots::Slots;
 use wheel::Wheel;
 
@@ -51,7 +54,8 @@ use wheel::Wheel;
 #[derive(Debug)]
 pub struct FlowTable<S> {
     flows: Slots<Flow<S>>,
-    by_key: HashMap<FullKey, u32, Seed>,
+    by_key: Index,
+    seed: Seed,
     /// The last flow of each peer that a PROXY header spoke for.
     introduced: HashMap<Key, u32, Seed>,
     deadlines: Wheel,
@@ -69,7 +73,8 @@ impl<S> FlowTable<S> {
         let seed = Seed([seed, mix(seed)]);
         Self {
             flows: Slots::default(),
-            by_key: HashMap::with_hasher(seed),
+            by_key: Index::new(),
+            seed,
             introduced: HashMap::with_hasher(seed),
             deadlines: Wheel::new(),
             idle: Chains::new(Class::ALL.len()),
@@ -109,7 +114,7 @@ impl<S> FlowTable<S> {
     /// Whose datagrams a flow carries, if it is not over.
     #[must_use]
     pub fn key(&self, flow: FlowId) -> Option<Key> {
-        Some(self.flows.get(flow)?.key.key)
+        Some(self.flows.get(flow)?.key.key())
     }
 
     /// The shell's side of a flow.
@@ -122,13 +127,13 @@ impl<S> FlowTable<S> {
     pub fn from_endpoint(&mut self, now: Moment, flow: FlowId, load: Load) -> Option<Answer> {
         let id = flow;
         let worker = self.worker;
-        let flow = self.flow_mut(id)?;
+        let flow = self.flows.get_mut(id)?;
         let left = flow.most_responses.saturating_sub(flow.responses);
         let datagrams = load.datagrams.min(left);
         flow.responses = flow.responses.saturating_add(datagrams);
         flow.last = flow.last.max(now);
         let answer = Answer {
-            key: flow.key.key,
+            key: flow.key.key(),
             datagrams,
         };
         let bytes = load.first(datagrams);
@@ -141,7 +146,7 @@ impl<S> FlowTable<S> {
         if flow.responses >= flow.most_responses {
             self.end(now, id, FlowEnd::Responses);
         } else {
-            self.touched(id.place, now);
+            touched(&mut self.idle, flow, id.place, now);
         }
         Some(answer)
     }
@@ -229,13 +234,9 @@ impl<S> FlowTable<S> {
             client: canonical(peer),
         };
         if let Some(place) = self.introduced.get(&key) {
-            return Some(self.flows.at(*place)?.key.key.client);
+            return Some(self.flows.at(*place)?.key.key().client);
         }
-        let full = FullKey {
-            key,
-            endpoint: None,
-        };
-        self.by_key.contains_key(&full).then_some(key.client)
+        self.find(&Compact::new(&key, None)).map(|_| key.client)
     }
 
     /// No new flows from now on; those that are there go on.
@@ -245,7 +246,7 @@ impl<S> FlowTable<S> {
 
     /// Ends the flows of a socket that is closed.
     pub fn close(&mut self, now: Moment, listener: Listener) {
-        self.end_all(now, |flow| flow.key.key.listener == listener);
+        self.end_all(now, |flow| flow.key.key().listener == listener);
     }
 
     /// Ends the flows that these endpoints have.
@@ -282,10 +283,10 @@ impl<S> FlowTable<S> {
     }
 
     /// All flows, in no order: the number of each in its table, whose it is, with which endpoint, and when it began.
-    pub fn each(&self) -> impl Iterator<Item = (usize, &Key, &Arc<EndpointState>, Moment)> {
+    pub fn each(&self) -> impl Iterator<Item = (usize, Key, &Arc<EndpointState>, Moment)> {
         self.flows.iter().map(|(place, flow)| {
             let place = usize::try_from(place).unwrap_or(usize::MAX);
-            (place, &flow.key.key, flow.lease.endpoint(), flow.began)
+            (place, flow.key.key(), flow.lease.endpoint(), flow.began)
         })
     }
 
@@ -301,23 +302,22 @@ impl<S> FlowTable<S> {
         self.len() == 0
     }
 
-    /// A datagram has come: puts the flow where it belongs now.
-    fn touched(&mut self, place: u32, now: Moment) {
-        let Some(flow) = self.flows.at_mut(place) else {
-            return;
-        };
-        let (class, deadline) = (flow.class(), flow.deadline());
-        let is_there = self.idle.chain_of(place) == Some(class.chain());
-        // A flow that is busy need not be moved with each datagram.
-        if !is_there || class == Class::Answered || now.since(flow.queued) >= COARSE {
-            flow.queued = now;
-            self.idle.remove(place);
-            self.idle.push(class.chain(), place);
-        }
-        // One that is due later is put off when its old deadline comes.
-        if deadline < self.deadlines.deadline(place) {
+    /// It is due sooner than it was.
+    fn bring_forward(&mut self, place: u32) {
+        let deadline = self.flows.at(place).map(Flow::deadline);
+        if let Some(deadline) = deadline.filter(|new| *new < self.deadlines.deadline(place)) {
             self.deadlines.set(place, deadline);
         }
+    }
+
+    fn find(&self, key: &Compact) -> Option<u32> {
+        let is_it = |place| self.flows.at(place).is_some_and(|flow| flow.key == *key);
+        self.by_key.find(self.hash(key), is_it)
+    }
+
+    fn hash(&self, key: &Compact) -> u32 {
+        // Half of the bits are enough for as many flows as there are descriptors.
+        (self.seed.hash_one(key) >> 32) as u32
     }
 
     /// The first of those that had their one answer, and when it ends for want of room.
@@ -342,27 +342,27 @@ impl<S> FlowTable<S> {
     }
 
     fn end_at(&mut self, now: Moment, place: u32, why: FlowEnd) {
+        self.forget(place);
         let Some(flow) = self.flows.remove(place) else {
             return;
         };
         self.deadlines.remove(place);
         self.idle.remove(place);
-        self.forget(flow.key, place);
         let ended = &flow.frontend.udp_counters(self.worker).ended;
         ended[flow.end(why).index()].add(1);
         let endpoint = flow.lease.endpoint().counters(self.worker);
         endpoint.ended(now.since(flow.began));
     }
 
-    /// The next datagram with this key finds another flow.
-    fn forget(&mut self, key: FullKey, place: u32) {
-        if self.by_key.get(&key) == Some(&place) {
-            self.by_key.remove(&key);
-        }
-        let introduction = introduction(key.key);
-        if key.key.client != introduction.client
-            && self.introduced.get(&introduction) == Some(&place)
-        {
+    /// The next datagram with the key of this flow finds another one.
+    fn forget(&mut self, place: u32) {
+        let Some(flow) = self.flows.at(place) else {
+            return;
+        };
+        let (hash, key) = (self.hash(&flow.key), flow.key.key());
+        self.by_key.remove(hash, place);
+        let introduction = introduction(key);
+        if key.client != introduction.client && self.introduced.get(&introduction) == Some(&place) {
             self.introduced.remove(&introduction);
         }
     }
@@ -433,6 +433,18 @@ pub struct Answer {
 pub fn takes_groups(frontend: &Frontend) -> bool {
     let udp = frontend.spec().udp();
     udp.requests.is_none() && !udp.per_datagram
+}
+
+/// A datagram has come: puts the flow where it belongs now. Its deadline is put off when the old one comes.
+fn touched<S>(idle: &mut Chains, flow: &mut Flow<S>, place: u32, now: Moment) {
+    let class = flow.class();
+    let is_there = flow.queue == class;
+    // A flow that is busy need not be moved with each datagram.
+    if !is_there || class == Class::Answered || now.since(flow.queued) >= COARSE {
+        (flow.queue, flow.queued) = (class, now);
+        idle.remove(place);
+        idle.push(class.chain(), place);
+    }
 }
 
 fn service_of(frontend: &Frontend) -> Option<&Service> {

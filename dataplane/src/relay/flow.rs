@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{Interest, ReadBuf};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::splice::{Pipe, Pipes};
@@ -26,6 +26,8 @@ pub(super) struct Flow {
     pipe: Option<Pipe>,
     way: Way,
     pub(super) phase: Phase,
+    /// The source wakes the task when it has something.
+    waits: bool,
 }
 
 /// How bytes travel.
@@ -98,6 +100,10 @@ impl Flow {
                 self.end();
                 return;
             }
+            if self.waits && source.is_quiet() {
+                return;
+            }
+            self.waits = false;
             match self.flush(sink, cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(())) => {}
@@ -108,7 +114,10 @@ impl Flow {
             }
             match self.phase {
                 Phase::Open => match self.load(source, sink, sink_dead, cx, tools) {
-                    Poll::Pending => return,
+                    Poll::Pending => {
+                        self.waits = true;
+                        return;
+                    }
                     // After a failed write the kernel reports the peer's reset as a plain end.
                     Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Broken,
                     Poll::Ready(Ok(0)) => self.phase = Phase::Finishing,
@@ -137,6 +146,11 @@ impl Flow {
         }
     }
 
+    /// Another task than before is to be woken from now on.
+    pub(super) fn is_with_another_task(&mut self) {
+        self.waits = false;
+    }
+
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ended;
         self.kept = Vec::new();
@@ -147,7 +161,7 @@ impl Flow {
     /// Gives the sink what is held for it.
     fn flush<B: Leg>(&mut self, sink: &mut B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.kept.len() {
-            match ready!(Pin::new(&mut *sink).poll_write(cx, &self.kept[self.sent..]))? {
+            match ready!(sink.poll_give(cx, &self.kept[self.sent..]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => self.sent += written,
             }
@@ -237,11 +251,8 @@ impl Flow {
         tools: &Tools,
     ) -> Poll<io::Result<usize>> {
         let mut scratch = tools.scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch);
-        // poll_read, unlike try_read, knows that a short read emptied the socket: no second call to hear so.
-        ready!(Pin::new(source).poll_read(cx, &mut buffer))?;
-        let mut rest = buffer.filled();
-        let read = rest.len();
+        let read = ready!(source.poll_take(cx, &mut scratch))?;
+        let mut rest = scratch.get(..read).unwrap_or_default();
         if let Way::Copy { large } = self.way {
             self.way = match (read >= LARGE, large) {
                 (false, _) => Way::Copy { large: 0 },
@@ -250,7 +261,7 @@ impl Flow {
             };
         }
         while !rest.is_empty() {
-            match Pin::new(&mut *sink).poll_write(cx, rest) {
+            match sink.poll_give(cx, rest) {
                 Poll::Ready(Ok(0) | Err(_)) => {
                     *sink_dead = true;
                     break;

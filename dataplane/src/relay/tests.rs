@@ -5,7 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use ballast_core::rng::Rng;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+use socket2::Socket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
@@ -263,6 +264,44 @@ async fn a_half_closed_connection_still_gets_its_answer() {
     drop(client);
     let (closed, _) = ended.await.unwrap();
     assert_eq!((closed.why, closed.by), (Why::Finished, Some(Side::Client)));
+}
+
+#[tokio::test]
+async fn the_leg_to_the_endpoint_is_watched_once_a_connection_has_lasted() {
+    let (client, ours_to_client) = pair().await;
+    let (ours_to_server, server) = pair().await;
+    let leg = ours_to_server.into_std().unwrap();
+    let seen = Socket::from(leg.try_clone().unwrap());
+    let leg = TcpStream::from_std(leg).unwrap();
+    let tools = Tools::new(Clock::start(), 0);
+    let patience = Patience {
+        idle: None,
+        ..PATIENCE
+    };
+    let mut relaying = pin!(relay(
+        ours_to_client,
+        leg,
+        Vec::new(),
+        patience,
+        &tools,
+        |_, _| {}
+    ));
+    assert!(!seen.keepalive().unwrap());
+    let watched = async {
+        while !seen.keepalive().unwrap() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        closed = &mut relaying => panic!("{closed:?}"),
+        () = watched => {}
+    }
+    assert_eq!(
+        seen.tcp_user_timeout().unwrap(),
+        Some(Duration::from_secs(60))
+    );
+    drop((client, server));
+    assert_eq!(relaying.await.why, Why::Finished);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! From endpoints to clients.
 
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 
 use ballast_core::flow::{FlowId, FlowTable, Key, Listener, Load};
@@ -13,7 +14,7 @@ use crate::sys::datagrams::{self, BATCH, Inbox, Outgoing};
 use crate::worker::Worker;
 
 use super::leg::Leg;
-use super::questions::{cannot_cut, failure_of, say};
+use super::questions::{MOST_GATHERED, cannot_cut, failure_of, say};
 use super::{Door, State, Udp};
 
 /// Whether there is more to receive.
@@ -90,9 +91,11 @@ impl Batch<'_> {
         };
         let received = match inbox.receive(leg, self.used, AT_A_TIME) {
             Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Left::Nothing,
             Err(error) => {
                 self.note(&error, flows, doors, flow);
-                return Left::Nothing;
+                // Behind the error there may be datagrams, of which nobody is told once more.
+                return Left::Something;
             }
         };
         if received == AT_A_TIME {
@@ -158,6 +161,7 @@ impl Batch<'_> {
             flows,
             inbox,
             doors,
+            gathered,
             ..
         } = state;
         self.used = 0;
@@ -170,7 +174,8 @@ impl Batch<'_> {
                 .first()
                 .and_then(|answer| doors.get(&answer.key.listener));
             if let Some(door) = door {
-                self.send_by(door, answers, flows, inbox);
+                let groups = grouped(answers, flows, inbox, gathered);
+                self.send_by(door, &groups, flows, inbox, gathered);
             }
         }
         self.answers.clear();
@@ -179,31 +184,20 @@ impl Batch<'_> {
     fn send_by(
         &self,
         door: &Door,
-        answers: &[Answered],
+        groups: &[Leaving<'_>],
         flows: &mut FlowTable<Leg>,
         inbox: &Inbox,
+        gathered: &[u8],
     ) {
-        let outgoing: Vec<Outgoing<'_>> = answers
+        let outgoing: Vec<Outgoing<'_>> = groups
             .iter()
-            .map(|answer| {
-                let bytes = inbox
-                    .datagram(answer.slot)
-                    .map_or(&[][..], |datagram| datagram.bytes);
-                let local = answer.key.local;
-                Outgoing {
-                    head: &[],
-                    bytes: bytes.get(..answer.length).unwrap_or_default(),
-                    to: Some(answer.key.peer),
-                    from: (!local.is_unspecified()).then_some(local),
-                    segment: answer
-                        .segment
-                        .filter(|size| answer.length > usize::from(*size)),
-                }
-            })
+            .map(|group| group.outgoing(inbox, gathered))
             .collect();
         let mut done = 0;
-        while let (Some(rest), Some(answer)) = (outgoing.get(done..), answers.get(done)) {
-            let can_cut = flows.leg(answer.flow).is_none_or(|leg| leg.segments.down);
+        while let (Some(rest), Some(group)) = (outgoing.get(done..), groups.get(done)) {
+            let can_cut = flows
+                .leg(group.answer.flow)
+                .is_none_or(|leg| leg.segments.down);
             let first_is_group = rest.first().is_some_and(|first| first.segment.is_some());
             let result = match first_is_group && !can_cut {
                 true => Err(io::Error::from_raw_os_error(
@@ -216,7 +210,7 @@ impl Batch<'_> {
                 Err(error) => {
                     // It is the first of them that could not be sent.
                     if let Some(first) = rest.first() {
-                        self.send_apart(door, answer, first, &error, flows);
+                        self.send_apart(door, group.answer, first, &error, flows);
                     }
                     done += 1;
                 }
@@ -233,13 +227,14 @@ impl Batch<'_> {
         error: &io::Error,
         flows: &mut FlowTable<Leg>,
     ) {
-        let mut lost = 1;
-        if let Some(segment) = outgoing.segment.filter(|_| cannot_cut(error)) {
+        let size = outgoing.segment.map_or(usize::MAX, usize::from).max(1);
+        let mut lost = outgoing.bytes.len().div_ceil(size).max(1) as u64;
+        if outgoing.segment.is_some() && cannot_cut(error) {
             if let Some(leg) = flows.leg(answer.flow) {
                 leg.segments.down = false;
             }
             lost = 0;
-            for bytes in outgoing.bytes.chunks(segment.max(1).into()) {
+            for bytes in outgoing.bytes.chunks(size) {
                 let one = Outgoing {
                     bytes,
                     segment: None,
@@ -254,6 +249,90 @@ impl Batch<'_> {
                 let counters = frontend.state().udp_counters(self.worker.id);
                 counters.unsent.add(lost);
             }
+        }
+    }
+}
+
+/// One or several answers of a flow that leave with one message.
+struct Leaving<'a> {
+    answer: &'a Answered,
+    /// Where several lie that were gathered.
+    gathered: Option<Range<usize>>,
+}
+
+/// Brings together what leaves together: answers of one flow in a row, the last of which may be shorter.
+fn grouped<'a>(
+    answers: &'a [Answered],
+    flows: &mut FlowTable<Leg>,
+    inbox: &Inbox,
+    gathered: &mut Vec<u8>,
+) -> Vec<Leaving<'a>> {
+    gathered.clear();
+    let mut groups = Vec::with_capacity(answers.len());
+    let mut rest = answers;
+    while let Some((first, behind)) = rest.split_first() {
+        let fits = |next: &&Answered| {
+            next.flow == first.flow
+                && next.segment.is_none()
+                && (1..=first.length).contains(&next.length)
+        };
+        let may = (1..=MOST_GATHERED).contains(&first.length)
+            && first.segment.is_none()
+            && behind.first().as_ref().is_some_and(fits)
+            && flows.leg(first.flow).is_some_and(|leg| leg.segments.down);
+        let mut count = 1;
+        let from = gathered.len();
+        if may {
+            gathered.extend_from_slice(first.bytes(inbox));
+            for next in behind.iter().take_while(fits) {
+                gathered.extend_from_slice(next.bytes(inbox));
+                count += 1;
+                if next.length < first.length {
+                    break;
+                }
+            }
+        }
+        groups.push(Leaving {
+            answer: first,
+            gathered: may.then_some(from..gathered.len()),
+        });
+        rest = rest.get(count..).unwrap_or_default();
+    }
+    groups
+}
+
+impl Answered {
+    fn bytes<'a>(&self, inbox: &'a Inbox) -> &'a [u8] {
+        let datagram = inbox.datagram(self.slot);
+        let bytes = datagram.map_or(&[][..], |datagram| datagram.bytes);
+        bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl Leaving<'_> {
+    fn outgoing<'a>(&self, inbox: &'a Inbox, gathered: &'a [u8]) -> Outgoing<'a> {
+        let Answered {
+            key,
+            length,
+            segment,
+            ..
+        } = *self.answer;
+        let (bytes, segment) = match &self.gathered {
+            Some(range) => (
+                gathered.get(range.clone()).unwrap_or_default(),
+                u16::try_from(length).ok(),
+            ),
+            None => (
+                self.answer.bytes(inbox),
+                segment.filter(|size| length > usize::from(*size)),
+            ),
+        };
+        Outgoing {
+            head: &[],
+            bytes,
+            to: Some(key.peer),
+            from: (!key.local.is_unspecified()).then_some(key.local),
+            segment,
         }
     }
 }

@@ -20,10 +20,9 @@ use crate::worker::Worker;
 #[derive(Debug)]
 pub(super) struct Leg {
     socket: OwnedFd,
-    header: Header,
-    is_ipv4: bool,
-    /// Whether the kernel was told to cut large datagrams. Most flows have none, and need not pay for that.
-    is_cut: bool,
+    /// Most flows have none, and need not pay for one.
+    header: Option<Box<Header>>,
+    large: Large,
     /// Whether answers are glued together: where they come in bulk.
     is_glued: bool,
     /// Whether the kernel cuts what is glued, towards the endpoint and towards the client; some devices cannot.
@@ -39,10 +38,17 @@ pub(super) struct Segments {
 
 /// The PROXY header of a flow.
 #[derive(Debug)]
-enum Header {
-    None,
-    Every(Box<[u8]>),
-    First(Box<[u8]>),
+struct Header {
+    bytes: Box<[u8]>,
+    on: SendProxyUdp,
+}
+
+/// Whether the kernel was told to cut large datagrams, or for which protocol it is yet to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Large {
+    NotYetV4,
+    NotYetV6,
+    Pass,
 }
 
 /// Whom an outbound PROXY header is about.
@@ -69,8 +75,10 @@ impl Leg {
         Ok(Self {
             socket: socket.into(),
             header: header(worker, service, ends),
-            is_ipv4: endpoint.is_ipv4(),
-            is_cut: false,
+            large: match endpoint.is_ipv4() {
+                true => Large::NotYetV4,
+                false => Large::NotYetV6,
+            },
             is_glued: false,
             segments: Segments {
                 up: true,
@@ -81,18 +89,15 @@ impl Leg {
 
     /// Whether each datagram, or the next one, needs something of its own before it.
     pub(super) fn has_header(&self) -> bool {
-        !matches!(self.header, Header::None)
+        self.header.is_some()
     }
 
     /// Sends one datagram, or a group that the kernel is to cut.
     pub(super) fn send(&mut self, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
-        let head: &[u8] = match &self.header {
-            Header::None => &[],
-            Header::Every(header) | Header::First(header) => header,
-        };
-        if !self.is_cut && head.len() + bytes.len() > SURELY_PASSES {
-            datagrams::allow_fragments(&self.socket, self.is_ipv4)?;
-            self.is_cut = true;
+        let head = self.header.as_ref().map_or(&[][..], |header| &header.bytes);
+        if self.large != Large::Pass && head.len() + bytes.len() > SURELY_PASSES {
+            datagrams::allow_fragments(&self.socket, self.large == Large::NotYetV4)?;
+            self.large = Large::Pass;
         }
         let outgoing = Outgoing {
             head,
@@ -101,9 +106,8 @@ impl Leg {
             ..Outgoing::default()
         };
         datagrams::send(&self.socket, &outgoing)?;
-        if let Header::First(_) = self.header {
-            self.header = Header::None;
-        }
+        self.header
+            .take_if(|header| header.on == SendProxyUdp::First);
         Ok(())
     }
 
@@ -161,10 +165,10 @@ fn connect(endpoint: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn header(worker: &Worker, service: &Service, ends: Ends<'_>) -> Header {
+fn header(worker: &Worker, service: &Service, ends: Ends<'_>) -> Option<Box<Header>> {
     let spec = service.spec();
     if spec.send_proxy == SendProxy::Off {
-        return Header::None;
+        return None;
     }
     let addresses = Addresses {
         source: ends.key.client,
@@ -182,11 +186,14 @@ fn header(worker: &Worker, service: &Service, ends: Ends<'_>) -> Header {
     };
     let mut bytes = Vec::new();
     encode_v2(addresses, Transport::Datagram, &extras, &mut bytes);
-    match spec.send_proxy_udp {
-        SendProxyUdp::Every => Header::Every(bytes.into()),
-        SendProxyUdp::First => Header::First(bytes.into()),
-    }
+    Some(Box::new(Header {
+        bytes: bytes.into(),
+        on: spec.send_proxy_udp,
+    }))
 }
 
 /// A datagram of this size fits into the smallest packets that IPv6 allows, a header or two included.
 const SURELY_PASSES: usize = 1_200;
+
+// A worker keeps one for each flow, beside what the flow table knows of it.
+const _: () = assert!(size_of::<Leg>() == 16);

@@ -22,7 +22,12 @@ use super::{Door, State, Udp};
 /// Receives a batch and passes it on. Says how many datagrams, or groups of them, it was.
 pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
     let mut state = udp.state.borrow_mut();
-    let State { flows, inbox, .. } = &mut *state;
+    let State {
+        flows,
+        inbox,
+        gathered,
+        ..
+    } = &mut *state;
     let received = match inbox.receive(door.socket.get_ref(), 0, BATCH) {
         Ok(received) => received,
         Err(error) => {
@@ -46,12 +51,56 @@ pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
         flows,
         now: worker.shared.clock.now(),
     };
-    for slot in 0..received {
-        if let Some(datagram) = inbox.datagram(slot) {
-            passage.datagram(&datagram);
+    let mut slot = 0;
+    while slot < received {
+        let Some(first) = inbox.datagram(slot) else {
+            break;
+        };
+        let following = (slot + 1..received).map_while(|slot| inbox.datagram(slot));
+        match passage.goes_together(&first) {
+            true => slot += gather(gathered, first, following),
+            false => {
+                gathered.clear();
+                slot += 1;
+            }
         }
+        passage.datagram(&first, gathered);
+    }
+    if let Some(last) = received
+        .checked_sub(1)
+        .and_then(|last| inbox.datagram(last))
+    {
+        passage.note_drops(&last);
     }
     received
+}
+
+/// Puts what one client has sent in a row into `gathered`, as one group, and says how many datagrams that are. One alone stays
+/// where it is.
+fn gather<'a>(
+    gathered: &mut Vec<u8>,
+    first: Received<'_>,
+    following: impl Iterator<Item = Received<'a>>,
+) -> usize {
+    gathered.clear();
+    let size = first.bytes.len();
+    let mut count = 1;
+    for next in following {
+        let fits = next.segment.is_none() && (1..=size).contains(&next.bytes.len());
+        if !fits || next.peer != first.peer || next.local != first.local {
+            break;
+        }
+        if count == 1 {
+            gathered.extend_from_slice(first.bytes);
+        }
+        gathered.extend_from_slice(next.bytes);
+        count += 1;
+        // A shorter one can only be the last.
+        if next.bytes.len() < size {
+            break;
+        }
+    }
+    count
 }
 
 /// What all datagrams of a batch are passed on by.
@@ -65,13 +114,25 @@ struct Passage<'a> {
 }
 
 impl Passage<'_> {
-    fn datagram(&mut self, datagram: &Received<'_>) {
+    /// Whether more of the same client may join this one, so that all of them cost little more than one.
+    fn goes_together(&self, datagram: &Received<'_>) -> bool {
+        let size = datagram.bytes.len();
+        datagram.segment.is_none()
+            && (1..=MOST_GATHERED).contains(&size)
+            && takes_groups(self.frontend)
+            && self.frontend.accept_proxy().is_none()
+    }
+
+    fn note_drops(&self, datagram: &Received<'_>) {
         if let Some(drops) = datagram.drops {
             let before = self.door.drops.replace(drops);
-            self.counters()
-                .kernel_drops
-                .add(drops.wrapping_sub(before).into());
+            let more = drops.wrapping_sub(before);
+            self.counters().kernel_drops.add(more.into());
         }
+    }
+
+    /// This datagram, or the group that was gathered from it on.
+    fn datagram(&mut self, datagram: &Received<'_>, gathered: &[u8]) {
         let Some(peer) = datagram.peer else {
             return;
         };
@@ -85,6 +146,10 @@ impl Passage<'_> {
             local: datagram.local.unwrap_or_else(|| self.door.local.ip()),
             client: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
         };
+        if !gathered.is_empty() {
+            let size = u16::try_from(datagram.bytes.len()).unwrap_or(u16::MAX);
+            return self.plain(key, None, gathered, Some(size));
+        }
         let group = datagram
             .segment
             .and_then(|segment| u16::try_from(segment).ok());
@@ -139,12 +204,16 @@ impl Passage<'_> {
                     (flow, self.open(flow, endpoint, key, destination))
                 }
             };
+            let has_way = opened.is_ok();
             let sent = opened.and_then(|()| self.send(flow, bytes, segment));
             let Err(error) = sent else {
                 return;
             };
             self.flows.unsent(flow, load);
             let Some(failure) = failure_of(&error) else {
+                if !has_way {
+                    self.flows.end(self.now, flow, FlowEnd::Evicted);
+                }
                 break;
             };
             let news = self
@@ -177,18 +246,8 @@ impl Passage<'_> {
             Err(error) if is_exhausted(&error) && self.flows.evict(self.now) => open(),
             opened => opened,
         };
-        match opened {
-            Ok(leg) => {
-                self.flows.attach(flow, leg);
-                Ok(())
-            }
-            Err(error) => {
-                if failure_of(&error).is_none() {
-                    self.flows.end(self.now, flow, FlowEnd::Evicted);
-                }
-                Err(error)
-            }
-        }
+        self.flows.attach(flow, opened?);
+        Ok(())
     }
 
     fn send(&mut self, flow: FlowId, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
@@ -213,6 +272,9 @@ impl Passage<'_> {
         self.frontend.state().udp_counters(self.worker.id)
     }
 }
+
+/// Larger ones are not gathered: the packets of most networks hold no more, and those cannot be cut by the kernel.
+pub(super) const MOST_GATHERED: usize = 1_472;
 
 /// What an error says of the endpoint, if it does.
 pub(super) fn failure_of(error: &io::Error) -> Option<Failure> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::admit::Admission;
 use crate::affinity::canonical;
 use crate::counters::WorkerId;
-use crate::moment::Moment;
+use crate::moment::{Moment, whole_millis};
 use crate::pick::{self, Picked, Tried};
 use crate::plan::Frontend;
 use crate::rng::Rng;
@@ -17,8 +17,8 @@ use crate::service::{Failure, Service};
 
 use super::count::{Dropped, FlowEnd};
 use super::entry::{Class, Flow, Standing};
-use super::key::{FullKey, Key};
-use super::{FlowTable, Load, Verdict, counters, introduction, service_of};
+use super::key::{Compact, Key};
+use super::{FlowTable, Load, Verdict, counters, introduction, service_of, touched};
 
 impl<S> FlowTable<S> {
     pub(super) fn decide(
@@ -38,12 +38,9 @@ impl<S> FlowTable<S> {
         if frontend.spec().udp().per_datagram {
             return self.balance(&way, key, rng);
         }
-        let full = FullKey {
-            key,
-            endpoint: None,
-        };
-        let Some(place) = self.by_key.get(&full).copied() else {
-            return self.open(&way, full, None, &Tried::default(), rng);
+        let compact = Compact::new(&key, None);
+        let Some(place) = self.find(&compact) else {
+            return self.open(&way, (key, compact), None, &Tried::default(), rng);
         };
         let Some(flow) = self.flows.at_mut(place) else {
             return Err(Dropped::NoEndpoint);
@@ -56,45 +53,45 @@ impl<S> FlowTable<S> {
                 (FlowEnd::Refused, tried.unwrap_or_default())
             }
             (Some(index), _) => {
-                flow.index = index;
+                flow.index = narrow(index);
                 return Ok(Verdict::Forward(self.flows.id_at(place)));
             }
             (None, _) => (FlowEnd::Endpoint, Tried::default()),
         };
         let admission = flow.admission.take().filter(|_| is_same);
         self.end_at(now, place, why);
-        self.open(&way, full, admission, &tried, rng)
+        self.open(&way, (key, compact), admission, &tried, rng)
     }
 
     /// An endpoint for this one datagram, and the flow by which its answers come back.
     fn balance(&mut self, way: &Way<'_>, key: Key, rng: &mut Rng) -> Result<Verdict, Dropped> {
         let mut picked = way.pick(key, &Tried::default(), self.worker, rng)?;
-        let failure = self.failure(FullKey::to(key, &picked));
+        let failure = self.failure(&to_endpoint(&key, &picked));
         if let Some(failure) = failure {
             let tried = way.without(picked.index, failure);
             // Better once more to the same one than nowhere.
             picked = way.pick(key, &tried, self.worker, rng).unwrap_or(picked);
         }
-        let full = FullKey::to(key, &picked);
+        let compact = to_endpoint(&key, &picked);
         let mut admission = None;
-        if let Some(place) = self.by_key.get(&full).copied()
+        if let Some(place) = self.find(&compact)
             && let Some(flow) = self.flows.at_mut(place)
         {
             let is_same = Arc::ptr_eq(flow.lease.endpoint(), picked.lease.endpoint())
                 && Arc::ptr_eq(&flow.frontend, way.frontend.state());
             if is_same && !matches!(flow.standing, Standing::Failed(_)) {
-                flow.index = picked.index;
+                flow.index = narrow(picked.index);
                 return Ok(Verdict::Forward(self.flows.id_at(place)));
             }
             admission = flow.admission.take().filter(|_| is_same);
             self.end_at(way.now, place, FlowEnd::Endpoint);
         }
-        self.insert(way, full, admission, picked)
+        self.insert(way, (key, compact), admission, picked)
     }
 
     /// How the flow with this key failed, if it did.
-    fn failure(&self, key: FullKey) -> Option<Failure> {
-        match self.flows.at(*self.by_key.get(&key)?)?.standing {
+    fn failure(&self, key: &Compact) -> Option<Failure> {
+        match self.flows.at(self.find(key)?)?.standing {
             Standing::Failed(failure) => Some(failure),
             Standing::Open | Standing::Over(_) => None,
         }
@@ -103,7 +100,7 @@ impl<S> FlowTable<S> {
     fn open(
         &mut self,
         way: &Way<'_>,
-        key: FullKey,
+        (key, compact): (Key, Compact),
         admission: Option<Admission>,
         tried: &Tried,
         rng: &mut Rng,
@@ -111,16 +108,16 @@ impl<S> FlowTable<S> {
         // Nobody is asked for an endpoint by those who may not come in.
         let admission = match admission {
             Some(admission) => admission,
-            None => self.admit(way, key.key.client)?,
+            None => self.admit(way, key.client)?,
         };
-        let picked = match way.pick(key.key, tried, self.worker, rng) {
+        let picked = match way.pick(key, tried, self.worker, rng) {
             Err(Dropped::NoEndpoint) if !tried.is_empty() => {
                 // Better once more to the same one than nowhere.
-                way.pick(key.key, &Tried::default(), self.worker, rng)?
+                way.pick(key, &Tried::default(), self.worker, rng)?
             }
             picked => picked?,
         };
-        self.insert(way, key, Some(admission), picked)
+        self.insert(way, (key, compact), Some(admission), picked)
     }
 
     fn admit(&self, way: &Way<'_>, client: SocketAddr) -> Result<Admission, Dropped> {
@@ -134,13 +131,13 @@ impl<S> FlowTable<S> {
     fn insert(
         &mut self,
         way: &Way<'_>,
-        key: FullKey,
+        (key, compact): (Key, Compact),
         admission: Option<Admission>,
         picked: Picked,
     ) -> Result<Verdict, Dropped> {
         let admission = match admission {
             Some(admission) => admission,
-            None => self.admit(way, key.key.client)?,
+            None => self.admit(way, key.client)?,
         };
         while self.flows.len() >= self.most && self.evict(way.now) {}
         let udp = way.frontend.spec().udp();
@@ -152,10 +149,10 @@ impl<S> FlowTable<S> {
         of_frontend.sessions.add(1);
         way.service.state().counters(self.worker).sessions.add(1);
         let flow = Flow {
-            key,
+            key: compact,
             frontend: Arc::clone(way.frontend.state()),
             lease: picked.lease,
-            index: picked.index,
+            index: narrow(picked.index),
             admission: Some(admission),
             standing: match udp.per_datagram {
                 true => Standing::Over(FlowEnd::PerDatagram),
@@ -163,18 +160,19 @@ impl<S> FlowTable<S> {
             },
             began: way.now,
             last: way.now,
-            idle: way.frontend.spec().timeouts.idle,
+            idle: idle_of(way.frontend),
             requests: 0,
             responses: 0,
             most_responses: u32::MAX,
             queued: way.now,
+            queue: Class::Asked,
             leg: None,
         };
-        let deadline = flow.deadline();
+        let (deadline, hash) = (flow.deadline(), self.hash(&flow.key));
         let id = self.flows.insert(flow);
-        self.by_key.insert(key, id.place);
-        if key.key.client != canonical(key.key.peer) {
-            self.introduced.insert(introduction(key.key), id.place);
+        self.by_key.insert(hash, id.place);
+        if key.client != canonical(key.peer) {
+            self.introduced.insert(introduction(key), id.place);
         }
         self.deadlines.set(id.place, deadline);
         self.idle.push(Class::Asked.chain(), id.place);
@@ -194,10 +192,11 @@ impl<S> FlowTable<S> {
         };
         let udp = frontend.spec().udp();
         let worker = self.worker;
-        let flow = self.flow_mut(id).ok_or(Dropped::NoEndpoint)?;
+        let flow = self.flows.get_mut(id).ok_or(Dropped::NoEndpoint)?;
         flow.requests = flow.requests.saturating_add(load.datagrams);
         flow.last = flow.last.max(now);
-        flow.idle = frontend.spec().timeouts.idle;
+        let idle_before = std::mem::replace(&mut flow.idle, idle_of(frontend));
+        let is_due_sooner = flow.idle < idle_before;
         // The answers that are still due, where the flow goes on and is asked again.
         flow.most_responses = udp.responses.map_or(u32::MAX, |most| most.get());
         let bytes = load.bytes;
@@ -205,15 +204,32 @@ impl<S> FlowTable<S> {
         counters(&flow.frontend, worker).bytes_in.add(bytes);
         let counters = flow.frontend.udp_counters(worker);
         counters.datagrams_in.add(load.datagrams.into());
+        touched(&mut self.idle, flow, id.place, now);
         let is_last = udp.requests.is_some_and(|most| flow.requests >= most.get());
         if is_last && flow.standing == Standing::Open {
             flow.standing = Standing::Over(FlowEnd::Requests);
-            let key = flow.key;
-            self.forget(key, id.place);
+            self.forget(id.place);
         }
-        self.touched(id.place, now);
+        if is_due_sooner {
+            self.bring_forward(id.place);
+        }
         Ok(verdict)
     }
+}
+
+/// The key of the flow by which this client's datagrams go to whom was picked.
+fn to_endpoint(key: &Key, picked: &Picked) -> Compact {
+    Compact::new(key, Some(picked.lease.address()))
+}
+
+/// Longer than 49 days is as good as never.
+fn idle_of(frontend: &Frontend) -> u32 {
+    u32::try_from(whole_millis(frontend.spec().timeouts.idle)).unwrap_or(u32::MAX)
+}
+
+/// A place in a service: what does not fit is a hint that leads nowhere.
+fn narrow(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// What a datagram is decided by.

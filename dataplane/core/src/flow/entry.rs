@@ -1,7 +1,6 @@
 //! One flow, as the table keeps it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::admit::Admission;
 use crate::endpoint::Lease;
@@ -11,30 +10,34 @@ use crate::service::{Failure, Service};
 use crate::table::State;
 
 use super::count::FlowEnd;
-use super::key::FullKey;
+use super::key::Compact;
 
-/// The conversation of one client with one endpoint.
+/// The conversation of one client with one endpoint. What a datagram needs stands before what only the beginning and the end need.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Flow<S> {
-    pub(super) key: FullKey,
+    pub(super) key: Compact,
     pub(super) frontend: Arc<FrontendState>,
     pub(super) lease: Lease,
-    /// Where the endpoint stands in its service: a hint, for a swap may have moved it.
-    pub(super) index: usize,
-    pub(super) admission: Option<Admission>,
-    pub(super) standing: Standing,
-    pub(super) began: Moment,
     /// The last datagram in either direction.
     pub(super) last: Moment,
-    pub(super) idle: Duration,
+    /// When it was put where it stands among those that may be evicted.
+    pub(super) queued: Moment,
+    /// Where the endpoint stands in its service: a hint, for a swap may have moved it.
+    pub(super) index: u32,
+    /// How long it may be idle, in milliseconds.
+    pub(super) idle: u32,
     pub(super) requests: u32,
     pub(super) responses: u32,
     /// Answers after which it ends.
     pub(super) most_responses: u32,
-    /// When it was put where it stands among those that may be evicted.
-    pub(super) queued: Moment,
+    pub(super) standing: Standing,
+    /// Among whom it stands of those that may be evicted.
+    pub(super) queue: Class,
     /// The shell's side of it.
     pub(super) leg: Option<S>,
+    pub(super) began: Moment,
+    pub(super) admission: Option<Admission>,
 }
 
 /// What becomes of a client's next datagram.
@@ -78,7 +81,7 @@ impl<S> Flow<S> {
 
     /// When it is over if nothing more comes.
     pub(super) fn deadline(&self) -> Moment {
-        self.last.after(self.idle)
+        Moment(self.last.0.saturating_add(self.idle.into()))
     }
 
     /// Why it is over, if `why` is what ends it at last.
@@ -108,8 +111,9 @@ impl<S> Flow<S> {
         let is_it = |endpoint: &crate::service::Endpoint| {
             Arc::ptr_eq(endpoint.live(), self.lease.endpoint())
         };
-        match service.endpoints().get(self.index) {
-            Some(endpoint) if is_it(endpoint) => Some(self.index),
+        let index = self.index as usize;
+        match service.endpoints().get(index) {
+            Some(endpoint) if is_it(endpoint) => Some(index),
             _ => service.endpoints().iter().position(is_it),
         }
     }

@@ -1,9 +1,9 @@
 //! How a flow is found: by where a datagram came from and went to, or by its number.
 
 use std::hash::{Hash, Hasher};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use crate::pick::Picked;
+use crate::affinity::canonical;
 
 /// A listening socket, by a number that the shell gives it and never gives again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,22 +53,118 @@ pub(super) struct FullKey {
     pub(super) endpoint: Option<SocketAddr>,
 }
 
-impl FullKey {
-    /// Of a datagram that goes to whom was picked for it alone.
-    pub(super) fn to(key: Key, picked: &Picked) -> Self {
-        Self {
-            key,
-            endpoint: Some(picked.lease.address()),
-        }
-    }
-}
-
 impl Hash for FullKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.key.hash(state);
         if let Some(endpoint) = self.endpoint {
             hash_ip(endpoint.ip(), state);
             state.write_u64(endpoint.port().into());
+        }
+    }
+}
+
+/// A [`FullKey`] in as little memory as it needs: there are as many as flows, and each datagram compares one. A peer that
+/// speaks for itself to one flow is all that most have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Compact {
+    V4 {
+        listener: Listener,
+        peer: Ipv4Addr,
+        local: Ipv4Addr,
+        port: u16,
+    },
+    V6 {
+        listener: Listener,
+        peer: Ipv6Addr,
+        scope: u32,
+        local: Ipv6Addr,
+        port: u16,
+    },
+    Other(Box<FullKey>),
+}
+
+impl Compact {
+    /// Of a key, and of the endpoint that it is for alone.
+    pub(super) fn new(key: &Key, endpoint: Option<SocketAddr>) -> Self {
+        let is_plain = endpoint.is_none() && key.client == canonical(key.peer);
+        match (key.peer, key.local) {
+            (SocketAddr::V4(peer), IpAddr::V4(local)) if is_plain => Self::V4 {
+                listener: key.listener,
+                peer: *peer.ip(),
+                local,
+                port: peer.port(),
+            },
+            (SocketAddr::V6(peer), IpAddr::V6(local)) if is_plain && peer.flowinfo() == 0 => {
+                Self::V6 {
+                    listener: key.listener,
+                    peer: *peer.ip(),
+                    scope: peer.scope_id(),
+                    local,
+                    port: peer.port(),
+                }
+            }
+            _ => Self::Other(Box::new(FullKey {
+                key: *key,
+                endpoint,
+            })),
+        }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        let (listener, peer, local) = match *self {
+            Self::V4 {
+                listener,
+                peer,
+                local,
+                port,
+            } => (listener, SocketAddrV4::new(peer, port).into(), local.into()),
+            Self::V6 {
+                listener,
+                peer,
+                scope,
+                local,
+                port,
+            } => (
+                listener,
+                SocketAddrV6::new(peer, port, 0, scope).into(),
+                local.into(),
+            ),
+            Self::Other(ref full) => return full.key,
+        };
+        Key {
+            listener,
+            peer,
+            local,
+            client: canonical(peer),
+        }
+    }
+}
+
+impl Hash for Compact {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::V4 {
+                listener,
+                peer,
+                local,
+                port,
+            } => {
+                state.write_u64(u64::from(peer.to_bits()) << 32 | u64::from(local.to_bits()));
+                state.write_u64(u64::from(*port) << 32 | u64::from(listener.0));
+            }
+            Self::V6 {
+                listener,
+                peer,
+                scope,
+                local,
+                port,
+            } => {
+                hash_ip((*peer).into(), state);
+                hash_ip((*local).into(), state);
+                state.write_u64(u64::from(*port) << 32 | u64::from(listener.0));
+                state.write_u64(u64::from(*scope));
+            }
+            Self::Other(full) => full.hash(state),
         }
     }
 }

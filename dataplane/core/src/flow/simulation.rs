@@ -78,6 +78,8 @@ struct World {
     states: HashMap<String, Arc<FrontendState>>,
     endpoints: HashMap<SocketAddr, Arc<EndpointState>>,
     gone: Vec<FlowId>,
+    /// Datagrams of clients that left, by frontend.
+    sent: HashMap<String, u64>,
     dice: Rng,
 }
 
@@ -95,6 +97,7 @@ impl World {
             states: HashMap::new(),
             endpoints: HashMap::new(),
             gone: Vec::new(),
+            sent: HashMap::new(),
             dice: Rng::new(mix(seed)),
             rng,
         };
@@ -140,7 +143,10 @@ impl World {
         Key {
             listener: Listener(u32::try_from(self.rng.below(2)).unwrap()),
             peer,
-            local: IpAddr::from([127, 0, 0, 1 + u8::try_from(self.rng.below(2)).unwrap()]),
+            local: match (peer, 1 + u8::try_from(self.rng.below(2)).unwrap()) {
+                (SocketAddr::V4(_), host) => IpAddr::from([127, 0, 0, host]),
+                (_, host) => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 1, u16::from(host)]),
+            },
             client: match told {
                 true => SocketAddr::from(([198, 51, 100, client], 8_000)),
                 false => peer,
@@ -227,6 +233,7 @@ impl World {
                 .insert(frontend.name().to_string(), Arc::clone(frontend.state()));
             if let Some(before) = before.filter(|before| !Arc::ptr_eq(before, frontend.state())) {
                 assert_eq!(before.admit().current(), 0, "it was forgotten with flows");
+                self.sent.remove(&**frontend.name());
             }
         }
         for service in self.plan.services() {
@@ -354,6 +361,7 @@ impl World {
                 self.opened(flow, key, endpoint, &frontend);
                 if self.chance(20) {
                     // No descriptor was left for it.
+                    self.table.unsent(flow, Load::one(10));
                     self.table.end(self.now, flow, FlowEnd::Evicted);
                     return self.forget_ended(|_| true);
                 }
@@ -376,6 +384,11 @@ impl World {
         }
         if let Verdict::Forward(id) | Verdict::Open { flow: id, .. } = verdict {
             let now = self.now;
+            match self.chance(10) {
+                // The kernel had no room for it.
+                true => self.table.unsent(id, Load::one(10)),
+                false => *self.sent.entry(frontend.name().to_string()).or_default() += 1,
+            }
             let known = self.known.get_mut(&id).unwrap();
             known.requests += 1;
             known.last = now;
@@ -572,6 +585,8 @@ impl World {
             let created = state.counters().of(WorkerId(0)).sessions.value();
             assert_eq!(state.admit().current() as usize, flows, "{name}");
             assert!(flows == 0 || created - ended == flows as u64, "{name}");
+            let sent = self.sent.get(name).copied().unwrap_or(0);
+            assert_eq!(udp.datagrams_in.value(), sent, "{name}");
         }
         for (address, endpoint) in &self.endpoints {
             let flows = self

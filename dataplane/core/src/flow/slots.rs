@@ -1,71 +1,72 @@
 //! Things by number. A place is used again, a number is not.
+//!
+//! They lie in chunks, each thing at the beginning of a line of memory: nothing is moved when there are more, and nothing else is
+//! looked at on the way to one.
 
 use super::key::FlowId;
 
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    slots: Vec<Slot<T>>,
+    chunks: Vec<Vec<Slot<T>>>,
+    /// How many places there are.
+    made: usize,
     free: Vec<u32>,
 }
 
 impl<T> Default for Slots<T> {
     fn default() -> Self {
         Self {
-            slots: Vec::new(),
+            chunks: Vec::new(),
+            made: 0,
             free: Vec::new(),
         }
     }
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+#[repr(C, align(64))]
+pub(super) struct Slot<T> {
+    thing: Option<T>,
     turn: u32,
-    thing: Option<Box<T>>,
 }
 
 impl<T> Slots<T> {
     pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+        self.made - self.free.len()
     }
 
     pub(super) fn insert(&mut self, thing: T) -> FlowId {
-        let place = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                turn: 0,
-                thing: None,
-            });
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
-        if let Some(slot) = self.slots.get_mut(place as usize) {
-            slot.thing = Some(Box::new(thing));
+        let place = self.free.pop().unwrap_or_else(|| self.make());
+        if let Some(slot) = self.slot_mut(place) {
+            slot.thing = Some(thing);
         }
         self.id_at(place)
     }
 
     pub(super) fn remove(&mut self, place: u32) -> Option<T> {
-        let slot = self.slots.get_mut(place as usize)?;
+        let slot = self.slot_mut(place)?;
         let thing = slot.thing.take()?;
         slot.turn = slot.turn.wrapping_add(1);
         self.free.push(place);
-        Some(*thing)
+        Some(thing)
     }
 
     pub(super) fn at(&self, place: u32) -> Option<&T> {
-        self.slots.get(place as usize)?.thing.as_deref()
+        self.slot(place)?.thing.as_ref()
     }
 
     pub(super) fn at_mut(&mut self, place: u32) -> Option<&mut T> {
-        self.slots.get_mut(place as usize)?.thing.as_deref_mut()
+        self.slot_mut(place)?.thing.as_mut()
     }
 
     pub(super) fn get(&self, id: FlowId) -> Option<&T> {
-        let slot = self.slots.get(id.place as usize)?;
-        slot.thing.as_deref().filter(|_| slot.turn == id.turn)
+        let slot = self.slot(id.place)?;
+        slot.thing.as_ref().filter(|_| slot.turn == id.turn)
     }
 
     pub(super) fn get_mut(&mut self, id: FlowId) -> Option<&mut T> {
-        let slot = self.slots.get_mut(id.place as usize)?;
-        slot.thing.as_deref_mut().filter(|_| slot.turn == id.turn)
+        let slot = self.slot_mut(id.place)?;
+        slot.thing.as_mut().filter(|_| slot.turn == id.turn)
     }
 
     /// The number of what is at `place`, if anything is.
@@ -75,13 +76,40 @@ impl<T> Slots<T> {
 
     /// The number of what is at `place`.
     pub(super) fn id_at(&self, place: u32) -> FlowId {
-        let turn = self.slots.get(place as usize).map_or(0, |slot| slot.turn);
+        let turn = self.slot(place).map_or(0, |slot| slot.turn);
         FlowId { place, turn }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
-            .zip(&self.slots)
-            .filter_map(|(place, slot)| Some((place, slot.thing.as_deref()?)))
+            .zip(self.chunks.iter().flatten())
+            .filter_map(|(place, slot)| Some((place, slot.thing.as_ref()?)))
+    }
+
+    /// One place more.
+    fn make(&mut self) -> u32 {
+        if self.made.is_multiple_of(CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(Slot {
+                turn: 0,
+                thing: None,
+            });
+        }
+        self.made += 1;
+        u32::try_from(self.made - 1).unwrap_or(u32::MAX)
+    }
+
+    fn slot(&self, place: u32) -> Option<&Slot<T>> {
+        let place = place as usize;
+        self.chunks.get(place / CHUNK)?.get(place % CHUNK)
+    }
+
+    fn slot_mut(&mut self, place: u32) -> Option<&mut Slot<T>> {
+        let place = place as usize;
+        self.chunks.get_mut(place / CHUNK)?.get_mut(place % CHUNK)
     }
 }
+
+const CHUNK: usize = 256;

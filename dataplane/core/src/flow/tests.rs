@@ -277,10 +277,41 @@ fn a_peer_that_was_introduced_is_known_until_its_flow_ends() {
 }
 
 #[test]
-fn a_flow_takes_less_than_a_kilobyte() {
-    // Its maps are half empty at worst, the first time beside the old one while they grow.
-    let by_key = 3 * (size_of::<FullKey>() + size_of::<u32>());
+fn a_datagram_touches_two_lines_of_memory_of_its_flow_and_a_flow_three() {
+    type Legged = Flow<[u64; 2]>;
+    assert!(std::mem::offset_of!(Legged, began) <= 128);
+    assert_eq!(size_of::<slots::Slot<Legged>>(), 192);
+    assert_eq!(size_of::<Compact>(), 48);
+}
+
+#[test]
+fn a_flow_takes_less_than_half_a_kilobyte() {
+    // The index is a third full at least, the first time beside the old one while it grows.
+    let index = 3 * 2 * size_of::<u32>() * 3 / 2;
     let links = 2 * 3 * size_of::<u32>() + size_of::<u64>();
-    let flow = size_of::<Flow<[u64; 8]>>() + by_key + 2 * links;
-    assert!(flow < 1_024, "{flow}");
+    let flow = size_of::<slots::Slot<Flow<[u64; 2]>>>() + index + 2 * links;
+    assert!(flow < 512, "{flow}");
+}
+
+#[test]
+fn keys_come_back_as_they_were() {
+    for (peer, local, client) in [
+        ("192.0.2.1:7", "198.51.100.1", "192.0.2.1:7"),
+        ("192.0.2.1:7", "198.51.100.1", "203.0.113.1:9"),
+        ("[2001:db8::1]:7", "2001:db8::2", "[2001:db8::1]:7"),
+        ("[fe80::1%3]:7", "fe80::2", "[fe80::1]:7"),
+        ("[::ffff:192.0.2.1]:7", "::ffff:198.51.100.1", "192.0.2.1:7"),
+        ("[2001:db8::1]:7", "192.0.2.1", "[2001:db8::1]:7"),
+    ] {
+        let key = Key {
+            listener: Listener(5),
+            peer: peer.parse().unwrap(),
+            local: local.parse().unwrap(),
+            client: client.parse().unwrap(),
+        };
+        let alone = Compact::new(&key, None);
+        let to_one = Compact::new(&key, Some("192.0.2.9:53".parse().unwrap()));
+        assert_eq!((alone.key(), to_one.key()), (key, key), "{peer}");
+        assert_ne!(alone, to_one);
+    }
 }
