@@ -63,7 +63,9 @@ impl Yard {
             ));
         };
         let place = Namespace::make().map_err(|why| format!("no network namespaces: {why}"))?;
-        place.ip("link add switch type bridge");
+        // With an address of its own: else it has the lowest of its ports', another one with every host that comes and
+        // goes, and for ten seconds nobody finds it.
+        place.ip("link add switch address 02:00:00:00:88:01 type bridge");
         place.ip(&format!("address add {PLACE}/16 dev switch"));
         place.ip("address add fd88::1/64 dev switch nodad");
         place.ip("link set switch up");
