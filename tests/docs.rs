@@ -82,6 +82,29 @@ frontends:
 
 /// A page leads nowhere that is not on it.
 #[test]
+fn the_image_of_rc_yaml_is_the_one_that_the_containerfile_makes() {
+    let manifest = read("rc.yaml");
+    let image = concat!("ballast:", env!("CARGO_PKG_VERSION"));
+    let images: Vec<&str> = manifest
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("image: "))
+        .collect();
+    assert_eq!(images, [image, image]);
+    assert!(read("README.md").contains(&format!("`{image}`")));
+
+    let containerfile = read("templates/Containerfile");
+    assert!(containerfile.contains(&format!("-t {image} .")));
+    for line in manifest.lines() {
+        let Some(command) = line.trim().strip_prefix("command: [") else {
+            continue;
+        };
+        let program = command.trim_end_matches(']');
+        assert!(containerfile.contains(&format!("/target/release/{program} ")));
+        assert!(containerfile.contains(&format!(" -p {program}")));
+    }
+}
+
+#[test]
 fn links_within_the_reference_lead_somewhere() {
     let reference = read(REFERENCE);
     let anchors: BTreeSet<String> = reference

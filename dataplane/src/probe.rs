@@ -5,16 +5,17 @@
 //! `pick` finds them. The end of the process begins here: a process that ends checks nobody.
 
 mod talk;
+mod tls;
 
-use std::collections::BTreeSet;
 use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::health::{Change, Check, CheckId, Checks, Outcome, Transition};
 use ballast_core::rng::Rng;
-use ballast_core::table::{AllDown, Name, OnGone};
+use ballast_core::table::{AllDown, OnGone};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -33,8 +34,6 @@ pub(crate) struct Probe {
     at_once: usize,
     told: mpsc::UnboundedReceiver<Told>,
     tell: mpsc::UnboundedSender<Told>,
-    /// Services of which was said that their checks cannot be made.
-    unchecked: BTreeSet<Name>,
     late_since: Option<Instant>,
     warned: Warned,
 }
@@ -56,19 +55,24 @@ struct Warned {
 }
 
 impl Probe {
-    /// At most `rate` checks a second, and `at_once` at the same time.
-    pub(crate) fn new(shared: Arc<Shared>, rate: u32, at_once: usize, mut rng: Rng) -> Self {
+    /// At most `rate` checks a second, and `at_once` at the same time. Files are meant from `folder`.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        rate: u32,
+        at_once: usize,
+        folder: PathBuf,
+        mut rng: Rng,
+    ) -> Self {
         let (tell, told) = mpsc::unbounded_channel();
         Self {
             shared,
             checks: Checks::new(rate, &mut rng),
             rng,
-            tools: Rc::new(Tools::new()),
+            tools: Rc::new(Tools::new(folder)),
             running: 0,
             at_once,
             told,
             tell,
-            unchecked: BTreeSet::new(),
             late_since: None,
             warned: Warned::default(),
         }
@@ -105,23 +109,13 @@ impl Probe {
 
     fn follow(&mut self) {
         let plan = self.shared.live.plan();
-        let followed = self.checks.follow(&plan, self.shared.clock.now());
-        if let Some(asked) = followed.too_much {
+        self.tools.forget_files();
+        if let Some(asked) = self.checks.follow(&plan, self.shared.clock.now()) {
             tracing::warn!(
                 asked,
                 "the table asks for more checks a second than --max-checks allows; intervals are stretched"
             );
         }
-        for name in followed.unchecked {
-            if !self.unchecked.contains(&name) {
-                tracing::warn!(
-                    service = &*name,
-                    "health: this version does not check by https yet; its endpoints count as well"
-                );
-                self.unchecked.insert(name);
-            }
-        }
-        self.unchecked.retain(|name| plan.service(name).is_some());
     }
 
     /// Begins what is due. Returns when to look again.
@@ -321,7 +315,7 @@ mod tests {
         shared.new_plan.notify_one();
 
         let stop = CancellationToken::new();
-        let probe = Probe::new(Arc::clone(&shared), 1000, 5, Rng::new(2));
+        let probe = Probe::new(Arc::clone(&shared), 1000, 5, PathBuf::new(), Rng::new(2));
         let runtime = runtime::local_runtime().unwrap();
         runtime.block_on(async {
             let running = tokio::task::spawn_local(probe.run(stop.clone()));

@@ -156,6 +156,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let (admin, wanted) = watch::channel(None);
     let admin_thread = admin_thread(doors, wanted, commands, Arc::clone(&shared), auth)?;
     let (stop_apply, reread) = (CancellationToken::new(), Arc::new(Notify::new()));
+    let folder = intake::folder_of(&config.table);
     let duty = Duty {
         ack: config
             .ack
@@ -185,7 +186,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
             .name("probe".into())
             .spawn(move || match local_runtime() {
                 Ok(runtime) => {
-                    let probe = Probe::new(shared, config.max_checks, budget.checks(), rng);
+                    let probe = Probe::new(shared, config.max_checks, budget.checks(), folder, rng);
                     runtime.block_on(probe.run(stop));
                 }
                 Err(error) => tracing::error!(%error, "endpoints cannot be checked"),

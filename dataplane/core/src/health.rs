@@ -21,7 +21,7 @@ mod search;
 mod tally;
 
 pub use change::Change;
-pub use checks::{Check, CheckId, Checks, Followed};
+pub use checks::{Check, CheckId, Checks};
 pub use exchange::Exchange;
 pub use monitor::{Monitor, Seen, Status, Transition};
 pub use outcome::Outcome;

@@ -57,6 +57,18 @@ pub(crate) fn look(path: &Path) -> Result<(), Fault> {
     open(path).map(drop)
 }
 
+/// What is in the file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    let mut bytes = Vec::new();
+    let mut file = open(path)?.take(MOST + 1);
+    file.read_to_end(&mut bytes)?;
+    match file.limit() {
+        // It has grown since it was opened.
+        0 => Err(Fault::TooLarge),
+        _ => Ok(bytes),
+    }
+}
+
 /// The digest of what is in the file.
 pub(super) fn digest(path: &Path) -> Result<[u8; 32], Fault> {
     let mut file = open(path)?.take(MOST + 1);

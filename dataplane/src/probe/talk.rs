@@ -3,6 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ballast_core::health::{Check, Exchange, Outcome};
@@ -14,6 +15,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
+use super::tls::{Broken, Heard, Trust};
 use crate::sys;
 
 /// What all checks share.
@@ -23,14 +25,22 @@ pub(super) struct Tools {
     scratch: RefCell<Box<[u8]>>,
     /// Whose turn it is among the local addresses of a service.
     sources: Cell<usize>,
+    trust: Trust,
 }
 
 impl Tools {
-    pub(super) fn new() -> Self {
+    /// Files are meant from `folder`.
+    pub(super) fn new(folder: PathBuf) -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH].into()),
             sources: Cell::new(0),
+            trust: Trust::new(folder),
         }
+    }
+
+    /// The files that checks need may have changed.
+    pub(super) fn forget_files(&self) {
+        self.trust.forget();
     }
 
     /// Asks, and says how it went. A connection over which something was said is left to be closed in order.
@@ -48,6 +58,7 @@ impl Tools {
         let asked = timeout_at(until, self.ask_by_stream(check, health, &connected));
         let outcome = asked.await.unwrap_or_else(|_| match connected.get() {
             None => Outcome::ConnectTimeout,
+            Some(connection) if connection.greets.get() => Outcome::TlsTimeout,
             Some(_) => Outcome::AnswerTimeout,
         });
         (outcome, connected.into_inner())
@@ -72,15 +83,17 @@ impl Tools {
         }
         let connection = connected.get_or_init(|| Connection {
             stream,
+            greets: Cell::new(false),
             is_over: Cell::new(false),
         });
-        self.talk(check, exchange, connection).await
+        self.talk(check, health, exchange, connection).await
     }
 
     /// Says what is to be said, and hears the answer.
     async fn talk(
         &self,
         check: &Check,
+        health: &Health,
         mut exchange: Exchange<'_>,
         connection: &Connection,
     ) -> Outcome {
@@ -91,6 +104,11 @@ impl Tools {
                 Ok(local) => check.introduce(local, &mut question),
                 Err(error) => return Outcome::WrongAnswer(reason(&error)),
             }
+        }
+        if health.mode == HealthMode::Https {
+            return self
+                .talk_by_tls(check, health, &question, exchange, connection)
+                .await;
         }
         exchange.question(check.address, &mut question);
         let said = say(stream, &question).await;
@@ -125,9 +143,66 @@ impl Tools {
         }
     }
 
+    /// The same by TLS, after what goes before it in the clear.
+    async fn talk_by_tls(
+        &self,
+        check: &Check,
+        health: &Health,
+        introduction: &[u8],
+        mut exchange: Exchange<'_>,
+        connection: &Connection,
+    ) -> Outcome {
+        let stream = &connection.stream;
+        let mut secret = match self.trust.greet(health.tls.as_ref(), check.address.ip()) {
+            Ok(secret) => secret,
+            Err(why) => return Outcome::NoCheck(why),
+        };
+        connection.greets.set(true);
+        if let Err(error) = say(stream, introduction).await {
+            return Outcome::NoTls(reason(&error));
+        }
+        let mut question = Vec::with_capacity(A_QUESTION);
+        exchange.question(check.address, &mut question);
+        secret.say(&question);
+        let outcome = loop {
+            if let Err(error) = secret.send(stream).await {
+                break Outcome::NoTls(reason(&error));
+            }
+            let heard = match secret.receive(stream).await {
+                Ok(heard) => heard,
+                Err(Broken::Socket(error)) if connection.greets.get() => {
+                    break Outcome::NoTls(reason(&error));
+                }
+                Err(Broken::Socket(error)) => break Outcome::WrongAnswer(reason(&error)),
+                Err(Broken::Tls(why)) => break Outcome::NoTls(why),
+            };
+            connection.greets.set(secret.greets());
+            let mut scratch = self.scratch.borrow_mut();
+            let mut verdict = None;
+            while verdict.is_none()
+                && let Some(read) = secret.hear(&mut scratch)
+            {
+                verdict = exchange.heard(scratch.get(..read).unwrap_or_default());
+            }
+            match (verdict, heard) {
+                (Some(outcome), _) => break outcome,
+                (None, Heard::More) => {}
+                (None, Heard::End) if secret.greets() => {
+                    break Outcome::NoTls("it closed during the handshake");
+                }
+                (None, Heard::End) => break exchange.ended(),
+            }
+        };
+        connection.greets.set(false);
+        secret.farewell(stream);
+        outcome
+    }
+
     /// Lets the endpoint finish, and close first if it wants to: it sees an end, not a reset, and this side keeps nothing.
     pub(super) async fn close_in_order(&self, connection: Connection) {
-        let Connection { stream, is_over } = connection;
+        let Connection {
+            stream, is_over, ..
+        } = connection;
         if is_over.get() {
             return;
         }
@@ -246,6 +321,8 @@ impl Tools {
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
+    /// The handshake of TLS is under way.
+    greets: Cell<bool>,
     /// Whether all that the endpoint will ever say was read.
     is_over: Cell<bool>,
 }

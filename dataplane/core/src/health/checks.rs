@@ -129,15 +129,6 @@ impl Check {
     }
 }
 
-/// What a new plan means for the checks.
-#[derive(Debug, Default)]
-pub struct Followed {
-    /// Services that ask for checks which cannot be made yet (https): their endpoints count as unchecked.
-    pub unchecked: Vec<Name>,
-    /// The table asks for so many checks a second, which is more than are allowed; said once.
-    pub too_much: Option<u64>,
-}
-
 impl Checks {
     /// No checks yet; never more than `rate` a second.
     #[must_use]
@@ -154,9 +145,9 @@ impl Checks {
         }
     }
 
-    /// Checks from now on what `plan` asks for. What stays the same stays as it is.
-    pub fn follow(&mut self, plan: &Plan, now: Moment) -> Followed {
-        let mut followed = Followed::default();
+    /// Checks from now on what `plan` asks for. What stays the same stays as it is. Returns how many checks a second the
+    /// plan asks for, if that is more than are allowed, once.
+    pub fn follow(&mut self, plan: &Plan, now: Moment) -> Option<u64> {
         self.round += 1;
         for service in plan.services() {
             let name = &service.spec().name;
@@ -167,9 +158,6 @@ impl Checks {
                 continue;
             }
             let before = self.services.remove(name);
-            if service.spec().checks().is_some() && checks(service).is_none() {
-                followed.unchecked.push(name.clone());
-            }
             let slots = self.watch(service, before, now);
             note_who_is_left(service);
             let watched = Watched {
@@ -192,9 +180,9 @@ impl Checks {
         self.schedule.tidy(wanted, |id| find(slots, *id).is_some());
         let asked = self.asked.div_ceil(MILLIONTHS);
         let is_too_much = asked > u64::from(self.rate);
-        followed.too_much = (is_too_much && !self.is_too_much).then_some(asked);
+        let is_news = is_too_much && !self.is_too_much;
         self.is_too_much = is_too_much;
-        followed
+        is_news.then_some(asked)
     }
 
     /// The next check that is due at `now`; `None`: not now, see [`Checks::next_due`].
@@ -263,11 +251,11 @@ impl Checks {
         before: Option<Watched>,
         now: Moment,
     ) -> Vec<usize> {
-        let checks = checks(service);
+        let checks = service.spec().checks();
         let is_known = before.is_some();
         let stays = before
             .as_ref()
-            .is_some_and(|before| self::checks(&before.service) == checks);
+            .is_some_and(|before| before.service.spec().checks() == checks);
         let mut known: FxHashMap<SocketAddr, usize> = FxHashMap::default();
         for slot in before.into_iter().flat_map(|before| before.slots) {
             match self.slots.get(slot).and_then(|at| at.watch.as_ref()) {
@@ -403,12 +391,6 @@ impl Watch {
             index: self.index,
         })
     }
-}
-
-/// The checks of a service that can be made.
-fn checks(service: &Service) -> Option<&Health> {
-    let checks = service.spec().checks();
-    checks.filter(|health| health.mode != HealthMode::Https)
 }
 
 fn find(slots: &[Slot], id: CheckId) -> Option<&Watch> {

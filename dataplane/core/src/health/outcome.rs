@@ -11,6 +11,10 @@ pub enum Outcome {
     ConnectTimeout,
     /// It could not connect, for this reason.
     Unreached(&'static str),
+    /// It connected, and the handshake of TLS was not over in time.
+    TlsTimeout,
+    /// The handshake failed, for this reason.
+    NoTls(&'static str),
     /// The answer did not come in time, or not whole.
     AnswerTimeout,
     /// The answer has a status that is not well.
@@ -40,6 +44,8 @@ impl Outcome {
             Self::Answered(_) => "L7OK",
             Self::ConnectTimeout => "L4TOUT",
             Self::Unreached(_) => "L4CON",
+            Self::TlsTimeout => "L6TOUT",
+            Self::NoTls(_) => "L6RSP",
             Self::AnswerTimeout => "L7TOUT",
             Self::WrongStatus(_) => "L7STS",
             Self::WrongAnswer(_) => "L7RSP",
@@ -55,6 +61,8 @@ impl Outcome {
             Self::Answered(_) => "Layer7 check passed",
             Self::ConnectTimeout => "Layer4 timeout",
             Self::Unreached(_) => "Layer4 connection problem",
+            Self::TlsTimeout => "Layer6 timeout",
+            Self::NoTls(_) => "Layer6 invalid response",
             Self::AnswerTimeout => "Layer7 timeout",
             Self::WrongStatus(_) => "Layer7 wrong status",
             Self::WrongAnswer(_) => "Layer7 invalid response",
@@ -76,7 +84,10 @@ impl Outcome {
     #[must_use]
     pub fn info(self) -> Option<&'static str> {
         match self {
-            Self::Unreached(why) | Self::WrongAnswer(why) | Self::NoCheck(why) => Some(why),
+            Self::Unreached(why)
+            | Self::NoTls(why)
+            | Self::WrongAnswer(why)
+            | Self::NoCheck(why) => Some(why),
             _ => None,
         }
     }

@@ -39,7 +39,7 @@ impl Process {
     }
 
     /// Serves this list of services, in YAML.
-    pub(super) fn serve(&mut self, services: &str) -> Followed {
+    pub(super) fn serve(&mut self, services: &str) -> Option<u64> {
         let text = format!("version: 1\nservices: {services}");
         let table = table::parse(text.as_bytes(), Format::Yaml).unwrap();
         let mut around = Surroundings {
@@ -53,7 +53,7 @@ impl Process {
     }
 
     /// One service `s` with checks on these ports of 127.0.0.1.
-    fn serve_ports(&mut self, health: &str, ports: &[u16]) -> Followed {
+    fn serve_ports(&mut self, health: &str, ports: &[u16]) -> Option<u64> {
         let endpoints: Vec<String> = ports
             .iter()
             .map(|port| format!("{{address: \"127.0.0.1:{port}\"}}"))

@@ -104,7 +104,7 @@ fn a_standstill_leaves_no_herd_behind() {
 fn above_the_limit_intervals_stretch_evenly_and_it_is_said_once() {
     let mut process = Process::new(1000);
     let table = services(1000, "{mode: tcp, interval: 2s}");
-    assert_eq!(process.serve(&table).too_much, Some(5000));
+    assert_eq!(process.serve(&table), Some(5000));
     let mut count: BTreeMap<SocketAddr, u32> = BTreeMap::new();
     let buckets = buckets(&mut process, seconds(20), |_, address| {
         *count.entry(address).or_default() += 1;
@@ -120,14 +120,12 @@ fn above_the_limit_intervals_stretch_evenly_and_it_is_said_once() {
     assert!(process.checks.late(process.now) > Duration::ZERO);
 
     assert_eq!(
-        process
-            .serve(&services(999, "{mode: tcp, interval: 2s}"))
-            .too_much,
+        process.serve(&services(999, "{mode: tcp, interval: 2s}")),
         None,
         "still"
     );
     process.serve(&services(10, "{mode: tcp, interval: 2s}"));
-    assert_eq!(process.serve(&table).too_much, Some(5000), "again");
+    assert_eq!(process.serve(&table), Some(5000), "again");
 }
 
 #[test]
