@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ballast_core::moment::Moment;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 use tokio::time::Instant;
 
 /// Counts from the start of the process.
@@ -11,6 +11,8 @@ use tokio::time::Instant;
 pub struct Clock {
     start: Instant,
     start_millis: u64,
+    /// How far apart the kernel's ticks are.
+    tick: Timespec,
 }
 
 impl Clock {
@@ -19,24 +21,26 @@ impl Clock {
     pub fn start() -> Self {
         Self {
             start: Instant::now(),
-            start_millis: millis(ClockId::Monotonic),
+            start_millis: millis(clock_gettime(ClockId::Monotonic)),
+            tick: clock_getres(ClockId::MonotonicCoarse),
         }
     }
 
     /// The time. Never behind the runtime's timers: once one has fired, its moment has come.
     #[must_use]
     pub fn now(&self) -> Moment {
-        self.at(ClockId::Monotonic)
+        self.moment(clock_gettime(ClockId::Monotonic))
     }
 
-    /// The time of the kernel's last tick, some milliseconds ago, for a third of the price.
+    /// The end of the kernel's next tick, for a third of the price: some milliseconds ahead of the time, so that no timer counts
+    /// from too early, and not behind it even where a tick comes late.
     #[must_use]
-    pub fn lately(&self) -> Moment {
-        self.at(ClockId::MonotonicCoarse)
+    pub fn soon(&self) -> Moment {
+        self.moment(clock_gettime(ClockId::MonotonicCoarse) + self.tick + self.tick)
     }
 
-    fn at(&self, clock: ClockId) -> Moment {
-        Moment(millis(clock).saturating_sub(self.start_millis))
+    fn moment(&self, time: Timespec) -> Moment {
+        Moment(millis(time).saturating_sub(self.start_millis))
     }
 
     /// `moment` as the runtime's timers want it.
@@ -48,8 +52,7 @@ impl Clock {
 
 /// Read at once, where the standard library makes an `Instant`, a `Duration` and a quotient of 128 bits of it: connections
 /// ask often.
-fn millis(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
+fn millis(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
 }
@@ -58,6 +61,9 @@ fn millis(clock: ClockId) -> u64 {
 mod tests {
     use super::*;
 
+    /// Those of a kernel with a hundred a second.
+    const TWO_TICKS: Duration = Duration::from_millis(21);
+
     #[tokio::test]
     async fn the_moment_of_a_timer_that_fired_has_come() {
         let clock = Clock::start();
@@ -65,7 +71,7 @@ mod tests {
             let moment = clock.now().after(Duration::from_millis(wait));
             tokio::time::sleep_until(clock.instant(moment)).await;
             assert!(clock.now() >= moment);
-            assert!(clock.lately() <= clock.now());
+            assert!(clock.soon() <= clock.now().after(TWO_TICKS));
         }
     }
 }

@@ -165,7 +165,7 @@ pub fn relay<C: Leg, S: Leg>(
         server,
         orderly: false,
     };
-    let mut both = Both::new(first, tools.clock.lately());
+    let mut both = Both::new(first, tools.clock.soon());
     async move {
         let why = {
             let mut timer = pin!(Some(both.timer(patience, &tools.clock)));
@@ -179,13 +179,13 @@ pub fn relay<C: Leg, S: Leg>(
                     let delta = (both.up.bytes - before.0, both.down.bytes - before.1);
                     if delta != (0, 0) {
                         moved(delta.0, delta.1);
-                        both.last_byte = tools.clock.lately();
+                        both.last_byte = tools.clock.soon();
                     }
                     if both.up.phase == Phase::Ended && both.down.phase == Phase::Ended {
                         return Poll::Ready(both.ending());
                     }
                     if was_open && both.first_to_end.is_some() {
-                        both.last_byte = tools.clock.lately();
+                        both.last_byte = tools.clock.soon();
                         timer.set(Some(both.timer(patience, &tools.clock)));
                         if both.bytes() > LARGE as u64 {
                             // Much may still wait for a slow peer: what it takes from now on counts.

@@ -81,7 +81,7 @@ fn somebody_who_says_nothing_is_let_go() {
 }
 
 /// Calm and storm take turns, and beside each round trip through the data plane there is one that goes straight to the
-/// endpoint: what the scrapers take from the machine moves both, and what the machine does anyway moves the calm too.
+/// endpoint: what the scrapers take from the machine moves both, and what the machine does anyway moves the calm of both too.
 #[test]
 fn a_storm_of_scrapes_leaves_the_data_path_alone() {
     let echo = echo_server();
@@ -143,7 +143,7 @@ fn a_storm_of_scrapes_leaves_the_data_path_alone() {
     println!("p99 through: {through}; straight: {straight}");
     assert!(worst < Duration::from_secs(60), "{worst:?}");
     assert!(scrapes >= 50);
-    let usual = straight.moved() + through.differs();
+    let usual = straight.moved() + through.differs().max(straight.differs());
     assert!(
         through.moved() < usual + Duration::from_millis(1),
         "through {through}; straight {straight}"
