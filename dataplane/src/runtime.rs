@@ -38,6 +38,7 @@ use crate::probe::Probe;
 use crate::relay::Tools;
 use crate::stats::Stats;
 use crate::status::Status;
+use crate::sys;
 use crate::worker::{Order, Shared, Worker};
 
 /// Why nothing was started.
@@ -367,6 +368,10 @@ fn worker(
                 Ok(runtime) => runtime,
                 Err(error) => return started.send(Err(error)).unwrap_or_default(),
             };
+            // Who counts and shows may share its processor with a worker, but not make a client wait.
+            if let Err(error) = sys::take_turns_of(TURN) {
+                tracing::debug!(%error, "a worker waits for others' turns to end");
+            }
             started.send(Ok(())).unwrap_or_default();
             let worker = Rc::new(Worker {
                 id: WorkerId(id),
@@ -422,6 +427,8 @@ fn quiet_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<J
 }
 
 const QUIET: i32 = 10;
+/// The shortest that there is.
+const TURN: Duration = Duration::from_micros(100);
 /// For apply to close what listens, however short the drain timeout is.
 const CLOSING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(10);

@@ -1,6 +1,6 @@
-//! The only unsafe code: socket options and ioctls that neither std, socket2 nor rustix offer.
+//! The only unsafe code: calls, socket options and ioctls that neither std, socket2 nor rustix offer.
 //!
-//! Owns nothing, is called by `listen`, `dial` and [`crate::relay`], and never decides.
+//! Owns nothing, is called by `listen`, `dial`, `runtime` and [`crate::relay`], and never decides.
 #![expect(
     unsafe_code,
     reason = "each block names why it is sound, and has a test"
@@ -8,6 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -41,6 +42,27 @@ pub fn bind_address_without_port(socket: &impl AsFd) -> io::Result<()> {
             length,
         )
     };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Gives this thread turns of such a length on its processor. A thread that wakes does not wait for the turn of one with longer
+/// turns to end; kernels before 6.12 take no notice.
+pub fn take_turns_of(length: Duration) -> io::Result<()> {
+    let attributes = libc::sched_attr {
+        size: u32::try_from(size_of::<libc::sched_attr>()).unwrap_or(0),
+        sched_policy: libc::SCHED_OTHER.cast_unsigned(),
+        sched_flags: 0,
+        sched_nice: rustix::process::getpriority_process(None)?,
+        sched_priority: 0,
+        sched_runtime: u64::try_from(length.as_nanos()).unwrap_or(u64::MAX),
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: the kernel reads `size` bytes of `attributes`, which is exactly its size, and keeps no pointer to it.
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     if result == -1 {
         return Err(io::Error::last_os_error());
     }
@@ -90,6 +112,17 @@ mod tests {
         let client = std::thread::spawn(move || TcpStream::connect(address).unwrap());
         drop(watched.readable().await.unwrap());
         client.join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_may_have_short_turns_and_keeps_its_priority() {
+        std::thread::spawn(|| {
+            rustix::process::nice(3).unwrap();
+            take_turns_of(Duration::from_micros(100)).unwrap();
+            assert_eq!(rustix::process::getpriority_process(None).unwrap(), 3);
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
