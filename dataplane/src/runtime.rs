@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ballast_core::admit::AdmitState;
+use ballast_core::breath;
 use ballast_core::counters::{PerWorker, WorkerId};
 use ballast_core::rng::{Rng, mix};
 use ballast_core::table;
@@ -422,6 +423,7 @@ fn quiet_thread(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<J
             if let Err(error) = rustix::process::nice(QUIET) {
                 tracing::debug!(%error, "cannot lower the priority of a thread");
             }
+            breath::between(std::thread::yield_now);
             run();
         })
 }

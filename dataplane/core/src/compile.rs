@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::admit::{Limits, PrefixSet};
+use crate::breath;
 use crate::change::gone;
 use crate::endpoint::EndpointState;
 use crate::moment::Moment;
@@ -108,6 +109,7 @@ fn plan(
         }
         plan.by_name.insert(service.spec().name.clone(), index);
         plan.services.push(service);
+        breath::take();
     }
     plan.nodes.retain(|_, on| !on.services.is_empty());
     plan.leaving = leaving(previous, &plan);

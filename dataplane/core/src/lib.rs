@@ -36,7 +36,7 @@
 //! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
 //! | [`counters`] | what workers count, a cell each |
 //!
-//! And by themselves: [`moment`], [`rng`], and [`mod@backoff`] for what is tried again.
+//! And by themselves: [`moment`], [`rng`], [`mod@backoff`] for what is tried again, and [`breath`], which long work takes.
 //!
 //! # The lexicon
 //!
@@ -64,6 +64,7 @@ pub mod ack;
 pub mod admit;
 pub mod affinity;
 pub mod backoff;
+pub mod breath;
 pub mod change;
 pub mod compile;
 pub mod counters;

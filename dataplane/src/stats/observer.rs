@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 
 use ballast_core::admit::Refusal;
+use ballast_core::breath;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, FrontendState, Listens, Plan, SocketKey};
@@ -109,6 +110,7 @@ impl Observer {
             .push(all, seconds_of(elapsed), &mut self.own_rings);
         for back in &mut self.services {
             back.tick(now, elapsed, &mut self.rings);
+            breath::take();
         }
         self.process_sessions.tick(sessions, elapsed);
         self.process_bytes.tick(bytes_out, elapsed);
@@ -231,6 +233,7 @@ impl Observer {
             };
             back.mode = modes.get(name).copied().unwrap_or_default();
             self.services.push(back);
+            breath::take();
         }
         for mut gone in before.into_values() {
             gone.history.forget(&mut self.rings);

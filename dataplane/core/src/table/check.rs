@@ -12,6 +12,8 @@ use std::fmt::{self, Display};
 use std::hash::Hash;
 use std::net::SocketAddr;
 
+use crate::breath;
+
 use super::address::Bind;
 use super::entries::Entries;
 use super::fields::OrOff;
@@ -49,6 +51,7 @@ pub(super) fn check(table: &RoutingTable, doubt: &Doubt) -> Found {
     }
     for (index, service) in table.services.iter().enumerate() {
         check.service(index, service);
+        breath::take();
     }
     check.found
 }

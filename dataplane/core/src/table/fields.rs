@@ -10,6 +10,8 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::breath;
+
 use super::record::{Field, Given, Ranged, Taken, give};
 use super::tree::Node;
 use super::walk::{Bound, Walk};
@@ -244,6 +246,7 @@ impl<'de, T: Field> Visitor<'de> for VecVisitor<T> {
         let mut list = Vec::new();
         while let Some(Taken(item)) = items.next_element()? {
             list.push(item);
+            breath::take();
         }
         list.shrink_to_fit();
         Ok(list)
