@@ -105,6 +105,17 @@ fn the_image_of_rc_yaml_is_the_one_that_the_containerfile_makes() {
 }
 
 #[test]
+fn the_first_command_of_the_readme_builds_both_programs() {
+    assert!(read("README.md").contains("\ncargo build --release\n"));
+    let workspace = read("Cargo.toml");
+    let built = workspace
+        .lines()
+        .find_map(|line| line.strip_prefix("default-members = "))
+        .expect("a line: the root package alone has nothing to build");
+    assert!(built.contains("\"dataplane\"") && built.contains("\"controller\""));
+}
+
+#[test]
 fn links_within_the_reference_lead_somewhere() {
     let reference = read(REFERENCE);
     let anchors: BTreeSet<String> = reference

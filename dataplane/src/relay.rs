@@ -261,10 +261,10 @@ struct Both {
     last_byte: Moment,
     /// When it was last asked whether peers still take bytes: those read by then, and those of them not taken.
     waiting: (u64, usize),
-    /// The timer wakes the task.
-    is_timed: bool,
     /// It has lasted for a while.
     lasts: bool,
+    /// The timer wakes the task.
+    is_timed: bool,
     /// Which task that is.
     task: usize,
 }
