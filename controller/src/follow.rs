@@ -2,18 +2,18 @@
 //!
 //! Used for the data plane's ack and for `--cfg`. A rename, a ConfigMap's symlink swap and an edit in place are all seen.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{io, thread};
 
 use rustix::fs::inotify;
-use tokio::sync::watch;
+use tokio::net::unix::pipe;
 use tokio::time::sleep;
 
 /// A file, watched.
 #[derive(Debug)]
 pub(crate) struct Follow {
-    heard: Option<watch::Receiver<()>>,
+    inotify: Option<pipe::Receiver>,
     every: Duration,
 }
 
@@ -24,46 +24,45 @@ impl Follow {
             Some(folder) if !folder.as_os_str().is_empty() => folder.into(),
             _ => PathBuf::from("."),
         };
-        let heard = listen(&folder)
+        let inotify = listener()
+            .and_then(|inotify| listen(&inotify, &folder).map(|()| inotify))
             .inspect_err(|error| {
                 tracing::warn!(%error, "cannot watch {}; looking now and then", folder.display());
             })
             .ok();
-        Self { heard, every }
+        Self { inotify, every }
     }
 
     /// Returns when something may have changed.
     pub(crate) async fn changed(&mut self) {
-        let Some(heard) = &mut self.heard else {
+        let Some(inotify) = &self.inotify else {
             return sleep(self.every).await;
         };
-        let ended = tokio::select! {
-            heard = heard.changed() => heard.is_err(),
-            () = sleep(self.every) => false,
-        };
-        if ended {
-            self.heard = None;
+        tokio::select! {
+            readable = inotify.readable() => if readable.is_err() {
+                self.inotify = None;
+                return;
+            },
+            () = sleep(self.every) => {}
         }
+        // What happened does not matter: a look will tell.
+        while inotify.try_read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
     }
 }
 
-/// A thread that sleeps in the kernel: it ends with the process, or when nobody wants to know any more.
-fn listen(folder: &Path) -> io::Result<watch::Receiver<()>> {
-    let inotify = inotify::init(inotify::CreateFlags::CLOEXEC)?;
+/// An inotify descriptor, which is no pipe, but can be read like one.
+pub(crate) fn listener() -> io::Result<pipe::Receiver> {
+    let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+    pipe::Receiver::from_owned_fd_unchecked(inotify)
+}
+
+/// Listens to the folder that is there now: it may be another one than before.
+pub(crate) fn listen(inotify: &pipe::Receiver, folder: &Path) -> io::Result<()> {
     let events = inotify::WatchFlags::CLOSE_WRITE
         | inotify::WatchFlags::MOVED_TO
+        | inotify::WatchFlags::MOVED_FROM
         | inotify::WatchFlags::CREATE
         | inotify::WatchFlags::DELETE;
-    inotify::add_watch(&inotify, folder, events)?;
-    let (tell, heard) = watch::channel(());
-    let follow = move || {
-        // What happened does not matter: a look will tell.
-        let mut events = [0; 4096];
-        let mut read = || rustix::io::retry_on_intr(|| rustix::io::read(&inotify, &mut events));
-        while read().is_ok_and(|read| read > 0) && tell.send(()).is_ok() {}
-    };
-    thread::Builder::new()
-        .name("follow".to_owned())
-        .spawn(follow)?;
-    Ok(heard)
+    inotify::add_watch(inotify, folder, events)?;
+    Ok(())
 }

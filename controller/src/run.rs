@@ -42,7 +42,7 @@ pub fn run(flags: RunFlags) -> anyhow::Result<()> {
         .build()
         .context("cannot begin")?;
     let result = runtime.block_on(begin(flags, settings));
-    // Watchers of files sleep in the kernel.
+    // A decision under way is not waited for.
     runtime.shutdown_timeout(Duration::from_millis(100));
     result
 }

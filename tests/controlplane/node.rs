@@ -3,8 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,6 +12,7 @@ use crate::api::Place;
 use crate::corner::{Corner, TABLE_FOLDER};
 use crate::plane::Host;
 use crate::process::{Process, until};
+use crate::program::program;
 
 pub(crate) struct LbNode<'a> {
     pub(crate) name: String,
@@ -189,23 +189,4 @@ pub(crate) fn leader(corner: &Corner<'_>) -> Option<String> {
     })?;
     let holder = lease["spec"]["holderIdentity"].as_str()?;
     (!holder.is_empty()).then(|| holder.to_owned())
-}
-
-/// A program of ours, without settings of whoever runs the tests.
-pub(crate) fn program(name: &str) -> Command {
-    let controller = Path::new(env!("CARGO_BIN_EXE_ballast-controller"));
-    let path = controller.with_file_name(name);
-    assert!(
-        path.exists(),
-        "{} is not there; build it: cargo build -p ballast",
-        path.display()
-    );
-    let mut command = Command::new(path);
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        if name.starts_with("BALLAST_") || name == "KUBECONFIG" {
-            command.env_remove(name.as_ref());
-        }
-    }
-    command
 }

@@ -22,6 +22,9 @@ mod status;
 mod traffic;
 mod trouble;
 
+#[path = "../common/program.rs"]
+mod program;
+
 #[path = "../common/netns.rs"]
 mod netns;
 

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::program::program;
+
 /// The host. What runs on it is killed when it is dropped.
 pub(crate) struct Host {
     pub(crate) manifests: TempDir,
@@ -185,30 +187,6 @@ pub(crate) fn to_its_end(flags: &[&str]) -> (Option<i32>, String, String) {
     let code = Program(child.expect("a program")).ends();
     let text = |path: &Path| fs::read_to_string(path).expect("a file");
     (code, text(&out), text(&err))
-}
-
-/// A program of ours, without settings of whoever runs the tests.
-fn program(name: &str) -> Command {
-    let controller = Path::new(env!("CARGO_BIN_EXE_ballast-controller"));
-    let path = controller.with_file_name(name);
-    assert!(
-        path.exists(),
-        "{} is not there; build it: cargo build -p ballast",
-        path.display()
-    );
-    let mut command = Command::new(path);
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy();
-        let is_setting = ["BALLAST_", "KUBE", "NODE_NAME", "POD_NAMESPACE"]
-            .iter()
-            .any(|setting| name.starts_with(setting));
-        if is_setting {
-            command.env_remove(name.as_ref());
-        }
-    }
-    // No kubeconfig of whoever runs the tests either.
-    command.env("HOME", "/nonexistent");
-    command
 }
 
 /// An endpoint that says one word to everybody.

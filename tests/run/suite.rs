@@ -1,6 +1,8 @@
 //! `ballast-controller run` from a folder of manifests, with a real `ballast` behind it: what a client meets.
 
 mod host;
+#[path = "../common/program.rs"]
+mod program;
 mod usage;
 
 use std::fs;

@@ -22,6 +22,7 @@ use tokio::time::sleep;
 use super::super::lookout::Lookout;
 use super::super::{Observed, Wanted};
 use super::{BadDocument, is_manifest};
+use crate::follow;
 use crate::settings::Settings;
 
 /// Sends what is seen in a folder, whenever that changed; says which documents are bad, whenever others are. Never
@@ -333,19 +334,14 @@ impl Whole {
 
 /// Hears of changes in a folder.
 struct Ears {
-    /// Not a pipe: an inotify descriptor, which can be read like one.
     inotify: Option<pipe::Receiver>,
 }
 
 impl Ears {
     fn new(folder: &Path) -> Self {
-        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-        let inotify = inotify::init(flags)
-            .map_err(io::Error::from)
-            .and_then(pipe::Receiver::from_owned_fd_unchecked)
-            .inspect_err(|error| {
-                tracing::warn!(%error, "cannot watch {}; looking now and then", folder.display());
-            });
+        let inotify = follow::listener().inspect_err(|error| {
+            tracing::warn!(%error, "cannot watch {}; looking now and then", folder.display());
+        });
         let ears = Self {
             inotify: inotify.ok(),
         };
@@ -355,13 +351,8 @@ impl Ears {
 
     /// Listens to the folder that is there now: it may be another one than before.
     fn listen(&self, folder: &Path) {
-        let events = inotify::WatchFlags::CLOSE_WRITE
-            | inotify::WatchFlags::MOVED_TO
-            | inotify::WatchFlags::MOVED_FROM
-            | inotify::WatchFlags::CREATE
-            | inotify::WatchFlags::DELETE;
         if let Some(inotify) = &self.inotify
-            && let Err(error) = inotify::add_watch(inotify, folder, events)
+            && let Err(error) = follow::listen(inotify, folder)
         {
             tracing::debug!(%error, "cannot watch {}", folder.display());
         }
