@@ -26,6 +26,7 @@ mod status;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ballast_core::table::RoutingTable;
 use serde::Serialize;
@@ -48,8 +49,9 @@ pub use status::{Ingress, PortError, Status, Verdict};
 /// What must be.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Desired {
-    /// The table of this node; `None`: it is no load balancer.
-    pub table: Option<RoutingTable>,
+    /// The table of this node; `None`: it is no load balancer. Large: one that stays as it was is kept once, however many
+    /// decisions have it.
+    pub table: Option<Arc<RoutingTable>>,
     /// The files that the table names, and where each comes from.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub files: BTreeSet<WantedFile>,
@@ -92,7 +94,7 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     }
     let table = match world.nodes.here {
         Here::Idle => None,
-        Here::Host | Here::Serves(_) => Some(table::assemble(settings, &mut asked)),
+        Here::Host | Here::Serves(_) => Some(Arc::new(table::assemble(settings, &mut asked))),
     };
     let mut files = files::settings_files(settings);
     let mut wanted = Wanted::default();

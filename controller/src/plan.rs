@@ -101,7 +101,7 @@ fn decided(desired: &Desired, bad: &[BadDocument]) -> String {
     {
         line(&mut text, format_args!("{notice}"));
     }
-    let reached = desired.table.as_ref().map(frontends).unwrap_or_default();
+    let reached = desired.table.as_deref().map(frontends).unwrap_or_default();
     let mut notices: BTreeMap<&About, Vec<&Notice>> = BTreeMap::new();
     for notice in &desired.notices {
         notices.entry(&notice.about).or_default().push(notice);

@@ -189,8 +189,9 @@ fn others(desired: &Desired, gone: &Key) -> impl PartialEq + std::fmt::Debug + u
         .collect();
     let services: Vec<_> = table
         .services
-        .into_iter()
+        .iter()
         .filter(|service| is_others(&service.name))
+        .cloned()
         .collect();
     let statuses: Vec<_> = desired
         .statuses

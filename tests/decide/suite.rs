@@ -141,7 +141,7 @@ fn check_table(case: &Path, desired: &Desired) {
     for (format, text) in forms {
         let read: RoutingTable = parse(text.as_bytes(), format)
             .unwrap_or_else(|problems| panic!("{}: {problems}\n{text}", case.display()));
-        assert_eq!(read, *table, "{}", case.display());
+        assert_eq!(read, **table, "{}", case.display());
     }
 }
 

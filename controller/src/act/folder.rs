@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use ballast_core::ack::Ack;
 use ballast_core::table::{Format, RoutingTable, parse};
@@ -21,7 +22,7 @@ use crate::observe::{Key, Secret};
 pub(crate) struct Folder {
     path: PathBuf,
     /// As written, but without its label.
-    table: Option<RoutingTable>,
+    table: Option<Arc<RoutingTable>>,
     generation: u64,
     /// What was written, by its digest.
     files: BTreeMap<String, [u8; 32]>,
@@ -96,7 +97,7 @@ impl Folder {
     /// Something cannot be written. Calling it again goes on.
     pub(crate) fn write(
         &mut self,
-        table: &RoutingTable,
+        table: &Arc<RoutingTable>,
         wanted: &BTreeSet<WantedFile>,
         secrets: &BTreeMap<Key, Secret>,
         pages: &Pages,
@@ -156,14 +157,16 @@ impl Folder {
         }
     }
 
-    fn write_table(&mut self, table: &RoutingTable) -> io::Result<usize> {
-        let mut labelled = table.clone();
-        labelled.generation = Some(self.generation + 1);
+    fn write_table(&mut self, table: &Arc<RoutingTable>) -> io::Result<usize> {
+        let labelled = RoutingTable {
+            generation: Some(self.generation + 1),
+            ..RoutingTable::clone(table)
+        };
         let bytes = serde_json::to_vec(&labelled)?;
+        drop(labelled);
         self.replace(TABLE, &bytes)?;
         self.generation += 1;
-        labelled.generation = None;
-        self.table = Some(labelled);
+        self.table = Some(Arc::clone(table));
         Ok(bytes.len())
     }
 
@@ -261,7 +264,7 @@ impl Folder {
                 let is_known = label.is_some_and(|label| label >= self.generation);
                 self.generation = self.generation.max(label.unwrap_or(0));
                 // With an older label it would be taken for that older table.
-                self.table = is_known.then_some(table);
+                self.table = is_known.then(|| Arc::new(table));
             }
             Err(problems) => {
                 tracing::warn!(

@@ -73,7 +73,7 @@ impl Publish {
         let desired = Arc::clone(&decision.desired);
         let table = match &desired.table {
             Some(table) => table,
-            None => &nothing(self.stats_port),
+            None => &Arc::new(nothing(self.stats_port)),
         };
         let folder = &mut self.folder;
         // Files are small and tables are few: the other tasks have a thread of their own.

@@ -82,6 +82,11 @@ impl Mind {
     async fn decide(&mut self, seen: Arc<Observed>, remembered: &Remembered) -> Option<Decision> {
         let settings = Arc::clone(&self.settings.borrow_and_update());
         let remembered = remembered.clone();
+        let table = self
+            .decided
+            .borrow()
+            .as_ref()
+            .and_then(|before| before.desired.table.clone());
         let begun = Instant::now();
         let decision = spawn_blocking(move || {
             let observed = match seen.remembered == remembered {
@@ -91,7 +96,11 @@ impl Mind {
                     ..(*seen).clone()
                 }),
             };
-            let desired = Arc::new(decide(&observed, &settings));
+            let mut desired = decide(&observed, &settings);
+            if desired.table == table {
+                desired.table = table;
+            }
+            let desired = Arc::new(desired);
             Decision { observed, desired }
         });
         let decision = decision.await.ok()?;

@@ -52,7 +52,7 @@ impl Case {
     fn write(&mut self, frontend: &str, files: &[WantedFile]) -> Wrote {
         let files = files.iter().cloned().collect();
         self.folder
-            .write(&table(frontend), &files, &self.secrets, &Pages::default())
+            .write(&Arc::new(table(frontend)), &files, &self.secrets, &Pages::default())
             .unwrap()
     }
 
