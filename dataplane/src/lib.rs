@@ -43,10 +43,12 @@ pub mod worker;
 
 mod apply;
 mod dial;
+mod fault;
 mod guard;
 mod listen;
 mod preamble;
 mod probe;
+mod source;
 pub mod tcp;
 pub mod udp;
 

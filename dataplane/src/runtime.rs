@@ -379,7 +379,6 @@ fn worker(
                 tools: Tools::new(shared.clock, pipes),
                 shared,
                 rng: std::cell::RefCell::new(rng),
-                sources: std::cell::Cell::new(0),
                 seats: std::cell::RefCell::default(),
                 most_flows: flows,
                 udp: std::cell::OnceCell::new(),

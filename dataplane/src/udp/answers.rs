@@ -10,11 +10,12 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 
+use crate::fault;
 use crate::sys::datagrams::{self, BATCH, Inbox, Outgoing};
 use crate::worker::Worker;
 
 use super::leg::Leg;
-use super::questions::{MOST_GATHERED, cannot_cut, failure_of, say};
+use super::questions::{MOST_GATHERED, cannot_cut, note_failure};
 use super::{Door, State, Udp};
 
 /// Whether there is more to receive.
@@ -144,15 +145,15 @@ impl Batch<'_> {
         doors: &std::collections::HashMap<Listener, Rc<Door>>,
         flow: FlowId,
     ) {
-        let (Some(failure), Some(key)) = (failure_of(error), flows.key(flow)) else {
+        let (Some(failure), Some(key)) = (fault::of_endpoint(error), flows.key(flow)) else {
             return;
         };
         let plan = self.worker.shared.live.plan();
         let frontend = doors
             .get(&key.listener)
             .and_then(|door| plan.frontend(&door.key));
-        let news = flows.failed(self.now, flow, failure, frontend.map(AsRef::as_ref));
-        say(self.worker, &news);
+        let frontend = frontend.map(AsRef::as_ref);
+        note_failure(self.worker, flows, (flow, failure), frontend, self.now);
     }
 
     /// Sends what has come together, by each listening socket with as few calls as may be.
