@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::pick::Picked;
+use tokio::time::Instant;
 
 use super::{Attempts, InVain, reach, short_attempt};
 use crate::fault;
@@ -30,9 +31,8 @@ impl Attempts<'_> {
     fn try_out(&self, picked: Picked) {
         let worker = Rc::clone(self.client.worker);
         let (service, plan) = (Arc::clone(&self.service), Arc::clone(&self.plan));
-        let until = self.now.after(short_attempt(&service));
         tokio::task::spawn_local(async move {
-            let until = worker.shared.clock.instant(until);
+            let until = Instant::now() + short_attempt(&service);
             let reached = reach(&service, picked.lease.address(), until, None).await;
             let now = worker.shared.clock.now();
             match reached {

@@ -45,7 +45,8 @@ impl<'a> Newcomer<'a> {
             client,
             frontend,
             caller: Caller::new(peer),
-            now: began,
+            // A busy worker may look at it much later than it was accepted: that is not an endpoint's delay.
+            now: client.worker.shared.clock.now(),
             entry: Entry::begin(client.worker, frontend, peer, began),
             dial: Dial::default(),
             is_reset: true,
