@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
 use crate::admin::{self, Doors, Places, Wanted};
-use crate::apply::{Apply, Changes, Duty};
+use crate::apply::{Apply, Duty};
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -40,7 +40,7 @@ use crate::relay::Tools;
 use crate::stats::Stats;
 use crate::status::Status;
 use crate::sys;
-use crate::worker::{Order, Shared, Worker};
+use crate::worker::{Changes, Order, Shared, Worker};
 
 /// Why nothing was started.
 #[derive(Debug, thiserror::Error)]

@@ -17,6 +17,7 @@ mod prometheus;
 mod selection;
 mod snapshot;
 mod value;
+mod workers;
 
 pub use check::Check;
 pub use chunks::Chunks;
@@ -33,6 +34,7 @@ pub use snapshot::{
     Counts, EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status,
     StatusKind,
 };
+pub use workers::OneWorker;
 
 use std::collections::HashSet;
 use std::fs;
@@ -171,6 +173,7 @@ impl Stats {
             started: self.started,
             uptime: now.since(Moment::default()),
             workers: small(workers),
+            each_worker: workers::each(shared),
             is_ready: status.is_ready(),
             is_stopping: status.is_stopping(),
             generation: shared.live.plan().generation(),

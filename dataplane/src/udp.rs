@@ -25,10 +25,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
-use crate::console::Seen;
 use crate::sys;
 use crate::sys::datagrams::{BATCH, Inbox};
-use crate::worker::{Closing, Worker};
+use crate::worker::{Closing, Seen, Worker};
 
 mod answers;
 mod introduce;

@@ -64,7 +64,7 @@ impl Pipes {
             self.refused.set(left);
             return None;
         }
-        let made = Self::ask_kernel();
+        let made = self.ask_kernel();
         match &made {
             Some(_) => self.made.set(self.made.get() + 1),
             None => self.refused.set(UNASKED),
@@ -72,7 +72,7 @@ impl Pipes {
         made
     }
 
-    fn ask_kernel() -> Option<Ends> {
+    fn ask_kernel(&self) -> Option<Ends> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
         let wanted = match self.made.get() < LARGE_ONES {
             true => LARGE,
