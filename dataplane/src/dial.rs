@@ -26,6 +26,8 @@ use crate::access::Dial;
 use crate::log::Rarely;
 use crate::preamble::destination;
 use crate::sys;
+#[cfg(test)]
+use crate::tcp;
 use crate::worker::Worker;
 
 mod queue;
@@ -222,6 +224,8 @@ async fn attempt(
     let counters = endpoint.counters(worker.id);
     counters.picked.add(1);
     counters.dials.add(1);
+    #[cfg(test)]
+    tcp::tests::come_by(tcp::tests::DIALING, waiting.client.peer_addr().ok());
     let spec = service.spec();
     let last = tried.len() >= usize::from(spec.retries) || !has_another(service, tried.len() + 1);
     let until = if last {

@@ -35,6 +35,8 @@ use crate::relay::{self, Patience, Side, relay};
 use crate::worker::{Closing, Order, Shared, Worker};
 
 mod permits;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use permits::Permits;
 
@@ -321,7 +323,11 @@ async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>
         lease,
         began,
     };
+    #[cfg(test)]
+    let peer = client.peer_addr().ok();
     let moved = |up, down| {
+        #[cfg(test)]
+        tests::come_by(tests::RELAYING, peer);
         let (frontend, endpoint) = (frontend.counters().of(worker.id), session.counters());
         frontend.bytes_in.add(up);
         frontend.bytes_out.add(down);
