@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::Rng;
 use socket2::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -300,8 +302,33 @@ async fn the_leg_to_the_endpoint_is_watched_once_a_connection_has_lasted() {
         seen.tcp_user_timeout().unwrap(),
         Some(Duration::from_secs(60))
     );
+    assert_asked(&seen);
     drop((client, server));
     assert_eq!(relaying.await.why, Why::Finished);
+}
+
+#[test]
+fn the_leg_to_the_client_is_watched_from_the_first_moment() {
+    let key = SocketKey {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        transport: Transport::Tcp,
+        asked_by: None,
+    };
+    let listening = crate::listen::open(&key, 1).unwrap();
+    let address = listening[0].local_addr().unwrap();
+    let _client = std::net::TcpStream::connect(address.as_socket().unwrap()).unwrap();
+    // It does not wait for who is on its way already.
+    listening[0].set_nonblocking(false).unwrap();
+    let (leg, _) = listening[0].accept().unwrap();
+    assert!(leg.keepalive().unwrap());
+    assert_asked(&leg);
+}
+
+/// A peer that says nothing for half a minute is asked every ten seconds whether it is there.
+fn assert_asked(leg: &Socket) {
+    let times = (leg.tcp_keepalive_time(), leg.tcp_keepalive_interval());
+    assert_eq!(times.0.unwrap(), Duration::from_secs(30));
+    assert_eq!(times.1.unwrap(), Duration::from_secs(10));
 }
 
 #[tokio::test]
