@@ -436,25 +436,3 @@ const LOOK: Duration = Duration::from_millis(10);
 /// For whoever listens to events to hear that this is the end.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 const PANICKED: &str = "a task panicked, and only it has ended";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_ends_its_task_alone_and_is_counted() {
-        count_panics();
-        let before = panics();
-        let runtime = local_runtime().unwrap();
-        runtime.block_on(async {
-            let other = tokio::task::spawn_local(async {
-                sleep(Duration::from_millis(1)).await;
-                "well"
-            });
-            let broken = tokio::task::spawn_local(async { panic!("for the test") });
-            assert!(broken.await.unwrap_err().is_panic());
-            assert_eq!(other.await.unwrap(), "well");
-        });
-        assert_eq!(panics(), before + 1);
-    }
-}
