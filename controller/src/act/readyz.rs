@@ -121,23 +121,26 @@ mod tests {
         for end in 0..kept.len() {
             assert!(parse(&kept[..end]).unwrap().is_none(), "{end} bytes");
         }
-        let cases: [(&[u8], Option<(u16, bool)>); 5] = [
-            (kept, Some((200, true))),
+        let is = |status, is_kept| Some((status, is_kept));
+        for (text, expected) in [
             (
-                b"HTTP/1.1 503 No\r\ncontent-length: 0\r\nConnection: close\r\n\r\n",
-                Some((503, false)),
+                "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n",
+                is(200, true),
             ),
-            (b"HTTP/1.1 200 OK\r\n\r\n", Some((200, false))),
             (
-                b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore",
-                Some((200, false)),
+                "HTTP/1.1 503 No\r\ncontent-length: 0\r\nConnection: close\r\n\r\n",
+                is(503, false),
             ),
-            (b"SSH-2.0-x\r\n\r\n", None),
-        ];
-        for (bytes, expected) in cases {
-            let answer = parse(bytes).flatten();
+            ("HTTP/1.1 200 OK\r\n\r\n", is(200, false)),
+            (
+                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore",
+                is(200, false),
+            ),
+            ("SSH-2.0-x\r\n\r\n", None),
+        ] {
+            let answer = parse(text.as_bytes()).flatten();
             let found = answer.map(|answer| (answer.status, answer.is_kept));
-            assert_eq!(found, expected, "{}", String::from_utf8_lossy(bytes));
+            assert_eq!(found, expected, "{text}");
         }
     }
 
