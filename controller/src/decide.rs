@@ -33,6 +33,7 @@ use serde::Serialize;
 
 use crate::observe::{Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::Settings;
+pub(crate) use annotations::LAST_GOOD;
 use annotations::Reader;
 pub use annotations::values::algorithm;
 use claims::Claim;
@@ -45,6 +46,7 @@ use served::Expected;
 pub use served::served;
 use shared::Names;
 pub use status::{Ingress, PortError, Status, Verdict};
+pub(crate) use table::stats;
 
 /// What must be.
 #[derive(Clone, Debug, PartialEq, Serialize)]

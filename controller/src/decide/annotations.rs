@@ -284,7 +284,7 @@ fn family(key: &str) -> Option<Family> {
 type Memory = BTreeMap<String, (String, String)>;
 
 /// Where the last good values stand that are in use.
-pub(super) const LAST_GOOD: &str = "ballast.dev/last-good";
+pub(crate) const LAST_GOOD: &str = "ballast.dev/last-good";
 
 /// Our own prefix.
 pub(super) const OWN: &str = "ballast.dev/";
