@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Places, Wanted};
-use crate::intake::{Intake, Text, named};
+use crate::intake::{Found, Intake, Text, Which, named};
 use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
 use crate::worker::{Order, Shared};
@@ -69,6 +69,8 @@ pub(crate) struct Apply {
     retired: Vec<Arc<Plan>>,
     ipv6: bool,
     nothing: Option<String>,
+    /// The table does not parse; by then the rest of it may be there.
+    doubted_until: Option<Instant>,
 }
 
 /// A socket that is there.
@@ -94,6 +96,7 @@ impl Apply {
             retired: Vec::new(),
             ipv6: listen::has_ipv6(),
             nothing: None,
+            doubted_until: None,
         }
     }
 
@@ -102,9 +105,9 @@ impl Apply {
         let mut anyhow = false;
         let mut retry = Instant::now() + RETRY_EVERY;
         loop {
-            self.look(anyhow).await;
+            let again = self.look(anyhow).await;
+            anyhow &= again.is_some();
             self.free_retired();
-            anyhow = false;
             let tidy = if self.retired.is_empty() {
                 RETRY_EVERY
             } else {
@@ -115,7 +118,7 @@ impl Apply {
                 () = self.intake.changed() => {}
                 () = reread.notified() => anyhow = true,
                 Some(changes) = self.duty.by_hand.recv() => self.revise(changes).await,
-                () = sleep(tidy) => {}
+                () = sleep(again.unwrap_or(tidy)) => {}
                 () = sleep_until(retry) => {
                     retry = Instant::now() + RETRY_EVERY;
                     self.retry().await;
@@ -148,63 +151,61 @@ impl Apply {
         }
     }
 
-    async fn look(&mut self, anyhow: bool) {
-        for _ in 0..EDITS {
-            match self.intake.being_written() {
-                Some(rest) => sleep(rest).await,
-                None => break,
-            }
-        }
+    /// Looks whether there is another table, and puts it in force. Says after how long to look again, if what is there is
+    /// to be left alone for so long.
+    async fn look(&mut self, anyhow: bool) -> Option<Duration> {
         let began = Instant::now();
-        let text = match self.intake.read(anyhow) {
-            Ok(Some(text)) => text,
-            Ok(None) => return,
+        let second_look = self
+            .doubted_until
+            .take_if(|until| *until <= began)
+            .is_some();
+        let which = match (anyhow, second_look) {
+            (true, _) => Which::Any,
+            (false, true) => Which::Other,
+            (false, false) => Which::Changed,
+        };
+        let text = match self.intake.read(which) {
+            Ok(Found::Text(text)) => text,
+            Ok(Found::Unfinished(rest)) => return Some(rest),
+            Ok(Found::Nothing) => return self.doubted_until.map(|until| until - began),
             Err(nothing) => {
                 if self.nothing.as_ref() != Some(&nothing) {
                     tracing::warn!("no table: {nothing}");
                     self.nothing = Some(nothing);
                 }
-                return;
+                return None;
             }
         };
         self.nothing = None;
-        match self.parse(text).await {
-            Ok((table, digest)) => self.apply(table, digest, began).await,
-            Err((problems, digest)) => self.refuse(&problems, digest),
-        }
-    }
-
-    /// Half a file is no table: an editor may be writing it just now. Then there is a second look.
-    async fn parse(
-        &mut self,
-        mut text: Text,
-    ) -> Result<(RoutingTable, String), (Problems, String)> {
-        let mut parsed = table::parse(&text.bytes, text.format);
-        if parsed.as_ref().is_err_and(Problems::not_whole) {
-            sleep(HALF_WRITTEN).await;
-            if let Ok(Some(again)) = self.intake.read(true) {
-                text = again;
-                parsed = table::parse(&text.bytes, text.format);
-            }
-        }
+        let parsed = table::parse(&text.bytes, text.format);
+        let is_half = parsed.as_ref().is_err_and(Problems::not_whole);
+        self.doubted_until = (is_half && !second_look && !anyhow).then(|| began + HALF_WRITTEN);
         match parsed {
             Ok(table) => {
-                let folder = self.intake.folder();
-                let files = table::files(&table);
-                let named = files.iter().map(|(_, file)| folder.join(file)).collect();
-                let digest = self.intake.note(&text, named);
-                for (at, file) in files {
-                    if let Err(fault) = named::look(&folder.join(&file)) {
-                        tracing::warn!("{}", fault.problem(at, &file));
-                    }
-                }
-                Ok((table, digest))
+                let digest = self.note(&text, &table);
+                self.apply(table, digest, began).await;
             }
+            Err(_) if self.doubted_until.is_some() => return Some(HALF_WRITTEN),
             Err(problems) => {
                 let digest = self.intake.note(&text, Vec::new());
-                Err((problems, digest))
+                self.refuse(&problems, digest);
             }
         }
+        None
+    }
+
+    /// Notes what was read, with the files that it names, and looks whether they are there.
+    fn note(&mut self, text: &Text, table: &RoutingTable) -> String {
+        let folder = self.intake.folder();
+        let files = table::files(table);
+        let named = files.iter().map(|(_, file)| folder.join(file)).collect();
+        let digest = self.intake.note(text, named);
+        for (at, file) in files {
+            if let Err(fault) = named::look(&folder.join(&file)) {
+                tracing::warn!("{}", fault.problem(at, &file));
+            }
+        }
+        digest
     }
 
     fn refuse(&mut self, problems: &Problems, digest: String) {
@@ -540,9 +541,7 @@ fn home(address: SocketAddr, workers: usize) -> usize {
     usize::try_from(spread % workers as u64).unwrap_or(0)
 }
 
-/// How often in a row somebody's edits are waited for.
-const EDITS: usize = 10;
-/// How soon half a file is looked at again.
+/// How soon what may be half a file is looked at again.
 const HALF_WRITTEN: Duration = Duration::from_millis(200);
 const RETRY_EVERY: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(1);
