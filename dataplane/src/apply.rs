@@ -13,7 +13,6 @@ use std::time::Duration;
 use ballast_core::ack::{Ack, Refused, Served};
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile, revise};
-use ballast_core::overrides::ByHand;
 use ballast_core::plan::{Plan, SocketKey, Transport};
 use ballast_core::rng::{Rng, mix};
 use ballast_core::table::{self, OnGone, Problems, RoutingTable};
@@ -23,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Places, Wanted};
+use crate::by_hand::Changes;
 use crate::intake::{Found, Intake, Text, Which, named};
 use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
@@ -46,14 +46,6 @@ pub(crate) struct Duty {
     pub(crate) admin: watch::Sender<Option<Wanted>>,
     /// What operators change by hand.
     pub(crate) by_hand: mpsc::UnboundedReceiver<Changes>,
-}
-
-/// Changes by hand that belong together.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    pub(crate) changes: Vec<ByHand>,
-    /// Told when they are in force.
-    pub(crate) done: oneshot::Sender<()>,
 }
 
 /// The writer.

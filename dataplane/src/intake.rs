@@ -15,9 +15,12 @@ use ballast_core::table::Format;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
+mod check;
 pub(crate) mod named;
 mod watch;
 
+pub use check::check;
+pub(crate) use check::table_at;
 use watch::Watch;
 
 /// The text of a table.

@@ -47,7 +47,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::limits::Budget;
-use crate::runtime::panics;
+use crate::panics::panics;
 use crate::worker::{Order, Shared};
 
 /// Looks once a second, for as long as the process lives.
