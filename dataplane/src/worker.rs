@@ -27,10 +27,11 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::apply::Changes;
+use crate::by_hand::Changes;
 use crate::clock::Clock;
 use crate::console::Seen;
 use crate::live::Live;
+use crate::panics::vital;
 use crate::relay::Tools;
 use crate::stats::Stats;
 use crate::status::Status;
@@ -70,6 +71,34 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// What is shared by so many workers, which serve `most` connections; and where each of them takes orders.
+    pub(crate) fn new(
+        workers: usize,
+        most: u32,
+        seed: u64,
+        access: AccessLog,
+        by_hand: mpsc::UnboundedSender<Changes>,
+    ) -> (Arc<Self>, Vec<mpsc::UnboundedReceiver<Order>>) {
+        let (inboxes, receivers): (Vec<_>, _) =
+            (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let shared = Self {
+            live: Live::default(),
+            clock: Clock::start(),
+            loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+            by_hand,
+            inboxes: inboxes.into(),
+            most: AtomicU32::new(most),
+            admit: Arc::new(AdmitState::new(seed)),
+            counters: PerWorker::new(workers),
+            accept_errors: Mutex::default(),
+            status: Status::default(),
+            new_plan: Notify::new(),
+            access,
+            stats: Stats::default(),
+        };
+        (Arc::new(shared), receivers)
+    }
+
     /// Connections now.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -198,13 +227,32 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A worker that has nothing to do yet, and may have so many pipes and flows.
+    pub(crate) fn new(
+        id: usize,
+        shared: Arc<Shared>,
+        pipes: usize,
+        flows: usize,
+        rng: Rng,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            id: WorkerId(id),
+            tools: Tools::new(shared.clock, pipes),
+            shared,
+            rng: RefCell::new(rng),
+            seats: RefCell::default(),
+            most_flows: flows,
+            udp: OnceCell::new(),
+        })
+    }
+
     /// Takes orders until nobody can give any, or `stop` says that what is left is to be cut.
     pub async fn run(
         self: Rc<Self>,
         mut inbox: mpsc::UnboundedReceiver<Order>,
         stop: CancellationToken,
     ) {
-        tokio::task::spawn_local(stay_awake());
+        tokio::task::spawn_local(vital("a worker's alarm", stay_awake()));
         let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
         while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
             match order {
@@ -255,8 +303,9 @@ impl Worker {
         let (close, closing) = mpsc::channel(1);
         match key.transport {
             Transport::Tcp => {
+                let what = format!("accepting at {key}");
                 let accept = tcp::accept_loop(Rc::clone(self), key, socket, closing);
-                tokio::task::spawn_local(accept);
+                tokio::task::spawn_local(vital(what, accept));
             }
             Transport::Udp => udp::listen(self, key, socket, closing)?,
         }

@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::{Admin, Config};
-use crate::runtime::{Running, panics, start};
+use crate::panics::panics;
+use crate::runtime::{Running, start};
 
 /// Places that the task of a connection comes by. It panics there if its client has the address of the place.
 pub(crate) const DIALING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
