@@ -26,9 +26,10 @@ mod status;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use ballast_core::table::RoutingTable;
+use ballast_core::table::{RoutingTable, no_single_host};
 use serde::Serialize;
 
 use crate::observe::{Observed, Remembered, Service, ServiceKind, Wanted};
@@ -36,7 +37,7 @@ use crate::settings::Settings;
 use annotations::Reader;
 pub use annotations::values::algorithm;
 use claims::Claim;
-use endpoints::Slices;
+use endpoints::{Slices, is_outside};
 pub use files::{Source, WantedFile};
 use nodes::{Here, Nodes};
 pub use notice::{About, Kind, Notice, Reason};
@@ -132,8 +133,13 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Whether names may not lead to this machine: in a cluster, whoever may make a Service may not reach what listens there.
-    fn refuses_addresses(&self) -> bool {
+    /// Whether a name may lead to an address. Never to this machine: in a cluster, whoever may make a Service may not reach
+    /// what listens there.
+    fn may_lead_to(&self, address: IpAddr) -> bool {
+        no_single_host(address).is_none() && (!self.refuses_own() || is_outside(address))
+    }
+
+    fn refuses_own(&self) -> bool {
         !matches!(self.nodes.here, Here::Host)
     }
 }

@@ -2,6 +2,7 @@
 
 use ballast_controller::decide::{Desired, Reason, Verdict, decide};
 use ballast_controller::observe::{Key, Observed, Secret};
+use ballast_core::table::{Format, parse};
 
 use super::settings;
 
@@ -58,30 +59,35 @@ spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
 ";
     let node = "kind: Node\nmetadata: {name: lb1, labels: {role: loadbalancer}}\n";
     let nowhere = [
-        "127.0.0.1",
-        "127.9.9.9",
-        "0.0.0.0",
-        "169.254.169.254",
-        "224.0.0.1",
-        "255.255.255.255",
-        "::1",
-        "::",
-        "::ffff:127.0.0.1",
-        "fe80::1",
-        "ff02::1",
+        ("127.0.0.1", 1),
+        ("127.9.9.9", 1),
+        ("0.0.0.0", 0),
+        ("169.254.169.254", 1),
+        ("224.0.0.1", 0),
+        ("255.255.255.255", 0),
+        ("::1", 1),
+        ("::", 0),
+        ("::ffff:127.0.0.1", 1),
+        ("::ffff:224.0.0.1", 0),
+        ("fe80::1", 1),
+        ("ff02::1", 0),
     ];
-    for address in nowhere {
-        for (manifests, expected) in [(text.to_owned(), 1), (format!("{text}---\n{node}"), 0)] {
+    for (address, alone) in nowhere {
+        let in_cluster = format!("{text}---\n{node}");
+        for (manifests, expected) in [(text.to_owned(), alone), (in_cluster, 0)] {
             let mut observed = observed(&manifests);
             let found = vec![address.parse().expect("an address")];
             observed.resolved.insert("db.example.com".to_owned(), found);
             let desired = decided(&observed, &["--tcp-services=db:3306"]);
-            let endpoints = desired.table.expect("a table").services[0].endpoints.len();
-            assert_eq!(endpoints, expected, "{address}");
+            let table = desired.table.expect("a table");
+            assert_eq!(table.services[0].endpoints.len(), expected, "{address}");
+            let json = serde_json::to_vec(&table).expect("a table");
+            assert_eq!(parse(&json, Format::Json).as_ref(), Ok(&*table));
+            let words = ["leads to this machine", "leads to no single host"];
             let warned = desired
                 .notices
                 .iter()
-                .any(|notice| notice.message.contains("leads to this machine"));
+                .any(|notice| words.iter().any(|words| notice.message.contains(words)));
             assert_eq!(warned, expected == 0, "{address}: {:?}", desired.notices);
         }
     }

@@ -28,7 +28,7 @@ mod tls;
 mod tree;
 mod walk;
 
-pub use address::Bind;
+pub use address::{Bind, no_single_host};
 pub use entries::Entries;
 pub use fields::{List, OrOff};
 pub use files::files;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
+use super::super::address::no_single_host;
 use super::super::span::Shown;
 use super::super::{EndpointTls, HeaderEdits, Health, Service};
 use super::{Check, twice};
@@ -216,16 +217,6 @@ struct Place(usize);
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "services[{}]", self.0)
-    }
-}
-
-/// What an address is that does not belong to one host.
-fn no_single_host(address: IpAddr) -> Option<&'static str> {
-    match address {
-        _ if address.is_unspecified() => Some("no address that one can connect to"),
-        _ if address.is_multicast() => Some("a multicast address"),
-        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("the broadcast address"),
-        _ => None,
     }
 }
 
