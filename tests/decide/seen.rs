@@ -1,7 +1,9 @@
 //! What no manifest can say: Secrets that may not be read, names that were resolved.
 
+use std::sync::Arc;
+
 use ballast_controller::decide::{Desired, Reason, Verdict, decide};
-use ballast_controller::observe::{Key, Observed, Secret};
+use ballast_controller::observe::{Family, Key, Observed, Secret};
 use ballast_core::table::{Format, parse};
 
 use super::settings;
@@ -161,6 +163,45 @@ spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
         assert_eq!(table.services[0].algorithm.word(), "random");
         remembered = desired.remembered;
     }
+}
+
+/// No manifest can say that today; whatever else may come one day is treated alike.
+#[test]
+fn a_service_that_would_have_the_table_refused_is_left_out_of_it_alone() {
+    let text = |name: &str, port: u16, more: &str| {
+        format!(
+            "kind: Service
+metadata: {{name: {name}, namespace: shop, annotations: {{ballast.dev/internal: 'true', {more}}}}}
+spec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}
+---
+"
+        )
+    };
+    let node = "kind: Node
+metadata: {name: lb1, labels: {role: loadbalancer}}
+status: {addresses: [{type: InternalIP, address: 10.77.1.1}]}
+";
+    let bad = text("bad", 80, "ballast.dev/algorithm: first");
+    let mut observed = observed(&format!("{bad}{}{node}", text("good", 81, "")));
+    let remembered = decided(&observed, &["--node-name=lb1"]).remembered;
+    let key = Key::new("shop", "bad");
+    let service = observed.services.get_mut(&key).expect("a Service");
+    // One address, twice.
+    Arc::make_mut(service).families = vec![Family::V4, Family::V4];
+    observed.remembered = remembered.clone();
+    let desired = decided(&observed, &["--node-name=lb1"]);
+    let table = desired.table.expect("a table");
+    let names: Vec<&str> = table.frontends.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["shop.good:81"]);
+    let json = serde_json::to_vec(&table).expect("a table");
+    assert_eq!(parse(&json, Format::Json).as_ref(), Ok(&*table));
+    let said: Vec<_> = desired.notices.iter().collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(said[0].reason, Reason::LeftOut);
+    assert!(said[0].message.contains("is taken already"), "{said:?}");
+    let verdicts: Vec<_> = desired.statuses.iter().map(|one| one.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Pending, Verdict::Served]);
+    assert_eq!(desired.remembered, remembered);
 }
 
 fn decided(observed: &Observed, arguments: &[&str]) -> Desired {

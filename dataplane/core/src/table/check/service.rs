@@ -150,9 +150,14 @@ impl Check<'_> {
                 );
             }
         }
+        // As the controller writes them; then no two are the same.
+        let ascending = service
+            .endpoints
+            .is_sorted_by(|one, next| one.address < next.address);
         let addresses = service
             .endpoints
             .iter()
+            .filter(|_| !ascending)
             .map(|endpoint| Some(endpoint.address));
         for (index, earlier) in twice(addresses) {
             let address = service
@@ -174,6 +179,9 @@ impl Check<'_> {
     /// No two endpoints of a service are shown by one name; those without are shown as their address.
     fn endpoint_names(&mut self, at: Place, service: &Service) {
         let endpoints = &service.endpoints;
+        if endpoints.iter().all(|endpoint| endpoint.name.is_none()) {
+            return;
+        }
         let names = endpoints.iter().map(|endpoint| endpoint.name.as_ref());
         for (index, earlier) in twice(names) {
             let name = endpoints
