@@ -21,6 +21,8 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::log::Rarely;
+#[cfg(test)]
+use crate::tcp;
 use crate::{fault, source};
 
 mod client;
@@ -201,6 +203,8 @@ impl Attempts<'_> {
         let counters = endpoint.counters(worker.id);
         counters.picked.add(1);
         counters.dials.add(1);
+        #[cfg(test)]
+        tcp::tests::come_by(tcp::tests::DIALING, self.client.socket.peer_addr().ok());
         let until = worker.shared.clock.instant(self.until(picked));
         let address = picked.lease.address();
         let reached = reach(&self.service, address, until, Some(self.client)).await;

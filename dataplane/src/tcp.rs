@@ -25,6 +25,8 @@ mod accept;
 mod arrival;
 mod newcomer;
 mod permits;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub(crate) use accept::accept_loop;
 pub use arrival::Arrival;
@@ -105,7 +107,11 @@ async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>
         lease,
         began,
     };
+    #[cfg(test)]
+    let peer = client.peer_addr().ok();
     let moved = |up, down| {
+        #[cfg(test)]
+        tests::come_by(tests::RELAYING, peer);
         let (frontend, endpoint) = (frontend.counters().of(worker.id), session.counters());
         frontend.bytes_in.add(up);
         frontend.bytes_out.add(down);

@@ -25,6 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
+use crate::panics::vital;
 use crate::sys;
 use crate::sys::datagrams::{BATCH, Inbox};
 use crate::worker::{Closing, Seen, Worker};
@@ -86,7 +87,7 @@ pub(crate) fn listen(
         let seed = worker.rng.borrow_mut().next_u64();
         let flows = FlowTable::new(worker.id, worker.most_flows, seed);
         worker.udp.set(Udp::new(flows)?).ok();
-        tokio::task::spawn_local(watch(Rc::clone(worker)));
+        tokio::task::spawn_local(vital("UDP answering", watch(Rc::clone(worker))));
     }
     let Some(udp) = worker.udp.get() else {
         return Ok(());
@@ -102,7 +103,9 @@ pub(crate) fn listen(
         drops: StdCell::new(0),
     });
     state.doors.insert(door.id, Rc::clone(&door));
-    tokio::task::spawn_local(receive(Rc::clone(worker), door, closing));
+    let what = format!("receiving at {}", door.key);
+    let receive = receive(Rc::clone(worker), door, closing);
+    tokio::task::spawn_local(vital(what, receive));
     Ok(())
 }
 

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use crate::panics::vital;
 use crate::relay::Tools;
 use crate::sys;
 use crate::tcp;
@@ -29,7 +30,6 @@ mod shared;
 
 pub use order::{Closing, Order};
 pub use seats::{Seats, Seen};
-pub(crate) use shared::Changes;
 pub use shared::{Shared, WorkerCounters};
 
 /// One worker.
@@ -52,13 +52,32 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A worker that has nothing to do yet, and may have so many pipes and flows.
+    pub(crate) fn new(
+        id: usize,
+        shared: Arc<Shared>,
+        pipes: usize,
+        flows: usize,
+        rng: Rng,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            id: WorkerId(id),
+            tools: Tools::new(shared.clock, pipes),
+            shared,
+            rng: RefCell::new(rng),
+            seats: RefCell::default(),
+            most_flows: flows,
+            udp: OnceCell::new(),
+        })
+    }
+
     /// Takes orders until nobody can give any, or `stop` says that what is left is to be cut.
     pub async fn run(
         self: Rc<Self>,
         mut inbox: mpsc::UnboundedReceiver<Order>,
         stop: CancellationToken,
     ) {
-        tokio::task::spawn_local(stay_awake());
+        tokio::task::spawn_local(vital("a worker's alarm", stay_awake()));
         let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
         while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
             match order {
@@ -109,8 +128,9 @@ impl Worker {
         let (close, closing) = mpsc::channel(1);
         match key.transport {
             Transport::Tcp => {
+                let what = format!("accepting at {key}");
                 let accept = tcp::accept_loop(Rc::clone(self), key, socket, closing);
-                tokio::task::spawn_local(accept);
+                tokio::task::spawn_local(vital(what, accept));
             }
             Transport::Udp => udp::listen(self, key, socket, closing)?,
         }

@@ -64,7 +64,11 @@ impl Pipes {
             self.refused.set(left);
             return None;
         }
-        let made = self.ask_kernel();
+        let wanted = match self.made.get() < LARGE_ONES {
+            true => LARGE,
+            false => USUAL,
+        };
+        let made = Self::ask_kernel(wanted);
         match &made {
             Some(_) => self.made.set(self.made.get() + 1),
             None => self.refused.set(UNASKED),
@@ -72,12 +76,8 @@ impl Pipes {
         made
     }
 
-    fn ask_kernel(&self) -> Option<Ends> {
+    fn ask_kernel(wanted: usize) -> Option<Ends> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
-        let wanted = match self.made.get() < LARGE_ONES {
-            true => LARGE,
-            false => USUAL,
-        };
         // The kernel may refuse (a user's pages are limited): what was given is what counts.
         let size = match fcntl_setpipe_size(&write, wanted) {
             Ok(size) => size,

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::Order;
 use crate::access::AccessLog;
+use crate::by_hand::Changes;
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::stats::Stats;
@@ -49,6 +50,34 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// What is shared by so many workers, which serve `most` connections; and where each of them takes orders.
+    pub(crate) fn new(
+        workers: usize,
+        most: u32,
+        seed: u64,
+        access: AccessLog,
+        by_hand: mpsc::UnboundedSender<Changes>,
+    ) -> (Arc<Self>, Vec<mpsc::UnboundedReceiver<Order>>) {
+        let (inboxes, receivers): (Vec<_>, _) =
+            (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let shared = Self {
+            live: Live::default(),
+            clock: Clock::start(),
+            loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+            by_hand,
+            inboxes: inboxes.into(),
+            most: AtomicU32::new(most),
+            admit: Arc::new(AdmitState::new(seed)),
+            counters: PerWorker::new(workers),
+            accept_errors: Mutex::default(),
+            status: Status::default(),
+            new_plan: Notify::new(),
+            access,
+            stats: Stats::default(),
+        };
+        (Arc::new(shared), receivers)
+    }
+
     /// Connections now.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -114,14 +143,6 @@ pub struct WorkerCounters {
     pub handed_over: Cell,
     /// Bytes that went through pipes.
     pub spliced: Cell,
-}
-
-/// Changes by hand that belong together.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    pub(crate) changes: Vec<ByHand>,
-    /// Told when they are in force.
-    pub(crate) done: oneshot::Sender<()>,
 }
 
 /// So many connections more than a fair share are no reason to move one.
