@@ -3,7 +3,7 @@
 //! A worker is a thread with a runtime of its own. It accepts from its own listening sockets and keeps each connection
 //! from its first byte to its last; no wake-up in a connection's life crosses threads.
 
-use std::cell::{Cell as StdCell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -218,8 +218,6 @@ pub struct Worker {
     pub tools: Tools,
     /// Its dice.
     pub rng: RefCell<Rng>,
-    /// Whose turn it is among the local addresses of a service.
-    pub sources: StdCell<usize>,
     /// Its connections.
     pub seats: RefCell<Seats>,
     /// How many UDP flows it may have.
@@ -242,7 +240,6 @@ impl Worker {
             tools: Tools::new(shared.clock, pipes),
             shared,
             rng: RefCell::new(rng),
-            sources: StdCell::new(0),
             seats: RefCell::default(),
             most_flows: flows,
             udp: OnceCell::new(),
@@ -318,11 +315,6 @@ impl Worker {
     /// Whose turn it is to be counted here.
     pub(crate) fn load(&self) -> &AtomicUsize {
         &self.shared.loads[self.id.0]
-    }
-
-    /// The next number of a row, for what goes in turn.
-    pub(crate) fn next_source(&self) -> usize {
-        self.sources.replace(self.sources.get().wrapping_add(1))
     }
 
     /// A name for one connection.
