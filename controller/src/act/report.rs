@@ -9,8 +9,7 @@ use std::time::Duration;
 use ballast_core::ack::{Ack, ExceptionState};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::Patch;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -19,10 +18,13 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::events::Said;
 use super::publish::{Acks, Written};
 use super::pulse::{Act, Content, Heard, Pulse};
-use super::{Decisions, MANAGER, Teller, exceptions, patiently, readyz};
-use crate::clock;
+use super::readyz::Asker;
+use super::{Decisions, Teller, exceptions};
+use crate::clock::{self, micros};
 use crate::decide::Desired;
+use crate::lease::{self, EXCEPTIONS, SERVED};
 use crate::metrics::Metrics;
+use crate::request::{self, patiently};
 
 /// The Lease of one node.
 pub(crate) struct Report {
@@ -48,7 +50,7 @@ pub(crate) struct Report {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What fails to listen, and by which words it is known.
+/// What the data plane does not do as asked, and by which words it is known.
 #[derive(Default)]
 struct Failing {
     of: Option<(Arc<Ack>, Arc<Desired>)>,
@@ -59,6 +61,7 @@ impl Report {
     /// Keeps the Lease until the process ends.
     pub(crate) async fn run(mut self) {
         let mut pulse = Pulse::new();
+        let mut asker = Asker::new(self.dataplane);
         let mut owner = None;
         let mut ticks = interval(ASK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -67,7 +70,7 @@ impl Report {
         while !*self.ending.borrow_and_update() {
             tokio::select! {
                 _ = ticks.tick() => {
-                    let heard = readyz::ask(self.dataplane).await;
+                    let heard = asker.ask().await;
                     if told != Some(heard) {
                         tracing::info!(dataplane = %self.dataplane, "the data plane is {}", word(heard));
                         told = Some(heard);
@@ -88,10 +91,10 @@ impl Report {
             self.tell(&mut failing);
             self.keep(&mut pulse, &mut owner).await;
         }
-        self.leave().await;
+        self.leave(asker).await;
     }
 
-    /// Tells what fails to listen since the last look.
+    /// Tells what is refused, or does not listen as asked, since the last look.
     fn tell(&self, failing: &mut Failing) {
         let ack = self.acks.borrow().clone();
         let decision = self.decisions.borrow().clone();
@@ -159,9 +162,9 @@ impl Report {
     }
 
     /// This process ends: the data plane may, too.
-    async fn leave(&self) {
+    async fn leave(&self, mut asker: Asker) {
         for _ in 0..LOOKS {
-            if readyz::ask(self.dataplane).await != Heard::Ready {
+            if asker.ask().await != Heard::Ready {
                 match self.release().await {
                     Ok(()) => tracing::info!(node = self.node, "gave this node's Lease back"),
                     Err(error) => tracing::warn!(%error, "cannot give this node's Lease back"),
@@ -195,10 +198,7 @@ impl Report {
             other => return other,
         }
         let lease: Lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
-        let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
-        };
+        let params = request::post();
         patiently(self.leases().create(&params, &lease))
             .await
             .map(|_| ())
@@ -216,10 +216,7 @@ impl Report {
     }
 
     async fn patch(&self, lease: &Value) -> Result<(), kube::Error> {
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = request::patch();
         let leases = self.leases();
         let name = self.name();
         let patch = Patch::Merge(lease);
@@ -241,7 +238,7 @@ impl Report {
     }
 
     fn name(&self) -> String {
-        format!("ballast-{}", self.node)
+        lease::of_node(&self.node)
     }
 }
 
@@ -275,12 +272,6 @@ fn content(ack: &Ack, written: &Written) -> Content {
     content
 }
 
-/// Now, as Kubernetes writes it.
-pub(crate) fn micros() -> String {
-    let now = Timestamp::now();
-    format!("{now:.6}")
-}
-
 fn word(heard: Heard) -> &'static str {
     match heard {
         Heard::Ready => "ready",
@@ -289,10 +280,6 @@ fn word(heard: Heard) -> &'static str {
     }
 }
 
-/// The hash of what is served.
-const SERVED: &str = "ballast.dev/served";
-/// A line `FRONTEND BIND STATE` for each bind that does not listen as asked.
-const EXCEPTIONS: &str = "ballast.dev/exceptions";
 const SECONDS: u32 = 10;
 const ASK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -342,13 +329,5 @@ mod tests {
             said,
             "default.shop:80 *:80 failed\ndefault.shop:80 *:80 not-local\n"
         );
-    }
-
-    #[test]
-    fn the_time_has_six_digits_after_the_second() {
-        let text = micros();
-        let (_, fraction) = text.split_once('.').unwrap();
-        assert_eq!(fraction.len(), 7, "{text}");
-        assert!(text.ends_with('Z'));
     }
 }

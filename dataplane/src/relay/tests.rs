@@ -10,8 +10,10 @@ use ballast_core::rng::Rng;
 use socket2::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::sys;
 
 /// A leg that reads what it was given and accepts writes, both in pieces of 0..n bytes as its dice say.
 struct Whimsical {
@@ -390,7 +392,10 @@ async fn the_leg_to_the_endpoint_is_watched_once_a_connection_has_lasted() {
     let leg = ours_to_server.into_std().unwrap();
     let seen = Socket::from(leg.try_clone().unwrap());
     let leg = TcpStream::from_std(leg).unwrap();
-    let tools = Tools::new(Clock::start(), 0);
+    let tools = Tools {
+        lasting: Duration::from_millis(50),
+        ..Tools::new(Clock::start(), 0)
+    };
     let patience = Patience {
         idle: None,
         ..PATIENCE

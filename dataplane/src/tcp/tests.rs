@@ -2,17 +2,18 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream as StdTcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Instant;
 
-use socket2::{Domain, Type};
+use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use super::*;
 use crate::config::{Admin, Config};
-use crate::runtime::{Running, panics, start};
+use crate::panics::panics;
+use crate::runtime::{Running, start};
 
 /// Places that the task of a connection comes by. It panics there if its client has the address of the place.
 pub(crate) const DIALING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);

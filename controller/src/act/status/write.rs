@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -12,12 +12,13 @@ use super::rival::{Answer, Rivalry};
 use super::wish::{self, Wish};
 use super::{Mode, mode};
 use crate::act::events::Said;
-use crate::act::{MANAGER, micros, patiently};
 use crate::clock;
+use crate::clock::micros;
 use crate::decide::{Kind, Verdict};
 use crate::leader::Leading;
 use crate::metrics::Metrics;
 use crate::observe::Key;
+use crate::request::{self, patiently};
 
 /// What has to be done.
 pub(super) struct Job {
@@ -42,7 +43,8 @@ pub(super) struct Done {
     pub(super) written: Written,
     pub(super) rivalry: Rivalry,
     pub(super) said: Vec<Said>,
-    pub(super) dropped_modes: bool,
+    /// Whether the API server kept the modes of addresses, where that was to be seen.
+    pub(super) kept_modes: Option<bool>,
 }
 
 /// How it ended.
@@ -51,8 +53,8 @@ pub(super) enum Written {
     Settled(Wish),
     /// It must be looked at again, then.
     Later(std::time::Duration),
-    /// It must be tried again.
-    Failed(kube::Error),
+    /// This must be tried again.
+    Failed(kube::Error, Wish),
     /// There is no such Service any more.
     Gone,
 }
@@ -64,12 +66,12 @@ impl Job {
             written: Written::Gone,
             rivalry: self.rivalry.clone(),
             said: Vec::new(),
-            dropped_modes: false,
+            kept_modes: None,
         };
         done.written = match self.attempt(&mut done).await {
             Ok(written) => written,
             Err(kube::Error::Api(status)) if status.code == 404 => Written::Gone,
-            Err(error) => Written::Failed(error),
+            Err(error) => Written::Failed(error, self.wish.clone()),
         };
         done
     }
@@ -110,11 +112,9 @@ impl Job {
         };
         done.rivalry.written();
         self.tell(&live, &written, done);
-        if self.drops_modes(&written) {
-            done.dropped_modes = true;
-            if self.suffix.is_some() {
-                return Ok(Written::Later(clock::now()));
-            }
+        done.kept_modes = self.kept_modes(&written);
+        if self.keeps_modes && done.kept_modes == Some(false) && self.suffix.is_some() {
+            return Ok(Written::Later(clock::now()));
         }
         Ok(Written::Settled(self.wish.clone()))
     }
@@ -155,10 +155,7 @@ impl Job {
         if !self.leading.is_now() {
             return Err(kube::Error::Service("leads no more".into()));
         }
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = request::patch();
         let (name, patch) = (&self.key.name, Patch::Merge(patch));
         let written = match is_status {
             true => patiently(services.patch_status(name, &params, &patch)).await?,
@@ -168,14 +165,12 @@ impl Job {
         Ok(written)
     }
 
-    /// Whether the API server took the addresses and dropped their mode.
-    fn drops_modes(&self, written: &core::Service) -> bool {
+    /// Whether the API server kept the modes of the addresses that it took.
+    fn kept_modes(&self, written: &core::Service) -> Option<bool> {
         let published = wish::ingress(written);
         let is_there = |entry: &core::LoadBalancerIngress| entry.ip.is_some();
-        self.keeps_modes
-            && self.wish.has_modes()
-            && published.iter().any(is_there)
-            && published.iter().all(|entry| entry.ip_mode.is_none())
+        let is_to_be_seen = self.wish.has_modes() && published.iter().any(is_there);
+        is_to_be_seen.then(|| published.iter().any(|entry| entry.ip_mode.is_some()))
     }
 
     /// What is told before anything is written.
@@ -245,10 +240,6 @@ impl Job {
                 self.normal(done, "EnsuredLoadBalancer", "Ensured load balancer");
             }
             _ => {}
-        }
-        if self.drops_modes(written) {
-            let message = "the API server drops ipMode (it is older than 1.30): kube-proxy keeps connections from inside the cluster for itself; --ingress-hostname-suffix publishes a name instead";
-            self.say(done, Kind::Warning, "IPModeUnsupported", message.to_owned());
         }
     }
 
