@@ -52,7 +52,12 @@ impl Case {
     fn write(&mut self, frontend: &str, files: &[WantedFile]) -> Wrote {
         let files = files.iter().cloned().collect();
         self.folder
-            .write(&Arc::new(table(frontend)), &files, &self.secrets, &Pages::default())
+            .write(
+                &Arc::new(table(frontend)),
+                &files,
+                &self.secrets,
+                &Pages::default(),
+            )
             .unwrap()
     }
 
