@@ -38,9 +38,9 @@ pub struct Observer {
     history: History,
     own_rings: usize,
     ticked: Moment,
-    /// What frontends counted that are gone.
-    gone_sessions: u64,
-    gone_bytes_out: u64,
+    leaving: Vec<Leaving>,
+    /// The sum of those where nobody counts any more.
+    departed: Totals,
     process_sessions: Rate,
     process_connections: Rate,
     process_bytes: Rate,
@@ -67,10 +67,11 @@ impl Observer {
             let cleared = self.frontends.iter().map(|front| front.cleared.as_deref());
             cleared.flatten().map(of).sum()
         };
-        process.sessions = self.gone_sessions
+        let gone = self.gone();
+        process.sessions = gone.sessions
             + sum(&frontends, |frontend| frontend.sessions)
             + cleared(|cleared| cleared.sessions);
-        process.bytes_out = self.gone_bytes_out
+        process.bytes_out = gone.bytes_out
             + sum(&frontends, |frontend| frontend.bytes_out)
             + cleared(|cleared| cleared.bytes_out);
         process.flows = self.flows();
@@ -98,7 +99,9 @@ impl Observer {
             return;
         }
         self.ticked = now;
-        let (mut sessions, mut bytes_out) = (self.gone_sessions, self.gone_bytes_out);
+        self.part_with_departed();
+        let gone = self.gone();
+        let (mut sessions, mut bytes_out) = (gone.sessions, gone.bytes_out);
         let mut all = Second::default();
         for front in &mut self.frontends {
             let (totals, second) = front.tick(elapsed, &mut self.rings);
@@ -167,6 +170,26 @@ impl Observer {
         self.history.last(seconds)
     }
 
+    /// What frontends counted that are not in the table any more.
+    fn gone(&self) -> Totals {
+        let leaving = self.leaving.iter();
+        leaving.fold(self.departed, |sum, leaving| {
+            sum.and(&Totals::of(&leaving.state))
+        })
+    }
+
+    /// Where only this entry is left to know of a frontend, nobody counts there any more, and it cannot come back.
+    fn part_with_departed(&mut self) {
+        let departed = &mut self.departed;
+        self.leaving.retain(|leaving| {
+            let is_known = Arc::strong_count(&leaving.state) > 1;
+            if !is_known {
+                *departed = departed.and(&Totals::of(&leaving.state));
+            }
+            is_known
+        });
+    }
+
     fn flows(&self) -> u32 {
         let of_datagrams = self.frontends.iter().filter(|front| front.is_udp());
         of_datagrams
@@ -198,18 +221,28 @@ impl Observer {
                     ..front
                 },
                 other => {
-                    let iid = other.map_or_else(|| next(&mut self.last_iid), |front| front.iid);
-                    Front::new(iid, frontend, is_first)
+                    let iid = other
+                        .as_ref()
+                        .map_or_else(|| next(&mut self.last_iid), |front| front.iid);
+                    self.leaving
+                        .extend(other.map(|front| front.leave(&mut self.rings)));
+                    let mut front = Front::new(iid, frontend, is_first);
+                    front.cleared = self.comes_back(frontend.state());
+                    front
                 }
             };
             self.frontends.push(front);
         }
-        for mut gone in before.into_values() {
-            let totals = Totals::of(gone.frontend.state());
-            self.gone_sessions += totals.sessions;
-            self.gone_bytes_out += totals.bytes_out;
-            gone.history.forget(&mut self.rings);
-        }
+        let gone = before.into_values();
+        self.leaving
+            .extend(gone.map(|front| front.leave(&mut self.rings)));
+    }
+
+    /// A frontend that left while it had connections is the same one when it comes back. Gives what was cleared there.
+    fn comes_back(&mut self, state: &Arc<FrontendState>) -> Option<Box<cleared::OfFrontend>> {
+        let mut leaving = self.leaving.iter();
+        let place = leaving.position(|leaving| Arc::ptr_eq(&leaving.state, state))?;
+        self.leaving.swap_remove(place).cleared
     }
 
     fn follow_services(&mut self, plan: &Plan, is_first: bool, now: Moment) {
@@ -269,6 +302,14 @@ impl Front {
             seen,
             history: History::default(),
             cleared: None,
+        }
+    }
+
+    fn leave(mut self, rings: &mut usize) -> Leaving {
+        self.history.forget(rings);
+        Leaving {
+            state: Arc::clone(self.frontend.state()),
+            cleared: self.cleared,
         }
     }
 
@@ -340,6 +381,13 @@ impl Front {
     }
 }
 
+/// A frontend that left the table. Its connections may still count there, and it may come back.
+#[derive(Debug)]
+struct Leaving {
+    state: Arc<FrontendState>,
+    cleared: Option<Box<cleared::OfFrontend>>,
+}
+
 /// What rates and histories are made of.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
@@ -367,6 +415,17 @@ impl Totals {
         }
         totals.errors += Datagrams::of(state).lost();
         totals
+    }
+
+    /// Both together.
+    fn and(self, other: &Self) -> Self {
+        Self {
+            connections: self.connections + other.connections,
+            sessions: self.sessions + other.sessions,
+            bytes_in: self.bytes_in + other.bytes_in,
+            bytes_out: self.bytes_out + other.bytes_out,
+            errors: self.errors + other.errors,
+        }
     }
 
     /// One of the seconds since `before`.
