@@ -14,18 +14,15 @@ mod readyz;
 mod report;
 mod status;
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 pub(crate) use acks::follow as follow_acks;
 pub(crate) use events::{Events, Teller};
 pub(crate) use folder::Folder;
 pub(crate) use publish::{Publish, Written};
-pub(crate) use report::{Report, micros};
+pub(crate) use report::Report;
 pub(crate) use status::Statuses;
 
 use crate::decide::Desired;
@@ -42,18 +39,3 @@ pub struct Decision {
 
 /// The newest decision; none before everything was seen once.
 pub type Decisions = watch::Receiver<Option<Decision>>;
-
-/// A request to the API server, which may hang.
-pub(crate) async fn patiently<T>(
-    request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, kube::Error> {
-    match timeout(PATIENCE, request).await {
-        Ok(result) => result,
-        Err(_) => Err(kube::Error::Service("no answer in time".into())),
-    }
-}
-
-/// Who writes, as Kubernetes calls it.
-pub(crate) const MANAGER: &str = "ballast-controller";
-
-const PATIENCE: Duration = Duration::from_secs(3);

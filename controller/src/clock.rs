@@ -1,7 +1,8 @@
-//! Time as Leases need it: it goes on while the machine sleeps. Every decision about time takes it as an argument.
+//! Time as Leases need it: it goes on while the machine sleeps; and as Kubernetes writes it. Every decision about time takes it as an argument.
 
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Since the machine began.
@@ -10,4 +11,22 @@ pub(crate) fn now() -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
     Duration::new(seconds, nanos)
+}
+
+/// The time of day, as Kubernetes writes it.
+pub(crate) fn micros() -> String {
+    format!("{:.6}", Timestamp::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_has_six_digits_after_the_second() {
+        let text = micros();
+        let (_, fraction) = text.split_once('.').unwrap();
+        assert_eq!(fraction.len(), 7, "{text}");
+        assert!(text.ends_with('Z'));
+    }
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::PostParams;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::act::{MANAGER, patiently};
 use crate::clock;
+use crate::lease;
 use crate::metrics::Metrics;
+use crate::request::{self, patiently};
 
 /// Until when this process leads: while the time is before it. Told anew with every renewal.
 #[derive(Clone, Debug)]
@@ -150,7 +150,7 @@ impl Campaign {
             if let Err(error) = &result {
                 // What is there is not known any more.
                 held = None;
-                if !is_lost_race(error) {
+                if !request::is_lost_race(error) {
                     self.metrics.api_failed(error);
                     tracing::debug!(%error, "cannot read or write the leader's Lease");
                 }
@@ -192,20 +192,17 @@ impl Campaign {
     ) -> Result<(), kube::Error> {
         let found = match held.take() {
             Some(lease) => Some(lease),
-            None => patiently(leases.get_opt(NAME)).await?,
+            None => patiently(leases.get_opt(lease::LEADER)).await?,
         };
         let begun = clock::now();
         if election.look(begun, found.as_ref().map(seen)) == Step::Wait {
             return Ok(());
         }
-        let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
-        };
+        let params = request::post();
         let lease = self.lease(found.as_ref());
         let written = match found {
             None => patiently(leases.create(&params, &lease)).await?,
-            Some(_) => patiently(leases.replace(NAME, &params, &lease)).await?,
+            Some(_) => patiently(leases.replace(lease::LEADER, &params, &lease)).await?,
         };
         election.won(begun);
         *held = Some(written);
@@ -224,7 +221,7 @@ impl Campaign {
             metadata: match found {
                 Some(lease) => lease.metadata.clone(),
                 None => ObjectMeta {
-                    name: Some(NAME.to_owned()),
+                    name: Some(lease::LEADER.to_owned()),
                     ..ObjectMeta::default()
                 },
             },
@@ -242,7 +239,7 @@ impl Campaign {
     /// Gives the Lease back, so that another one leads at once.
     async fn leave(&self, leases: &Api<Lease>) {
         let left = async {
-            let Some(mut lease) = patiently(leases.get_opt(NAME)).await? else {
+            let Some(mut lease) = patiently(leases.get_opt(lease::LEADER)).await? else {
                 return Ok(());
             };
             let spec = lease.spec.get_or_insert_default();
@@ -252,8 +249,8 @@ impl Campaign {
             spec.holder_identity = Some(String::new());
             spec.lease_duration_seconds = Some(1);
             spec.renew_time = Some(MicroTime(Timestamp::now()));
-            let params = PostParams::default();
-            patiently(leases.replace(NAME, &params, &lease)).await?;
+            let params = request::post();
+            patiently(leases.replace(lease::LEADER, &params, &lease)).await?;
             Ok::<_, kube::Error>(())
         };
         match left.await {
@@ -274,12 +271,6 @@ fn seen(lease: &Lease) -> Seen {
     }
 }
 
-/// Somebody else wrote first.
-fn is_lost_race(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
-}
-
-const NAME: &str = "ballast-leader";
 /// A Lease that nobody touched for so long is anybody's.
 const LEASE: Duration = Duration::from_secs(11);
 /// For so long after a renewal a leader acts: less than a candidate waits, by as long as a request may take.

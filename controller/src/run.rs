@@ -19,13 +19,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::act::{
-    Decisions, Events, Folder, MANAGER, Publish, Report, Statuses, Written, follow_acks,
-};
+use crate::act::{Decisions, Events, Folder, Publish, Report, Statuses, Written, follow_acks};
 use crate::decide::{Desired, decide};
 use crate::leader::{Campaign, campaign};
 use crate::metrics::Metrics;
 use crate::observe::{self, BadDocument, Observed, Wanted};
+use crate::request::MANAGER;
 use crate::settings::{ClusterFlags, Place, RunFlags, Settings, WrongFlag};
 use crate::{admin, plan};
 use mind::Mind;

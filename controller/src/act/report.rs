@@ -9,8 +9,7 @@ use std::time::Duration;
 use ballast_core::ack::{Ack, ExceptionState};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::Patch;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -19,10 +18,12 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::events::Said;
 use super::publish::{Acks, Written};
 use super::pulse::{Act, Content, Heard, Pulse};
-use super::{Decisions, MANAGER, Teller, exceptions, patiently, readyz};
-use crate::clock;
+use super::{Decisions, Teller, exceptions, readyz};
+use crate::clock::{self, micros};
 use crate::decide::Desired;
+use crate::lease::{self, EXCEPTIONS, SERVED};
 use crate::metrics::Metrics;
+use crate::request::{self, patiently};
 
 /// The Lease of one node.
 pub(crate) struct Report {
@@ -195,10 +196,7 @@ impl Report {
             other => return other,
         }
         let lease: Lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
-        let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
-        };
+        let params = request::post();
         patiently(self.leases().create(&params, &lease))
             .await
             .map(|_| ())
@@ -216,10 +214,7 @@ impl Report {
     }
 
     async fn patch(&self, lease: &Value) -> Result<(), kube::Error> {
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = request::patch();
         let leases = self.leases();
         let name = self.name();
         let patch = Patch::Merge(lease);
@@ -241,7 +236,7 @@ impl Report {
     }
 
     fn name(&self) -> String {
-        format!("ballast-{}", self.node)
+        lease::of_node(&self.node)
     }
 }
 
@@ -275,12 +270,6 @@ fn content(ack: &Ack, written: &Written) -> Content {
     content
 }
 
-/// Now, as Kubernetes writes it.
-pub(crate) fn micros() -> String {
-    let now = Timestamp::now();
-    format!("{now:.6}")
-}
-
 fn word(heard: Heard) -> &'static str {
     match heard {
         Heard::Ready => "ready",
@@ -289,10 +278,6 @@ fn word(heard: Heard) -> &'static str {
     }
 }
 
-/// The hash of what is served.
-const SERVED: &str = "ballast.dev/served";
-/// A line `FRONTEND BIND STATE` for each bind that does not listen as asked.
-const EXCEPTIONS: &str = "ballast.dev/exceptions";
 const SECONDS: u32 = 10;
 const ASK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -342,13 +327,5 @@ mod tests {
             said,
             "default.shop:80 *:80 failed\ndefault.shop:80 *:80 not-local\n"
         );
-    }
-
-    #[test]
-    fn the_time_has_six_digits_after_the_second() {
-        let text = micros();
-        let (_, fraction) = text.split_once('.').unwrap();
-        assert_eq!(fraction.len(), 7, "{text}");
-        assert!(text.ends_with('Z'));
     }
 }

@@ -25,6 +25,7 @@ use crate::decide::Status;
 use crate::leader::Leading;
 use crate::metrics::Metrics;
 use crate::observe::{Key, Observed, Service};
+use crate::request;
 
 /// The part of this process that writes to Services.
 pub(crate) struct Statuses {
@@ -257,7 +258,7 @@ impl Statuses {
                 one.not_before = until;
             }
             Written::Failed(error) => {
-                if !is_usual(&error) {
+                if !request::is_lost_race(&error) {
                     self.metrics.api_failed(&error);
                     tracing::warn!(%error, service = %done.key, "cannot write a Service; trying again");
                 }
@@ -322,11 +323,6 @@ fn nodes(wish: &Wish, observed: &Observed) -> BTreeMap<String, String> {
         }
     }
     nodes
-}
-
-/// Somebody else wrote in between: it is simply done again.
-fn is_usual(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 const AT_ONCE: usize = 8;

@@ -16,6 +16,7 @@ use k8s_openapi::api::coordination::v1 as coordination;
 use tokio::time::Instant;
 
 use super::{Key, Lease};
+use crate::lease::{self, EXCEPTIONS, SERVED};
 
 /// A Lease of a load balancer node, as it is kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +35,7 @@ impl Renewal {
         let spec = from.spec.unwrap_or_default();
         let mut annotations = from.metadata.annotations.unwrap_or_default();
         let name = from.metadata.name.unwrap_or_default();
-        let node = name.strip_prefix(PREFIX).filter(|node| *node != LEADER);
+        let node = lease::node_of(&name);
         let seconds = spec
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok());
@@ -143,11 +144,6 @@ impl Leases {
     }
 }
 
-const PREFIX: &str = "ballast-";
-const LEADER: &str = "leader";
-const SERVED: &str = "ballast.dev/served";
-const EXCEPTIONS: &str = "ballast.dev/exceptions";
-
 /// So much time counts after the last event about any Lease: more than lies between two renewals.
 const COUNTS: Duration = Duration::from_secs(5);
 
@@ -190,7 +186,10 @@ mod tests {
         }
 
         fn put(&mut self, node: &str, holder: &str, renewed: f64) {
-            let name = format!("ballast-{node}");
+            self.put_lease(&lease::of_node(node), holder, renewed);
+        }
+
+        fn put_lease(&mut self, name: &str, holder: &str, renewed: f64) {
             let time = k8s_openapi::jiff::Timestamp::from_microsecond(wall(renewed)).unwrap();
             let lease = json!({
                 "metadata": {"name": name, "annotations": {SERVED: "abc", EXCEPTIONS: "a.b:80 *:80 failed\nc.d:81 *:81 failed\n"}},
@@ -198,7 +197,7 @@ mod tests {
             });
             let lease = serde_json::from_value(lease).unwrap();
             self.all
-                .insert(Key::new("ballast", &name), Arc::new(Renewal::of(lease)));
+                .insert(Key::new("ballast", name), Arc::new(Renewal::of(lease)));
         }
 
         fn heard(&mut self, seconds: f64) {
@@ -324,7 +323,8 @@ mod tests {
         let mut world = World::new();
         world.renew("lb1", 0.0);
         for second in [2.0, 4.0, 6.0, 8.0, 10.0] {
-            world.renew("leader", second);
+            world.put_lease(lease::LEADER, "somebody", second);
+            world.heard(second);
         }
         assert!(world.live(10.0).is_empty());
     }

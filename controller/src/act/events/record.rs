@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch};
 use kube::{Api, Client};
 use serde_json::json;
 
 use super::Said;
-use crate::act::{MANAGER, micros, patiently};
 use crate::clock;
+use crate::clock::micros;
+use crate::request::{self, MANAGER, patiently};
 
 /// Whoever writes events down.
 pub(super) struct Record {
@@ -56,10 +57,7 @@ impl Record {
         if let Some(recent) = self.recent.get_mut(said) {
             let series =
                 json!({"series": {"count": recent.count + 1, "lastObservedTime": micros()}});
-            let params = PatchParams {
-                field_manager: Some(MANAGER.to_owned()),
-                ..PatchParams::default()
-            };
+            let params = request::patch();
             match patiently(events.patch(&recent.name, &params, &Patch::Merge(series))).await {
                 Ok(_) => {
                     recent.count += 1;
@@ -73,10 +71,7 @@ impl Record {
         }
         let event = self.event(said);
         let name = event.metadata.name.clone().unwrap_or_default();
-        let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
-        };
+        let params = request::post();
         patiently(events.create(&params, &event)).await?;
         let recent = Recent {
             name,

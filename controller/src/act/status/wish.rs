@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
 
-use crate::act::MANAGER;
 use crate::act::events::MARK;
 use crate::decide::{Ingress, Status, Verdict};
 use crate::observe::Service;
+use crate::request::MANAGER;
 
 /// What a Service of ours must look like.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -12,12 +12,13 @@ use super::rival::{Answer, Rivalry};
 use super::wish::{self, Wish};
 use super::{Mode, mode};
 use crate::act::events::Said;
-use crate::act::{MANAGER, micros, patiently};
 use crate::clock;
+use crate::clock::micros;
 use crate::decide::{Kind, Verdict};
 use crate::leader::Leading;
 use crate::metrics::Metrics;
 use crate::observe::Key;
+use crate::request::{self, patiently};
 
 /// What has to be done.
 pub(super) struct Job {
@@ -155,10 +156,7 @@ impl Job {
         if !self.leading.is_now() {
             return Err(kube::Error::Service("leads no more".into()));
         }
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = request::patch();
         let (name, patch) = (&self.key.name, Patch::Merge(patch));
         let written = match is_status {
             true => patiently(services.patch_status(name, &params, &patch)).await?,
