@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use ballast_core::breath;
+
 use super::cells::{
     AndFlows, Bad, Binds, Exact, LastCheck, Millis, Others, OutOf, Status, Table, Tally, Tooltip,
     Usable, Waiting, Weight, Whereabouts,
@@ -114,6 +116,7 @@ impl Picture {
     }
 
     pub(super) fn line(&self, part: Part) -> Line {
+        breath::take();
         let snapshot = &self.snapshot;
         let line = match part {
             Part::Facts => Some(self.facts()),
