@@ -391,10 +391,7 @@ impl Picture {
             "n",
             Bad(endpoint.counts.connect_errors + endpoint.counts.response_errors),
         );
-        line.cell(
-            "n x",
-            Bad(endpoint.counts.retries + endpoint.counts.redispatches),
-        );
+        line.cell("n x", Bad(endpoint.counts.redispatches));
         line.cell("n x", Millis(endpoint.means.connect));
         line
     }
@@ -425,10 +422,7 @@ impl Picture {
         line.cell("n w", Size(service.counts.bytes_in));
         line.cell("n w", Size(service.counts.bytes_out));
         line.cell("n", Bad(service.errors()));
-        line.cell(
-            "n x",
-            Bad(service.counts.retries + service.counts.redispatches),
-        );
+        line.cell("n x", Bad(service.counts.redispatches));
         line.cell("n x", Millis(service.means.connect));
         line
     }
