@@ -24,7 +24,7 @@ pub(crate) use chunks::Progress;
 pub use csv::csv;
 pub use datagrams::Datagrams;
 pub use history::Second;
-pub use json::{api, history, json, schema, typed};
+pub use json::{api, json, schema, typed};
 pub use meter::Rate;
 pub use observer::Observer;
 pub use prometheus::metrics;
