@@ -45,6 +45,7 @@ mod apply;
 mod dial;
 mod guard;
 mod listen;
+mod operator;
 mod preamble;
 mod probe;
 pub mod tcp;

@@ -309,11 +309,7 @@ fn frontend(
 fn sockets(spec: &table::Frontend, transport: Transport, ipv6: bool) -> Vec<SocketKey> {
     spec.bind
         .iter()
-        .flat_map(|bind| {
-            let wildcard = matches!(bind, table::Bind::Any { .. });
-            bind.addresses()
-                .filter(move |address| ipv6 || !wildcard || address.is_ipv4())
-        })
+        .flat_map(|bind| bind.addresses_here(ipv6))
         .map(|address| SocketKey {
             transport,
             address,

@@ -9,7 +9,7 @@ use ballast_core::service::EjectionReason;
 use serde::Serialize;
 
 use super::chunks::{Chunks, Progress};
-use super::columns::{COLUMNS, Place, Row};
+use super::columns::{COLUMNS, Place, Row, words};
 use super::selection::{Columns, Selection};
 use super::snapshot::Snapshot;
 use super::value::{Value, number};
@@ -107,37 +107,6 @@ fn typed_lines(out: &mut Vec<u8>, row: Row<'_>, selection: &Selection) {
         }
         out.push(b'\n');
     }
-}
-
-/// What the letters of a column's tags stand for.
-fn words(tags: &str) -> [&'static str; 3] {
-    let letter = |place| tags.as_bytes().get(place).copied().unwrap_or(b' ');
-    let origin = match letter(0) {
-        b'M' => "Metric",
-        b'S' => "Status",
-        b'K' => "Key",
-        b'C' => "Config",
-        _ => "Unknown",
-    };
-    let nature = match letter(1) {
-        b'G' => "Gauge",
-        b'L' => "Limit",
-        b'M' => "Max",
-        b'R' => "Rate",
-        b'C' => "Counter",
-        b'D' => "Duration",
-        b'A' => "Age",
-        b'a' => "Avg",
-        b'N' => "Name",
-        b'O' => "Output",
-        _ => "Unknown",
-    };
-    let scope = match letter(2) {
-        b'P' => "Process",
-        b'S' => "Service",
-        _ => "Unknown",
-    };
-    [origin, nature, scope]
 }
 
 /// The data of the page: one object with `info`, `frontends`, and `services` with their `endpoints`.

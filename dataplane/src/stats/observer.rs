@@ -14,6 +14,7 @@ use ballast_core::plan::{FrontendState, Plan, SocketKey};
 use ballast_core::service::ServiceState;
 use ballast_core::table::{self, Name};
 
+use super::datagrams::flows;
 use super::history::{History, Second};
 use super::meter::Rate;
 use super::snapshot::{FrontendStats, Mode, Process, Snapshot};
@@ -77,7 +78,7 @@ impl Observer {
         process.bytes_out = gone.bytes_out
             + sum(&frontends, |frontend| frontend.bytes_out)
             + cleared(|cleared| cleared.bytes_out);
-        process.flows = self.flows();
+        process.flows = flows(plan);
         process.session_rate = self.process_sessions;
         process.connection_rate = self.process_connections;
         process.byte_rate = self.process_bytes;
@@ -196,13 +197,6 @@ impl Observer {
             }
             is_known
         });
-    }
-
-    fn flows(&self) -> u32 {
-        let of_datagrams = self.frontends.iter().filter(|front| front.is_udp());
-        of_datagrams
-            .map(|front| front.frontend.state().admit().current())
-            .fold(0, u32::saturating_add)
     }
 
     /// Whose entries these are is asked only when a new plan is in force.
