@@ -32,6 +32,7 @@ use self::desk::{Caller, Desk};
 use self::lobby::Lobby;
 use self::patient::Patient;
 use crate::auth::Auth;
+use crate::panics::vital;
 use crate::stats;
 use crate::worker::Shared;
 
@@ -42,7 +43,7 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     auth: Option<Auth>,
 ) {
-    tokio::task::spawn_local(stats::watch(Arc::clone(&shared)));
+    tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&shared))));
     let lobby = Lobby::open(Rc::new(Desk::new(Arc::clone(&shared), auth)));
     loop {
         let now = wanted.borrow_and_update().clone();
@@ -57,6 +58,7 @@ pub(crate) async fn serve(
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
                     let accepting = Rc::clone(&lobby).accept(listener, purpose);
+                    let accepting = vital(format!("answering at {address}"), accepting);
                     let task = tokio::task::spawn_local(accepting).abort_handle();
                     doors.accepts(purpose, address, task);
                 }
