@@ -19,8 +19,8 @@
 //! atomic of the endpoint, which the next choice reads. Nothing is rebuilt for health.
 //!
 //! # Threads
-//! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe` and one for [`admin`]. Only the last
-//! three are ever slow.
+//! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe`, one for `admin` and one that writes the
+//! lines of [`access`]. Only the last four are ever slow.
 
 pub mod access;
 pub mod admin;
