@@ -86,6 +86,11 @@ fn monitor(ballast: &Ballast, index: usize) -> Monitor {
     known(ballast, index).expect("a check")
 }
 
+/// What its last check found, in haproxy's word.
+fn last_word(monitor: &Monitor) -> &'static str {
+    monitor.last().map_or("", |seen| seen.outcome.word())
+}
+
 /// When its last check ended.
 fn seen(ballast: &Ballast, index: usize) -> Option<Moment> {
     Some(known(ballast, index)?.last()?.at)

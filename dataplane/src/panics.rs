@@ -12,7 +12,7 @@ use std::{process, thread};
 
 /// Tasks that ended in a panic.
 #[must_use]
-pub fn panics() -> u64 {
+pub(crate) fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
 

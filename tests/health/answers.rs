@@ -10,7 +10,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 use crate::common::{Ballast, get, named_server, nobody, server, table};
-use crate::{QUICK, checked, end, ill, monitor, reset, seen, well};
+use crate::{QUICK, checked, end, ill, last_word, monitor, reset, seen, well};
 
 #[test]
 fn an_answer_followed_by_a_reset_is_an_answer() {
@@ -62,7 +62,11 @@ fn an_answer_followed_by_a_reset_is_an_answer() {
             ballast.until(|ballast| seen(ballast, n) > last);
             last = seen(&ballast, n);
             let monitor = monitor_of(&ballast, n).unwrap();
-            assert_eq!((monitor.failed(), monitor.word()), (0, *word), "{health}");
+            assert_eq!(
+                (monitor.failed(), last_word(&monitor)),
+                (0, *word),
+                "{health}"
+            );
         }
     }
 }
@@ -108,8 +112,8 @@ fn whoever_does_not_accept_times_out_and_nobody_there_is_refused() {
     assert!(filling.len() < 4);
     let ballast = Ballast::serve(&checked("mode: tcp", &[full, nobody()]), 1);
     ballast.until(|ballast| !monitor(ballast, 0).is_up() && !monitor(ballast, 1).is_up());
-    assert_eq!(monitor(&ballast, 0).word(), "L4TOUT");
-    assert_eq!(monitor(&ballast, 1).word(), "L4CON");
+    assert_eq!(last_word(&monitor(&ballast, 0)), "L4TOUT");
+    assert_eq!(last_word(&monitor(&ballast, 1)), "L4CON");
     let last = monitor(&ballast, 1).last().unwrap();
     assert_eq!(last.outcome.info(), Some("Connection refused"));
 }
@@ -179,7 +183,7 @@ fn a_datagram_is_answered_or_it_is_not() {
         let ballast = Ballast::serve(&table("", &service, &[endpoint]), 1);
         ballast.until(|ballast| seen(ballast, 0).is_some());
         let monitor = monitor(&ballast, 0);
-        assert_eq!(monitor.word(), word, "{health}");
+        assert_eq!(last_word(&monitor), word, "{health}");
         assert_eq!(monitor.is_up(), word == "L7OK", "{health}");
         end(ballast);
     }
@@ -188,7 +192,8 @@ fn a_datagram_is_answered_or_it_is_not() {
 #[test]
 fn operators_find_the_checks_where_haproxy_has_them() {
     let ballast = Ballast::serve(&checked("mode: http", &[well(), ill()]), 1);
-    ballast.until(|ballast| monitor(ballast, 0).word() == "L7OK" && !monitor(ballast, 1).is_up());
+    ballast
+        .until(|ballast| last_word(&monitor(ballast, 0)) == "L7OK" && !monitor(ballast, 1).is_up());
     let csv = get(ballast.running.admin()[0], "/;csv").1;
     let (names, rows) = csv.split_once('\n').unwrap();
     let names: Vec<&str> = names.trim_start_matches("# ").split(',').collect();
@@ -242,7 +247,7 @@ fn another_port_is_asked() {
     ] {
         let ballast = Ballast::serve(&checked(&health, &[named_server("x")]), 1);
         ballast.until(|ballast| seen(ballast, 0).is_some());
-        names.push(monitor(&ballast, 0).word());
+        names.push(last_word(&monitor(&ballast, 0)));
         end(ballast);
     }
     assert_eq!(names, ["L7OK", "L4CON"]);

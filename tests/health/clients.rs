@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use socket2::SockRef;
 
 use crate::common::{Ballast, ask, nobody, server, table};
-use crate::{QUICK, checked, dials, ill, known, monitor, sessions, well};
+use crate::{QUICK, checked, dials, ill, known, last_word, monitor, sessions, well};
 
 #[test]
 fn a_swap_sends_nobody_to_who_is_down() {
@@ -32,7 +32,7 @@ fn a_swap_sends_nobody_to_who_is_down() {
     let endpoints = [well(), ill, well()];
     let ballast = Ballast::serve(&checked("mode: http", &endpoints), 2);
     ballast.until(|ballast| !monitor(ballast, 1).is_up());
-    assert_eq!(monitor(&ballast, 1).word(), "L7STS");
+    assert_eq!(last_word(&monitor(&ballast, 1)), "L7STS");
     let before = asked.load(Ordering::SeqCst);
     for retries in 1..=10 {
         let service = format!(", retries: {retries}, health: {{mode: http, {QUICK}}}");
@@ -64,7 +64,7 @@ fn an_endpoint_that_dies_under_load_is_out_in_time_and_no_client_notices() {
     // Ejection off: what is seen here is the work of the checks alone.
     let service = ", ejection: off, health: {mode: tcp, interval: 500ms, rise: 2, fall: 3}";
     let ballast = Ballast::serve(&table("", service, &endpoints), 2);
-    ballast.until(|ballast| (0..3).all(|index| monitor(ballast, index).word() == "L4OK"));
+    ballast.until(|ballast| (0..3).all(|index| last_word(&monitor(ballast, index)) == "L4OK"));
     let address = ballast.address();
     let over = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..4)
@@ -135,7 +135,7 @@ fn connections_of_who_is_down_stay_or_are_closed() {
         });
         let service = format!(", on-down: {on_down}, health: {{mode: http, {QUICK}}}");
         let ballast = Ballast::serve(&table("", &service, &[endpoint]), 2);
-        ballast.until(|ballast| monitor(ballast, 0).word() == "L7OK");
+        ballast.until(|ballast| last_word(&monitor(ballast, 0)) == "L7OK");
         let mut client = ballast.connect();
         client.write_all(b"?").unwrap();
         client.read_exact(&mut [0]).unwrap();
