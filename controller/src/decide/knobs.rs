@@ -12,6 +12,7 @@ use ipnet::IpNet;
 
 use super::annotations::values::{self, Paths, Rewrite};
 use super::annotations::{Found, Knob, Look, OWN, Reader, SOURCE_RANGES, slot};
+use super::endpoints::goes_by_node;
 use super::notice::Reason;
 use crate::observe::{self, Key, Port};
 use crate::settings::Selector;
@@ -116,13 +117,29 @@ impl Wish {
                 .or_else(|| reader.settings.flags.target_node_selector.clone()),
         };
         reader.knob(&TIMEOUT_INSPECT, some);
+        wish.without_nodes(reader, port);
         match by {
-            _ if udp => wish.no_v1(reader, port),
+            _ if udp => {
+                wish.no_v1(reader, port);
+                no_http(reader, port);
+            }
             By::OwnPort => wish.speak(reader, port, forwarded, false),
             By::SharedPort => wish.speak(reader, port, forwarded, true),
             By::TcpServices => {}
         }
         wish
+    }
+
+    /// Which nodes endpoints are on counts where traffic goes by node alone.
+    fn without_nodes(&self, reader: &mut Reader<'_>, port: &Port) {
+        let keys = reader.present(&TARGET_NODES, port);
+        if !keys.is_empty() && !goes_by_node(reader.settings, reader.service) {
+            let message = format!(
+                "without effect here: {} (traffic goes by node with externalTrafficPolicy Local, or --endpoints-via=nodeport)",
+                keys.join(", ")
+            );
+            reader.say(Reason::AnnotationIgnored, message);
+        }
     }
 
     /// UDP has version 2 only.
@@ -244,6 +261,32 @@ impl Wish {
             );
             reader.warn(Reason::InvalidAnnotation, message);
         }
+    }
+}
+
+/// Keys of HTTP and TLS that are said of a UDP port, or of a Service that has no others.
+fn no_http(reader: &mut Reader<'_>, port: &Port) {
+    let mut ports = reader.service.ports.iter();
+    let only_udp = ports.all(|port| port.protocol == observe::Protocol::Udp);
+    let keys = [
+        reader.present(&MODE, port),
+        reader.present(&COOKIE, port),
+        reader.present(&X_FORWARDED_FOR, port),
+        reader.present(&TLS_SECRET, port),
+        reader.present(&SSL_TERM, port),
+        reader.present(&TLS_PASSTHROUGH, port),
+        reader.present(&REDIRECT_HTTPS, port),
+        reader.present(&HSTS, port),
+    ];
+    let of_port = [format!(".{}-udp", port.number), format!(".{}", port.number)];
+    let is_meant = |key: &String| only_udp || of_port.iter().any(|end| key.ends_with(end));
+    let keys: Vec<String> = keys.into_iter().flatten().filter(is_meant).collect();
+    if !keys.is_empty() {
+        let message = format!(
+            "without effect here: {} (UDP carries neither HTTP nor TLS)",
+            keys.join(", ")
+        );
+        reader.say(Reason::AnnotationIgnored, message);
     }
 }
 
@@ -448,6 +491,18 @@ knobs! {
     EXTERNAL_PORT: Vec<(Option<u16>, u16)> = "external-port" [] values::external_port;
     ON_REMOVED: OnGone = "on-endpoint-removed" [] values::on_gone;
     IGNORE: bool = "ignore" ["kube-vip.io/ignore"] values::boolean;
+    /// Without OpenStack's class, which is no pool's name.
+    POOL: String = "address-pool" [
+        "metallb.io/address-pool",
+        "metallb.universe.tf/address-pool",
+        "service.antrea.io/external-ip-pool"
+    ] values::word;
+    /// Without those that everybody carries, asked or not.
+    SHARING: String = "sharing-key" [
+        "metallb.io/allow-shared-ip",
+        "metallb.universe.tf/allow-shared-ip",
+        "lbipam.cilium.io/sharing-key"
+    ] values::word;
     KEEP_ADDRESS: bool = "keep-address" ["loadbalancer.openstack.org/keep-floatingip"] values::boolean;
     EXOSCALE_EXTERNAL: bool = "" ["service.beta.kubernetes.io/exoscale-loadbalancer-external"] values::boolean;
     ANTREA_SHARED: bool = "" ["service.antrea.io/allow-shared-load-balancer-ip"] values::boolean;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
 
-use super::annotations::values::{Paths, Rewrite, boolean};
+use super::annotations::values::{Paths, Rewrite};
 use super::annotations::{C, OWN, Reader};
 use super::claims::{Claim, Reach};
 use super::endpoints::{Outside, Scope};
@@ -14,9 +14,9 @@ use super::place::{Site, internal};
 use super::services::{certificate, qualified, remark_slices};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
-use super::{Asked, World, health};
+use super::{Asked, World, endpoints, health};
 use crate::observe::{self, Key, Observed, Port, Service, ServiceKind, Target};
-use crate::settings::{EndpointsVia, Family, HttpServices, Settings};
+use crate::settings::{Family, HttpServices, Settings};
 
 /// Who owns which bare name.
 pub(super) struct Names<'a> {
@@ -30,7 +30,7 @@ impl<'a> Names<'a> {
         for service in observed
             .services
             .values()
-            .filter(|service| contends(service, settings))
+            .filter(|service| contends(service, observed, settings))
         {
             let away = |service: &Service| service.key.namespace != settings.home();
             let place = owners.entry(&service.key.name).or_insert(service);
@@ -82,7 +82,7 @@ impl<'a> Names<'a> {
                 }
             };
             !found.is_some_and(|service| {
-                is_eligible(service, settings) && has_port(service, entry.port)
+                is_eligible(service, observed, settings) && has_port(service, entry.port)
             })
         });
         unknown
@@ -102,26 +102,28 @@ impl<'a> Names<'a> {
 }
 
 /// Whether a Service is one that the shared port or a flag may lead to.
-fn is_eligible(service: &Service, settings: &Settings) -> bool {
+fn is_eligible(service: &Service, observed: &Observed, settings: &Settings) -> bool {
     let flags = &settings.flags;
-    let ignored = [format!("{OWN}ignore"), "kube-vip.io/ignore".to_owned()];
-    let ignored = ignored.iter().any(|key| {
-        service
-            .annotations
-            .get(key)
-            .is_some_and(|value| boolean(value) == Ok(true))
-    });
     service.kind != ServiceKind::LoadBalancer
         && settings.looks_at(&service.key.namespace)
         && !service.deleting
-        && !ignored
         && flags
             .target_service
             .as_ref()
             .is_none_or(|name| *name == service.key.name)
+        && !says_ignore(service, observed, settings)
 }
 
-fn contends(service: &Service, settings: &Settings) -> bool {
+fn says_ignore(service: &Service, observed: &Observed, settings: &Settings) -> bool {
+    let keys = knobs::IGNORE.aliases.iter().copied();
+    let mut keys = keys.chain(["ballast.dev/ignore"]);
+    keys.any(|key| service.annotations.contains_key(key))
+        && Reader::new(service, observed, settings)
+            .knob(&knobs::IGNORE, None)
+            .is_some_and(|found| found.value)
+}
+
+fn contends(service: &Service, observed: &Observed, settings: &Settings) -> bool {
     let named = settings.flags.tcp_services.all().iter().any(|entry| {
         let here = entry
             .namespace
@@ -129,7 +131,7 @@ fn contends(service: &Service, settings: &Settings) -> bool {
             .is_none_or(|namespace| *namespace == service.key.namespace);
         entry.name == service.key.name && here && has_port(service, entry.port)
     });
-    is_eligible(service, settings) && (named || wants_http(service, settings))
+    (named || wants_http(service, settings)) && is_eligible(service, observed, settings)
 }
 
 fn wants_http(service: &Service, settings: &Settings) -> bool {
@@ -157,16 +159,17 @@ fn has_port(service: &Service, number: u16) -> bool {
 /// What a Service that is no LoadBalancer asks for.
 pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
     let settings = world.settings;
-    if !contends(service, settings) {
-        return Asked::nothing(
-            service,
-            Status::left_alone(
-                service,
-                "it is no LoadBalancer, and nothing asks for its publication",
-            ),
-        );
-    }
     let mut reader = Reader::new(service, world.observed, settings);
+    let ignore = reader.knob(&knobs::IGNORE, None);
+    if ignore.is_some_and(|found| found.value) {
+        let status = Status::left_alone(service, "an annotation says ignore");
+        return Asked::nothing(service, status).ignored(reader);
+    }
+    if !contends(service, world.observed, settings) {
+        let why = "it is no LoadBalancer, and nothing asks for its publication";
+        let status = Status::left_alone(service, why);
+        return Asked::nothing(service, status).silent(&world.observed.remembered);
+    }
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.remark();
     remark_slices(world, &mut reader);
@@ -178,6 +181,7 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
             format!("Error syncing load balancer: {why}; a Service of type LoadBalancer can be"),
         );
         asked.status = Status::left_alone(service, why);
+        reader.keep_ports();
         return asked.read_by(reader);
     }
     if let ServiceKind::ExternalName(name) = &service.kind {
@@ -279,7 +283,7 @@ fn listen(
     let binds = Site::EVERYWHERE.binds(world.nodes.here, external);
     let endpoints = world
         .slices
-        .endpoints(world, service, port, scope(world, &wish));
+        .endpoints(world, service, port, scope(world, service, &wish));
     asked.offers.push(Offer {
         claim: Claim {
             udp: false,
@@ -302,7 +306,8 @@ fn publish(
     let service = reader.service;
     let wish = Wish::read(reader, port, By::SharedPort);
     let check = health::check(reader, &world.slices, port);
-    let matches = matches(reader, names, port);
+    let secure = wish.protocol == Protocol::Https;
+    let matches = matches(reader, names, port, secure);
     if wish.ranges == Ranges::Closed {
         return;
     }
@@ -312,11 +317,10 @@ fn publish(
     let Some(certificate) = certificate(world, reader, &wish, port, asked) else {
         return;
     };
-    let secure = wish.protocol == Protocol::Https;
     without_effect(reader, port, &wish, secure);
     let endpoints = world
         .slices
-        .endpoints(world, service, port, scope(world, &wish));
+        .endpoints(world, service, port, scope(world, service, &wish));
     let backend = backend(&name, None, service, port, &wish, check, endpoints);
     let passed = wish.passthrough.iter().map(|host| SharedRoute {
         secure: true,
@@ -362,7 +366,7 @@ fn publish(
 }
 
 /// Which requests lead to a port, as routes to nowhere yet.
-fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route> {
+fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port, secure: bool) -> Vec<Route> {
     let some = Some(port);
     let hosts = reader.knob(&knobs::HOST, some).map(|found| found.value);
     let paths = reader.knob(&knobs::PATH, some).map(|found| found.value);
@@ -385,26 +389,27 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
         ..route(None)
     });
     let mut routes: Vec<Route> = whole.collect();
-    match acl {
-        Some(acl) => routes.extend(acl.paths.into_iter().map(|path| Route {
+    // service-loadbalancer read aclMatch on https alone; on plain http its users reach a Service by its name all the same.
+    if acl.is_none() || !secure {
+        // A request that has both the host and the name loses the name, as with service-loadbalancer.
+        for host in hosts.into_iter().map(Some).chain([None]) {
+            let paths = name_paths(names, reader.service, port).into_iter();
+            routes.extend(paths.map(|path| Route {
+                host: host.clone(),
+                path: Some(path),
+                rewrite: rewritten(Rewrite::Strip),
+                ..route(None)
+            }));
+        }
+    }
+    if let Some(acl) = acl {
+        routes.extend(acl.paths.into_iter().map(|path| Route {
             path: Some(path),
             r#match: PathMatch::Begins,
             ignore_case: acl.ignore_case,
             rewrite: rewritten(Rewrite::Keep),
             ..route(None)
-        })),
-        None => {
-            // A request that has both the host and the name loses the name, as with service-loadbalancer.
-            for host in hosts.into_iter().map(Some).chain([None]) {
-                let paths = name_paths(names, reader.service, port).into_iter();
-                routes.extend(paths.map(|path| Route {
-                    host: host.clone(),
-                    path: Some(path),
-                    rewrite: rewritten(Rewrite::Strip),
-                    ..route(None)
-                }));
-            }
-        }
+        }));
     }
     routes
 }
@@ -500,12 +505,12 @@ fn port_suffix(port: &Port) -> String {
     }
 }
 
-fn scope<'a>(world: &World<'_>, wish: &'a Wish) -> Scope<'a> {
+fn scope<'a>(world: &World<'_>, service: &Service, wish: &'a Wish) -> Scope<'a> {
     Scope {
         nodes: wish
             .target_nodes
             .as_ref()
-            .filter(|_| world.settings.flags.endpoints_via == EndpointsVia::NodePort),
+            .filter(|_| endpoints::goes_by_node(world.settings, service)),
         only_on: None,
     }
 }
