@@ -17,10 +17,12 @@ mod endpoints;
 mod files;
 mod health;
 mod knobs;
+mod names;
 mod nodes;
 mod notice;
 pub(crate) mod pem;
 mod place;
+mod ranges;
 mod served;
 mod services;
 mod shared;
@@ -42,12 +44,12 @@ use annotations::{LAST_GOOD, Reader, TOLD};
 use claims::Claim;
 use endpoints::{Slices, is_outside};
 pub use files::{Source, WantedFile};
+use names::Names;
 use nodes::{Here, Nodes};
 pub use notice::{About, Kind, Notice, Reason};
 use place::Place;
 use served::Expected;
 pub use served::served;
-use shared::Names;
 pub use status::{Ingress, PortError, Status, Verdict};
 
 /// What must be.
