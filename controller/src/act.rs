@@ -8,6 +8,7 @@ mod events;
 mod exceptions;
 mod fetch;
 mod folder;
+mod modes;
 mod publish;
 mod pulse;
 mod readyz;
@@ -20,10 +21,11 @@ use tokio::sync::watch;
 
 pub(crate) use acks::follow as follow_acks;
 pub(crate) use events::{Events, Teller};
+pub(crate) use fetch::{Pages, follow as fetch_pages};
 pub(crate) use folder::Folder;
 pub(crate) use publish::{Publish, Written};
 pub(crate) use report::Report;
-pub(crate) use status::Statuses;
+pub(crate) use status::{Statuses, take_back};
 
 use crate::decide::Desired;
 use crate::observe::Observed;

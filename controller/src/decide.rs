@@ -39,8 +39,9 @@ use serde::Serialize;
 
 use crate::observe::{Key, Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::Settings;
+pub(crate) use annotations::LAST_GOOD;
 pub use annotations::values::algorithm;
-use annotations::{LAST_GOOD, Reader, TOLD};
+use annotations::{Reader, TOLD};
 use claims::Claim;
 use endpoints::{Slices, is_outside};
 pub use files::{Source, WantedFile};
@@ -51,6 +52,7 @@ use place::Place;
 use served::Expected;
 pub use served::served;
 pub use status::{Ingress, PortError, Status, Verdict};
+pub(crate) use table::stats;
 
 /// What must be.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -272,7 +272,7 @@ fn seen(lease: &Lease) -> Seen {
 }
 
 /// A Lease that nobody touched for so long is anybody's.
-const LEASE: Duration = Duration::from_secs(11);
+pub(crate) const LEASE: Duration = Duration::from_secs(11);
 /// For so long after a renewal a leader acts: less than a candidate waits, by as long as a request may take.
 const ACTS: Duration = Duration::from_secs(8);
 const RENEW_EVERY: Duration = Duration::from_secs(2);

@@ -26,6 +26,8 @@ enum Command {
     Run(Box<RunFlags>),
     /// Say what would be served, and why, without serving it
     Plan(Box<Plan>),
+    /// Take back what Ballast wrote to Services, when it is uninstalled
+    Release(Box<run::ReleaseFlags>),
 }
 
 #[derive(Debug, Args)]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Plan(command) => plan(*command),
+        Command::Release(flags) => run::release(&flags),
         Command::Run(flags) => {
             log::begin(flags.log_format, flags.log_level);
             run::run(*flags)

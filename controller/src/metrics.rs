@@ -18,6 +18,8 @@ pub(crate) struct Metrics {
     table_bytes: AtomicU64,
     files: AtomicU64,
     failed_writes: AtomicU64,
+    refused: AtomicU64,
+    is_refused: AtomicBool,
     leads: AtomicBool,
     dataplane: AtomicBool,
     statuses: AtomicU64,
@@ -56,6 +58,14 @@ impl Metrics {
 
     pub(crate) fn write_failed(&self) {
         self.failed_writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn table_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn table_is_refused(&self, is_refused: bool) {
+        self.is_refused.store(is_refused, Ordering::Relaxed);
     }
 
     pub(crate) fn leads(&self, leads: bool) {
@@ -140,8 +150,20 @@ impl Metrics {
             (
                 "write_errors_total",
                 "counter",
-                "Times that the table or its files could not be written.",
+                "Times that the table, or one of its files, could not be written.",
                 count(&self.failed_writes),
+            ),
+            (
+                "tables_refused_total",
+                "counter",
+                "Tables that the data plane refused.",
+                count(&self.refused),
+            ),
+            (
+                "table_refused",
+                "gauge",
+                "Whether the data plane refuses the newest table, and serves the one before.",
+                flag(&self.is_refused),
             ),
             (
                 "leader",

@@ -37,6 +37,19 @@ pub(crate) fn is_lost_race(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
+/// Why the API server does not take what was written, if that is what it says: the same again will be refused again.
+pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
+    let kube::Error::Api(status) = error else {
+        return None;
+    };
+    let passes = [404, 408, 409, 410, 429].contains(&status.code);
+    let is_refused = (400..500).contains(&status.code) && !passes;
+    is_refused.then(|| match status.message.is_empty() {
+        true => format!("{} {}", status.code, status.reason),
+        false => status.message.clone(),
+    })
+}
+
 /// Who writes, as Kubernetes calls it.
 pub(crate) const MANAGER: &str = "ballast-controller";
 

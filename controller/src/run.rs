@@ -7,20 +7,24 @@
 mod cfg;
 mod cluster;
 mod mind;
+mod release;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
+use ballast_core::table::Stats;
 use kube::Client;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::act::{Decisions, Events, Folder, Publish, Report, Statuses, Written, follow_acks};
-use crate::decide::{Desired, decide};
+use crate::act::{
+    Decisions, Events, Folder, Pages, Publish, Report, Statuses, Written, fetch_pages, follow_acks,
+};
+use crate::decide::{self, Desired, decide};
 use crate::leader::{Campaign, campaign};
 use crate::metrics::Metrics;
 use crate::observe::{self, BadDocument, Observed, Wanted};
@@ -28,6 +32,7 @@ use crate::request::MANAGER;
 use crate::settings::{ClusterFlags, Place, RunFlags, Settings, WrongFlag};
 use crate::{admin, plan};
 use mind::Mind;
+pub use release::{ReleaseFlags, release};
 
 /// Runs until a signal says to end.
 ///
@@ -78,6 +83,7 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
         tasks.spawn(admin::serve(listener, Arc::clone(&metrics)));
     }
     tasks.spawn(eyes);
+    let stats = decide::stats(&settings);
     let (decided, decisions) = watch::channel(None);
     let (live, settings) = watch::channel(Arc::new(settings));
     tasks.spawn(cfg::follow(flags.flags.clone(), live));
@@ -94,7 +100,7 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
     );
     let (end, ending) = watch::channel(false);
     let leaving = act(
-        &flags, client, folder, decisions, ending, metrics, &mut tasks,
+        &flags, client, folder, stats, decisions, ending, metrics, &mut tasks,
     );
     tracing::info!("ballast-controller {} runs", env!("CARGO_PKG_VERSION"));
     tokio::select! {
@@ -121,6 +127,7 @@ fn act(
     flags: &RunFlags,
     client: Option<Client>,
     folder: Folder,
+    stats: Stats,
     decisions: Decisions,
     ending: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
@@ -128,13 +135,16 @@ fn act(
 ) -> JoinSet<()> {
     let mut leaving = JoinSet::new();
     let (tell, acks) = watch::channel(None);
-    tasks.spawn(follow_acks(folder.ack(), tell));
+    tasks.spawn(follow_acks(folder.ack(), tell, Arc::clone(&metrics)));
+    let (fetched, pages) = watch::channel(Pages::default());
+    tasks.spawn(fetch_pages(decisions.clone(), fetched));
     let (written, writes) = watch::channel(Written::new());
     let publish = Publish {
         folder,
-        stats_port: flags.flags.stats_port,
+        stats,
         decisions: decisions.clone(),
         acks: acks.clone(),
+        pages,
         written,
         metrics: Arc::clone(&metrics),
     };
@@ -152,10 +162,12 @@ fn act(
         metrics: Arc::clone(&metrics),
     });
     leaving.spawn(election);
+    let (modes, known_modes) = watch::channel(None);
     let (teller, events) = Events::new(
         client.clone(),
         me,
         decisions.clone(),
+        known_modes,
         leading.clone(),
         Arc::clone(&metrics),
     );
@@ -187,6 +199,7 @@ fn act(
         teller,
         finalizer: flags.finalizer,
         suffix: flags.ingress_hostname_suffix.clone(),
+        modes,
         metrics,
     };
     tasks.spawn(statuses.run());

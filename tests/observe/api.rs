@@ -1,4 +1,7 @@
-//! An API server as far as watching needs one: lists in pages, watches, gets; and every way in which it can fail.
+//! An API server as far as watching and writing need one: lists in pages, watches, gets, simple writes; and every way in which
+//! it can fail.
+
+mod writes;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, BufWriter};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+pub(crate) use writes::Habits;
 
 /// A server of the test; ends with it.
 pub(crate) struct Api {
@@ -40,6 +45,7 @@ struct Cluster {
     /// Nobody is answered at all.
     is_away: bool,
     requests: Vec<String>,
+    habits: Habits,
 }
 
 struct Logged {
@@ -48,7 +54,14 @@ struct Logged {
     event: Value,
 }
 
-const RESOURCES: [&str; 5] = ["services", "endpointslices", "nodes", "leases", "secrets"];
+const RESOURCES: [&str; 6] = [
+    "services",
+    "endpointslices",
+    "nodes",
+    "leases",
+    "secrets",
+    "events",
+];
 
 impl Api {
     pub(crate) async fn start() -> Self {
@@ -233,44 +246,68 @@ async fn converse(state: &State, stream: TcpStream) -> std::io::Result<()> {
     let mut lines = BufReader::new(reader).lines();
     let mut writer = BufWriter::new(writer);
     while let Some(first) = lines.next_line().await? {
-        let mut only_metadata = false;
+        let (mut only_metadata, mut length) = (false, 0);
         while let Some(line) = lines.next_line().await?.filter(|line| !line.is_empty()) {
             only_metadata |= line.contains("PartialObjectMetadata");
+            let value = line.to_ascii_lowercase();
+            if let Some(value) = value.strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a length");
+            }
         }
-        let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
-        let asked = Asked::parse(&path);
+        let mut body = vec![0; length];
+        lines.get_mut().read_exact(&mut body).await?;
+        let mut words = first.split(' ').map(str::to_owned);
+        let method = words.next().unwrap_or_default();
+        let path = words.next().unwrap_or_default();
+        let Some(asked) = Asked::parse(&path) else {
+            let version = writes::version(state);
+            respond(&mut writer, &version).await?;
+            continue;
+        };
         {
             let mut cluster = state.cluster.lock().expect("a test that is set up");
             if cluster.is_away {
                 return Ok(());
             }
             let suffix = if only_metadata { " (metadata)" } else { "" };
-            cluster.requests.push(format!("{path}{suffix}"));
+            let verb = match &*method {
+                "GET" => String::new(),
+                other => format!("{other} "),
+            };
+            cluster.requests.push(format!("{verb}{path}{suffix}"));
+        }
+        if method != "GET" {
+            let written = writes::write(state, &asked, &method, &body);
+            respond(&mut writer, &written).await?;
+            continue;
         }
         if let Some(from) = asked.watch_from
             && !refused(state, &asked, from)
         {
             return stream_events(state, &asked, from, &mut writer).await;
         }
-        let body = answer(state, &asked, only_metadata);
-        let code = match body["kind"].as_str() {
-            Some("Status") => body["code"].as_u64().unwrap_or(500),
-            _ => 200,
-        };
-        let retry_after = match body["details"]["retryAfterSeconds"].as_u64() {
-            Some(seconds @ 1..) => format!("retry-after: {seconds}\r\n"),
-            _ => String::new(),
-        };
-        let body = body.to_string();
-        let head = format!(
-            "HTTP/1.1 {code} Fine\r\ncontent-type: application/json\r\n{retry_after}content-length: {}\r\n\r\n",
-            body.len()
-        );
-        writer.write_all(head.as_bytes()).await?;
-        writer.write_all(body.as_bytes()).await?;
-        writer.flush().await?;
+        respond(&mut writer, &answer(state, &asked, only_metadata)).await?;
     }
     Ok(())
+}
+
+async fn respond(writer: &mut (impl AsyncWriteExt + Unpin), body: &Value) -> std::io::Result<()> {
+    let code = match body["kind"].as_str() {
+        Some("Status") => body["code"].as_u64().unwrap_or(500),
+        _ => 200,
+    };
+    let retry_after = match body["details"]["retryAfterSeconds"].as_u64() {
+        Some(seconds @ 1..) => format!("retry-after: {seconds}\r\n"),
+        _ => String::new(),
+    };
+    let body = body.to_string();
+    let head = format!(
+        "HTTP/1.1 {code} Fine\r\ncontent-type: application/json\r\n{retry_after}content-length: {}\r\n\r\n",
+        body.len()
+    );
+    writer.write_all(head.as_bytes()).await?;
+    writer.write_all(body.as_bytes()).await?;
+    writer.flush().await
 }
 
 fn refused(state: &State, asked: &Asked, from: u64) -> bool {
@@ -387,15 +424,21 @@ struct Asked {
     namespace: Option<String>,
     /// With its namespace.
     name: Option<String>,
+    /// Of the object.
+    is_status: bool,
     watch_from: Option<u64>,
     limit: usize,
     skip: usize,
 }
 
 impl Asked {
-    fn parse(path: &str) -> Self {
+    /// `None`: it is about no object.
+    fn parse(path: &str) -> Option<Self> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let parts: Vec<&str> = path.split('/').collect();
+        if path == "/version" {
+            return None;
+        }
         let at = parts
             .iter()
             .position(|part| RESOURCES.contains(part))
@@ -408,8 +451,9 @@ impl Asked {
             pairs.find_map(|(name, value)| (name == field).then_some(value))
         };
         let number = |field: &str| of_query(field).and_then(|value| value.parse::<usize>().ok());
-        Self {
+        Some(Self {
             resource: resource.expect("a kind that the test knows"),
+            is_status: parts.get(at + 2) == Some(&"status"),
             name: parts.get(at + 1).map(|name| match &namespace {
                 Some(namespace) => format!("{namespace}/{name}"),
                 None => (*name).to_owned(),
@@ -421,7 +465,7 @@ impl Asked {
             }),
             limit: number("limit").unwrap_or(usize::MAX),
             skip: number("continue").unwrap_or_default(),
-        }
+        })
     }
 
     fn sees(&self, object: &Value) -> bool {

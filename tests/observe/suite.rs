@@ -1,9 +1,13 @@
-//! What is seen of a cluster and of a folder, as it changes, and while it cannot be seen.
+//! What is seen of a cluster and of a folder, as it changes, and while it cannot be seen; what is written to an API server that
+//! is not as it should be.
 
+mod acting;
 mod api;
 mod cluster;
 mod folder;
 mod lookups;
+#[path = "../common/program.rs"]
+mod program;
 
 use std::sync::{Arc, Mutex};
 

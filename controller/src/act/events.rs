@@ -21,6 +21,7 @@ use self::record::{Record, Recorded};
 use self::told::Told;
 pub(super) use self::told::{MARK, marks};
 use super::Decisions;
+use super::modes::{self, Modes};
 use crate::clock;
 use crate::decide::Kind;
 use crate::leader::Leading;
@@ -107,6 +108,7 @@ pub(crate) struct Teller(mpsc::Sender<Heard>, Arc<Metrics>);
 struct Heard {
     said: Said,
     whose: Whose,
+    times: Times,
 }
 
 /// Who may tell something.
@@ -114,23 +116,37 @@ struct Heard {
 enum Whose {
     /// The leader.
     Leaders,
-    /// This node's process, unless it is there already.
+    /// This node's process.
     Nodes,
+}
+
+/// How often something is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Times {
+    /// Whenever it happens.
+    Always,
+    /// Unless the same is there already, whichever process told it.
+    Once,
 }
 
 impl Teller {
     /// Tells what the leader did, as soon as may be. What is far too much is not told.
     pub(crate) fn tell(&self, said: Said) {
-        self.send(said, Whose::Leaders);
+        self.send(said, Whose::Leaders, Times::Always);
+    }
+
+    /// Tells what stands, unless the same was told already.
+    pub(crate) fn tell_once(&self, said: Said) {
+        self.send(said, Whose::Leaders, Times::Once);
     }
 
     /// Tells what concerns this node, unless the same was told already.
     pub(crate) fn tell_of_node(&self, said: Said) {
-        self.send(said, Whose::Nodes);
+        self.send(said, Whose::Nodes, Times::Once);
     }
 
-    fn send(&self, said: Said, whose: Whose) {
-        if self.0.try_send(Heard { said, whose }).is_err() {
+    fn send(&self, said: Said, whose: Whose, times: Times) {
+        if self.0.try_send(Heard { said, whose, times }).is_err() {
             self.1.event_unsaid();
         }
     }
@@ -141,6 +157,7 @@ pub(crate) struct Events {
     heard: mpsc::Receiver<Heard>,
     record: Record,
     decisions: Decisions,
+    modes: Modes,
     leading: Leading,
     metrics: Arc<Metrics>,
 }
@@ -151,6 +168,7 @@ impl Events {
         client: Client,
         instance: String,
         decisions: Decisions,
+        modes: Modes,
         leading: Leading,
         metrics: Arc<Metrics>,
     ) -> (Teller, Self) {
@@ -159,6 +177,7 @@ impl Events {
             heard,
             record: Record::new(client, instance),
             decisions,
+            modes,
             leading,
             metrics: Arc::clone(&metrics),
         };
@@ -176,13 +195,11 @@ impl Events {
                 told = None;
                 queue.retain(|heard| heard.whose == Whose::Nodes);
                 self.decisions.mark_unchanged();
-            } else if told.is_none() {
+            } else if told.is_none() && self.modes.borrow().is_some() {
                 told = Some(Told::new(self.before().await));
                 self.notice(&mut told, &mut queue);
             }
-            while let Ok(heard) = self.heard.try_recv() {
-                self.hear(heard, &mut queue).await;
-            }
+            self.hear(None, &mut queue).await;
             let Some(Heard { said, .. }) = queue.front() else {
                 if !self.wait(&mut told, &mut queue).await {
                     return;
@@ -206,7 +223,9 @@ impl Events {
                     queue.pop_front();
                 }
             }
-            if self.decisions.has_changed().unwrap_or(false) {
+            let is_new = self.decisions.has_changed().unwrap_or(false)
+                || self.modes.has_changed().unwrap_or(false);
+            if is_new {
                 self.notice(&mut told, &mut queue);
             }
         }
@@ -219,28 +238,47 @@ impl Events {
                 self.notice(told, queue);
                 return changed.is_ok();
             }
+            changed = self.modes.changed() => {
+                self.notice(told, queue);
+                return changed.is_ok();
+            }
             Some(heard) = self.heard.recv() => heard,
             () = self.leading.changed() => return true,
         };
-        self.hear(heard, queue).await;
+        self.hear(Some(heard), queue).await;
         true
     }
 
-    async fn hear(&self, heard: Heard, queue: &mut VecDeque<Heard>) {
-        if heard.whose == Whose::Nodes {
-            // Only a process that has something to tell reads what was told.
+    /// Takes in everything that parts of this process have to tell now. What was told before is read at most once for all
+    /// of that.
+    async fn hear(&mut self, first: Option<Heard>, queue: &mut VecDeque<Heard>) {
+        let mut batch: Vec<Heard> = first.into_iter().collect();
+        self.drain(&mut batch);
+        if batch.iter().any(|heard| heard.times == Times::Once) {
+            // What a node does not serve comes all at once, and in no time.
+            sleep(GATHER).await;
+            self.drain(&mut batch);
             let before = self.before().await;
-            let Said {
-                about,
-                reason,
-                message,
-                ..
-            } = &heard.said;
-            if before.contains(&(about.uid.clone(), reason.clone(), message.clone())) {
-                return;
-            }
+            batch.retain(|heard| {
+                let Said {
+                    about,
+                    reason,
+                    message,
+                    ..
+                } = &heard.said;
+                heard.times == Times::Always
+                    || !before.contains(&(about.uid.clone(), reason.clone(), message.clone()))
+            });
         }
-        queue.push_back(heard);
+        queue.extend(batch);
+    }
+
+    fn drain(&mut self, batch: &mut Vec<Heard>) {
+        while batch.len() < MOST_WAITING
+            && let Ok(heard) = self.heard.try_recv()
+        {
+            batch.push(heard);
+        }
     }
 
     /// What is new among the notices of the newest decision.
@@ -248,11 +286,14 @@ impl Events {
         let decision = self.decisions.borrow_and_update().clone();
         let Some(told) = told else { return };
         let Some(decision) = decision else { return };
-        for said in told.news(&decision.desired.notices, &decision.observed) {
+        let drops_modes = self.modes.borrow_and_update().unwrap_or(false);
+        let notices = modes::notices(&decision, drops_modes);
+        for said in told.news(&notices, &decision.observed) {
             match queue.len() < MOST_WAITING {
                 true => queue.push_back(Heard {
                     said,
                     whose: Whose::Leaders,
+                    times: Times::Always,
                 }),
                 false => self.metrics.event_unsaid(),
             }
@@ -293,6 +334,8 @@ fn is_passing(error: &kube::Error) -> bool {
 }
 
 const MOST_WAITING: usize = 20_000;
+/// What comes within so short a time is told together.
+const GATHER: Duration = Duration::from_millis(200);
 const MOST_FAILURES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// In bytes.

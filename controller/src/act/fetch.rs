@@ -1,57 +1,75 @@
-//! Pages that a flag names by an address: asked for once, and again until they come. Called by [`super::publish`].
+//! Pages that a flag names by an address: asked for until they come, by a task of its own, so that no table waits for them.
+//! Read by [`super::publish`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Limited};
 use hyper::{Request, Uri};
 use kube::{Client, Config};
-use tokio::time::{Instant, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::decide::{Source, WantedFile};
+use super::{Decision, Decisions};
+use crate::decide::Source;
 
 /// What was fetched, by its address.
 #[derive(Debug, Default)]
-pub(crate) struct Pages {
-    pages: BTreeMap<String, Vec<u8>>,
-    next: Option<Instant>,
-    failures: u32,
-}
+pub(crate) struct Pages(BTreeMap<String, Vec<u8>>);
 
 impl Pages {
     /// A page, once it came.
     #[must_use]
     pub(crate) fn page(&self, url: &str) -> Option<&[u8]> {
-        self.pages.get(url).map(Vec::as_slice)
+        self.0.get(url).map(Vec::as_slice)
     }
 
-    /// Asks for what is wanted and not there, and says whether everything is.
-    pub(super) async fn fetch(&mut self, wanted: &BTreeSet<WantedFile>) -> bool {
-        let urls = wanted.iter().filter_map(|file| match &file.from {
+    /// One that a decision wants, and that did not come yet.
+    fn missing(&self, decision: Option<&Decision>) -> Option<String> {
+        let files = decision.into_iter().flat_map(|one| &one.desired.files);
+        let mut urls = files.filter_map(|file| match &file.from {
             Source::Url(url) => Some(url),
             _ => None,
         });
-        let missing: Vec<&String> = urls.filter(|url| !self.pages.contains_key(*url)).collect();
-        if missing.is_empty() || self.next.is_some_and(|next| Instant::now() < next) {
-            return missing.is_empty();
-        }
-        let mut is_whole = true;
-        for url in missing {
+        urls.find(|url| !self.0.contains_key(*url)).cloned()
+    }
+}
+
+/// Fetches what decisions want, once, for as long as anybody decides.
+pub(crate) async fn follow(mut decisions: Decisions, tell: watch::Sender<Pages>) {
+    let mut failures = 0;
+    let mut not_before = Instant::now();
+    loop {
+        let missing = {
+            let decision = decisions.borrow_and_update();
+            tell.borrow().missing(decision.as_ref())
+        };
+        if let Some(url) = &missing
+            && Instant::now() >= not_before
+        {
             match get(url).await {
                 Ok(page) => {
                     tracing::info!(bytes = page.len(), "--error-page: fetched {url}");
-                    self.pages.insert(url.clone(), page);
+                    failures = 0;
+                    tell.send_modify(|pages| {
+                        pages.0.insert(url.clone(), page);
+                    });
+                    continue;
                 }
                 Err(why) => {
-                    is_whole = false;
-                    self.failures += 1;
-                    let pause = PAUSE * 2_u32.pow(self.failures.min(6));
-                    self.next = Some(Instant::now() + pause);
+                    failures += 1;
+                    let pause = PAUSE * 2_u32.pow(failures.min(6));
+                    not_before = Instant::now() + pause;
                     tracing::warn!("--error-page: {url}: {why}; asking again in {pause:?}");
                 }
             }
         }
-        is_whole
+        tokio::select! {
+            changed = decisions.changed() => if changed.is_err() {
+                return;
+            },
+            () = sleep_until(not_before), if missing.is_some() => {}
+        }
     }
 }
 

@@ -28,6 +28,10 @@ pub(crate) struct Folder {
     files: BTreeMap<String, [u8; 32]>,
     /// Ours, but named by no table any more; they go when the table of that label is served.
     leaving: BTreeMap<String, u64>,
+    /// Which files are ours, as it is on disk.
+    recorded: Vec<u8>,
+    /// What cannot be had or written, and why, as it was logged.
+    failing: BTreeMap<String, String>,
 }
 
 /// What a write did.
@@ -65,11 +69,15 @@ impl Folder {
             generation: 0,
             files: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            recorded: Vec::new(),
+            failing: BTreeMap::new(),
         };
         folder.read_table()?;
         folder.read_record();
         // Says now, and not with the first table, that nothing can be written.
-        folder.replace(RECORD, &folder.record())?;
+        let record = record(folder.files.keys().map(String::as_str));
+        folder.replace(RECORD, &record)?;
+        folder.recorded = record;
         Ok(folder)
     }
 
@@ -91,10 +99,17 @@ impl Folder {
         self.path.join("ack.json")
     }
 
-    /// Makes the table so, its files first.
+    /// How many of the files that the table names cannot be had or written.
+    #[must_use]
+    pub(crate) fn failing(&self) -> usize {
+        self.failing.len()
+    }
+
+    /// Makes the table so, its files first. A file that cannot be written holds nothing up: who needs it is closed, or
+    /// keeps what was there.
     ///
     /// # Errors
-    /// Something cannot be written. Calling it again goes on.
+    /// The table cannot be written. Calling it again goes on.
     pub(crate) fn write(
         &mut self,
         table: &Arc<RoutingTable>,
@@ -104,20 +119,28 @@ impl Folder {
     ) -> io::Result<Wrote> {
         let mut wrote = Wrote::Nothing;
         let names: BTreeSet<&str> = wanted.iter().map(|file| &*file.path).collect();
-        if names.iter().any(|name| !self.files.contains_key(*name)) {
-            // Before they are there: what an end in between leaves is known to be ours.
-            let known = self.files.keys().map(String::as_str);
-            self.replace(
-                RECORD,
-                &record(known.chain(names.iter().copied()).collect()),
-            )?;
-        }
+        // Before they are there: what an end in between leaves is known to be ours.
+        let known = self.files.keys().map(String::as_str);
+        let ours = record(known.chain(names.iter().copied()));
+        let recorded = self.write_record(ours);
+        let mut failing = BTreeMap::new();
         for file in wanted {
             self.leaving.remove(&file.path);
-            if self.write_file(file, secrets, pages)? {
-                wrote = Wrote::Files;
+            let written = match &recorded {
+                Err(why) if !self.files.contains_key(&file.path) => Err(why.clone()),
+                _ => self
+                    .write_file(file, secrets, pages)
+                    .map_err(|error| error.to_string()),
+            };
+            match written {
+                Ok(true) => wrote = Wrote::Files,
+                Ok(false) => {}
+                Err(why) => {
+                    failing.insert(file.path.clone(), why);
+                }
             }
         }
+        self.note(failing);
         if self.table.as_ref() != Some(table) {
             let bytes = self.write_table(table)?;
             wrote = Wrote::Table { bytes };
@@ -152,9 +175,38 @@ impl Folder {
             self.leaving.remove(&path);
             self.files.remove(&path);
         }
-        if let Err(error) = self.replace(RECORD, &self.record()) {
-            tracing::warn!(%error, "cannot write down which files are ours");
+        let ours = record(self.files.keys().map(String::as_str));
+        if let Err(why) = self.write_record(ours) {
+            tracing::warn!(why, "cannot write down which files are ours");
         }
+    }
+
+    /// Says what cannot be written, once, and when it can.
+    fn note(&mut self, failing: BTreeMap<String, String>) {
+        let is_news = |(path, why): &(&String, &String)| self.failing.get(*path) != Some(*why);
+        for (path, why) in failing.iter().filter(is_news) {
+            tracing::error!(
+                path,
+                why,
+                "cannot write a file that the table names; what was there stays, and without it the ports that need it are closed"
+            );
+        }
+        for path in self.failing.keys() {
+            if !failing.contains_key(path) {
+                tracing::info!(path, "nothing is wrong with this file any more");
+            }
+        }
+        self.failing = failing;
+    }
+
+    fn write_record(&mut self, record: Vec<u8>) -> Result<(), String> {
+        if self.recorded == record {
+            return Ok(());
+        }
+        let written = self.replace(RECORD, &record);
+        written.map_err(|error| error.to_string())?;
+        self.recorded = record;
+        Ok(())
     }
 
     fn write_table(&mut self, table: &Arc<RoutingTable>) -> io::Result<usize> {
@@ -182,13 +234,10 @@ impl Folder {
                 Some(Secret::Readable(material)) => material.entry(entry).map(<[u8]>::to_vec),
                 _ => None,
             },
-            Source::File(path) => match fs::read(path) {
-                Ok(bytes) => Some(bytes),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot read {}; what was read before stays", path.display());
-                    return Ok(false);
-                }
-            },
+            Source::File(path) => {
+                let named = |error| io::Error::other(format!("{}: {error}", path.display()));
+                Some(fs::read(path).map_err(named)?)
+            }
             Source::Url(url) => match pages.page(url) {
                 Some(bytes) => Some(bytes.to_vec()),
                 // What an earlier process fetched, or a page of our own until it comes.
@@ -233,14 +282,19 @@ impl Folder {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = OpenOptions::new()
+        let mut options = OpenOptions::new();
+        let mut file = options
             .write(true)
             .create_new(true)
             .mode(mode)
             .open(&draft)?;
-        file.write_all(bytes)?;
-        file.sync_data()?;
-        fs::rename(&draft, &path)
+        let written = file.write_all(bytes).and_then(|()| file.sync_data());
+        let written = written.and_then(|()| fs::rename(&draft, &path));
+        if written.is_err() {
+            // Half a key is nothing to leave behind.
+            fs::remove_file(&draft).ok();
+        }
+        written
     }
 
     fn read_table(&mut self) -> io::Result<()> {
@@ -285,13 +339,10 @@ impl Folder {
             }
         }
     }
-
-    fn record(&self) -> Vec<u8> {
-        record(self.files.keys().map(String::as_str).collect())
-    }
 }
 
-fn record(names: BTreeSet<&str>) -> Vec<u8> {
+fn record<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    let names: BTreeSet<&str> = names.collect();
     let lines = names.into_iter().map(|name| format!("{name}\n"));
     lines.collect::<String>().into_bytes()
 }

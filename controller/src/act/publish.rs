@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::ack::Ack;
-use ballast_core::table::{Bind, List, OrOff, RoutingTable, Stats};
+use ballast_core::table::{Log, RoutingTable, Stats};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -28,12 +28,14 @@ pub(crate) type Acks = watch::Receiver<Option<Arc<Ack>>>;
 pub(crate) struct Publish {
     /// Where to.
     pub(crate) folder: Folder,
-    /// The admin port of a node that serves nothing.
-    pub(crate) stats_port: u16,
+    /// Where a node that serves nothing answers for itself.
+    pub(crate) stats: Stats,
     /// What is decided.
     pub(crate) decisions: Decisions,
     /// What the data plane says.
     pub(crate) acks: Acks,
+    /// The pages that came.
+    pub(crate) pages: watch::Receiver<Pages>,
     /// What was written, for the report.
     pub(crate) written: watch::Sender<Written>,
     /// What happens is counted here.
@@ -43,19 +45,19 @@ pub(crate) struct Publish {
 impl Publish {
     /// Never returns while anybody decides.
     pub(crate) async fn run(mut self) {
-        let mut pages = Pages::default();
         self.tell();
         loop {
             let decision = self.decisions.borrow_and_update().clone();
-            let mut is_whole = true;
-            if let Some(decision) = &decision {
-                is_whole = pages.fetch(&decision.desired.files).await;
-                is_whole &= self.write(decision, &pages).await;
-            }
-            // What a flag's file holds may change, and what failed is tried again.
-            let again = if is_whole { LOOK_EVERY } else { RETRY_EVERY };
+            let is_written = decision
+                .as_ref()
+                .is_none_or(|decision| self.write(decision));
+            // What a flag's file holds may change, and a file that failed is tried again.
+            let again = if is_written { LOOK_EVERY } else { RETRY_EVERY };
             tokio::select! {
                 changed = self.decisions.changed() => if changed.is_err() {
+                    return;
+                },
+                changed = self.pages.changed() => if changed.is_err() {
                     return;
                 },
                 changed = self.acks.changed() => if changed.is_err() {
@@ -69,17 +71,22 @@ impl Publish {
         }
     }
 
-    async fn write(&mut self, decision: &Decision, pages: &Pages) -> bool {
-        let desired = Arc::clone(&decision.desired);
+    /// Whether the table is as decided.
+    fn write(&mut self, decision: &Decision) -> bool {
+        let desired = &decision.desired;
         let table = match &desired.table {
             Some(table) => table,
-            None => &Arc::new(nothing(self.stats_port)),
+            None => &Arc::new(nothing(&self.stats)),
         };
-        let folder = &mut self.folder;
+        let (folder, pages) = (&mut self.folder, self.pages.borrow_and_update());
         // Files are small and tables are few: the other tasks have a thread of their own.
         let wrote = tokio::task::block_in_place(|| {
-            folder.write(table, &desired.files, &decision.observed.secrets, pages)
+            folder.write(table, &desired.files, &decision.observed.secrets, &pages)
         });
+        drop(pages);
+        for _ in 0..self.folder.failing() {
+            self.metrics.write_failed();
+        }
         match wrote {
             Ok(Wrote::Nothing) => true,
             Ok(Wrote::Files) => {
@@ -122,15 +129,12 @@ impl Publish {
 }
 
 /// The table of a node that is no load balancer: everything that it served is closed, and it says that it is well.
-fn nothing(stats_port: u16) -> RoutingTable {
+fn nothing(stats: &Stats) -> RoutingTable {
     RoutingTable {
         version: 1,
         generation: None,
-        stats: Stats {
-            bind: Some(List::new(vec![Bind::Any { port: stats_port }])),
-            healthz: OrOff::Off,
-        },
-        log: ballast_core::table::Log::absent(),
+        stats: stats.clone(),
+        log: Log::absent(),
         ticket_keys: None,
         frontends: Vec::new(),
         services: Vec::new(),

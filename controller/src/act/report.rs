@@ -18,7 +18,8 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::events::Said;
 use super::publish::{Acks, Written};
 use super::pulse::{Act, Content, Heard, Pulse};
-use super::{Decisions, Teller, exceptions, readyz};
+use super::readyz::Asker;
+use super::{Decisions, Teller, exceptions};
 use crate::clock::{self, micros};
 use crate::decide::Desired;
 use crate::lease::{self, EXCEPTIONS, SERVED};
@@ -49,7 +50,7 @@ pub(crate) struct Report {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What fails to listen, and by which words it is known.
+/// What the data plane does not do as asked, and by which words it is known.
 #[derive(Default)]
 struct Failing {
     of: Option<(Arc<Ack>, Arc<Desired>)>,
@@ -60,6 +61,7 @@ impl Report {
     /// Keeps the Lease until the process ends.
     pub(crate) async fn run(mut self) {
         let mut pulse = Pulse::new();
+        let mut asker = Asker::new(self.dataplane);
         let mut owner = None;
         let mut ticks = interval(ASK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -68,7 +70,7 @@ impl Report {
         while !*self.ending.borrow_and_update() {
             tokio::select! {
                 _ = ticks.tick() => {
-                    let heard = readyz::ask(self.dataplane).await;
+                    let heard = asker.ask().await;
                     if told != Some(heard) {
                         tracing::info!(dataplane = %self.dataplane, "the data plane is {}", word(heard));
                         told = Some(heard);
@@ -89,10 +91,10 @@ impl Report {
             self.tell(&mut failing);
             self.keep(&mut pulse, &mut owner).await;
         }
-        self.leave().await;
+        self.leave(asker).await;
     }
 
-    /// Tells what fails to listen since the last look.
+    /// Tells what is refused, or does not listen as asked, since the last look.
     fn tell(&self, failing: &mut Failing) {
         let ack = self.acks.borrow().clone();
         let decision = self.decisions.borrow().clone();
@@ -160,9 +162,9 @@ impl Report {
     }
 
     /// This process ends: the data plane may, too.
-    async fn leave(&self) {
+    async fn leave(&self, mut asker: Asker) {
         for _ in 0..LOOKS {
-            if readyz::ask(self.dataplane).await != Heard::Ready {
+            if asker.ask().await != Heard::Ready {
                 match self.release().await {
                     Ok(()) => tracing::info!(node = self.node, "gave this node's Lease back"),
                     Err(error) => tracing::warn!(%error, "cannot give this node's Lease back"),

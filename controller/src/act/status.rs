@@ -3,6 +3,9 @@
 //! A Service whose decision, or whose observed state, differs from what is known to be settled is read and patched by a task
 //! of its own, a few at a time. A request that fails is made again later; no Service waits for another.
 
+mod back;
+mod modes;
+mod owned;
 mod rival;
 mod wish;
 mod write;
@@ -12,16 +15,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+pub(crate) use self::back::take_back;
+use self::modes::ModeSearch;
 use self::rival::Rivalry;
 use self::wish::{Mode, Wish};
 use self::write::{Done, Job, Written};
-use super::events::marks;
+use super::events::{Said, marks};
+use super::modes::notices;
 use super::{Decision, Decisions, Teller};
 use crate::clock;
-use crate::decide::Status;
+use crate::decide::{Kind, Status};
 use crate::leader::Leading;
 use crate::metrics::Metrics;
 use crate::observe::{Key, Observed, Service};
@@ -37,6 +44,8 @@ pub(crate) struct Statuses {
     pub(crate) finalizer: bool,
     /// What is published where the API server knows no `ipMode`.
     pub(crate) suffix: Option<String>,
+    /// Whether people must be told that it knows none.
+    pub(crate) modes: watch::Sender<Option<bool>>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -52,6 +61,8 @@ struct Known {
     is_busy: bool,
     rivalry: Rivalry,
     failures: u32,
+    /// What the API server refuses, and its words.
+    refused: Option<(Wish, String)>,
     /// Nothing is tried before this.
     not_before: Duration,
     /// It must be looked at, whatever is observed.
@@ -81,16 +92,23 @@ impl Statuses {
     /// Writes for as long as the process lives.
     pub(crate) async fn run(mut self) {
         let mut desk = Desk::default();
-        let mut keeps_modes = true;
+        let mut modes = ModeSearch::default();
         loop {
             if !self.leading.is_now() {
                 desk.rest();
+                modes.rest();
                 self.decisions.mark_unchanged();
-            } else if desk.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
-                let decision = self.decisions.borrow_and_update().clone();
-                self.survey(&mut desk, decision, keeps_modes);
+            } else {
+                if modes.look(&self.client).await {
+                    self.keep_modes(&mut desk, modes.are_kept());
+                }
+                if desk.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
+                    let decision = self.decisions.borrow_and_update().clone();
+                    self.survey(&mut desk, decision, modes.are_kept());
+                }
             }
-            let next = self.begin(&mut desk, keeps_modes);
+            let next = self.begin(&mut desk, modes.are_kept());
+            let next = next.into_iter().chain(modes.next_look()).min();
             let again = async {
                 match next {
                     Some(at) => sleep(at.saturating_sub(clock::now())).await,
@@ -105,18 +123,32 @@ impl Statuses {
                 },
                 () = self.leading.changed() => {}
                 Some(done) = desk.jobs.join_next() => if let Ok(done) = done {
-                    let drops = done.dropped_modes && keeps_modes;
+                    let kept = done.kept_modes;
                     self.finish(&mut desk, done);
-                    if drops {
-                        tracing::warn!("the API server drops ipMode: it is older than 1.30");
-                        keeps_modes = false;
-                        let decision = desk.decision.take();
-                        self.survey(&mut desk, decision, keeps_modes);
+                    if modes.saw(kept) {
+                        self.keep_modes(&mut desk, modes.are_kept());
                     }
                 },
                 () = again => {}
             }
         }
+    }
+
+    /// The API server keeps modes, or it does not: everything is written, and told, in that light.
+    fn keep_modes(&self, desk: &mut Desk, keeps_modes: bool) {
+        self.modes.send_if_modified(|tells| {
+            let now = Some(!keeps_modes && self.suffix.is_none());
+            std::mem::replace(tells, now) != now
+        });
+        if desk.decision.is_none() {
+            return;
+        }
+        for (key, known) in &mut desk.known {
+            known.is_due = true;
+            desk.due.insert(key.clone());
+        }
+        let decision = desk.decision.take();
+        self.survey(desk, decision, keeps_modes);
     }
 
     /// Finds out which Services must be looked at.
@@ -125,11 +157,11 @@ impl Statuses {
         let services = &decision.observed.services;
         desk.known
             .retain(|key, known| known.is_busy || services.contains_key(key));
-        let marks = marks(&decision.desired.notices);
-        desk.marks = marks
-            .into_iter()
-            .map(|(key, mark)| (key.clone(), mark))
-            .collect();
+        let tells_modes = self.modes.borrow().unwrap_or(false);
+        let notices = notices(&decision, tells_modes);
+        let marks = marks(&notices).into_iter();
+        desk.marks = marks.map(|(key, mark)| (key.clone(), mark)).collect();
+        drop(notices);
         for status in &decision.desired.statuses {
             let mark = desk.marks.get(&status.service);
             let Some((wish, service)) = self.wish(status, mark, &decision.observed, keeps_modes)
@@ -176,6 +208,15 @@ impl Statuses {
             }
             if known.is_busy || !known.needs(&wish, service) {
                 continue;
+            }
+            if known
+                .refused
+                .as_ref()
+                .is_some_and(|(refused, _)| *refused != wish)
+            {
+                // What is refused is left alone for long; this is something else.
+                known.not_before = Duration::ZERO;
+                known.failures = 0;
             }
             let begins = match known.settled.as_ref() == Some(&wish) && !known.is_due {
                 true => known.again.max(known.not_before),
@@ -251,24 +292,46 @@ impl Statuses {
                 one.again = clock::now() + pause.min(LONGEST_PAUSE);
                 one.settled = Some(wish);
                 one.failures = 0;
+                one.refused = None;
                 one.not_before = Duration::ZERO;
             }
             Written::Later(until) => {
                 one.is_due = true;
                 one.not_before = until;
             }
-            Written::Failed(error) => {
+            Written::Failed(error, wish) => {
                 if !request::is_lost_race(&error) {
                     self.metrics.api_failed(&error);
                     tracing::warn!(%error, service = %done.key, "cannot write a Service; trying again");
                 }
+                let why = request::refusal(&error);
+                if why.is_some() && one.refused.is_none() {
+                    one.failures = 0;
+                }
                 one.failures = one.failures.saturating_add(1);
                 one.is_due = true;
-                let pause = FIRST_PAUSE * 2_u32.pow(one.failures.min(9) - 1);
-                one.not_before = clock::now() + pause.min(LONGEST_PAUSE);
+                let (first, longest) = match why {
+                    Some(_) => (REFUSED_PAUSE, LONGEST_REFUSED_PAUSE),
+                    None => (FIRST_PAUSE, LONGEST_PAUSE),
+                };
+                let pause = first * 2_u32.pow(one.failures.min(9) - 1);
+                one.not_before = clock::now() + pause.min(longest);
+                if let Some(why) = why {
+                    let is_told = one.refused.as_ref().is_some_and(|(_, told)| *told == why);
+                    if !is_told {
+                        self.teller.tell_once(refused(&done.key, &one.uid, &why));
+                    }
+                    one.refused = Some((wish, why));
+                }
             }
             Written::Gone => {
-                desk.known.remove(&done.key);
+                let uid = desk.known.remove(&done.key).map(|one| one.uid);
+                let observed = desk.decision.as_ref().map(|decision| &decision.observed);
+                let service = observed.and_then(|observed| observed.services.get(&done.key));
+                // Another one of that name came while this was looked at.
+                if service.is_some_and(|service| uid.as_ref() != Some(&service.uid)) {
+                    desk.due.insert(done.key);
+                }
                 return;
             }
         }
@@ -303,6 +366,13 @@ impl Known {
     }
 }
 
+/// What its owner is told when the API server does not take what is to be written.
+fn refused(key: &Key, uid: &str, why: &str) -> Said {
+    let message =
+        format!("Error syncing load balancer: the API server refuses what is to be written: {why}");
+    Said::of_service(key, uid, Kind::Warning, "SyncLoadBalancerFailed", message)
+}
+
 fn mode(keeps_modes: bool, suffix: Option<&str>) -> Mode<'_> {
     match keeps_modes {
         true => Mode::Kept,
@@ -328,3 +398,9 @@ fn nodes(wish: &Wish, observed: &Observed) -> BTreeMap<String, String> {
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// What is refused for what it is will hardly be taken soon.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests;

@@ -13,8 +13,9 @@ use super::notice::{About, Notice, Reason};
 use super::status::Status;
 use crate::observe::{Observed, Port, Protocol, Service};
 use crate::settings::{Family, Settings};
+pub(crate) use last_good::LAST_GOOD;
 use last_good::Memory;
-pub(super) use last_good::{LAST_GOOD, slot};
+pub(super) use last_good::slot;
 
 /// Something that a Service may say, under several names.
 pub(super) struct Knob<T: 'static> {

@@ -128,7 +128,8 @@ pub(super) fn assemble(settings: &Settings, asked: &mut [Asked<'_>]) -> RoutingT
     }
 }
 
-fn stats(settings: &Settings) -> Stats {
+/// Where the data plane answers for itself, whatever it serves.
+pub(crate) fn stats(settings: &Settings) -> Stats {
     let flags = &settings.flags;
     Stats {
         bind: Some(List::new(vec![Bind::Any {

@@ -5,8 +5,9 @@
 //! it stands still, and who lived then has a whole new term when events come again. So an API server that is away ends
 //! no Lease, and a node that died ends its own.
 //!
-//! At the first sight of a Lease (a start), there is no renewal to go by yet: it counts as seen just now, unless its
-//! `renewTime` is older than its duration and [`DOUBT`] by this node's clock.
+//! At the first sight of a Lease (a start), there is no renewal to go by yet: it counts as seen just now. One whose
+//! `renewTime` is older than its duration and [`DOUBT`] by this node's clock lives for a term as well, because it may be
+//! that clock that is wrong; but what it says is not believed: nothing is published by it, and nothing is unpublished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,8 +80,10 @@ pub(super) struct Leases {
 #[derive(Debug)]
 struct Seen {
     renewal: Arc<Renewal>,
-    /// Until when it lives; `None`: it is not known to live.
-    until: Option<Duration>,
+    /// Until when it lives.
+    until: Duration,
+    /// It looked dead at first sight, and was not renewed since.
+    is_doubted: bool,
 }
 
 impl Leases {
@@ -91,8 +94,9 @@ impl Leases {
             .map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
         if silence > BLIND {
             for seen in self.seen.values_mut() {
-                let lived = seen.until.filter(|until| *until >= self.clock);
-                seen.until = lived.map(|_| self.clock + seen.renewal.term);
+                if seen.until >= self.clock {
+                    seen.until = self.clock + seen.renewal.term;
+                }
             }
         } else {
             self.clock += silence.min(COUNTS);
@@ -101,28 +105,34 @@ impl Leases {
         let mut before = std::mem::take(&mut self.seen);
         for renewal in all.values() {
             let Some(node) = &renewal.node else { continue };
-            let until = match before.remove(node) {
-                Some(seen) if seen.renewal.stamp == renewal.stamp => seen.until,
-                Some(_) => Some(self.clock + renewal.term),
+            let term = self.clock + renewal.term;
+            let (until, is_doubted) = match before.remove(node) {
+                Some(seen) if seen.renewal.stamp == renewal.stamp => (seen.until, seen.is_doubted),
+                Some(_) => (term, false),
                 None => {
                     let renewed = renewal.stamp.0.unwrap_or(i64::MIN);
                     let doubt = i64::try_from((renewal.term + DOUBT).as_micros());
                     let oldest = wall.saturating_sub(doubt.unwrap_or(i64::MAX));
-                    (renewed >= oldest).then_some(self.clock + renewal.term)
+                    (term, renewed < oldest)
                 }
             };
-            let renewal = Arc::clone(renewal);
-            self.seen.insert(node.clone(), Seen { renewal, until });
+            let seen = Seen {
+                renewal: Arc::clone(renewal),
+                until,
+                is_doubted,
+            };
+            self.seen.insert(node.clone(), seen);
         }
     }
 
     /// Those that live.
     pub(super) fn live(&self, now: Instant) -> BTreeMap<String, Lease> {
         let clock = self.at(now);
-        let live = self.seen.iter().filter(|(_, seen)| {
-            seen.renewal.is_held() && seen.until.is_some_and(|until| until > clock)
-        });
-        live.map(|(node, seen)| (node.clone(), seen.renewal.lease.clone()))
+        let live = self
+            .seen
+            .iter()
+            .filter(|(_, seen)| seen.renewal.is_held() && seen.until > clock);
+        live.map(|(node, seen)| (node.clone(), seen.says()))
             .collect()
     }
 
@@ -130,7 +140,7 @@ impl Leases {
     pub(super) fn next_end(&self, now: Instant) -> Option<Instant> {
         let clock = self.at(now);
         let heard = self.heard?;
-        let ends = self.seen.values().filter_map(|seen| seen.until);
+        let ends = self.seen.values().map(|seen| seen.until);
         let next = ends.filter(|until| *until > clock).min()?;
         let wait = next - self.clock;
         (wait <= COUNTS).then(|| heard + wait)
@@ -141,6 +151,17 @@ impl Leases {
             .heard
             .map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
         self.clock + silence.min(COUNTS)
+    }
+}
+
+impl Seen {
+    fn says(&self) -> Lease {
+        let mut lease = self.renewal.lease.clone();
+        if self.is_doubted {
+            // No table has this hash: no address comes by it, and those that are published stay.
+            lease.served.clear();
+        }
+        lease
     }
 }
 
@@ -301,8 +322,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_seen_first_lives_unless_it_is_old_by_any_clock() {
-        for (age, lives) in [
+    fn what_a_lease_says_that_is_seen_first_is_not_believed_if_it_is_old_by_any_clock() {
+        for (age, is_believed) in [
             (0.0, true),
             (9.0, true),
             (65.0, true),
@@ -312,10 +333,34 @@ mod tests {
             let mut world = World::new();
             world.put("lb1", "lb1", 1000.0 - age);
             world.heard(1000.0);
-            assert_eq!(!world.live(1000.0).is_empty(), lives, "{age} s old");
+            let served = |world: &World, seconds| {
+                let live = world.leases.live(world.at(seconds));
+                live.get("lb1").map(|lease| lease.served.clone())
+            };
+            let expected = if is_believed { "abc" } else { "" };
+            assert_eq!(
+                served(&world, 1000.0).as_deref(),
+                Some(expected),
+                "{age} s old"
+            );
             world.renew("lb1", 1001.0);
-            assert_eq!(world.live(1001.0), ["lb1"], "{age} s old, renewed");
+            assert_eq!(
+                served(&world, 1001.0).as_deref(),
+                Some("abc"),
+                "{age} s old, renewed"
+            );
         }
+    }
+
+    #[test]
+    fn a_lease_that_looks_dead_at_first_sight_is_dead_when_it_was_not_renewed_for_a_term() {
+        let mut world = World::new();
+        world.put("lb1", "lb1", 0.0);
+        for second in [1000.0, 1003.0, 1006.0, 1009.0] {
+            world.renew("lb2", second);
+            assert_eq!(world.live(second), ["lb1", "lb2"], "after {second} s");
+        }
+        assert_eq!(world.live(1010.0), ["lb2"]);
     }
 
     #[test]

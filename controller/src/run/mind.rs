@@ -1,6 +1,6 @@
 //! Decides anew whenever something else is seen, or told. Begun by [`super`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::act::Decision;
 use crate::decide::{About, Desired, Kind, Notice, Reason, decide};
 use crate::metrics::Metrics;
-use crate::observe::{Observed, Remembered, Wanted};
+use crate::observe::{Key, Observed, Remembered, Wanted};
 use crate::settings::Settings;
 
 /// The loop between seeing and acting.
@@ -30,8 +30,7 @@ impl Mind {
     pub(super) async fn run(mut self) {
         let mut remembered = Remembered::new();
         let mut said = BTreeSet::new();
-        // Since when decisions wait for what they want to be looked up.
-        let mut waits: Option<Instant> = None;
+        let mut waiting = Waiting::default();
         loop {
             let seen = self.observed.borrow_and_update().clone();
             let mut again = None;
@@ -41,7 +40,7 @@ impl Mind {
                 };
                 remembered.clone_from(&decision.desired.remembered);
                 let wanted = decision.desired.wanted.clone();
-                let is_last_word = is_looked_up(&wanted, &decision.observed);
+                let missing = missing(&wanted, &decision.observed.looked_up);
                 self.want.send_if_modified(|want| {
                     let is_new = *want != wanted;
                     *want = wanted;
@@ -52,13 +51,10 @@ impl Mind {
                     // What clients see must not change because this process began anew.
                     false => LONG_WAIT,
                 };
-                let waited = waits.get_or_insert_with(Instant::now).elapsed();
-                if is_last_word || waited >= patience {
-                    waits = None;
+                again = waiting.rest(missing, patience, Instant::now());
+                if again.is_none() {
                     self.say(&decision.desired, &mut said);
                     self.decided.send_replace(Some(decision));
-                } else {
-                    again = Some(patience - waited);
                 }
             }
             let patience = async {
@@ -128,9 +124,139 @@ impl Mind {
 
 /// Whether all of it was looked up.
 pub(super) fn is_looked_up(wanted: &Wanted, seen: &Observed) -> bool {
-    let done = &seen.looked_up;
-    wanted.secrets.is_subset(&done.secrets) && wanted.names.is_subset(&done.names)
+    missing(wanted, &seen.looked_up).is_empty()
 }
 
+/// What decisions wait for before they are acted upon: each thing that is wanted newly for a while, once. What never comes,
+/// because a name server is dead or a Secret is answered by errors, holds up nobody again.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// What is missing, and since when.
+    since: BTreeMap<Missing, Instant>,
+    /// Since when a decision is held back.
+    held: Option<Instant>,
+}
+
+/// Something that was not looked up yet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Missing {
+    Secret(Key),
+    Name(String),
+}
+
+fn missing(wanted: &Wanted, done: &Wanted) -> BTreeSet<Missing> {
+    let secrets = wanted.secrets.difference(&done.secrets);
+    let names = wanted.names.difference(&done.names);
+    let secrets = secrets.cloned().map(Missing::Secret);
+    secrets.chain(names.cloned().map(Missing::Name)).collect()
+}
+
+impl Waiting {
+    /// How long a decision that misses these must wait; `None`: no longer.
+    fn rest(
+        &mut self,
+        missing: BTreeSet<Missing>,
+        patience: Duration,
+        now: Instant,
+    ) -> Option<Duration> {
+        self.since.retain(|one, _| missing.contains(one));
+        for one in missing {
+            self.since.entry(one).or_insert(now);
+        }
+        let last = self.since.values().max();
+        let held = *self.held.get_or_insert(now);
+        let rest = last.and_then(|since| {
+            // Whoever wants something else every second holds up nobody for ever.
+            let until = (*since + patience).min(held + patience * AT_MOST);
+            let rest = until.saturating_duration_since(now);
+            (!rest.is_zero()).then_some(rest)
+        });
+        if rest.is_none() {
+            self.held = None;
+        }
+        rest
+    }
+}
+
+/// Patiences in a row.
+const AT_MOST: u32 = 3;
 const SHORT_WAIT: Duration = Duration::from_secs(1);
 const LONG_WAIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is missing, by names, `millis` after the beginning; and how long to wait then.
+    struct Case {
+        begin: Instant,
+        waiting: Waiting,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            Self {
+                begin: Instant::now(),
+                waiting: Waiting::default(),
+            }
+        }
+
+        fn rest(&mut self, millis: u64, names: &[&str]) -> Option<u64> {
+            let missing = names.iter().map(|&name| Missing::Name(name.to_owned()));
+            let now = self.begin + Duration::from_millis(millis);
+            let rest = self.waiting.rest(missing.collect(), SHORT_WAIT, now)?;
+            u64::try_from(rest.as_millis()).ok()
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_newly_is_waited_for_once_and_never_again() {
+        let mut case = Case::new();
+        assert_eq!(case.rest(0, &[]), None);
+        assert_eq!(case.rest(100, &["dead"]), Some(1000));
+        assert_eq!(case.rest(600, &["dead"]), Some(500));
+        assert_eq!(case.rest(1100, &["dead"]), None);
+        assert_eq!(
+            case.rest(1101, &["dead"]),
+            None,
+            "a change of somebody else's"
+        );
+        assert_eq!(case.rest(90_000, &["dead"]), None);
+        assert_eq!(case.rest(90_100, &["dead", "new"]), Some(1000));
+        assert_eq!(case.rest(90_200, &["dead"]), None, "the new one came");
+    }
+
+    #[test]
+    fn what_was_not_wanted_meanwhile_is_new() {
+        let mut case = Case::new();
+        assert_eq!(case.rest(0, &["a"]), Some(1000));
+        assert_eq!(case.rest(1000, &["a"]), None);
+        assert_eq!(case.rest(2000, &[]), None);
+        assert_eq!(case.rest(3000, &["a"]), Some(1000));
+    }
+
+    #[test]
+    fn whoever_wants_something_else_all_the_time_holds_up_nobody_for_ever() {
+        let mut case = Case::new();
+        let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        let mut released = Vec::new();
+        for (number, _) in names.iter().enumerate() {
+            let wanted: Vec<&str> = names[..=number].iter().map(String::as_str).collect();
+            let millis = u64::try_from(number).unwrap() * 900;
+            if case.rest(millis, &wanted).is_none() {
+                released.push(millis);
+            }
+        }
+        assert_eq!(released, [3600, 8100]);
+    }
+
+    #[test]
+    fn secrets_and_names_are_missing_until_they_were_looked_up() {
+        let wanted = Wanted {
+            secrets: BTreeSet::from([Key::new("a", "cert")]),
+            names: BTreeSet::from(["db.example.com".to_owned()]),
+        };
+        assert_eq!(missing(&wanted, &Wanted::default()).len(), 2);
+        assert_eq!(missing(&wanted, &wanted), BTreeSet::new());
+    }
+}

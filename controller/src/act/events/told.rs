@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sha2::{Digest, Sha256};
 
 use super::Said;
-use crate::decide::{About, Notice};
+use crate::decide::{About, Notice, Reason};
 use crate::observe::{Key, Observed};
 
 /// What stands, and what was told before.
@@ -17,6 +17,8 @@ pub(super) struct Told {
     standing: BTreeSet<Said>,
     /// UID, reason and message of what an earlier process told; until the first look.
     before: Option<BTreeSet<(String, String, String)>>,
+    /// Those of them that may come to stand later, though nothing changed: what an API server does is seen by a write.
+    late: BTreeSet<(String, String, String)>,
 }
 
 impl Told {
@@ -24,6 +26,7 @@ impl Told {
         Self {
             standing: BTreeSet::new(),
             before: Some(before),
+            late: BTreeSet::new(),
         }
     }
 
@@ -33,23 +36,28 @@ impl Told {
         let before = self.before.take();
         let marked = before.as_ref().map(|_| marked(notices, seen));
         let was_told = |said: &&Said| {
-            let (Some(before), Some(marked)) = (&before, &marked) else {
-                return false;
-            };
-            if marked.contains(said.about.uid.as_str()) {
-                return true;
-            }
             let Said {
                 about,
                 reason,
                 message,
                 ..
             } = said;
-            before.contains(&(about.uid.clone(), reason.clone(), message.clone()))
+            let told = (about.uid.clone(), reason.clone(), message.clone());
+            match (&before, &marked) {
+                (Some(before), Some(marked)) => {
+                    marked.contains(about.uid.as_str()) || before.contains(&told)
+                }
+                _ => self.late.contains(&told),
+            }
         };
         let news = standing.difference(&self.standing);
         let news = news.filter(|said| !was_told(said)).cloned().collect();
         self.standing = standing;
+        if let Some(before) = before {
+            let late = Reason::IPModeUnsupported.to_string();
+            self.late = before;
+            self.late.retain(|(_, reason, _)| *reason == late);
+        }
         news
     }
 }
@@ -108,7 +116,7 @@ fn gathered(notices: &BTreeSet<Notice>, seen: &Observed) -> BTreeSet<Said> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::{Kind, Reason};
+    use crate::decide::Kind;
     use crate::observe::Key;
 
     fn seen() -> Observed {

@@ -226,3 +226,48 @@ fn no_name_leads_out_of_the_folder() {
     }
     assert_eq!(inside(Path::new("/f"), "a/b").unwrap(), Path::new("/f/a/b"));
 }
+
+#[test]
+fn a_file_that_cannot_be_written_holds_up_neither_the_table_nor_other_files() {
+    let mut case = Case::new();
+    let long = "x".repeat(300);
+    case.secrets.extend([secret(&long, b"three")]);
+    let files = [of_secret(&long), of_secret("a")];
+    assert!(is_table(case.write("a", &files)));
+    assert_eq!(case.folder.failing(), 1);
+    assert_eq!(fs::read(case.path("tls/default.a.key")).unwrap(), b"one");
+    // It is tried again, and what does not change is not written again.
+    let record = |case: &Case| fs::metadata(case.path(RECORD)).unwrap().ino();
+    let before = record(&case);
+    assert!(is_table(case.write("b", &files)));
+    assert_eq!(case.folder.failing(), 1);
+    assert_eq!(record(&case), before);
+    assert_eq!(case.write("b", &[of_secret("a")]), Wrote::Nothing);
+    assert_eq!(case.folder.failing(), 0);
+}
+
+#[test]
+fn what_stands_in_the_way_of_a_file_closes_nothing_else_and_a_new_version_that_cannot_be_written_keeps_the_old()
+ {
+    let mut case = Case::new();
+    // Somebody's folder where the file should be.
+    fs::create_dir_all(case.path("tls/default.a.key/theirs")).unwrap();
+    assert!(is_table(case.write("a", &[of_secret("a"), of_secret("b")])));
+    assert_eq!(case.folder.failing(), 1);
+    assert!(case.path("tls/default.b.key").exists());
+    fs::remove_dir_all(case.path("tls/default.a.key")).unwrap();
+    assert_eq!(
+        case.write("a", &[of_secret("a"), of_secret("b")]),
+        Wrote::Files
+    );
+    assert_eq!(case.folder.failing(), 0);
+
+    fs::create_dir_all(case.path("tls/default.b.key.draft/theirs")).unwrap();
+    case.secrets.extend([secret("b", b"new")]);
+    assert_eq!(
+        case.write("a", &[of_secret("a"), of_secret("b")]),
+        Wrote::Nothing
+    );
+    assert_eq!(case.folder.failing(), 1);
+    assert_eq!(fs::read(case.path("tls/default.b.key")).unwrap(), b"two");
+}

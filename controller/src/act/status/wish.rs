@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
 
+use super::owned;
 use crate::act::events::MARK;
 use crate::decide::{Ingress, Status, Verdict};
 use crate::observe::Service;
@@ -20,7 +21,20 @@ pub(super) struct Wish {
     why: String,
     /// Those to write, and those to take away.
     annotations: BTreeMap<String, Option<String>>,
-    finalizer: bool,
+    finalizer: Finalizer,
+}
+
+/// What becomes of the finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finalizer {
+    /// It must be there.
+    Put,
+    /// It must not be there: the Service is ours no more.
+    Take,
+    /// A flag does without: what an earlier process put there goes, and nobody else's.
+    TakeOurs,
+    /// None of our business.
+    Leave,
 }
 
 /// What an API server does with `ipMode`, and what to do about it.
@@ -80,7 +94,12 @@ impl Wish {
                 .collect(),
             why: status.why.clone(),
             annotations,
-            finalizer: finalizer && is_ours,
+            finalizer: match (status.verdict, finalizer) {
+                (Verdict::Released, _) => Finalizer::Take,
+                (_, true) if is_ours => Finalizer::Put,
+                (_, false) if is_ours => Finalizer::TakeOurs,
+                _ => Finalizer::Leave,
+            },
         })
     }
 
@@ -88,9 +107,11 @@ impl Wish {
     pub(super) fn is_seen(&self, service: &Service) -> bool {
         let published = self.ingress.iter().filter_map(place);
         let is_published = published.eq(service.ingress.iter().map(String::as_str));
-        let is_kept = match self.verdict {
-            Verdict::Released => !service.finalizer,
-            _ => !self.finalizer || service.finalizer,
+        let is_kept = match self.finalizer {
+            Finalizer::Put => service.finalizer,
+            Finalizer::Take => !service.finalizer,
+            // Whose it is, is seen when it is looked at; each process does that once.
+            Finalizer::TakeOurs | Finalizer::Leave => true,
         };
         let known = &service.annotations;
         let is_said = |(key, value): (&String, &Option<String>)| known.get(key) == value.as_ref();
@@ -120,12 +141,18 @@ impl Wish {
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
         let is_there = finalizers.iter().any(|name| name == FINALIZER);
         let mut patch = serde_json::Map::new();
-        // A finalizer cannot be added to what is being deleted, and is not taken away by a flag alone.
-        if self.finalizer && !is_there && meta.deletion_timestamp.is_none() {
-            finalizers.push(FINALIZER.to_owned());
-            patch.insert("finalizers".to_owned(), json!(finalizers));
-        } else if self.verdict == Verdict::Released && is_there {
+        let goes = match self.finalizer {
+            Finalizer::Take => is_there,
+            Finalizer::TakeOurs => is_there && owned::finalizer(live),
+            Finalizer::Put | Finalizer::Leave => false,
+        };
+        // It cannot be added to what is being deleted.
+        let comes = self.finalizer == Finalizer::Put && !is_there;
+        if goes {
             finalizers.retain(|name| name != FINALIZER);
+            patch.insert("finalizers".to_owned(), json!(finalizers));
+        } else if comes && meta.deletion_timestamp.is_none() {
+            finalizers.push(FINALIZER.to_owned());
             patch.insert("finalizers".to_owned(), json!(finalizers));
         }
         let known = meta.annotations.as_ref();
@@ -255,20 +282,21 @@ pub(super) fn was_served(live: &core::Service) -> Option<bool> {
     Some(own.status == "True")
 }
 
-/// Who else wrote what `live` publishes: the latest of them.
+/// Who else wrote what `live` publishes: the latest of them. Who took everything away is not named anywhere.
 pub(super) fn rival(live: &core::Service) -> Option<String> {
     let entries = live.metadata.managed_fields.iter().flatten();
     let others = entries.filter(|entry| {
-        let fields = entry.fields_v1.as_ref();
-        let writes =
-            fields.and_then(|fields| fields.0.pointer("/f:status/f:loadBalancer/f:ingress"));
-        entry.manager.as_deref() != Some(MANAGER) && writes.is_some()
+        entry.manager.as_deref() != Some(MANAGER) && owned::field(entry, owned::INGRESS).is_some()
     });
     let latest = others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
-    latest.and_then(|entry| entry.manager.clone())
+    match latest {
+        Some(entry) => entry.manager.clone(),
+        None if ingress(live).is_empty() => Some("somebody".to_owned()),
+        None => None,
+    }
 }
 
-fn conditions(
+pub(super) fn conditions(
     live: &core::Service,
 ) -> &[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition] {
     let status = live.status.as_ref();
@@ -336,9 +364,9 @@ fn ports(status: &Status, service: &Service) -> Option<Vec<core::PortStatus>> {
 }
 
 /// As the cloud providers call it.
-const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Our condition.
-const PROGRAMMED: &str = "ballast.dev/Programmed";
+pub(super) const PROGRAMMED: &str = "ballast.dev/Programmed";
 /// Characters of its message.
 const LONGEST: usize = 8_000;
 

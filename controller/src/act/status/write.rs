@@ -43,7 +43,8 @@ pub(super) struct Done {
     pub(super) written: Written,
     pub(super) rivalry: Rivalry,
     pub(super) said: Vec<Said>,
-    pub(super) dropped_modes: bool,
+    /// Whether the API server kept the modes of addresses, where that was to be seen.
+    pub(super) kept_modes: Option<bool>,
 }
 
 /// How it ended.
@@ -52,8 +53,8 @@ pub(super) enum Written {
     Settled(Wish),
     /// It must be looked at again, then.
     Later(std::time::Duration),
-    /// It must be tried again.
-    Failed(kube::Error),
+    /// This must be tried again.
+    Failed(kube::Error, Wish),
     /// There is no such Service any more.
     Gone,
 }
@@ -65,12 +66,12 @@ impl Job {
             written: Written::Gone,
             rivalry: self.rivalry.clone(),
             said: Vec::new(),
-            dropped_modes: false,
+            kept_modes: None,
         };
         done.written = match self.attempt(&mut done).await {
             Ok(written) => written,
             Err(kube::Error::Api(status)) if status.code == 404 => Written::Gone,
-            Err(error) => Written::Failed(error),
+            Err(error) => Written::Failed(error, self.wish.clone()),
         };
         done
     }
@@ -111,11 +112,9 @@ impl Job {
         };
         done.rivalry.written();
         self.tell(&live, &written, done);
-        if self.drops_modes(&written) {
-            done.dropped_modes = true;
-            if self.suffix.is_some() {
-                return Ok(Written::Later(clock::now()));
-            }
+        done.kept_modes = self.kept_modes(&written);
+        if self.keeps_modes && done.kept_modes == Some(false) && self.suffix.is_some() {
+            return Ok(Written::Later(clock::now()));
         }
         Ok(Written::Settled(self.wish.clone()))
     }
@@ -166,14 +165,12 @@ impl Job {
         Ok(written)
     }
 
-    /// Whether the API server took the addresses and dropped their mode.
-    fn drops_modes(&self, written: &core::Service) -> bool {
+    /// Whether the API server kept the modes of the addresses that it took.
+    fn kept_modes(&self, written: &core::Service) -> Option<bool> {
         let published = wish::ingress(written);
         let is_there = |entry: &core::LoadBalancerIngress| entry.ip.is_some();
-        self.keeps_modes
-            && self.wish.has_modes()
-            && published.iter().any(is_there)
-            && published.iter().all(|entry| entry.ip_mode.is_none())
+        let is_to_be_seen = self.wish.has_modes() && published.iter().any(is_there);
+        is_to_be_seen.then(|| published.iter().any(|entry| entry.ip_mode.is_some()))
     }
 
     /// What is told before anything is written.
@@ -243,10 +240,6 @@ impl Job {
                 self.normal(done, "EnsuredLoadBalancer", "Ensured load balancer");
             }
             _ => {}
-        }
-        if self.drops_modes(written) {
-            let message = "the API server drops ipMode (it is older than 1.30): kube-proxy keeps connections from inside the cluster for itself; --ingress-hostname-suffix publishes a name instead";
-            self.say(done, Kind::Warning, "IPModeUnsupported", message.to_owned());
         }
     }
 

@@ -77,7 +77,7 @@ fn parts(slot: &str) -> Option<(&str, &str)> {
 }
 
 /// Where the last good values stand that are in use.
-pub(in crate::decide) const LAST_GOOD: &str = "ballast.dev/last-good";
+pub(crate) const LAST_GOOD: &str = "ballast.dev/last-good";
 
 #[cfg(test)]
 mod tests {

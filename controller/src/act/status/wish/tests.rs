@@ -279,3 +279,33 @@ fn the_rival_is_the_last_other_writer_of_the_ingress() {
     let (live, _) = service(&manifest);
     assert_eq!(rival(&live).as_deref(), Some("new"));
 }
+
+#[test]
+fn whoever_takes_the_addresses_away_is_a_rival_too() {
+    let (cleared, _) = service(&plain());
+    assert_eq!(rival(&cleared).as_deref(), Some("somebody"));
+    let mut ours = plain();
+    ours["status"] = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.1"}]}});
+    let (ours, _) = service(&ours);
+    assert_eq!(rival(&ours), None, "nobody else wrote that");
+}
+
+#[test]
+fn without_finalizers_those_that_we_put_there_go() {
+    let element = format!("v:\"{FINALIZER}\"");
+    for (manager, goes) in [(MANAGER, true), ("other-controller", false)] {
+        let mut live = plain();
+        live["metadata"]["finalizers"] = json!(["example.com/theirs", FINALIZER]);
+        live["metadata"]["managedFields"] = json!([{
+            "manager": manager, "operation": "Update", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:metadata": {"f:finalizers": {&element: {}}}},
+        }]);
+        let (live, seen) = service(&live);
+        let served = status(Verdict::Served, &["10.0.0.1"]);
+        let wish = Wish::of(&served, &seen, None, false, Mode::Kept).unwrap();
+        let object = wish.patches(&live, Mode::Kept, "").object;
+        let left = object.map(|object| object["metadata"]["finalizers"].clone());
+        let expected = goes.then(|| json!(["example.com/theirs"]));
+        assert_eq!(left, expected, "{manager}");
+    }
+}

@@ -1,0 +1,45 @@
+//! What of a Service the API server says that we wrote. Pure; asked by [`super::wish`] and [`super::back`].
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde_json::Value;
+
+use super::wish::FINALIZER;
+use crate::request::MANAGER;
+
+/// A field that an entry says was written.
+pub(super) fn field<'a>(entry: &'a ManagedFieldsEntry, path: &[&str]) -> Option<&'a Value> {
+    let fields = &entry.fields_v1.as_ref()?.0;
+    path.iter().try_fold(fields, |found, part| found.get(*part))
+}
+
+/// What was written in our name, whatever of it.
+pub(super) fn entries(live: &core::Service) -> impl Iterator<Item = &ManagedFieldsEntry> {
+    let entries = live.metadata.managed_fields.iter().flatten();
+    entries.filter(|entry| entry.manager.as_deref() == Some(MANAGER))
+}
+
+/// Whether the published addresses are ours.
+pub(super) fn ingress(live: &core::Service) -> bool {
+    entries(live).any(|entry| field(entry, INGRESS).is_some())
+}
+
+/// Whether we put the finalizer there.
+pub(super) fn finalizer(live: &core::Service) -> bool {
+    let element = format!("v:\"{FINALIZER}\"");
+    let path = ["f:metadata", "f:finalizers", &*element];
+    entries(live).any(|entry| field(entry, &path).is_some())
+}
+
+/// The annotations that are ours.
+pub(super) fn annotations(live: &core::Service) -> impl Iterator<Item = &str> {
+    let known = live.metadata.annotations.iter().flatten();
+    let names = known.map(|(name, _)| name.as_str());
+    names.filter(|name| {
+        let element = format!("f:{name}");
+        let path = ["f:metadata", "f:annotations", &*element];
+        entries(live).any(|entry| field(entry, &path).is_some())
+    })
+}
+
+pub(super) const INGRESS: &[&str] = &["f:status", "f:loadBalancer", "f:ingress"];
