@@ -1,6 +1,8 @@
 //! Tables on the disk, however they are written, and the answer beside them.
 
 mod common;
+#[path = "intake/pace.rs"]
+mod pace;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ballast_core::rng::Rng;
 use common::crowd::{Client, below, is_reset, serve_as, servers};
-use common::{Ballast, get, table};
+use common::{Ballast, free_port, get, table};
 
 #[test]
 fn source_ranges_let_in_whom_they_name_and_no_other_family() {
@@ -366,6 +366,78 @@ fn a_full_process_shares_its_places_among_all_frontends() {
         thread.join().unwrap();
     }
     ballast.until(|ballast| ballast.running.shared().connections() == 0);
+}
+
+/// Frontends of these fields, one port each, before one server.
+fn several(frontends: &[(&str, &str)]) -> (String, Vec<SocketAddr>) {
+    let server = servers(1)[0];
+    let mut ports = Vec::new();
+    let frontends: Vec<_> = frontends
+        .iter()
+        .map(|(name, fields)| {
+            let port = free_port();
+            ports.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            format!("{{name: {name}, bind: [\"127.0.0.1:{port}\", \"127.0.0.2:{port}\"], protocol: tcp, service: s{fields}}}")
+        })
+        .collect();
+    let text = format!(
+        "version: 1\nfrontends: [{}]\nservices: [{{name: s, endpoints: [{{address: \"{server}\"}}]}}]\n",
+        frontends.join(", ")
+    );
+    (text, ports)
+}
+
+#[test]
+fn a_place_of_the_process_goes_past_who_waits_for_a_full_frontend() {
+    let (text, ports) = several(&[("x", ""), ("a", ", max-connections: 1"), ("b", "")]);
+    let ballast = serve_as(&text, 1, |settings| settings.max_connections = Some(2));
+    let in_line = |many| {
+        ballast.until(|ballast| ballast.running.shared().admit.waiting() == many);
+    };
+    let mut inside = vec![come(ports[0]), come(ports[0])];
+    // The loop of this socket waits for the next one's place already.
+    in_line(1);
+    let line_up = |to: SocketAddr, many| {
+        let mut client = Client::from(Ipv4Addr::LOCALHOST.octets(), to).unwrap();
+        client.stream.write_all(b"?").unwrap();
+        in_line(many);
+        client
+    };
+    let other_socket = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), ports[1].port()));
+    let mut first = line_up(ports[1], 2);
+    let mut second = line_up(other_socket, 3);
+    let mut third = line_up(ports[2], 4);
+
+    inside.pop();
+    first.answer().unwrap();
+    // Its frontend is full now, so the next place is not for the second: but it is not lost.
+    inside.pop();
+    third.answer().unwrap();
+    assert!(second.still_waits());
+    drop(first);
+    second.answer().unwrap();
+}
+
+#[test]
+fn a_full_process_rejects_where_the_table_says_so() {
+    let (text, ports) = several(&[("x", ""), ("r", ", on-limit: reject")]);
+    let ballast = serve_as(&text, 2, |settings| settings.max_connections = Some(2));
+    let mut inside = vec![come(ports[0]), come(ports[1])];
+    for _ in 0..3 {
+        assert!(is_reset([127, 0, 0, 1], ports[1], ""));
+    }
+    let counted =
+        "ballast_connections_refused_total{frontend=\"r\",reason=\"max-connections\"} 3\n";
+    ballast.until(|ballast| ballast.metrics().contains(counted));
+    let mut waiting = Client::from([127, 0, 0, 1], ports[0]).unwrap();
+    waiting.stream.write_all(b"?").unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert!(waiting.still_waits());
+    inside.pop();
+    waiting.answer().unwrap();
+    drop((inside, waiting));
+    ballast.until(|ballast| ballast.running.shared().connections() == 0);
+    come(ports[1]);
 }
 
 #[test]

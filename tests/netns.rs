@@ -9,7 +9,7 @@ mod peers;
 #[path = "netns/silent_node.rs"]
 mod silent_node;
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,40 +17,53 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::connect;
+use common::crowd::quiet_runtime;
 use netns::{PLACE, Site, node_address};
 use peers::{End, Watched, hear, ping, reset};
+use socket2::{Domain, SockRef, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 #[test]
-fn slow_handshakes_are_no_errors() {
+fn ten_thousand_slow_handshakes_are_no_errors() {
     let Some(site) = Site::build(1) else {
         return;
     };
-    site.nodes[0].within(|| echo_at(7001));
+    site.nodes[0].within(|| echo_of_thousands_at(7001));
     if let Err(why) = site.slow_down() {
         return netns::skip(&why);
     }
     let endpoint = SocketAddr::from((node_address(0), 7001));
     site.place.within(|| {
-        let ballast = Watched::serve(&common::table("", "", &[endpoint]), 1);
-        let address = ballast.address();
-        let clients: Vec<_> = (0..200)
-            .map(|_| {
-                thread::spawn(move || {
-                    let mut client = connect(address);
-                    ping(&mut client).unwrap();
-                    reset(client);
-                })
-            })
-            .collect();
-        for client in clients {
-            client.join().unwrap();
+        // Slow they are to be, but none is to be late.
+        let service = ", timeouts: {connect: 20s}";
+        let ballast = Watched::serve(&common::table("", service, &[endpoint]), 1);
+        let (runtime, address) = (quiet_runtime(), ballast.address());
+        for _ in 0..4 {
+            runtime.block_on(async {
+                let clients: Vec<_> = (0..2_500)
+                    .map(|_| tokio::spawn(ping_once(address)))
+                    .collect();
+                for client in clients {
+                    client.await.expect("no panic").expect("an echo");
+                }
+            });
         }
         ballast.until(|ballast| ballast.in_flight() == 0);
-        assert_eq!(ballast.count(|counters| &counters.sessions), 200);
+        assert_eq!(ballast.count(|counters| &counters.dials), 10_000);
+        assert_eq!(ballast.count(|counters| &counters.sessions), 10_000);
         assert_eq!(ballast.count(|counters| &counters.connect_errors), 0);
         let slowest = ballast.count(|counters| &counters.connect_ms_max);
         assert!(slowest > 200, "{slowest} ms show nothing");
     });
+}
+
+async fn ping_once(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+    stream.write_all(&[7]).await?;
+    assert_eq!(stream.read_u8().await?, 7);
+    Ok(())
 }
 
 #[test]
@@ -148,6 +161,28 @@ fn a_replaced_table_is_free_as_soon_as_its_last_dial_is_given_up() {
         for mut client in clients {
             assert_eq!(hear(&mut client), (Vec::new(), End::Reset));
         }
+    });
+}
+
+/// The same for thousands at once, on one thread.
+fn echo_of_thousands_at(port: u16) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    socket.bind(&any.into()).expect("a port");
+    socket.listen(4_096).expect("a listener");
+    socket.set_nonblocking(true).expect("an option");
+    thread::spawn(move || {
+        quiet_runtime().block_on(async {
+            let listener = tokio::net::TcpListener::from_std(socket.into()).expect("a listener");
+            loop {
+                let (mut client, _) = listener.accept().await.expect("a client");
+                tokio::spawn(async move {
+                    while let Ok(byte) = client.read_u8().await {
+                        client.write_u8(byte).await.ok();
+                    }
+                });
+            }
+        });
     });
 }
 

@@ -3,14 +3,14 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ballast_core::rng::Rng;
-use common::crowd::{Client, Guest, is_reset, quiet_runtime, servers, source};
+use common::crowd::{Client, Guest, is_reset, quiet_runtime, serve_as, servers, source};
 use common::{Ballast, nobody};
 use rustix::net::RecvFlags;
 
@@ -160,6 +160,36 @@ fn who_waits_for_a_service_that_goes_learns_it_at_once() {
 }
 
 #[test]
+fn who_failed_at_one_endpoint_and_waits_for_another_holds_up_nobody() {
+    let (late, alive) = (nobody(), servers(1)[0]);
+    let fields = ", algorithm: first, ejection: off, timeouts: {queue: 60s}";
+    let ballast = Ballast::serve(&table(fields, 1, &[late, alive]), 2);
+    let first = come(&ballast);
+    let mut second = line_up(&ballast);
+
+    // Whom it has tried in vain is there now, and has room for those who come.
+    let server = TcpListener::bind(late).unwrap();
+    thread::spawn(move || {
+        for mut client in server.incoming().flatten() {
+            thread::spawn(move || {
+                while client.read(&mut [0; 8]).is_ok_and(|read| read > 0) {
+                    writeln!(client, "{late}").ok();
+                }
+            });
+        }
+    });
+    for _ in 0..3 {
+        let mut next = from_here(ballast.address());
+        assert_eq!(next.ask().unwrap(), late);
+        assert!(second.still_waits());
+        drop(next);
+        ballast.until(|ballast| ballast.in_flight() == 1);
+    }
+    drop(first);
+    assert_eq!(second.answer().unwrap(), alive);
+}
+
+#[test]
 fn the_time_to_connect_does_not_run_in_the_queue() {
     let alive = servers(1)[0];
     let fields = ", algorithm: first, timeouts: {connect: 500ms, queue: 60s}";
@@ -172,6 +202,33 @@ fn the_time_to_connect_does_not_run_in_the_queue() {
     assert_eq!(second.answer().unwrap(), alive);
     let ejected = "ballast_ejections_total{service=\"s\",reason=\"timeout\"} 0\n";
     assert!(ballast.metrics().contains(ejected));
+}
+
+#[test]
+fn who_is_cut_while_it_waits_has_a_line_that_says_so() {
+    let syslog = UdpSocket::bind("127.0.0.1:0").unwrap();
+    syslog
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let to = syslog.local_addr().unwrap();
+    let log = format!("version: 1\nlog: {{access: haproxy, to: [\"udp:{to}\"]}}\n");
+    let text = table(", timeouts: {queue: 60s}", 1, &servers(1)).replace("version: 1\n", &log);
+    let ballast = serve_as(&text, 1, |settings| {
+        settings.drain_timeout = Duration::from_millis(100);
+    });
+    let _first = come(&ballast);
+    let _second = line_up(&ballast);
+    quiet_runtime().block_on(ballast.running.stop());
+    let mut ends: Vec<_> = (0..2)
+        .map(|_| {
+            let mut bytes = [0; 2048];
+            let read = syslog.recv(&mut bytes).unwrap();
+            let line = String::from_utf8_lossy(&bytes[..read]).into_owned();
+            ["KD", "KQ", "KC"].map(|letters| line.contains(&format!(" {letters} ")))
+        })
+        .collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [[false, true, false], [true, false, false]]);
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod dials;
 mod endings;
 #[path = "relay/fairness.rs"]
 mod fairness;
+#[path = "relay/lasting.rs"]
+mod lasting;
 #[path = "relay/timers.rs"]
 mod timers;
 

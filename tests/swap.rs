@@ -1,4 +1,9 @@
 //! Tables that change under load: nobody notices but who is meant to.
+//!
+//! How many swaps and connections a second were reached is printed always. With FIGURES=1, which wants a release build and a
+//! machine that does nothing else, it is what is promised:
+//!
+//!   FIGURES=1 cargo test --release --test swap a_hundred -- --nocapture
 
 mod common;
 
@@ -16,15 +21,20 @@ use tokio::sync::Semaphore;
 
 #[test]
 fn a_hundred_swaps_a_second_fail_no_client_of_thousands() {
-    let storm = Storm::rage(Duration::from_secs(5), 5_000.0, Duration::ZERO);
-    storm.report("short connections");
+    let storm = Storm::rage(Duration::from_secs(5), CONNECTIONS, Duration::ZERO);
+    storm.report("short connections", 20);
     assert!(storm.served > 500, "{} served", storm.served);
+    if std::env::var_os("FIGURES").is_some() {
+        let (connections, swaps) = (storm.per_second(storm.served), storm.swaps_per_second());
+        assert!(connections >= 0.99 * CONNECTIONS, "{connections}");
+        assert!(swaps >= 0.99 * SWAPS, "{swaps}");
+    }
 }
 
 #[test]
 fn connections_live_across_swaps_and_reach_only_what_their_table_had() {
     let storm = Storm::rage(Duration::from_secs(5), 1_000.0, Duration::from_millis(500));
-    storm.report("long connections");
+    storm.report("long connections", 50);
     assert!(storm.served > 200, "{} served", storm.served);
 }
 
@@ -50,7 +60,8 @@ fn a_connection_keeps_no_table_alive() {
 /// What clients saw while tables changed.
 struct Storm {
     served: u64,
-    swaps: u64,
+    /// When each table was served, since the first one was.
+    swaps: Vec<Duration>,
     took: Duration,
 }
 
@@ -68,12 +79,13 @@ impl Storm {
             })
         };
         let begun = Instant::now();
-        let mut generation = 0;
+        let (mut generation, mut swaps) = (0, Vec::new());
         while begun.elapsed() < lasting {
             generation += 1;
             tables.written.store(generation, Ordering::SeqCst);
             ballast.swap(&storm_table(&servers, generation));
             tables.served.store(generation, Ordering::SeqCst);
+            swaps.push(begun.elapsed());
             thread::sleep(Duration::from_millis(10 * generation).saturating_sub(begun.elapsed()));
         }
         tables.over.store(true, Ordering::SeqCst);
@@ -83,18 +95,38 @@ impl Storm {
         nobody_is_left(&ballast, &servers, generation + 1);
         Self {
             served,
-            swaps: generation,
+            swaps,
             took,
         }
     }
 
-    fn report(&self, what: &str) {
-        let per_second = |count: u64| count as f64 / self.took.as_secs_f64();
+    /// Prints what was reached. Also a debug build on a busy machine swaps as many as the `fewest` in its best second: fewer
+    /// where clients come faster than both of them can serve, for apply gives way.
+    fn report(&self, what: &str, fewest: usize) {
+        let best = self.swaps_of_the_best_second();
         println!(
-            "{what}: {:.0} connections/s, {:.0} swaps/s, none failed",
-            per_second(self.served),
-            per_second(self.swaps)
+            "{what}: {:.0} connections/s, {:.0} swaps/s, {best} in the best second; none failed",
+            self.per_second(self.served),
+            self.swaps_per_second(),
         );
+        assert!(best >= fewest, "{best} swaps in the best second");
+    }
+
+    fn swaps_per_second(&self) -> f64 {
+        self.per_second(self.swaps.len() as u64)
+    }
+
+    fn per_second(&self, count: u64) -> f64 {
+        count as f64 / self.took.as_secs_f64()
+    }
+
+    fn swaps_of_the_best_second(&self) -> usize {
+        let within_a_second = |(first, begun): (usize, &Duration)| {
+            let end = *begun + Duration::from_secs(1);
+            self.swaps.partition_point(|swap| *swap < end) - first
+        };
+        let counts = self.swaps.iter().enumerate().map(within_a_second);
+        counts.max().unwrap_or(0)
     }
 }
 
@@ -379,3 +411,8 @@ fn loopback(host: u8) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::new(127, 32, 0, host), 0)).expect("a listener");
     listener.local_addr().expect("an address")
 }
+
+/// A second, as promised.
+const CONNECTIONS: f64 = 5_000.0;
+/// A second, as promised: one every 10 ms.
+const SWAPS: f64 = 100.0;

@@ -54,6 +54,11 @@ impl Medians<'_> {
             .map(|(peer, _)| peer)
     }
 
+    /// The most of all rounds.
+    pub(crate) fn most(self, measure: Measure, party: Party, figure: Figure) -> Option<f64> {
+        self.spread(measure, party, figure).map(|(_, most)| most)
+    }
+
     fn spread(self, measure: Measure, party: Party, figure: Figure) -> Option<(f64, f64)> {
         let values = self.values(measure, party, figure);
         let least = values

@@ -8,7 +8,8 @@
 //! `nodes` says which nodes are load balancers and which one this is. Every Service then goes through `services` (type
 //! LoadBalancer) or `shared` (service-loadbalancer's way), which read its annotations (`annotations`, `knobs`), find its
 //! endpoints (`endpoints`) and its checks (`health`), and ask for ports and routes. `claims` gives every port to its
-//! oldest owner, `served` says what each node listens at then, and so who is published; `table` puts the table together.
+//! oldest owner, `served` says what each node listens at then, and so who is published; `table` puts the table together, and
+//! `sound` makes sure that the data plane takes it.
 
 mod annotations;
 mod claims;
@@ -22,22 +23,24 @@ mod place;
 mod served;
 mod services;
 mod shared;
+mod sound;
 mod status;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use ballast_core::table::RoutingTable;
+use ballast_core::table::{RoutingTable, no_single_host};
 use serde::Serialize;
 
-use crate::observe::{Observed, Remembered, Service, ServiceKind, Wanted};
+use crate::observe::{Key, Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::Settings;
 pub(crate) use annotations::LAST_GOOD;
 use annotations::Reader;
 pub use annotations::values::algorithm;
 use claims::Claim;
-use endpoints::Slices;
+use endpoints::{Slices, is_outside};
 pub use files::{Source, WantedFile};
 use nodes::{Here, Nodes};
 pub use notice::{About, Kind, Notice, Reason};
@@ -74,10 +77,30 @@ pub struct Desired {
 /// Decides everything.
 #[must_use]
 pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
+    let mut left_out = BTreeMap::new();
+    loop {
+        let desired = decide_without(&left_out, observed, settings);
+        // One Service must not take the others with it.
+        let table = desired.table.as_deref();
+        let mut blamed = table.map(sound::blamed).unwrap_or_default();
+        blamed.retain(|key, _| !left_out.contains_key(key));
+        if blamed.is_empty() {
+            return desired;
+        }
+        left_out.extend(blamed);
+    }
+}
+
+fn decide_without(
+    left_out: &BTreeMap<Key, String>,
+    observed: &Observed,
+    settings: &Settings,
+) -> Desired {
     let mut notices = Vec::new();
     let world = World {
         observed,
         settings,
+        left_out,
         slices: Slices::of(observed),
         nodes: Nodes::look(observed, settings, &mut notices),
     };
@@ -129,13 +152,20 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
 struct World<'a> {
     observed: &'a Observed,
     settings: &'a Settings,
+    /// Who would have the table refused, and why.
+    left_out: &'a BTreeMap<Key, String>,
     slices: Slices<'a>,
     nodes: Nodes<'a>,
 }
 
 impl World<'_> {
-    /// Whether names may not lead to this machine: in a cluster, whoever may make a Service may not reach what listens there.
-    fn refuses_addresses(&self) -> bool {
+    /// Whether a name may lead to an address. Never to this machine: in a cluster, whoever may make a Service may not reach
+    /// what listens there.
+    fn may_lead_to(&self, address: IpAddr) -> bool {
+        no_single_host(address).is_none() && (!self.refuses_own() || is_outside(address))
+    }
+
+    fn refuses_own(&self) -> bool {
         !matches!(self.nodes.here, Here::Host)
     }
 }
@@ -186,6 +216,9 @@ impl<'a> Asked<'a> {
 /// Whose a Service is, and what it asks for.
 fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
     let settings = world.settings;
+    if let Some(why) = world.left_out.get(&service.key) {
+        return sound::left_out(service, why, &world.observed.remembered);
+    }
     if service.kind != ServiceKind::LoadBalancer {
         return match status::is_to_be_given_back(service, settings) {
             true => Asked::nothing(

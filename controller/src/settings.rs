@@ -99,6 +99,32 @@ pub struct Flags {
     pub cfg: Option<PathBuf>,
 }
 
+impl Flags {
+    /// Refuses two that do not go together.
+    fn agree(&self) -> Result<(), WrongFlag> {
+        let wrong = |flag, why| Err(WrongFlag { flag, why });
+        let (http, stats) = (self.http_port, self.stats_port);
+        let code = self.default_return_code;
+        if self.ssl_ca_cert.is_some() && self.ssl_cert.is_none() {
+            let why = "has no effect without --ssl-cert".to_owned();
+            return wrong("--ssl-ca-cert", why);
+        }
+        if self.error_page.is_some() && [204, 205, 304].contains(&code) {
+            let why = format!("an answer with status {code} has no body, and --error-page is one");
+            return wrong("--default-return-code", why);
+        }
+        if [stats, HTTPS_PORT].contains(&http) {
+            let why = format!("{http} is the stats port or the shared HTTPS port");
+            return wrong("--http-port", why);
+        }
+        if stats == HTTPS_PORT {
+            let why = format!("{HTTPS_PORT} is the shared HTTPS port");
+            return wrong("--stats-port", why);
+        }
+        Ok(())
+    }
+}
+
 /// What the process was told.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -124,30 +150,7 @@ impl Settings {
             flags.tcp_services.merge(cfg.tcp_services);
             remarks.extend(cfg.remarks);
         }
-        if flags.ssl_ca_cert.is_some() && flags.ssl_cert.is_none() {
-            let why = "has no effect without --ssl-cert".to_owned();
-            return Err(WrongFlag {
-                flag: "--ssl-ca-cert",
-                why,
-            });
-        }
-        if [flags.stats_port, HTTPS_PORT].contains(&flags.http_port) {
-            let why = format!(
-                "{} is the stats port or the shared HTTPS port",
-                flags.http_port
-            );
-            return Err(WrongFlag {
-                flag: "--http-port",
-                why,
-            });
-        }
-        if flags.stats_port == HTTPS_PORT {
-            let why = format!("{HTTPS_PORT} is the shared HTTPS port");
-            return Err(WrongFlag {
-                flag: "--stats-port",
-                why,
-            });
-        }
+        flags.agree()?;
         if flags.default_class && flags.lb_class.is_none() {
             remarks.push("--default-class changes nothing without --lb-class".to_owned());
         }

@@ -15,7 +15,7 @@ mod entry;
 mod line;
 mod sink;
 
-pub(crate) use entry::{Dial, Entry};
+pub(crate) use entry::Entry;
 pub(crate) use line::Date;
 pub use line::{Record, Termination};
 use sink::Sinks;

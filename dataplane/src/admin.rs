@@ -32,6 +32,7 @@ use self::desk::{Caller, Desk};
 use self::doors::Purpose;
 use self::patient::Patient;
 use crate::auth::Auth;
+use crate::panics::vital;
 use crate::stats;
 use crate::worker::Shared;
 
@@ -42,7 +43,7 @@ pub(crate) async fn serve(
     shared: Arc<Shared>,
     auth: Option<Auth>,
 ) {
-    tokio::task::spawn_local(stats::watch(Arc::clone(&shared)));
+    tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&shared))));
     let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let reserve = Rc::new(RefCell::new(Reserve::new()));
     let desk = Rc::new(Desk::new(Arc::clone(&shared), auth));
@@ -61,6 +62,7 @@ pub(crate) async fn serve(
                     let (desk, slots, reserve) =
                         (Rc::clone(&desk), Arc::clone(&slots), Rc::clone(&reserve));
                     let accepting = accept(listener, purpose, desk, slots, reserve);
+                    let accepting = vital(format!("answering at {address}"), accepting);
                     let task = tokio::task::spawn_local(accepting).abort_handle();
                     doors.accepts(purpose, address, task);
                 }

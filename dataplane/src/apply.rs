@@ -1,34 +1,35 @@
-//! The single writer: bytes -> table -> plan -> sockets -> publish -> close -> ack.
+//! The single writer: look -> parse -> compile -> put in force -> answer.
 //!
 //! Runs on a thread of its own, at a lower priority than the workers. Whatever is wrong with a table, what is served stays as it is.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ballast_core::ack::{Ack, Refused, Served};
+use ballast_core::ack::{Exception, Refused, Served};
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile, revise};
-use ballast_core::overrides::ByHand;
-use ballast_core::plan::{Plan, SocketKey, Transport};
-use ballast_core::rng::{Rng, mix};
+use ballast_core::plan::Plan;
+use ballast_core::rng::Rng;
 use ballast_core::table::{self, OnGone, Problems, RoutingTable};
-use socket2::Socket;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Places, Wanted};
-use crate::intake::{Intake, Text, named};
-use crate::limits::{Budget, cgroup_memory};
+use crate::by_hand::Changes;
+use crate::intake::{Found, Intake, Text, Which, named};
+use crate::limits::Budget;
 use crate::listen;
-use crate::worker::{Order, Shared};
+use crate::worker::Shared;
 
+mod answer;
 mod exceptions;
+mod sockets;
+
+use answer::Answer;
+use sockets::Sockets;
 
 /// What the writer is to do, for as long as the process lives.
 #[derive(Debug)]
@@ -48,63 +49,54 @@ pub(crate) struct Duty {
     pub(crate) by_hand: mpsc::UnboundedReceiver<Changes>,
 }
 
-/// Changes by hand that belong together.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    pub(crate) changes: Vec<ByHand>,
-    /// Told when they are in force.
-    pub(crate) done: oneshot::Sender<()>,
-}
-
 /// The writer.
 #[derive(Debug)]
 pub(crate) struct Apply {
     shared: Arc<Shared>,
-    duty: Duty,
     intake: Intake,
-    ack: Ack,
-    written: Option<Ack>,
-    bound: BTreeMap<SocketKey, Bound>,
-    failed: BTreeMap<SocketKey, String>,
+    sockets: Sockets,
+    answer: Answer,
     retired: Vec<Arc<Plan>>,
+    rng: Rng,
     ipv6: bool,
+    places: Places,
+    admin: watch::Sender<Option<Wanted>>,
+    by_hand: mpsc::UnboundedReceiver<Changes>,
     nothing: Option<String>,
-}
-
-/// A socket that is there.
-#[derive(Debug)]
-struct Bound {
-    key: Arc<SocketKey>,
-    local: SocketAddr,
-    workers: Vec<usize>,
-    foreign: bool,
+    /// The table does not parse; by then the rest of it may be there.
+    doubted_until: Option<Instant>,
 }
 
 impl Apply {
     /// Within a runtime only.
     pub(crate) fn new(shared: Arc<Shared>, duty: Duty) -> Self {
         Self {
+            intake: Intake::new(duty.table),
+            sockets: Sockets::new(Arc::clone(&shared), duty.budget, duty.told),
+            answer: Answer::new(duty.instance, duty.ack),
             shared,
-            intake: Intake::new(duty.table.clone()),
-            ack: Ack::new(duty.instance.clone()),
-            duty,
-            written: None,
-            bound: BTreeMap::new(),
-            failed: BTreeMap::new(),
             retired: Vec::new(),
+            rng: duty.rng,
             ipv6: listen::has_ipv6(),
+            places: duty.places,
+            admin: duty.admin,
+            by_hand: duty.by_hand,
             nothing: None,
+            doubted_until: None,
         }
     }
 
     /// Applies tables until `stop`, then closes all sockets.
-    pub(crate) async fn run(mut self, reread: Arc<tokio::sync::Notify>, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, reread: Arc<Notify>, stop: CancellationToken) {
         let mut anyhow = false;
         let mut retry = Instant::now() + RETRY_EVERY;
         loop {
-            self.look(anyhow).await;
+            let again = self.look(anyhow).await;
+            if anyhow {
+                self.answer.mend();
+            }
+            anyhow &= again.is_some();
             self.free_retired();
-            anyhow = false;
             let tidy = if self.retired.is_empty() {
                 RETRY_EVERY
             } else {
@@ -114,8 +106,8 @@ impl Apply {
                 () = stop.cancelled() => break,
                 () = self.intake.changed() => {}
                 () = reread.notified() => anyhow = true,
-                Some(changes) = self.duty.by_hand.recv() => self.revise(changes).await,
-                () = sleep(tidy) => {}
+                Some(changes) = self.by_hand.recv() => self.revise(changes).await,
+                () = sleep(again.unwrap_or(tidy)) => {}
                 () = sleep_until(retry) => {
                     retry = Instant::now() + RETRY_EVERY;
                     self.retry().await;
@@ -123,109 +115,85 @@ impl Apply {
             }
         }
         let plan = self.shared.live.plan();
-        self.finish().await;
-        // Flows that go on need the socket that they came by.
-        let connections: Vec<SocketKey> = self
-            .bound
-            .keys()
-            .filter(|key| key.transport == Transport::Tcp)
-            .cloned()
-            .collect();
-        self.close(&connections, &plan).await;
+        self.sockets.finish(&plan).await;
     }
 
-    /// Begins no more flows.
-    async fn finish(&self) {
-        let mut waiting = Vec::new();
-        for worker in 0..self.shared.inboxes.len() {
-            let (done, told) = oneshot::channel();
-            if self.order(worker, Order::Finish { done }) {
-                waiting.push(told);
-            }
-        }
-        for told in waiting {
-            told.await.ok();
-        }
-    }
-
-    async fn look(&mut self, anyhow: bool) {
-        for _ in 0..EDITS {
-            match self.intake.being_written() {
-                Some(rest) => sleep(rest).await,
-                None => break,
-            }
-        }
+    /// Looks whether there is another table, and puts it in force. Says after how long to look again, if what is there is
+    /// to be left alone for so long.
+    async fn look(&mut self, anyhow: bool) -> Option<Duration> {
         let began = Instant::now();
-        let text = match self.intake.read(anyhow) {
-            Ok(Some(text)) => text,
-            Ok(None) => return,
+        let second_look = self
+            .doubted_until
+            .take_if(|until| *until <= began)
+            .is_some();
+        let which = match (anyhow, second_look) {
+            (true, _) => Which::Any,
+            (false, true) => Which::Other,
+            (false, false) => Which::Changed,
+        };
+        let text = match self.intake.read(which) {
+            Ok(Found::Text(text)) => text,
+            Ok(Found::Unfinished(rest)) => return Some(rest),
+            Ok(Found::Nothing) => return self.doubted_until.map(|until| until - began),
             Err(nothing) => {
-                if self.nothing.as_ref() != Some(&nothing) {
+                if anyhow || self.nothing.as_ref() != Some(&nothing) {
                     tracing::warn!("no table: {nothing}");
                     self.nothing = Some(nothing);
                 }
-                return;
+                return None;
             }
         };
         self.nothing = None;
-        match self.parse(text).await {
-            Ok((table, digest)) => self.apply(table, digest, began).await,
-            Err((problems, digest)) => self.refuse(&problems, digest),
-        }
-    }
-
-    /// Half a file is no table: an editor may be writing it just now. Then there is a second look.
-    async fn parse(
-        &mut self,
-        mut text: Text,
-    ) -> Result<(RoutingTable, String), (Problems, String)> {
-        let mut parsed = table::parse(&text.bytes, text.format);
-        if parsed.as_ref().is_err_and(Problems::not_whole) {
-            sleep(HALF_WRITTEN).await;
-            if let Ok(Some(again)) = self.intake.read(true) {
-                text = again;
-                parsed = table::parse(&text.bytes, text.format);
-            }
-        }
+        let parsed = table::parse(&text.bytes, text.format);
+        let is_half = parsed.as_ref().is_err_and(Problems::not_whole);
+        self.doubted_until = (is_half && !second_look && !anyhow).then(|| began + HALF_WRITTEN);
         match parsed {
             Ok(table) => {
-                let folder = self.intake.folder();
-                let files = table::files(&table);
-                let named = files.iter().map(|(_, file)| folder.join(file)).collect();
-                let digest = self.intake.note(&text, named);
-                for (at, file) in files {
-                    if let Err(fault) = named::look(&folder.join(&file)) {
-                        tracing::warn!("{}", fault.problem(at, &file));
-                    }
-                }
-                Ok((table, digest))
+                let digest = self.note(&text, &table);
+                self.apply(table, digest, began).await;
             }
+            Err(_) if self.doubted_until.is_some() => return Some(HALF_WRITTEN),
             Err(problems) => {
                 let digest = self.intake.note(&text, Vec::new());
-                Err((problems, digest))
+                self.refuse(&problems, digest, anyhow);
             }
         }
+        None
     }
 
-    fn refuse(&mut self, problems: &Problems, digest: String) {
-        if self
-            .ack
-            .refused
-            .as_ref()
-            .is_some_and(|refused| refused.digest == digest)
-        {
+    /// Notes what was read, with the files that it names, and looks whether they are there.
+    fn note(&mut self, text: &Text, table: &RoutingTable) -> String {
+        let folder = self.intake.folder();
+        let files = table::files(table);
+        let named = files.iter().map(|(_, file)| folder.join(file)).collect();
+        let digest = self.intake.note(text, named);
+        for (at, file) in files {
+            if let Err(fault) = named::look(&folder.join(&file)) {
+                tracing::warn!("{}", fault.problem(at, &file));
+            }
+        }
+        digest
+    }
+
+    fn refuse(&mut self, problems: &Problems, digest: String, anyhow: bool) {
+        let is_known = self.answer.refuses(&digest);
+        if is_known && !anyhow {
             return;
         }
-        self.shared.status.refused.fetch_add(1, Ordering::Relaxed);
         for problem in problems.iter() {
             tracing::error!("table refused: {problem}");
         }
-        self.ack.refused = Some(Refused {
+        if is_known {
+            return;
+        }
+        self.shared.status.refused.fetch_add(1, Ordering::Relaxed);
+        self.answer.refuse(Refused {
             generation: problems.generation(),
             digest,
             problems: problems.iter().cloned().collect(),
         });
-        self.answer();
+        self.answer.write();
+        self.answer.tell(&self.shared.status);
     }
 
     async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant) {
@@ -238,7 +206,7 @@ impl Apply {
                 now: self.shared.clock.now(),
                 workers: self.shared.loads.len(),
                 ipv6: self.ipv6,
-                rng: &mut self.duty.rng,
+                rng: &mut self.rng,
             },
         ));
         let (opened, closed) = self.put_in_force(&previous, &plan).await;
@@ -254,16 +222,13 @@ impl Apply {
             took_ms = took.as_millis(),
             "table applied"
         );
-        self.ack.served = Some(Served {
-            generation: plan.generation(),
-            digest,
-        });
-        self.ack.refused = None;
-        self.note_exceptions(&plan);
+        let generation = plan.generation();
+        let exceptions = self.exceptions(&plan);
+        self.answer.serve(Served { generation, digest }, exceptions);
         // Who finds this process ready finds the answer, too.
-        self.write_answer();
+        self.answer.write();
         self.shared.status.applied(took);
-        self.shared.status.set_ack(&self.ack);
+        self.answer.tell(&self.shared.status);
     }
 
     /// What an operator changed is a new plan of the same table.
@@ -280,7 +245,7 @@ impl Apply {
                 now: self.shared.clock.now(),
                 workers: self.shared.loads.len(),
                 ipv6: self.ipv6,
-                rng: &mut self.duty.rng,
+                rng: &mut self.rng,
             },
         ));
         self.put_in_force(&previous, &plan).await;
@@ -289,10 +254,8 @@ impl Apply {
 
     /// Opens what is new, publishes, closes what is gone. Says how many sockets were opened and closed.
     async fn put_in_force(&mut self, previous: &Arc<Plan>, plan: &Arc<Plan>) -> (usize, usize) {
-        let there: BTreeSet<SocketKey> = self.bound.keys().cloned().collect();
-        let change = change(&there, previous, plan);
-        self.failed.retain(|key, _| change.open.contains(key));
-        let opened = self.open(&change.open);
+        let change = change(&self.sockets.there(), previous, plan);
+        let opened = self.sockets.open_wanted(&change.open);
         self.retired
             .push(self.shared.live.publish(Arc::clone(plan)));
         self.shared.new_plan.notify_one();
@@ -306,140 +269,13 @@ impl Apply {
                 .iter()
                 .for_each(|service| service.state().queue().wake_head());
         }
-        self.hand_out(opened).await;
-        self.close(&change.close, previous).await;
+        self.sockets.hand_out(opened).await;
+        self.sockets.close(&change.close, previous).await;
         self.end_connections(change.gone_endpoints);
-        (change.open.len() - self.failed.len(), change.close.len())
-    }
-
-    /// Binds what is wanted; what cannot be bound is that one bind's failure.
-    fn open(&mut self, keys: &[SocketKey]) -> Vec<(SocketKey, Vec<Socket>)> {
-        let mut opened = Vec::new();
-        let workers = self.shared.loads.len();
-        let mut there: usize = self.bound.values().map(|bound| bound.workers.len()).sum();
-        for key in keys {
-            let Some(count) = self.duty.budget.sockets(there, workers) else {
-                let why = format!(
-                    "bind {}: {there} listening sockets are as many as {} descriptors allow; raise the limit (ulimit -n)",
-                    key.address, self.duty.budget.descriptors
-                );
-                self.fail(key, why);
-                continue;
-            };
-            match listen::open(key, count) {
-                Ok(sockets) => {
-                    there += sockets.len();
-                    self.failed.remove(key);
-                    opened.push((key.clone(), sockets));
-                }
-                Err(error) => self.fail(key, listen::explain(key.address, &error)),
-            }
-        }
-        opened
-    }
-
-    fn fail(&mut self, key: &SocketKey, why: String) {
-        if self.failed.get(key) != Some(&why) {
-            tracing::error!("{why}");
-            self.failed.insert(key.clone(), why);
-        }
-    }
-
-    async fn hand_out(&mut self, opened: Vec<(SocketKey, Vec<Socket>)>) {
-        let workers = self.shared.loads.len();
-        let mut waiting = Vec::new();
-        for (key, sockets) in opened {
-            let local = sockets
-                .first()
-                .and_then(|socket| socket.local_addr().ok()?.as_socket());
-            let local = local.unwrap_or(key.address);
-            // A single socket belongs to one worker for its life, always the same one.
-            let first = if sockets.len() == workers {
-                0
-            } else {
-                home(key.address, workers)
-            };
-            let mut bound = Bound {
-                key: Arc::new(key.clone()),
-                local,
-                workers: Vec::new(),
-                foreign: !listen::is_local(key.address.ip()),
-            };
-            for (worker, socket) in (first..).zip(sockets) {
-                let (done, told) = oneshot::channel();
-                let order = Order::Listen {
-                    key: Arc::clone(&bound.key),
-                    socket,
-                    done,
-                };
-                if self.order(worker, order) {
-                    bound.workers.push(worker);
-                    waiting.push((key.clone(), told));
-                }
-            }
-            self.bound.insert(key, bound);
-        }
-        for (key, told) in waiting {
-            if let Ok(Err(error)) = told.await {
-                // An address is served by all its sockets, or by none.
-                let plan = self.shared.live.plan();
-                self.close(std::slice::from_ref(&key), &plan).await;
-                self.fail(&key, format!("bind {key}: cannot be watched: {error}"));
-            }
-        }
-        self.say_what_listens();
-    }
-
-    fn say_what_listens(&self) {
-        let listening = self
-            .bound
-            .iter()
-            .map(|(key, bound)| (key.clone(), bound.local));
-        self.shared.status.set_listening(listening.collect());
-        if self.duty.told.is_none() {
-            let mut sockets = self.bound.values().map(|bound| bound.workers.len()).sum();
-            let workers = self.shared.loads.len();
-            if self.bound.keys().any(|key| key.transport == Transport::Udp) {
-                sockets += self.duty.budget.flows(workers) * workers;
-            }
-            let most = self.duty.budget.beside(sockets, workers, cgroup_memory());
-            self.shared.most.store(most, Ordering::Relaxed);
-            self.shared.admit.wake();
-        }
-    }
-
-    /// Closes whole addresses, each after what its queue holds was accepted.
-    async fn close(&mut self, keys: &[SocketKey], last: &Arc<Plan>) {
-        if keys.is_empty() {
-            return;
-        }
-        let mut waiting = Vec::new();
-        let gone: Vec<Bound> = keys
-            .iter()
-            .filter_map(|key| self.bound.remove(key))
-            .collect();
-        for bound in gone {
-            for worker in bound.workers {
-                let (done, told) = oneshot::channel();
-                let order = Order::Close {
-                    key: Arc::clone(&bound.key),
-                    plan: Arc::clone(last),
-                    done,
-                };
-                if self.order(worker, order) {
-                    waiting.push(told);
-                }
-            }
-        }
-        for told in waiting {
-            told.await.ok();
-        }
-        self.say_what_listens();
-    }
-
-    fn order(&self, worker: usize, order: Order) -> bool {
-        let inbox = self.shared.inboxes.get(worker);
-        inbox.is_some_and(|inbox| inbox.send(order).is_ok())
+        (
+            change.open.len() - self.sockets.failed(),
+            change.close.len(),
+        )
     }
 
     /// Where the table said so, connections do not outlive their endpoint.
@@ -455,8 +291,8 @@ impl Apply {
 
     /// The admin side follows the table.
     fn move_admin(&self, plan: &Plan) {
-        let wanted = Some(self.duty.places.wanted(plan.stats()));
-        self.duty.admin.send_if_modified(|known| {
+        let wanted = Some(self.places.wanted(plan.stats()));
+        self.admin.send_if_modified(|known| {
             let changed = *known != wanted;
             if changed {
                 *known = wanted;
@@ -467,54 +303,20 @@ impl Apply {
 
     /// Tries again what could not be bound, and looks again at addresses that were not here.
     async fn retry(&mut self) {
-        let plan = self.shared.live.plan();
-        let keys: Vec<SocketKey> = self.failed.keys().cloned().collect();
-        let opened = self.open(&keys);
-        for (key, _) in &opened {
-            tracing::info!(address = %key, "listening at last");
-        }
-        self.hand_out(opened).await;
-        for bound in self.bound.values_mut() {
-            bound.foreign = !listen::is_local(bound.key.address.ip());
-        }
-        if self.ack.served.is_some() {
-            self.note_exceptions(&plan);
-            self.answer();
+        self.sockets.retry().await;
+        if self.answer.serves() {
+            let exceptions = self.exceptions(&self.shared.live.plan());
+            self.answer.except(exceptions);
+            self.answer.write();
+            self.answer.tell(&self.shared.status);
         }
     }
 
-    /// Looks at what does not listen as it was asked for, and says what is new of that.
-    fn note_exceptions(&mut self, plan: &Plan) {
-        let now = exceptions::of(plan, &self.failed, &self.bound);
-        exceptions::say_what_is_new(&self.ack.exceptions, &now);
-        self.ack.exceptions = now;
-    }
-
-    fn answer(&mut self) {
-        self.write_answer();
-        self.shared.status.set_ack(&self.ack);
-    }
-
-    /// Writes the answer, if it is another one.
-    fn write_answer(&mut self) {
-        let Some(path) = &self.duty.ack else {
-            return;
-        };
-        if self.written.as_ref() == Some(&self.ack) {
-            return;
-        }
-        let draft = path.with_extension("json.tmp");
-        let written = serde_json::to_vec(&self.ack)
-            .map_err(std::io::Error::other)
-            .and_then(|text| fs::write(&draft, text))
-            .and_then(|()| fs::rename(&draft, path));
-        match written {
-            Ok(()) => self.written = Some(self.ack.clone()),
-            Err(error) => tracing::error!(
-                "{}: cannot write the ack: {error}; make its folder one to write to, or choose another --ack",
-                path.display()
-            ),
-        }
+    /// What does not listen as it was asked for. Says what is new of that.
+    fn exceptions(&self, plan: &Plan) -> Vec<Exception> {
+        let now = exceptions::of(plan, &self.sockets);
+        exceptions::say_what_is_new(self.answer.exceptions(), &now);
+        now
     }
 
     /// Frees plans that nobody uses any more: here, so that no worker ever does.
@@ -527,22 +329,7 @@ impl Apply {
     }
 }
 
-/// The worker that owns a single socket.
-fn home(address: SocketAddr, workers: usize) -> usize {
-    let ip = match address.ip().to_canonical() {
-        std::net::IpAddr::V4(ip) => u64::from(ip.to_bits()),
-        std::net::IpAddr::V6(ip) => {
-            mix(u64::try_from(ip.to_bits() >> 64).unwrap_or(0))
-                ^ u64::try_from(ip.to_bits() & u128::from(u64::MAX)).unwrap_or(0)
-        }
-    };
-    let spread = mix(ip.rotate_left(16) ^ u64::from(address.port()));
-    usize::try_from(spread % workers as u64).unwrap_or(0)
-}
-
-/// How often in a row somebody's edits are waited for.
-const EDITS: usize = 10;
-/// How soon half a file is looked at again.
+/// How soon what may be half a file is looked at again.
 const HALF_WRITTEN: Duration = Duration::from_millis(200);
 const RETRY_EVERY: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(1);

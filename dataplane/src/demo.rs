@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{Admin, Config};
-use crate::runtime::{Running, StartError, start};
+use crate::runtime::{Running, start};
+use crate::start_error::StartError;
 
 /// Starts the backends and serves the table. Prints what can be tried. The folder holds the table, and goes when it is
 /// dropped.

@@ -3,45 +3,71 @@
 //! A rename, a ConfigMap's symlink swap and an edit in place are all seen: by inotify at once, and by a look every five
 //! seconds where inotify cannot see.
 
-use std::fs::{self, File};
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ballast_core::breath;
 use ballast_core::table::Format;
-use rustix::fs::inotify;
 use sha2::{Digest, Sha256};
-use tokio::io::unix::AsyncFd;
 use tokio::time::sleep;
 
-use crate::sys;
-
+mod check;
 pub(crate) mod named;
+mod watch;
 
-/// What was found at the table's place.
+pub use check::check;
+pub(crate) use check::table_at;
+use watch::Watch;
+
+/// The text of a table.
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) bytes: Vec<u8>,
     pub(crate) format: Format,
 }
 
+/// What a look at the table's place has found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// What was there before.
+    Nothing,
+    /// Something that somebody writes just now, to be left alone for so long.
+    Unfinished(Duration),
+    /// A table.
+    Text(Text),
+}
+
+/// Which table is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// One whose file, or a file that it names, was written or moved since it was read.
+    Changed,
+    /// One that differs from what was noted.
+    Other,
+    /// Whatever is there.
+    Any,
+}
+
 /// The table's place, and what was last seen there.
 #[derive(Debug)]
 pub(crate) struct Intake {
     path: PathBuf,
-    watch: Option<AsyncFd<OwnedFd>>,
+    watch: Option<Watch>,
     named: Vec<PathBuf>,
     stamps: Vec<Option<Stamp>>,
     digest: String,
+    /// Since when somebody writes the table.
+    writing: Option<Instant>,
 }
 
 impl Intake {
     /// Nothing has been seen yet. Within a runtime only.
     pub(crate) fn new(path: PathBuf) -> Self {
-        let watch = watch(&folder_of(&path))
+        let watch = Watch::of(&folder_of(&path), names(&path))
             .inspect_err(
                 |error| tracing::warn!(%error, "cannot watch the table; looking every 5 s"),
             )
@@ -52,6 +78,7 @@ impl Intake {
             named: Vec::new(),
             stamps: Vec::new(),
             digest: String::new(),
+            writing: None,
         }
     }
 
@@ -61,43 +88,79 @@ impl Intake {
     }
 
     /// Returns when something may have changed.
-    pub(crate) async fn changed(&self) {
-        match &self.watch {
-            Some(watch) => tokio::select! {
-                () = heard(watch) => {}
-                () = sleep(LOOK_EVERY) => {}
-            },
-            None => sleep(LOOK_EVERY).await,
+    pub(crate) async fn changed(&mut self) {
+        let look = sleep(LOOK_EVERY);
+        let Some(watch) = &mut self.watch else {
+            return look.await;
+        };
+        tokio::select! {
+            () = look => {}
+            heard = watch.happened() => if let Err(error) = heard {
+                tracing::warn!(%error, "cannot watch the table any longer; looking every 5 s");
+                self.watch = None;
+            }
         }
     }
 
-    /// How long to wait before reading, because somebody edits the table in place just now: half of it may be a table,
-    /// too. One that came by a rename is whole.
-    pub(crate) fn being_written(&self) -> Option<Duration> {
-        let (path, _) = locate(&self.path).ok()?;
-        let known = self.stamps.first()?.as_ref()?;
-        let entry = fs::metadata(path).ok()?;
-        if (entry.dev(), entry.ino()) != (known.device, known.inode) {
+    /// Reads the table, unless it and the files that it names are what they were. `Err` says in a sentence why there is none.
+    pub(crate) fn read(&mut self, which: Which) -> Result<Found, String> {
+        let (path, format) = locate(&self.path)?;
+        let mut stamps = stamps(&path, &self.named);
+        if which == Which::Changed && stamps == self.stamps {
+            return Ok(Found::Nothing);
+        }
+        is_file(&path)?;
+        let cannot = |error| cannot_be_read(&path, &error);
+        let file = File::open(&path).map_err(cannot)?;
+        // It may be another one by now; this one is read, and none else.
+        let entry = file.metadata().map_err(cannot)?;
+        if let Some(rest) = self.being_written(&path, &entry) {
+            return Ok(Found::Unfinished(rest));
+        }
+        let bytes = read(file).map_err(cannot)?;
+        if let Some(table) = stamps.first_mut() {
+            *table = Some(Stamp::of(&entry));
+        }
+        self.stamps = stamps;
+        if which != Which::Any && digest(&bytes, &self.named) == self.digest {
+            return Ok(Found::Nothing);
+        }
+        Ok(Found::Text(Text { bytes, format }))
+    }
+
+    /// How long to leave the table alone, because somebody writes it just now where it is: half of it may be a table, too.
+    /// One that was moved there is whole, and what was read already is waited for by nobody.
+    fn being_written(&mut self, path: &Path, entry: &Metadata) -> Option<Duration> {
+        let rest = self.unsettled(path, entry);
+        let began = rest.map(|_| self.writing.unwrap_or_else(Instant::now));
+        self.writing = began.filter(|began| began.elapsed() < PATIENCE);
+        rest.filter(|_| self.writing.is_some())
+    }
+
+    fn unsettled(&mut self, path: &Path, entry: &Metadata) -> Option<Duration> {
+        let now = Stamp::of(entry);
+        let known = self.stamps.first().and_then(Option::as_ref);
+        if known == Some(&now) {
             return None;
         }
-        let age = entry.modified().ok()?.elapsed().unwrap_or_default();
+        let is_same_file = known.is_some_and(|known| known.is_same_file(&now));
+        // Asked after the look at the file, so that it tells how that one came.
+        if !is_same_file && !self.came_empty(path) {
+            return None;
+        }
+        // A time that is yet to come was not made by writing.
+        let age = entry.modified().ok()?.elapsed().ok()?;
         SETTLED.checked_sub(age).filter(|rest| !rest.is_zero())
     }
 
-    /// Reads the table if it, or a file that it names, is not what it was. `Err` says in a sentence why there is none.
-    pub(crate) fn read(&mut self, anyhow: bool) -> Result<Option<Text>, String> {
-        let (path, format) = locate(&self.path)?;
-        let stamps = stamps(&path, &self.named);
-        if !anyhow && stamps == self.stamps {
-            return Ok(None);
-        }
-        is_file(&path)?;
-        let bytes = read(&path)?;
-        self.stamps = stamps;
-        if !anyhow && digest(&bytes, &self.named) == self.digest {
-            return Ok(None);
-        }
-        Ok(Some(Text { bytes, format }))
+    fn came_empty(&mut self, table: &Path) -> bool {
+        let Some(watch) = &mut self.watch else {
+            // Then it is found by a look now and then, and a little later does not matter.
+            return true;
+        };
+        let name = table.file_name();
+        // A link is whole as soon as it is there.
+        !table.is_symlink() && name.is_some_and(|name| watch.came_empty(name))
     }
 
     /// Remembers what was read, with the files that it names; returns their common digest.
@@ -116,7 +179,9 @@ impl Intake {
 /// Reads the one table that is at `path`.
 pub fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     let (path, format) = locate(path)?;
-    Ok((read(&path)?, format))
+    let bytes = File::open(&path).and_then(read);
+    let bytes = bytes.map_err(|error| cannot_be_read(&path, &error))?;
+    Ok((bytes, format))
 }
 
 /// What is read again and again must be a file: a pipe would have nothing more to say, and keep its reader waiting for
@@ -130,6 +195,14 @@ pub(crate) fn is_file(path: &Path) -> Result<(), String> {
             path.display()
         )),
     }
+}
+
+/// The names that the table may have in its folder.
+fn names(path: &Path) -> Vec<OsString> {
+    if path.is_dir() {
+        return vec!["table.json".into(), "table.yaml".into()];
+    }
+    path.file_name().map(Into::into).into_iter().collect()
 }
 
 /// The table's file: `path` itself, or the one table in that folder.
@@ -155,16 +228,20 @@ fn locate(path: &Path) -> Result<(PathBuf, Format), String> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+fn read(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MOST_READ).read_to_end(&mut bytes));
-    read.map(|_| bytes).map_err(|error| match error.kind() {
+    file.take(MOST_READ).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn cannot_be_read(path: &Path, error: &io::Error) -> String {
+    match error.kind() {
         io::ErrorKind::NotFound => format!(
             "{}: there is no such file; name a table, or the folder of one",
             path.display()
         ),
         _ => format!("{}: cannot be read: {error}", path.display()),
-    })
+    }
 }
 
 /// The folder against which names in the table at `path` are meant.
@@ -196,14 +273,23 @@ fn stamps(table: &Path, named: &[PathBuf]) -> Vec<Option<Stamp>> {
 }
 
 fn stamp(path: &Path) -> Option<Stamp> {
-    let entry = fs::metadata(path).ok()?;
-    Some(Stamp {
-        device: entry.dev(),
-        inode: entry.ino(),
-        size: entry.size(),
-        changed: (entry.ctime(), entry.ctime_nsec()),
-        modified: (entry.mtime(), entry.mtime_nsec()),
-    })
+    Some(Stamp::of(&fs::metadata(path).ok()?))
+}
+
+impl Stamp {
+    fn of(entry: &Metadata) -> Self {
+        Self {
+            device: entry.dev(),
+            inode: entry.ino(),
+            size: entry.size(),
+            changed: (entry.ctime(), entry.ctime_nsec()),
+            modified: (entry.mtime(), entry.mtime_nsec()),
+        }
+    }
+
+    fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
 }
 
 /// Of the table and of every file that it names. One that cannot be read has a digest too: its coming is a change.
@@ -228,30 +314,12 @@ fn digest(table: &[u8], named: &[PathBuf]) -> String {
     format!("sha256:{hex}")
 }
 
-fn watch(folder: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-    let events = inotify::WatchFlags::CLOSE_WRITE
-        | inotify::WatchFlags::MOVED_TO
-        | inotify::WatchFlags::CREATE
-        | inotify::WatchFlags::DELETE;
-    inotify::add_watch(&watch, folder, events)?;
-    sys::watched(watch)
-}
-
-async fn heard(watch: &AsyncFd<OwnedFd>) {
-    let Ok(mut ready) = watch.readable().await else {
-        return sleep(LOOK_EVERY).await;
-    };
-    // What happened does not matter: a look will tell.
-    let mut events = [0; 4096];
-    while rustix::io::read(watch.get_ref(), &mut events).is_ok_and(|read| read > 0) {}
-    ready.clear_ready();
-}
-
 /// So that what inotify cannot see, such as a named file in another folder, is served within five seconds.
 const LOOK_EVERY: Duration = Duration::from_secs(4);
 /// A file that was not written to for so long is whole.
 const SETTLED: Duration = Duration::from_millis(200);
+/// Somebody who writes again and again is waited for so long; then what is there is read.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// A byte more than a table may have: enough to see that it has too many.
 const MOST_READ: u64 = (64 << 20) + 1;
 /// Hashed within microseconds.

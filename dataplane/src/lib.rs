@@ -33,6 +33,7 @@ pub mod intake;
 pub mod limits;
 pub mod live;
 pub mod log;
+pub mod panics;
 pub mod relay;
 pub mod runtime;
 pub mod show;
@@ -42,13 +43,19 @@ pub mod sys;
 pub mod worker;
 
 mod apply;
+mod by_hand;
 mod dial;
+mod fault;
 mod guard;
 mod listen;
 mod preamble;
 mod probe;
+mod source;
+mod start_error;
 pub mod tcp;
+mod threads;
 pub mod udp;
 
 pub use config::Config;
-pub use runtime::{Running, StartError, start};
+pub use runtime::{Running, start};
+pub use start_error::StartError;

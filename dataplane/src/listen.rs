@@ -91,7 +91,9 @@ fn bind_freely(socket: &Socket, address: SocketAddr) -> io::Result<()> {
 
 /// Whether this node holds the address now. One that it does not hold can be bound, but nobody reaches it.
 pub(crate) fn is_local(address: IpAddr) -> bool {
-    address.is_unspecified() || UdpSocket::bind((address, 0)).is_ok()
+    // Any other error, as for want of descriptors, says nothing of the address.
+    let is_foreign = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
+    address.is_unspecified() || !UdpSocket::bind((address, 0)).is_err_and(is_foreign)
 }
 
 /// Whether the kernel speaks IPv6.

@@ -271,7 +271,7 @@ mod tests {
 
     use super::*;
     use crate::access::AccessLog;
-    use crate::runtime;
+    use crate::threads;
 
     #[test]
     fn no_more_checks_run_at_once_than_allowed() {
@@ -302,7 +302,7 @@ mod tests {
         );
         let (access, _records) = AccessLog::new();
         let (by_hand, _changes) = mpsc::unbounded_channel();
-        let (shared, _inboxes) = runtime::shared(1, 1, 1, access, by_hand);
+        let (shared, _inboxes) = Shared::new(1, 1, 1, access, by_hand);
         let mut around = Surroundings {
             now: shared.clock.now(),
             workers: 1,
@@ -316,7 +316,7 @@ mod tests {
 
         let stop = CancellationToken::new();
         let probe = Probe::new(Arc::clone(&shared), 1000, 5, PathBuf::new(), Rng::new(2));
-        let runtime = runtime::local_runtime().unwrap();
+        let runtime = threads::local_runtime().unwrap();
         runtime.block_on(async {
             let running = tokio::task::spawn_local(probe.run(stop.clone()));
             let deadline = Instant::now() + Duration::from_secs(20);

@@ -40,14 +40,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_core::ack::Exception;
 use ballast_core::moment::Moment;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::limits::Budget;
-use crate::runtime::panics;
+use crate::panics::panics;
 use crate::worker::{Order, Shared};
 
 /// Looks once a second, for as long as the process lives.
@@ -157,11 +156,7 @@ impl Stats {
     fn process(&self, shared: &Shared, now: Moment, idle: Idle, listening: usize) -> Process {
         let status = &shared.status;
         let small = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        let refusal = status.ack().and_then(|ack| ack.refused).map(|refused| {
-            let problems = refused.problems.iter().map(ToString::to_string);
-            problems.collect::<Vec<_>>().join("\n").into()
-        });
-        let exceptions = status.ack().map(|ack| ack.exceptions).unwrap_or_default();
+        let words = status.words();
         let errors = shared.accept_errors.lock();
         let errors = errors.unwrap_or_else(PoisonError::into_inner);
         let (budget, workers) = (Budget::in_force(), shared.loads.len());
@@ -176,8 +171,8 @@ impl Stats {
             generation: shared.live.plan().generation(),
             applied: status.applied_at(),
             refused: status.refused.load(Ordering::Relaxed),
-            refusal,
-            exceptions: exceptions.iter().map(exception).collect(),
+            refusal: words.refusal,
+            exceptions: words.exceptions,
             retired: status.retired.load(Ordering::Relaxed),
             swaps: status.swaps(),
             current: shared.admit.current(),
@@ -198,16 +193,6 @@ impl Stats {
             ..Process::default()
         }
     }
-}
-
-fn exception(exception: &Exception) -> Arc<str> {
-    let Exception {
-        frontend,
-        bind,
-        state,
-        why,
-    } = exception;
-    format!("{frontend} {bind} {state}: {why}").into()
 }
 
 /// How much of the workers' time is left.

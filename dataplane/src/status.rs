@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_core::ack::Ack;
+use ballast_core::ack::{Ack, Exception};
 use ballast_core::plan::SocketKey;
 use tokio_util::sync::CancellationToken;
 
@@ -23,7 +23,7 @@ pub struct Status {
     swaps: Mutex<Swaps>,
     listening: Mutex<BTreeMap<SocketKey, SocketAddr>>,
     admin: Mutex<Vec<SocketAddr>>,
-    ack: Mutex<Option<Ack>>,
+    answer: Mutex<Option<Arc<Answer>>>,
     ended: CancellationToken,
     /// Who listens to events now.
     pub(crate) listeners: AtomicUsize,
@@ -107,12 +107,60 @@ impl Status {
 
     /// The last answer.
     #[must_use]
-    pub fn ack(&self) -> Option<Ack> {
-        lock(&self.ack).clone()
+    pub fn ack(&self) -> Option<Arc<Ack>> {
+        let answer = lock(&self.answer).clone()?;
+        Some(Arc::clone(&answer.ack))
     }
 
-    pub(crate) fn set_ack(&self, ack: &Ack) {
-        *lock(&self.ack) = Some(ack.clone());
+    /// What the last answer says, for people.
+    pub(crate) fn words(&self) -> Words {
+        let answer = lock(&self.answer).clone();
+        let words =
+            answer.map(|answer| answer.words.get_or_init(|| Words::of(&answer.ack)).clone());
+        words.unwrap_or_default()
+    }
+
+    pub(crate) fn set_ack(&self, ack: Arc<Ack>) {
+        let words = OnceLock::new();
+        *lock(&self.answer) = Some(Arc::new(Answer { ack, words }));
+    }
+}
+
+/// An answer. Its words are made once, for who asks first.
+#[derive(Debug)]
+struct Answer {
+    ack: Arc<Ack>,
+    words: OnceLock<Words>,
+}
+
+/// What an answer says, for people.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Words {
+    /// Why the latest table was refused, if it was.
+    pub(crate) refusal: Option<Arc<str>>,
+    /// What does not listen as it was asked for, and why.
+    pub(crate) exceptions: Arc<[Arc<str>]>,
+}
+
+impl Words {
+    fn of(ack: &Ack) -> Self {
+        let refusal = ack.refused.as_ref().map(|refused| {
+            let problems = refused.problems.iter().map(ToString::to_string);
+            problems.collect::<Vec<_>>().join("\n").into()
+        });
+        let exceptions = ack.exceptions.iter().map(|exception| {
+            let Exception {
+                frontend,
+                bind,
+                state,
+                why,
+            } = exception;
+            format!("{frontend} {bind} {state}: {why}").into()
+        });
+        Self {
+            refusal,
+            exceptions: exceptions.collect(),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
 use crate::console::Seen;
+use crate::panics::vital;
 use crate::sys;
 use crate::sys::datagrams::{BATCH, Inbox};
 use crate::worker::{Closing, Worker};
@@ -35,6 +36,7 @@ mod introduce;
 mod leg;
 mod questions;
 
+use answers::{Batch, Left};
 use leg::Leg;
 
 /// The flows of a worker.
@@ -55,6 +57,8 @@ struct State {
     inbox: Inbox,
     /// Datagrams that leave as one group, one behind the other.
     gathered: Vec<u8>,
+    /// Answers that leave together.
+    batch: Batch,
     /// The deadline that is waited for.
     awaited: Option<Moment>,
     /// Flows that count as connections, once the process ends.
@@ -84,7 +88,7 @@ pub(crate) fn listen(
         let seed = worker.rng.borrow_mut().next_u64();
         let flows = FlowTable::new(worker.id, worker.most_flows, seed);
         worker.udp.set(Udp::new(flows)?).ok();
-        tokio::task::spawn_local(watch(Rc::clone(worker)));
+        tokio::task::spawn_local(vital("UDP answering", watch(Rc::clone(worker))));
     }
     let Some(udp) = worker.udp.get() else {
         return Ok(());
@@ -100,7 +104,9 @@ pub(crate) fn listen(
         drops: StdCell::new(0),
     });
     state.doors.insert(door.id, Rc::clone(&door));
-    tokio::task::spawn_local(receive(Rc::clone(worker), door, closing));
+    let what = format!("receiving at {}", door.key);
+    let receive = receive(Rc::clone(worker), door, closing);
+    tokio::task::spawn_local(vital(what, receive));
     Ok(())
 }
 
@@ -180,15 +186,12 @@ async fn receive_some(worker: &Rc<Worker>, door: &Door) {
     let Some(udp) = worker.udp.get() else {
         return;
     };
-    for _ in 0..BATCHES {
-        let received = questions::pass_on(worker, udp, door);
-        if received < BATCH {
-            ready.clear_ready();
-            break;
-        }
-    }
+    let has_more = (0..BATCHES).all(|_| questions::pass_on(worker, udp, door) == BATCH);
     udp.settle(worker);
-    tokio::task::yield_now().await;
+    match has_more {
+        true => tokio::task::yield_now().await,
+        false => ready.clear_ready(),
+    }
 }
 
 /// Passes answers on, and ends flows when it is time.
@@ -210,10 +213,10 @@ async fn watch(worker: Rc<Worker>) {
                 let Ok(mut ready) = ready else {
                     return;
                 };
-                if answers::pass_on(&worker, udp) == answers::Left::Nothing {
-                    ready.clear_ready();
+                match answers::pass_on(&worker, udp) {
+                    Left::Nothing => ready.clear_ready(),
+                    Left::Something => tokio::task::yield_now().await,
                 }
-                tokio::task::yield_now().await;
             }
             () = udp.alarm.notified() => {}
             () = deadline => {}
@@ -235,6 +238,7 @@ impl Udp {
                 last: 0,
                 inbox: Inbox::new(BATCH),
                 gathered: Vec::new(),
+                batch: Batch::default(),
                 awaited: None,
                 counted: None,
             }),

@@ -3,7 +3,7 @@
 //! A worker is a thread with a runtime of its own. It accepts from its own listening sockets and keeps each connection
 //! from its first byte to its last; no wake-up in a connection's life crosses threads.
 
-use std::cell::{Cell as StdCell, OnceCell, RefCell};
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -27,10 +27,11 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::apply::Changes;
+use crate::by_hand::Changes;
 use crate::clock::Clock;
 use crate::console::Seen;
 use crate::live::Live;
+use crate::panics::vital;
 use crate::relay::Tools;
 use crate::stats::Stats;
 use crate::status::Status;
@@ -70,6 +71,34 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// What is shared by so many workers, which serve `most` connections; and where each of them takes orders.
+    pub(crate) fn new(
+        workers: usize,
+        most: u32,
+        seed: u64,
+        access: AccessLog,
+        by_hand: mpsc::UnboundedSender<Changes>,
+    ) -> (Arc<Self>, Vec<mpsc::UnboundedReceiver<Order>>) {
+        let (inboxes, receivers): (Vec<_>, _) =
+            (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
+        let shared = Self {
+            live: Live::default(),
+            clock: Clock::start(),
+            loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+            by_hand,
+            inboxes: inboxes.into(),
+            most: AtomicU32::new(most),
+            admit: Arc::new(AdmitState::new(seed)),
+            counters: PerWorker::new(workers),
+            accept_errors: Mutex::default(),
+            status: Status::default(),
+            new_plan: Notify::new(),
+            access,
+            stats: Stats::default(),
+        };
+        (Arc::new(shared), receivers)
+    }
+
     /// Connections now.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -189,8 +218,6 @@ pub struct Worker {
     pub tools: Tools,
     /// Its dice.
     pub rng: RefCell<Rng>,
-    /// Whose turn it is among the local addresses of a service.
-    pub sources: StdCell<usize>,
     /// Its connections.
     pub seats: RefCell<Seats>,
     /// How many UDP flows it may have.
@@ -200,13 +227,32 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A worker that has nothing to do yet, and may have so many pipes and flows.
+    pub(crate) fn new(
+        id: usize,
+        shared: Arc<Shared>,
+        pipes: usize,
+        flows: usize,
+        rng: Rng,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            id: WorkerId(id),
+            tools: Tools::new(shared.clock, pipes),
+            shared,
+            rng: RefCell::new(rng),
+            seats: RefCell::default(),
+            most_flows: flows,
+            udp: OnceCell::new(),
+        })
+    }
+
     /// Takes orders until nobody can give any, or `stop` says that what is left is to be cut.
     pub async fn run(
         self: Rc<Self>,
         mut inbox: mpsc::UnboundedReceiver<Order>,
         stop: CancellationToken,
     ) {
-        tokio::task::spawn_local(stay_awake());
+        tokio::task::spawn_local(vital("a worker's alarm", stay_awake()));
         let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
         while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
             match order {
@@ -257,8 +303,9 @@ impl Worker {
         let (close, closing) = mpsc::channel(1);
         match key.transport {
             Transport::Tcp => {
+                let what = format!("accepting at {key}");
                 let accept = tcp::accept_loop(Rc::clone(self), key, socket, closing);
-                tokio::task::spawn_local(accept);
+                tokio::task::spawn_local(vital(what, accept));
             }
             Transport::Udp => udp::listen(self, key, socket, closing)?,
         }
@@ -268,11 +315,6 @@ impl Worker {
     /// Whose turn it is to be counted here.
     pub(crate) fn load(&self) -> &AtomicUsize {
         &self.shared.loads[self.id.0]
-    }
-
-    /// The next number of a row, for what goes in turn.
-    pub(crate) fn next_source(&self) -> usize {
-        self.sources.replace(self.sources.get().wrapping_add(1))
     }
 
     /// A name for one connection.

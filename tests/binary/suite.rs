@@ -3,6 +3,7 @@
 
 mod addresses;
 mod admin;
+mod answers;
 mod check;
 #[path = "../common/claims.rs"]
 mod claims;

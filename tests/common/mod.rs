@@ -101,7 +101,8 @@ impl Ballast {
     }
 
     pub(crate) fn ack(&self) -> Option<Ack> {
-        self.running.shared().status.ack()
+        let ack = self.running.shared().status.ack()?;
+        Some(Ack::clone(&ack))
     }
 
     /// Where the frontend with port 0 really listens.

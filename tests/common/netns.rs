@@ -159,8 +159,8 @@ impl Site {
     /// From now on packets to the nodes take their time. Says why not.
     pub(crate) fn slow_down(&self) -> Result<(), String> {
         let netem = "qdisc add dev switch root netem delay 500ms";
-        // Without netem a narrow pipe does: what comes at once has to queue.
-        let narrow = "qdisc add dev switch root tbf rate 400kbit burst 2000 limit 1000000";
+        // Without netem a narrow pipe does: what thousands send at once has to queue.
+        let narrow = "qdisc add dev switch root tbf rate 4mbit burst 2000 limit 4000000";
         self.place.tc(netem).or_else(|no_netem| {
             self.place
                 .tc(narrow)

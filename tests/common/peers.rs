@@ -135,6 +135,19 @@ impl Lateness {
     }
 }
 
+/// Whether what is promised is held against this machine to the letter: it does nothing else.
+pub(crate) fn is_for_figures() -> bool {
+    std::env::var_os("FIGURES").is_some()
+}
+
+/// What may be forgiven to a machine that is late by so much; nothing with FIGURES=1.
+pub(crate) fn forgiven(late: Duration) -> Duration {
+    if is_for_figures() {
+        return Duration::ZERO;
+    }
+    4 * late
+}
+
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {

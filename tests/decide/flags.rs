@@ -45,6 +45,17 @@ fn a_wrong_value_is_refused_and_names_its_flag() {
 }
 
 #[test]
+fn a_page_for_a_status_without_a_body_is_refused() {
+    for code in ["204", "205", "304"] {
+        let code = format!("--default-return-code={code}");
+        let page = "--error-page=file:///404.html".to_owned();
+        let refusal = settings(&[code.clone(), page]).expect_err(&code);
+        assert!(refusal.contains("--default-return-code"), "{refusal}");
+        settings(&[code]).expect("without a page");
+    }
+}
+
+#[test]
 fn a_client_ca_without_a_certificate_is_refused() {
     let refusal = settings(&["--ssl-ca-cert=/ca.pem".to_owned()]).expect_err("no --ssl-cert");
     assert!(refusal.contains("--ssl-ca-cert"), "{refusal}");

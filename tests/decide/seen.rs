@@ -1,7 +1,10 @@
 //! What no manifest can say: Secrets that may not be read, names that were resolved.
 
+use std::sync::Arc;
+
 use ballast_controller::decide::{Desired, Reason, Verdict, decide};
-use ballast_controller::observe::{Key, Observed, Secret};
+use ballast_controller::observe::{Family, Key, Observed, Secret};
+use ballast_core::table::{Format, parse};
 
 use super::settings;
 
@@ -58,30 +61,35 @@ spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
 ";
     let node = "kind: Node\nmetadata: {name: lb1, labels: {role: loadbalancer}}\n";
     let nowhere = [
-        "127.0.0.1",
-        "127.9.9.9",
-        "0.0.0.0",
-        "169.254.169.254",
-        "224.0.0.1",
-        "255.255.255.255",
-        "::1",
-        "::",
-        "::ffff:127.0.0.1",
-        "fe80::1",
-        "ff02::1",
+        ("127.0.0.1", 1),
+        ("127.9.9.9", 1),
+        ("0.0.0.0", 0),
+        ("169.254.169.254", 1),
+        ("224.0.0.1", 0),
+        ("255.255.255.255", 0),
+        ("::1", 1),
+        ("::", 0),
+        ("::ffff:127.0.0.1", 1),
+        ("::ffff:224.0.0.1", 0),
+        ("fe80::1", 1),
+        ("ff02::1", 0),
     ];
-    for address in nowhere {
-        for (manifests, expected) in [(text.to_owned(), 1), (format!("{text}---\n{node}"), 0)] {
+    for (address, alone) in nowhere {
+        let in_cluster = format!("{text}---\n{node}");
+        for (manifests, expected) in [(text.to_owned(), alone), (in_cluster, 0)] {
             let mut observed = observed(&manifests);
             let found = vec![address.parse().expect("an address")];
             observed.resolved.insert("db.example.com".to_owned(), found);
             let desired = decided(&observed, &["--tcp-services=db:3306"]);
-            let endpoints = desired.table.expect("a table").services[0].endpoints.len();
-            assert_eq!(endpoints, expected, "{address}");
+            let table = desired.table.expect("a table");
+            assert_eq!(table.services[0].endpoints.len(), expected, "{address}");
+            let json = serde_json::to_vec(&table).expect("a table");
+            assert_eq!(parse(&json, Format::Json).as_ref(), Ok(&*table));
+            let words = ["leads to this machine", "leads to no single host"];
             let warned = desired
                 .notices
                 .iter()
-                .any(|notice| notice.message.contains("leads to this machine"));
+                .any(|notice| words.iter().any(|words| notice.message.contains(words)));
             assert_eq!(warned, expected == 0, "{address}: {:?}", desired.notices);
         }
     }
@@ -155,6 +163,45 @@ spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
         assert_eq!(table.services[0].algorithm.word(), "random");
         remembered = desired.remembered;
     }
+}
+
+/// No manifest can say that today; whatever else may come one day is treated alike.
+#[test]
+fn a_service_that_would_have_the_table_refused_is_left_out_of_it_alone() {
+    let text = |name: &str, port: u16, more: &str| {
+        format!(
+            "kind: Service
+metadata: {{name: {name}, namespace: shop, annotations: {{ballast.dev/internal: 'true', {more}}}}}
+spec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}
+---
+"
+        )
+    };
+    let node = "kind: Node
+metadata: {name: lb1, labels: {role: loadbalancer}}
+status: {addresses: [{type: InternalIP, address: 10.77.1.1}]}
+";
+    let bad = text("bad", 80, "ballast.dev/algorithm: first");
+    let mut observed = observed(&format!("{bad}{}{node}", text("good", 81, "")));
+    let remembered = decided(&observed, &["--node-name=lb1"]).remembered;
+    let key = Key::new("shop", "bad");
+    let service = observed.services.get_mut(&key).expect("a Service");
+    // One address, twice.
+    Arc::make_mut(service).families = vec![Family::V4, Family::V4];
+    observed.remembered = remembered.clone();
+    let desired = decided(&observed, &["--node-name=lb1"]);
+    let table = desired.table.expect("a table");
+    let names: Vec<&str> = table.frontends.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["shop.good:81"]);
+    let json = serde_json::to_vec(&table).expect("a table");
+    assert_eq!(parse(&json, Format::Json).as_ref(), Ok(&*table));
+    let said: Vec<_> = desired.notices.iter().collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(said[0].reason, Reason::LeftOut);
+    assert!(said[0].message.contains("is taken already"), "{said:?}");
+    let verdicts: Vec<_> = desired.statuses.iter().map(|one| one.verdict).collect();
+    assert_eq!(verdicts, [Verdict::Pending, Verdict::Served]);
+    assert_eq!(desired.remembered, remembered);
 }
 
 fn decided(observed: &Observed, arguments: &[&str]) -> Desired {

@@ -10,6 +10,7 @@ mod folder;
 mod leases;
 mod properties;
 mod seen;
+mod valid;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::common::{ask, named_server, server, table};
 use crate::fins;
 use crate::peers::{
-    End, Watched, await_delivery, hear, hear_slowly, narrow_client, noise, reset, stuff,
-    time_waits_towards,
+    End, Lateness, Watched, await_delivery, forgiven, hear, hear_slowly, narrow_client, noise,
+    reset, stuff, time_waits_towards,
 };
 
 #[test]
@@ -42,6 +42,7 @@ fn the_end_comes_right_behind_bytes_that_had_to_wait() {
         let (heard, end) = hear(&mut client);
         told.send((heard, end, begun.elapsed())).unwrap();
     });
+    let lateness = Lateness::watch();
     let ballast = Watched::serve(&table("", "", &[late]), 1);
     let mut client = ballast.connect();
     let sent = noise(4 << 20, 2);
@@ -50,8 +51,12 @@ fn the_end_comes_right_behind_bytes_that_had_to_wait() {
     let (heard, end, took) = waiting.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(heard == sent, "{} of {} came", heard.len(), sent.len());
     assert_eq!(end, End::Clean);
-    // A lost end would come with a time-out of 30 seconds.
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // Within a second, and what a busy machine adds; to the letter with FIGURES=1. A lost end would come after 30 seconds.
+    let late = lateness.end();
+    assert!(
+        took < Duration::from_secs(1) + forgiven(late),
+        "{took:?} on a machine that is late by {late:?}"
+    );
 }
 
 #[test]

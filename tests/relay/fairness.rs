@@ -11,13 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use crate::common::server;
-use crate::peers::{Lateness, Watched};
+use crate::peers::{Lateness, Watched, forgiven};
 
 #[test]
 fn a_greedy_connection_delays_a_thousand_small_ones_by_little() {
     let swallowed = Arc::new(AtomicU64::new(0));
     let counter = Arc::clone(&swallowed);
     let sink = server(move |mut client| {
+        gives_way();
         let mut bytes = vec![0; 256 << 10];
         while let Ok(read @ 1..) = client.read(&mut bytes) {
             counter.fetch_add(read as u64, Ordering::Relaxed);
@@ -34,10 +35,14 @@ fn a_greedy_connection_delays_a_thousand_small_ones_by_little() {
     drop(greedy);
 
     let swallowed = swallowed.load(Ordering::Relaxed) >> 20;
-    println!("p99 of pings: {calm:?} alone, {crowded:?} beside {swallowed} MiB");
+    println!(
+        "p99 of pings: {calm:?} alone, {crowded:?} beside {swallowed} MiB, on a machine that is late by {late:?}"
+    );
     assert!(swallowed > 4, "{swallowed} MiB are not greedy");
+    // Without FIGURES=1, which wants a machine that does nothing else, what this machine takes from all of them is forgiven.
+    let forgiven = forgiven(calm.max(late));
     assert!(
-        crowded < calm * 2 + Duration::from_millis(100) + 4 * late,
+        crowded < Duration::from_millis(10) + forgiven,
         "{crowded:?} after {calm:?}, on a machine that is late by {late:?}"
     );
 }
@@ -78,6 +83,7 @@ impl Greedy {
             .expect("an option");
         let stopped = Arc::clone(&stop);
         let writing = thread::spawn(move || {
+            gives_way();
             let block = vec![0; 256 << 10];
             while !stopped.load(Ordering::Relaxed) {
                 match stream.write(&block) {
@@ -200,6 +206,11 @@ fn on_a_thread(work: impl Future<Output = ()> + Send + 'static) {
             .expect("a runtime");
         runtime.block_on(work);
     });
+}
+
+/// This thread may greedily use whatever time nobody else wants: a balancer does not share its cores with its peers.
+fn gives_way() {
+    rustix::process::nice(19).expect("a lower priority");
 }
 
 const FLOWS: usize = 1000;

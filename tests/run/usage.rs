@@ -61,6 +61,7 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         ("--error-page", "ftp://x/"),
         ("--error-page", "file:///nowhere/at/all"),
         ("--default-return-code", "700"),
+        ("--default-return-code", "204"),
         ("--balance-algorithm", "fastest"),
         ("--http-port", "0"),
         ("--stats-port", "70000"),
@@ -73,6 +74,9 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         let mut flags = vec!["run", "--admin", "none", &value];
         if flag == "--admin" {
             flags.drain(1..3);
+        }
+        if value.ends_with("=204") {
+            flags.extend(["--error-page", "http://127.0.0.1:1/404.html"]);
         }
         match flag {
             "--kubeconfig" | "--use-kubernetes-cluster-service" => {}

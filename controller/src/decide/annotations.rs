@@ -191,6 +191,15 @@ impl<'a> Reader<'a> {
         keys
     }
 
+    /// The annotations that say something to a knob of one port, whatever they say.
+    pub(super) fn present<T>(&self, knob: &Knob<T>, port: &Port) -> Vec<String> {
+        let mut keys = self.own_keys(knob.name, Some(port));
+        keys.retain(|key| self.service.annotations.contains_key(key));
+        let aliases = knob.aliases.iter().filter(|key| self.raw(key).is_some());
+        keys.extend(aliases.map(|key| (*key).to_owned()));
+        keys
+    }
+
     /// Whether the annotations of the family that a key belongs to are read.
     pub(super) fn reads(&self, key: &str) -> bool {
         family(key).is_none_or(|family| self.settings.reads(family))

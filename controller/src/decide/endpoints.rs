@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use ballast_core::table::{self, ServerName, State};
+use ballast_core::table::{self, ServerName, State, no_single_host};
 
 use super::{World, nodes};
 use crate::observe::{Endpoint, Family, Key, Observed, Port, Service, ServiceKind, Slice, Target};
@@ -54,7 +54,7 @@ impl<'a> Slices<'a> {
                 Outside::Name(found) => found.to_vec(),
                 Outside::NoName => Vec::new(),
             };
-            addresses.retain(|address| !world.refuses_addresses() || is_outside(*address));
+            addresses.retain(|address| world.may_lead_to(*address));
             return by_family(service, |family| {
                 plain(&addresses, family, target_number(port))
             });
@@ -201,6 +201,16 @@ pub(super) fn have_names(slices: &[&Slice]) -> bool {
     slices.iter().any(|slice| slice.family.is_none())
 }
 
+/// The first of the addresses of these slices that can be no endpoint's, and why. The API server takes some of them.
+pub(super) fn unusable(slices: &[&Slice]) -> Option<(IpAddr, &'static str)> {
+    let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+    let unusable = endpoints.filter_map(|endpoint| {
+        let address = endpoint.address?;
+        Some((address, no_single_host(address)?))
+    });
+    unusable.min()
+}
+
 /// Whether any endpoint of these slices on this node gets clients.
 pub(super) fn has_ready_on(slices: &[&Slice], node: &str) -> bool {
     let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
@@ -227,7 +237,8 @@ fn is_in(observed: &Observed, endpoint: &Endpoint, scope: Scope<'_>) -> bool {
     })
 }
 
-/// The first family with a usable endpoint; where none has one, the first that has any.
+/// The first family with a usable endpoint; where none has one, the first that has any. One address that a table cannot
+/// have would have the whole table refused.
 fn by_family(
     service: &Service,
     find: impl Fn(Family) -> Vec<table::Endpoint>,
@@ -238,7 +249,11 @@ fn by_family(
     };
     let mut found = families
         .iter()
-        .map(|family| find(*family))
+        .map(|family| {
+            let mut found = find(*family);
+            found.retain(|endpoint| no_single_host(endpoint.address.ip()).is_none());
+            found
+        })
         .filter(|endpoints| !endpoints.is_empty())
         .collect::<Vec<_>>()
         .into_iter();
@@ -257,7 +272,7 @@ fn by_family(
 fn plain(addresses: &[IpAddr], family: Family, port: Option<u16>) -> Vec<table::Endpoint> {
     let of_family: BTreeSet<IpAddr> = addresses
         .iter()
-        .copied()
+        .map(IpAddr::to_canonical)
         .filter(|address| Family::of(*address) == family)
         .collect();
     of_family

@@ -1,10 +1,12 @@
 //! The files that a table names, and where each comes from. Writing them is for others.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use ballast_core::table::Certificate;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::observe::{Key, Material};
 use crate::settings::{ErrorPage, Settings};
@@ -42,7 +44,8 @@ impl WantedFile {
 
     /// That of a Secret, and its two files.
     pub(super) fn of_secret(key: &Key) -> (Certificate, [Self; 2]) {
-        let path = |ending: &str| format!("tls/{}.{}.{ending}", key.namespace, key.name);
+        let stem = stem(key);
+        let path = |ending: &str| format!("tls/{stem}.{ending}");
         let wanted = [("crt", "tls.crt"), ("key", "tls.key")].map(|(ending, entry)| Self {
             path: path(ending),
             from: Source::Secret(key.clone(), entry),
@@ -54,6 +57,22 @@ impl WantedFile {
         };
         (certificate, wanted)
     }
+}
+
+/// What the files of a Secret are called: by its name, while a folder takes that. No name has a `_`, so a shortened one is
+/// nobody else's.
+fn stem(key: &Key) -> String {
+    let whole = format!("{}.{}", key.namespace, key.name);
+    if whole.len() <= LONGEST_STEM {
+        return whole;
+    }
+    let mut stem: String = whole.chars().take(SHORTENED).collect();
+    stem.push('_');
+    for byte in Sha256::digest(&whole) {
+        // A String takes everything.
+        _ = write!(stem, "{byte:02x}");
+    }
+    stem
 }
 
 /// The files that flags name.
@@ -105,6 +124,11 @@ pub(super) fn flaw(material: &Material) -> Option<String> {
     }
     None
 }
+
+/// A folder's names have at most 255 bytes, and a file that is being written has an ending more.
+const LONGEST_STEM: usize = 200;
+
+const SHORTENED: usize = 120;
 
 /// That of `--ssl-cert`.
 const DEFAULT_CERT: &str = "tls/default.pem";

@@ -148,16 +148,28 @@ impl Wish {
         let some = Some(port);
         let cookie = reader.knob(&COOKIE, some).filter(|found| found.value);
         let asked = reader.knob(&MODE, some);
-        let (tls, tls_is_http) = tls(reader, port);
+        let passed = reader.knob(&TLS_PASSTHROUGH, some);
+        let sealed = match shared {
+            true => passed.as_ref().map(|found| found.key.clone()),
+            false => asked
+                .as_ref()
+                .filter(|found| found.value == Protocol::Tls)
+                .map(|found| found.key.clone()),
+        };
+        let (tls, tls_is_http) = match &sealed {
+            Some(by) => sealed_tls(reader, port, by),
+            None => tls(reader, port),
+        };
         self.tls = tls;
         self.hsts = value(reader.knob(&HSTS, some));
         self.redirect_https = reader
             .knob(&REDIRECT_HTTPS, some)
             .is_some_and(|found| found.value);
-        self.passthrough = value(reader.knob(&TLS_PASSTHROUGH, some)).unwrap_or_default();
+        self.passthrough = value(passed).unwrap_or_default();
         let http = forwarded == Some(true) || cookie.is_some() || tls_is_http;
         let secure = self.tls != Tls::Plain;
         self.protocol = match asked.as_ref().map(|found| found.value) {
+            _ if shared && sealed.is_some() => Protocol::Tls,
             _ if shared && secure => Protocol::Https,
             _ if shared => Protocol::Http,
             Some(Protocol::Http) if secure => Protocol::Https,
@@ -171,22 +183,22 @@ impl Wish {
             None => Protocol::Tcp,
         };
         self.cookie = cookie.is_some() && self.protocol.is_http();
-        if let Some(asked) = asked
-            && http
-            && !self.protocol.is_http()
-        {
+        if http && !self.protocol.is_http() {
+            let by = match (sealed.filter(|_| shared), asked) {
+                (Some(by), _) => by,
+                (None, Some(asked)) => format!("{}: {}", asked.key, asked.value),
+                (None, None) => String::new(),
+            };
             let message = format!(
-                "{}: {} has no place for HTTP's keys on port {}; they are ignored",
-                asked.key, asked.value, port.number
+                "{by} has no place for HTTP's keys on port {}; they are ignored",
+                port.number
             );
             reader.warn(Reason::AnnotationConflict, message);
         }
         if !shared {
             self.without_effect(reader, port);
         }
-        if self.protocol == Protocol::Tls {
-            self.tls = Tls::Plain;
-        } else if !self.passthrough.is_empty() && !shared {
+        if !self.passthrough.is_empty() && self.protocol != Protocol::Tls {
             let message = format!(
                 "{OWN}tls-passthrough: port {} has no mode: tls; it is ignored",
                 port.number
@@ -303,6 +315,22 @@ fn tls(reader: &mut Reader<'_>, port: &Port) -> (Tls, bool) {
             }
         },
     }
+}
+
+/// Where TLS passes unopened, nothing ends it.
+fn sealed_tls(reader: &mut Reader<'_>, port: &Port, by: &str) -> (Tls, bool) {
+    let mut keys = reader.present(&TLS_SECRET, port);
+    let default = reader.knob(&SSL_TERM, Some(port));
+    keys.extend(default.filter(|found| found.value).map(|found| found.key));
+    if !keys.is_empty() {
+        let message = format!(
+            "without effect here: {} (by {by} port {} passes TLS on unopened)",
+            keys.join(", "),
+            port.number
+        );
+        reader.say(Reason::AnnotationIgnored, message);
+    }
+    (Tls::Plain, false)
 }
 
 /// The spec first, then everybody's annotation, then ours. What cannot be read opens nothing.

@@ -121,6 +121,8 @@ pub enum Reason {
     IPModeUnsupported,
     /// A value that cannot be read.
     InvalidAnnotation,
+    /// What would make a table that is refused: a fault of Ballast's own.
+    LeftOut,
     /// A bare name that belongs to another Service.
     NameTaken,
     /// A check that cannot be made.

@@ -139,9 +139,16 @@ fn open(
     });
 }
 
-/// Slices of names are not read: their owner is told once.
+/// Slices of names, and addresses of no host, are not read: their owner is told once.
 pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
-    if endpoints::have_names(world.slices.of_service(&reader.service.key)) {
+    let slices = world.slices.of_service(&reader.service.key);
+    if let Some((address, what)) = endpoints::unusable(slices) {
+        let message = format!(
+            "Error syncing load balancer: the endpoint {address} is {what}; it is left out"
+        );
+        reader.warn(Reason::SyncLoadBalancerFailed, message);
+    }
+    if endpoints::have_names(slices) {
         reader.warn(
             Reason::SyncLoadBalancerFailed,
             "Error syncing load balancer: an EndpointSlice of addressType FQDN is not read; use IPv4 or IPv6, or a Service of type ExternalName",

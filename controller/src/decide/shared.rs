@@ -1,14 +1,13 @@
 //! service-loadbalancer's way: Services that are no LoadBalancers, by the shared HTTP port and by `--tcp-services`.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
 
 use super::annotations::values::{Paths, Rewrite, boolean};
 use super::annotations::{C, OWN, Reader};
 use super::claims::{Claim, Reach};
-use super::endpoints::{Outside, Scope, is_outside};
+use super::endpoints::{Outside, Scope};
 use super::knobs::{self, By, Ranges, Wish};
 use super::notice::{About, Notice, Reason};
 use super::place::{Site, internal};
@@ -221,12 +220,14 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
 
 /// Has the name of an ExternalName Service looked up, and says what is wrong with it.
 fn look_up(world: &World<'_>, reader: &mut Reader<'_>, name: &str, asked: &mut Asked<'_>) {
-    let may_lead = |address: &IpAddr| !world.refuses_addresses() || is_outside(*address);
-    let nowhere = || {
-        format!("externalName {name} leads to this machine or its link only; that is not published")
+    let nowhere = || match world.refuses_own() {
+        true => format!(
+            "externalName {name} leads to this machine or its link only; that is not published"
+        ),
+        false => format!("externalName {name} leads to no single host; that is not published"),
     };
     let wrong = match Outside::of(world.observed, name) {
-        Outside::Address(address) => (!may_lead(&address)).then(nowhere),
+        Outside::Address(address) => (!world.may_lead_to(address)).then(nowhere),
         Outside::NoName => Some(format!("externalName {name:?} is no DNS name")),
         Outside::Name(found) => {
             asked.wanted.names.insert(name.to_owned());
@@ -234,7 +235,10 @@ fn look_up(world: &World<'_>, reader: &mut Reader<'_>, name: &str, asked: &mut A
                 true => Some(format!(
                     "externalName {name} has no address; nothing listens until it has one"
                 )),
-                false => (!found.iter().any(may_lead)).then(nowhere),
+                false => {
+                    let leads = found.iter().any(|address| world.may_lead_to(*address));
+                    (!leads).then(nowhere)
+                }
             }
         }
     };
@@ -444,6 +448,22 @@ fn without_effect(reader: &mut Reader<'_>, port: &Port, wish: &Wish, secure: boo
             "{OWN}redirect-https (port {} ends no TLS)",
             port.number
         ));
+    }
+    if !wish.passthrough.is_empty() {
+        let hidden = [
+            reader.present(&knobs::HOST, port),
+            reader.present(&knobs::PATH, port),
+            reader.present(&knobs::REWRITE, port),
+            reader.present(&knobs::CONTRIB_HOST, port),
+            reader.present(&knobs::ACL_MATCH, port),
+        ];
+        let hidden = hidden.into_iter().flatten();
+        keys.extend(hidden.map(|key| {
+            format!(
+                "{key} (port {} passes TLS on by the name that it asks for)",
+                port.number
+            )
+        }));
     }
     if !keys.is_empty() {
         reader.say(

@@ -145,9 +145,10 @@ pub(crate) fn stats(settings: &Settings) -> Stats {
 }
 
 fn shared_http(settings: &Settings, asked: &[Asked<'_>]) -> Option<Frontend> {
+    let (routes, root) = routes(asked, false);
     Some(Frontend {
-        routes: routes(asked, false),
-        default: Some(Box::new(default_route(settings)?)),
+        routes,
+        default: root.or_else(|| default_route(settings)).map(Box::new),
         ..bare(HTTP.parse().ok()?, settings.flags.http_port, Protocol::Http)
     })
 }
@@ -173,9 +174,10 @@ fn shared_https(settings: &Settings, asked: &[Asked<'_>]) -> Option<Frontend> {
         is_new
     });
     let name = HTTPS.parse().ok()?;
+    let (routes, root) = routes(asked, true);
     if certificates.is_empty() {
         return Some(Frontend {
-            routes: routes(asked, true),
+            routes,
             ..bare(name, HTTPS_PORT, Protocol::Tls)
         });
     }
@@ -193,14 +195,14 @@ fn shared_https(settings: &Settings, asked: &[Asked<'_>]) -> Option<Frontend> {
             hsts: HSTS.parse::<MaxAge>().ok(),
             ..FrontendHttp::ABSENT.clone()
         })),
-        routes: routes(asked, true),
-        default: Some(Box::new(default_route(settings)?)),
+        routes,
+        default: root.or_else(|| default_route(settings)).map(Box::new),
         ..bare(name, HTTPS_PORT, Protocol::Https)
     })
 }
 
-/// In a fixed order; it means nothing.
-fn routes(asked: &[Asked<'_>], secure: bool) -> List<Route> {
+/// In a fixed order, which means nothing; and the one for every request, which a table has as its default alone.
+fn routes(asked: &[Asked<'_>], secure: bool) -> (List<Route>, Option<Route>) {
     let mut routes: Vec<Route> = asked
         .iter()
         .flat_map(|one| &one.routes)
@@ -208,7 +210,15 @@ fn routes(asked: &[Asked<'_>], secure: bool) -> List<Route> {
         .map(|route| route.route.clone())
         .collect();
     routes.sort_by(|one, other| (&one.host, one.path()).cmp(&(&other.host, other.path())));
-    List::new(routes)
+    let is_root = |route: &Route| route.host.is_none() && route.path() == "/";
+    let root = routes.iter().position(is_root);
+    let root = root.map(|index| Route {
+        path: None,
+        r#match: PathMatch::Segment,
+        ignore_case: false,
+        ..routes.remove(index)
+    });
+    (List::new(routes), root)
 }
 
 /// What is answered where no Service is meant.

@@ -66,7 +66,7 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
         .flatten()
         .chain(spec.cluster_ip);
     let mut cluster_ips: Vec<IpAddr> = Vec::new();
-    for address in addresses.filter_map(|text| text.parse().ok()) {
+    for address in addresses.filter_map(|text| address(&text)) {
         if !cluster_ips.contains(&address) {
             cluster_ips.push(address);
         }
@@ -136,20 +136,22 @@ fn kind(word: Option<&str>, external_name: Option<String>) -> Result<ServiceKind
 }
 
 fn families(listed: Option<Vec<String>>, policy: Option<&str>) -> Vec<Family> {
-    let listed: Vec<Family> = listed
-        .into_iter()
-        .flatten()
-        .filter_map(|word| match word.as_str() {
-            "IPv4" => Some(Family::V4),
-            "IPv6" => Some(Family::V6),
-            _ => None,
-        })
-        .collect();
+    let mut families: Vec<Family> = Vec::new();
+    for word in listed.into_iter().flatten() {
+        let family = match word.as_str() {
+            "IPv4" => Family::V4,
+            "IPv6" => Family::V6,
+            _ => continue,
+        };
+        if !families.contains(&family) {
+            families.push(family);
+        }
+    }
     match policy {
-        Some("PreferDualStack" | "RequireDualStack") if listed.is_empty() => {
+        Some("PreferDualStack" | "RequireDualStack") if families.is_empty() => {
             vec![Family::V4, Family::V6]
         }
-        _ => listed,
+        _ => families,
     }
 }
 
@@ -215,12 +217,9 @@ pub(super) fn slice(from: discovery::EndpointSlice) -> Result<Option<Slice>, Str
 fn endpoint(from: discovery::Endpoint, family: Option<Family>) -> Endpoint {
     let conditions = from.conditions.unwrap_or_default();
     let terminating = conditions.terminating.unwrap_or(false);
-    let address = from
-        .addresses
-        .first()
-        .and_then(|text| text.parse::<IpAddr>().ok());
+    let first = from.addresses.first().and_then(|text| address(text));
     Endpoint {
-        address: address.filter(|address| Some(Family::of(*address)) == family),
+        address: first.filter(|address| Some(Family::of(*address)) == family),
         ready: conditions.ready.unwrap_or(true) && !terminating,
         serving: conditions.serving.unwrap_or(true),
         terminating,
@@ -238,7 +237,7 @@ pub(super) fn node(from: core::Node) -> Result<Node, String> {
     let of = |kind: &str| -> Vec<IpAddr> {
         let of_kind = addresses.iter().filter(|address| address.type_ == kind);
         of_kind
-            .filter_map(|address| address.address.parse().ok())
+            .filter_map(|of_kind| address(&of_kind.address))
             .collect()
     };
     Ok(Node {
@@ -258,6 +257,12 @@ pub(super) fn node(from: core::Node) -> Result<Node, String> {
             .flatten()
             .any(|condition| condition.type_ == "NetworkUnavailable" && condition.status == "True"),
     })
+}
+
+/// An IPv4 address that is written as IPv6 is an IPv4 address, for the table too.
+fn address(text: &str) -> Option<IpAddr> {
+    let address: IpAddr = text.parse().ok()?;
+    Some(address.to_canonical())
 }
 
 fn protocol(word: Option<&str>) -> Result<Protocol, String> {

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::act::Decision;
-use crate::decide::{About, Desired, Kind, Notice, decide};
+use crate::decide::{About, Desired, Kind, Notice, Reason, decide};
 use crate::metrics::Metrics;
 use crate::observe::{Key, Observed, Remembered, Wanted};
 use crate::settings::Settings;
@@ -106,10 +106,14 @@ impl Mind {
 
     /// Logs what is new; where there is a cluster, only what no event tells.
     fn say(&self, desired: &Desired, said: &mut BTreeSet<Notice>) {
-        let told = |notice: &&Notice| self.is_alone || matches!(notice.about, About::Flag(_));
+        let told = |notice: &&Notice| {
+            let is_no_event = self.is_alone || matches!(notice.about, About::Flag(_));
+            is_no_event || notice.reason == Reason::LeftOut
+        };
         let now: BTreeSet<Notice> = desired.notices.iter().filter(told).cloned().collect();
         for notice in now.difference(said) {
             match notice.kind {
+                _ if notice.reason == Reason::LeftOut => tracing::error!("{notice}"),
                 Kind::Warning => tracing::warn!("{notice}"),
                 Kind::Normal => tracing::info!("{notice}"),
             }

@@ -100,6 +100,12 @@ impl AdmitState {
         self.peak.store(self.current(), Ordering::Relaxed);
     }
 
+    /// How many accept loops wait for a place.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// For `on-limit: wait`, while a connection waits to be accepted. `waker` is woken when room may have been made;
     /// ask again then. A place is reserved at once, so that two workers never accept for one place; and each place
     /// that becomes free wakes one who waits, not all: thousands may.
@@ -313,17 +319,44 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// It was woken, perhaps by something else, and asks again now.
-    pub fn over(mut self) {
+    /// It was woken, and asks again now. `Some`: because a place became free, and nobody else was told of that one.
+    #[must_use]
+    pub fn over(mut self) -> Option<Call> {
         self.has_come = true;
+        let was_called = !self.state.leave_line(self.place);
+        was_called.then(|| Call(Some(Arc::clone(&self.state))))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        if self.has_come {
+            return;
+        }
         let was_called = !self.state.leave_line(self.place);
-        if was_called && !self.has_come {
+        if was_called {
             self.state.wake_one();
+        }
+    }
+}
+
+/// The news that a place became free. Dropped, it goes on to the next in the line: so it does when who was called asks
+/// another limit first and is told to wait there.
+#[derive(Debug)]
+#[must_use = "a call that is dropped goes on to the next in the line"]
+pub struct Call(Option<Arc<AdmitState>>);
+
+impl Call {
+    /// The limit that called was asked again. Whatever it said, the next in the line would hear nothing else.
+    pub fn heeded(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(state) = self.0.take() {
+            state.wake_one();
         }
     }
 }

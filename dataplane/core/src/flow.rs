@@ -19,6 +19,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustc_hash::FxHashSet;
+
 use crate::affinity::{canonical, shards::Seed};
 use crate::counters::WorkerId;
 use crate::endpoint::EndpointState;
@@ -115,6 +117,12 @@ impl<S> FlowTable<S> {
     #[must_use]
     pub fn key(&self, flow: FlowId) -> Option<Key> {
         Some(self.flows.get(flow)?.key.key())
+    }
+
+    /// The endpoint of a flow, if it is not over.
+    #[must_use]
+    pub fn endpoint(&self, flow: FlowId) -> Option<&Arc<EndpointState>> {
+        Some(self.flows.get(flow)?.lease.endpoint())
     }
 
     /// The shell's side of a flow.
@@ -251,10 +259,9 @@ impl<S> FlowTable<S> {
 
     /// Ends the flows that these endpoints have.
     pub fn cut(&mut self, now: Moment, endpoints: &[Arc<EndpointState>]) {
+        let gone: FxHashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
         self.end_all(now, |flow| {
-            endpoints
-                .iter()
-                .any(|endpoint| Arc::ptr_eq(endpoint, flow.lease.endpoint()))
+            gone.contains(&Arc::as_ptr(flow.lease.endpoint()))
         });
     }
 

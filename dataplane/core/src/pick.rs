@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::affinity::canonical;
 use crate::endpoint::{EndpointState, FULL_SHARE, Lease};
 use crate::moment::Moment;
-use crate::rng::Rng;
+use crate::rng::{Rng, mix};
 use crate::service::{Endpoint, Failure, Node, Service};
 use crate::table::Algorithm;
 
@@ -33,7 +33,7 @@ pub(crate) use wheel::Wheel;
 
 impl Service {
     /// An endpoint for a client that comes now, or comes again because those in `tried` failed. A client that comes
-    /// does not overtake those that wait.
+    /// does not overtake those that wait for whatever it could have itself.
     pub fn pick(
         &self,
         key: &Key,
@@ -41,7 +41,7 @@ impl Service {
         now: Moment,
         rng: &mut Rng,
     ) -> Result<Picked, Unavailable> {
-        if tried.is_empty() && !self.state().queue().is_empty() {
+        if tried.is_empty() && !self.state().queue().lets_pass() {
             return Err(Unavailable::Full);
         }
         self.pick_in_turn(key, tried, now, rng)
@@ -197,6 +197,15 @@ impl Tried {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.endpoints.is_empty()
+    }
+
+    /// Which endpoints these are, as a number; 0: none. For whom it is the same, the same are left.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let of_one = |tried: &Arc<EndpointState>| mix(Arc::as_ptr(tried).addr() as u64);
+        self.endpoints
+            .iter()
+            .map(of_one)
+            .fold(0, |all, one| all ^ one)
     }
 
     /// How many attempts failed.

@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -307,6 +307,8 @@ pub struct ServiceState {
     pub(crate) turns: AtomicU64,
     /// The same, among what is left when turns find nobody.
     pub(crate) detours: AtomicU64,
+    /// The turns that its own addresses have taken, where it has some.
+    sources: AtomicUsize,
     queue: Queue,
     /// Leases held on all its endpoints, those that left the table included.
     current: AtomicU32,
@@ -329,6 +331,7 @@ impl ServiceState {
         Self {
             turns: AtomicU64::new(0),
             detours: AtomicU64::new(0),
+            sources: AtomicUsize::new(0),
             queue: Queue::default(),
             current: AtomicU32::new(0),
             peak: AtomicU32::new(0),
@@ -358,6 +361,12 @@ impl ServiceState {
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// Whose turn it is among the addresses that its endpoints are reached from.
+    #[must_use]
+    pub fn next_source(&self) -> usize {
+        self.sources.fetch_add(1, Ordering::Relaxed)
     }
 
     /// How many leases are held now on its endpoints, those that left the table included (`scur`).

@@ -28,7 +28,7 @@ mod tls;
 mod tree;
 mod walk;
 
-pub use address::Bind;
+pub use address::{Bind, no_single_host};
 pub use entries::Entries;
 pub use fields::{List, OrOff};
 pub use files::files;
@@ -39,7 +39,7 @@ pub use http::{
     ErrorStatus, FrontendHttp, HeaderEdits, HttpVersion, PathMatch, Redirect, Reuse, Route,
     ServiceHttp, XForwarded,
 };
-pub use parse::{Format, parse};
+pub use parse::{Format, flaws, parse};
 pub use problems::{Problem, Problems};
 pub use record::Wrong;
 pub use service::{

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ballast_core::admit::Refusal;
 use ballast_core::endpoint::EndpointState;
@@ -13,7 +13,7 @@ use ballast_core::service::{Service, ServiceState};
 use ballast_core::table::Name;
 
 use super::line::{Record, Termination};
-use crate::dial::During;
+use crate::dial::{Dial, During};
 use crate::relay::{Side, Why};
 use crate::worker::Worker;
 
@@ -29,21 +29,6 @@ pub(crate) struct Entry {
     dial: Dial,
     bytes: (u64, u64),
     termination: Option<Termination>,
-}
-
-/// How the way to an endpoint went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Dial {
-    /// In the queue; `None`: it never got out of it.
-    pub(crate) queued: Option<Duration>,
-    /// Until an endpoint answered.
-    pub(crate) connecting: Option<Duration>,
-    /// Attempts after the first one; each was at another endpoint.
-    pub(crate) retries: u16,
-    /// Clients that were before it in the queue.
-    pub(crate) before: usize,
-    /// Whether the last attempt failed for want of time.
-    pub(crate) timed_out: bool,
 }
 
 impl Entry {
@@ -79,20 +64,23 @@ impl Entry {
         self.service = Some((service.spec().name.clone(), Arc::clone(service.state())));
     }
 
-    /// Who does, and how it was reached.
-    pub(crate) fn connected(&mut self, name: Box<str>, endpoint: &Arc<EndpointState>, dial: Dial) {
-        self.server = Some((name, Arc::clone(endpoint)));
+    /// How the way to an endpoint went, or how far.
+    pub(crate) fn dialed(&mut self, dial: Dial) {
         self.dial = dial;
     }
 
-    /// It was turned away, after this.
-    pub(crate) fn refused(&mut self, refusal: Refusal, dial: Dial) {
-        self.dial = dial;
+    /// Who does.
+    pub(crate) fn connected(&mut self, name: Box<str>, endpoint: &Arc<EndpointState>) {
+        self.server = Some((name, Arc::clone(endpoint)));
+    }
+
+    /// It was turned away.
+    pub(crate) fn refused(&mut self, refusal: Refusal) {
         self.end(match refusal {
             Refusal::NoEndpoint => b"SC",
             Refusal::QueueFull => b"SQ",
             Refusal::QueueTimeout => b"sQ",
-            Refusal::Failed if dial.timed_out => b"sC",
+            Refusal::Failed if self.dial.timed_out => b"sC",
             Refusal::Failed => b"SC",
             Refusal::SourceRange
             | Refusal::MaxConnections
@@ -108,8 +96,7 @@ impl Entry {
     }
 
     /// It left before it had an endpoint.
-    pub(crate) fn left(&mut self, during: During, dial: Dial) {
-        self.dial = dial;
+    pub(crate) fn left(&mut self, during: During) {
         self.end(match during {
             During::Queue => b"CQ",
             During::Dial => b"CC",
@@ -145,6 +132,7 @@ impl Drop for Entry {
             .termination
             .unwrap_or(match (&self.service, &self.server) {
                 (_, Some(_)) => Termination(*b"KD"),
+                (Some(_), None) if self.dial.is_queued => Termination(*b"KQ"),
                 (Some(_), None) => Termination(*b"KC"),
                 (None, None) => Termination(*b"KR"),
             });

@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, yield_now};
 use crate::config::{Admin, Config};
 use crate::guard::Guard;
 use crate::listen;
-use crate::runtime::StartError;
+use crate::start_error::StartError;
 
 /// What is answered at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

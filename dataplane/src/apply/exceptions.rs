@@ -1,21 +1,19 @@
 //! What does not listen as the table asks: for the ack, and for the log.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use ballast_core::ack::{Exception, ExceptionState};
-use ballast_core::plan::{Frontend, Listens, Plan, Serves, SocketKey};
+use ballast_core::breath;
+use ballast_core::plan::{Frontend, Listens, Plan, Serves};
 use ballast_core::table::Bind;
 
-use super::Bound;
+use super::sockets::Sockets;
 
-/// All of it, in the order of the table. `failed` says why sockets are not there, `bound` holds those that are.
-pub(super) fn of(
-    plan: &Plan,
-    failed: &BTreeMap<SocketKey, String>,
-    bound: &BTreeMap<SocketKey, Bound>,
-) -> Vec<Exception> {
+/// All of it, in the order of the table.
+pub(super) fn of(plan: &Plan, sockets: &Sockets) -> Vec<Exception> {
     let mut exceptions = Vec::new();
     for frontend in plan.frontends() {
+        breath::take();
         let mut add = |bind, state, why: String| {
             exceptions.push(Exception {
                 frontend: frontend.name().clone(),
@@ -43,9 +41,9 @@ pub(super) fn of(
             Listens::Yes => {
                 for key in frontend.sockets() {
                     let bind = Bind::Exact(key.address);
-                    if let Some(why) = failed.get(key) {
-                        add(bind, ExceptionState::Failed, why.clone());
-                    } else if bound.get(key).is_some_and(|bound| bound.foreign) {
+                    if let Some(why) = sockets.why_not(key) {
+                        add(bind, ExceptionState::Failed, why.to_owned());
+                    } else if sockets.is_foreign(key) {
                         let why = format!(
                             "this node does not hold {} now; it is served as soon as it does",
                             key.address.ip()

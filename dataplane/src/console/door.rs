@@ -10,7 +10,7 @@ use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::guard::Guard;
-use crate::runtime::StartError;
+use crate::start_error::StartError;
 
 /// A socket file. It goes when this is dropped.
 #[derive(Debug)]

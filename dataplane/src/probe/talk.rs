@@ -2,29 +2,31 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ballast_core::health::{Check, Exchange, Outcome};
+use ballast_core::rng::mix;
+use ballast_core::service::Failure;
 use ballast_core::table::{Health, HealthMode};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
-use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+use socket2::{SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
 use super::tls::{Broken, Heard, Trust};
-use crate::sys;
+use crate::{fault, source};
 
 /// What all checks share.
 #[derive(Debug)]
 pub(super) struct Tools {
     /// No check waits while it reads into this.
     scratch: RefCell<Box<[u8]>>,
-    /// Whose turn it is among the local addresses of a service.
-    sources: Cell<usize>,
+    /// Sockets that were asked for.
+    asked: Cell<u64>,
     trust: Trust,
 }
 
@@ -33,7 +35,7 @@ impl Tools {
     pub(super) fn new(folder: PathBuf) -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH].into()),
-            sources: Cell::new(0),
+            asked: Cell::new(0),
             trust: Trust::new(folder),
         }
     }
@@ -294,26 +296,19 @@ impl Tools {
 
     /// A socket that connects to the endpoint, from one of the service's own addresses if it has some.
     fn socket(&self, check: &Check, kind: Type) -> Result<Socket, Outcome> {
-        let sources = &check.service().source;
-        if sources.is_empty() {
-            return connecting(check.address, None, kind).map_err(|error| judge(&error));
-        }
-        let turn = self.sources.replace(self.sources.get().wrapping_add(1));
-        let mut failed = Outcome::NoCheck("no source address of its family");
-        for step in 0..sources.len() {
-            let source = sources.get((turn + step) % sources.len());
-            let Some(source) = source.filter(|ip| ip.is_ipv4() == check.address.is_ipv4()) else {
-                continue;
-            };
-            match connecting(check.address, Some(*source), kind) {
+        let count = self.asked.get();
+        self.asked.set(count.wrapping_add(1));
+        // Checks come in a rhythm, in which simple turns could give a service the same address each time.
+        let turn = || usize::try_from(mix(count) >> 32).unwrap_or_default();
+        let mut failed = io::ErrorKind::AddrNotAvailable.into();
+        for source in source::candidates(&check.service().source, check.address, turn) {
+            match source::connecting(check.address, source, kind) {
                 Ok(socket) => return Ok(socket),
-                Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-                    failed = judge(&error);
-                }
+                Err(error) if source::is_used_up(&error) => failed = error,
                 Err(error) => return Err(judge(&error)),
             }
         }
-        Err(failed)
+        Err(judge(&failed))
     }
 }
 
@@ -351,19 +346,6 @@ impl Manner {
     }
 }
 
-fn connecting(address: SocketAddr, source: Option<IpAddr>, kind: Type) -> io::Result<Socket> {
-    let kind_and_flags = kind.nonblocking().cloexec();
-    let socket = Socket::new(Domain::for_address(address), kind_and_flags, None)?;
-    if let Some(source) = source {
-        sys::bind_address_without_port(&socket)?;
-        socket.bind(&SocketAddr::new(source, 0).into())?;
-    }
-    match socket.connect(&SockAddr::from(address)) {
-        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
-        _ => Ok(socket),
-    }
-}
-
 async fn say(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.try_write(bytes) {
@@ -377,13 +359,10 @@ async fn say(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
 
 /// What it means that there is no connection: for want of something of our own that says nothing about the endpoint.
 fn judge(error: &io::Error) -> Outcome {
-    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
-    if is(Errno::TIMEDOUT) {
-        return Outcome::ConnectTimeout;
-    }
-    match OWN_WANTS.into_iter().any(is) {
-        true => Outcome::NoCheck(reason(error)),
-        false => Outcome::Unreached(reason(error)),
+    match fault::of_endpoint(error) {
+        Some(Failure::TimedOut) => Outcome::ConnectTimeout,
+        None if fault::is_ours(error) => Outcome::NoCheck(reason(error)),
+        _ => Outcome::Unreached(reason(error)),
     }
 }
 
@@ -402,17 +381,6 @@ fn reason(error: &io::Error) -> &'static str {
         .find(|(errno, _)| Some(errno.raw_os_error()) == number)
         .map_or("system error", |(_, words)| words)
 }
-
-const OWN_WANTS: [Errno; 8] = [
-    Errno::MFILE,
-    Errno::NFILE,
-    Errno::NOBUFS,
-    Errno::NOMEM,
-    Errno::ADDRNOTAVAIL,
-    Errno::ADDRINUSE,
-    Errno::AFNOSUPPORT,
-    Errno::AGAIN,
-];
 
 const REASONS: [(Errno, &str); 15] = [
     (Errno::CONNREFUSED, "Connection refused"),

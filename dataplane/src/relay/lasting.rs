@@ -25,7 +25,7 @@ pub(crate) fn keepalive() -> TcpKeepalive {
 }
 
 /// Much less than any of the times below: nothing is found dead later for it.
-pub(super) const LASTING: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 5_000 });
+pub(super) const LASTING: Duration = Duration::from_secs(5);
 const USER_TIMEOUT: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);

@@ -19,6 +19,8 @@ pub struct Pipes {
     spare: RefCell<Vec<Ends>>,
     made: Cell<usize>,
     limit: usize,
+    /// The kernel has refused one: so often it is not asked again.
+    refused: Cell<u32>,
     spliced: Cell<u64>,
 }
 
@@ -30,6 +32,7 @@ impl Pipes {
             spare: RefCell::default(),
             made: Cell::new(0),
             limit,
+            refused: Cell::new(0),
             spliced: Cell::new(0),
         })
     }
@@ -57,16 +60,32 @@ impl Pipes {
         if self.made.get() >= self.limit {
             return None;
         }
+        if let Some(left) = self.refused.get().checked_sub(1) {
+            self.refused.set(left);
+            return None;
+        }
+        let wanted = match self.made.get() < LARGE_ONES {
+            true => LARGE,
+            false => USUAL,
+        };
+        let made = Self::ask_kernel(wanted);
+        match &made {
+            Some(_) => self.made.set(self.made.get() + 1),
+            None => self.refused.set(UNASKED),
+        }
+        made
+    }
+
+    fn ask_kernel(wanted: usize) -> Option<Ends> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
         // The kernel may refuse (a user's pages are limited): what was given is what counts.
-        let size = match fcntl_setpipe_size(&write, WANTED) {
+        let size = match fcntl_setpipe_size(&write, wanted) {
             Ok(size) => size,
             Err(_) => fcntl_getpipe_size(&write).unwrap_or(0),
         };
         if size < WORTHWHILE {
             return None;
         }
-        self.made.set(self.made.get() + 1);
         Some(Ends { read, write, size })
     }
 }
@@ -135,10 +154,15 @@ fn flags() -> SpliceFlags {
     SpliceFlags::MOVE | SpliceFlags::NONBLOCK
 }
 
-/// Asked for; measured best for its price: 512 KiB is a little faster, but a user gets only 128 pipes of that size.
-const WANTED: usize = 256 * 1024;
+/// A tenth cheaper a byte than [`USUAL`], but a user gets only 128 pipes of that size, for all workers together: the first
+/// ones have it, which are in use most.
+const LARGE: usize = 512 * 1024;
+const LARGE_ONES: usize = 8;
+const USUAL: usize = 256 * 1024;
 /// Below this, copying is cheaper than two calls for so little.
 const WORTHWHILE: usize = 64 * 1024;
+/// A refusal costs several calls, and what led to it passes slowly: a user's pages are all in use.
+const UNASKED: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {
@@ -159,5 +183,15 @@ mod tests {
             pipes.empty().is_some(),
             "a closed pipe makes room for another"
         );
+    }
+
+    #[test]
+    fn a_kernel_that_has_refused_a_pipe_is_left_alone_for_a_while() {
+        let pipes = Pipes::new(1);
+        pipes.refused.set(UNASKED);
+        for _ in 0..UNASKED {
+            assert!(pipes.empty().is_none());
+        }
+        assert!(pipes.empty().is_some());
     }
 }

@@ -2,14 +2,18 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::Rng;
 use socket2::Socket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::sys;
 
 /// A leg that reads what it was given and accepts writes, both in pieces of 0..n bytes as its dice say.
 struct Whimsical {
@@ -120,18 +124,31 @@ const PATIENCE: Patience = Patience {
 
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
-    (0..length)
-        .map(|_| rng.next_u64().to_le_bytes()[0])
-        .collect()
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        bytes.extend_from_slice(&rng.next_u64().to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Seeds of schedules, and below which lengths their bytes are: the first as told, all others of few bytes, of which a relay
+/// sees the same in less time. A million with FIGURES=1, which takes each test half a minute; a tenth of that without.
+fn schedules(first: impl Fn(u64) -> u64) -> impl Iterator<Item = (u64, u64)> {
+    let all = if is_for_figures() { 1_000_000 } else { 100_000 };
+    (0..all).map(move |seed| (seed, if seed < 2_000 { first(seed) } else { 48 }))
+}
+
+fn is_for_figures() -> bool {
+    std::env::var_os("FIGURES").is_some()
 }
 
 #[tokio::test]
 async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
     let tools = Tools::new(Clock::start(), 0);
-    for seed in 0..2_000 {
+    for (seed, longest) in schedules(|seed| if seed % 10 == 0 { 300_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
-        let mut length =
-            || usize::try_from(dice.below(if seed % 10 == 0 { 300_000 } else { 600 })).unwrap();
+        let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (first, up, down) = (
             noise(length() % 100, seed),
             noise(length(), !seed),
@@ -168,9 +185,9 @@ async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
 #[tokio::test]
 async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
     let tools = Tools::new(Clock::start(), 0);
-    for seed in 0..500 {
+    for (seed, longest) in schedules(|seed| if seed < 500 { 20_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
-        let mut length = || usize::try_from(dice.below(20_000)).unwrap();
+        let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (up, down) = (noise(length(), seed), noise(length(), !seed));
         let (mut client, to_client) = Whimsical::new(&up, seed);
         let (server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
@@ -191,9 +208,9 @@ async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
 #[tokio::test]
 async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
     let tools = Tools::new(Clock::start(), 0);
-    for seed in 0..500 {
+    for (seed, longest) in schedules(|seed| if seed < 500 { 20_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
-        let mut length = || usize::try_from(dice.below(20_000)).unwrap();
+        let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (up, down) = (noise(1 + length(), seed), noise(length(), !seed));
         let (client, to_client) = Whimsical::new(&up, seed);
         let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
@@ -204,6 +221,108 @@ async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
         let (to_client, to_server) = (to_client.lock().unwrap(), to_server.lock().unwrap());
         assert!(to_server.bytes == up[..accepts], "seed {seed}");
         assert!(to_client.bytes == down, "seed {seed}");
+    }
+}
+
+/// Pipes are the kernel's, and so are their peers: real sockets with small buffers, and dice that say who has his turn. There
+/// are fewer of these schedules, since each leaves ports behind that wait for a minute.
+#[tokio::test]
+async fn no_schedule_of_spliced_bulk_loses_or_reorders_a_byte() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Also where there are no pipes, or one for two directions.
+    let tools = [2, 1, 0].map(|pipes| Tools::new(Clock::start(), pipes));
+    let (mut moved, mut spliced) = (0, 0);
+    for seed in 0..if is_for_figures() { 5_000 } else { 1_000 } {
+        let mut dice = Rng::new(seed);
+        let mut length = || usize::try_from(dice.below(200_000)).unwrap();
+        let (first, up, down) = (
+            noise(length() / 100, seed),
+            noise(length(), !seed),
+            noise(length(), seed << 32),
+        );
+        let tools = &tools[usize::try_from(seed % 3).unwrap()];
+        let (client, ours_to_client) = narrow_pair(&listener, &mut dice).await;
+        let (ours_to_server, server) = narrow_pair(&listener, &mut dice).await;
+        let relaying = relay(
+            ours_to_client,
+            ours_to_server,
+            first.clone(),
+            PATIENCE,
+            tools,
+            |_, _| {},
+        );
+        let (closed, to_server, to_client) = tokio::join!(
+            relaying,
+            converse(server, &down, seed),
+            converse(client, &up, !seed)
+        );
+        assert_eq!(closed.why, Why::Finished, "seed {seed}");
+        assert!(to_client == down, "seed {seed}");
+        assert!(to_server == [first, up].concat(), "seed {seed}");
+        if seed % 3 == 0 {
+            moved += closed.up + closed.down;
+        }
+        spliced += tools.pipes.take_spliced();
+    }
+    assert!(spliced > moved / 4, "{spliced} of {moved}");
+}
+
+/// Two sockets that talk to each other, and are given little room for what they send. With little room for what they hear the
+/// kernel would wait for a fifth of a second now and then.
+async fn narrow_pair(listener: &TcpListener, dice: &mut Rng) -> (TcpStream, TcpStream) {
+    let near = TcpStream::connect(listener.local_addr().unwrap());
+    let (near, far) = tokio::join!(near, listener.accept());
+    let pair = (near.unwrap(), far.unwrap().0);
+    for end in [&pair.0, &pair.1] {
+        let room = 16_384 << dice.below(4);
+        SockRef::from(end).set_send_buffer_size(room).unwrap();
+    }
+    pair
+}
+
+/// Says this, and hears everything, both in pieces and with pauses as the dice fall.
+async fn converse(mut stream: TcpStream, says: &[u8], seed: u64) -> Vec<u8> {
+    let (mut reading, mut writing) = stream.split();
+    let saying = async {
+        let (mut dice, mut left) = (Rng::new(seed), says);
+        while !left.is_empty() {
+            let piece = piece(&mut dice).min(left.len());
+            writing.write_all(&left[..piece]).await.unwrap();
+            left = &left[piece..];
+            pause(&mut dice).await;
+        }
+        writing.shutdown().await.unwrap();
+    };
+    let hearing = async {
+        let (mut dice, mut heard) = (Rng::new(seed ^ 0x5555), Vec::new());
+        loop {
+            let most = piece(&mut dice);
+            if (&mut reading)
+                .take(most as u64)
+                .read_buf(&mut heard)
+                .await
+                .unwrap()
+                == 0
+            {
+                return heard;
+            }
+            pause(&mut dice).await;
+        }
+    };
+    tokio::join!(saying, hearing).1
+}
+
+/// Of all sizes that matter: within one read, too small for a pipe, for several.
+fn piece(dice: &mut Rng) -> usize {
+    let most = [600, 9_000, 100_000][usize::try_from(dice.below(3)).unwrap()];
+    1 + usize::try_from(dice.below(most)).unwrap()
+}
+
+async fn pause(dice: &mut Rng) {
+    match dice.below(100) {
+        0 => sleep(Duration::from_millis(1)).await,
+        1..30 => tokio::task::yield_now().await,
+        _ => {}
     }
 }
 
@@ -273,7 +392,10 @@ async fn the_leg_to_the_endpoint_is_watched_once_a_connection_has_lasted() {
     let leg = ours_to_server.into_std().unwrap();
     let seen = Socket::from(leg.try_clone().unwrap());
     let leg = TcpStream::from_std(leg).unwrap();
-    let tools = Tools::new(Clock::start(), 0);
+    let tools = Tools {
+        lasting: Duration::from_millis(50),
+        ..Tools::new(Clock::start(), 0)
+    };
     let patience = Patience {
         idle: None,
         ..PATIENCE
@@ -300,8 +422,33 @@ async fn the_leg_to_the_endpoint_is_watched_once_a_connection_has_lasted() {
         seen.tcp_user_timeout().unwrap(),
         Some(Duration::from_secs(60))
     );
+    assert_asked(&seen);
     drop((client, server));
     assert_eq!(relaying.await.why, Why::Finished);
+}
+
+#[test]
+fn the_leg_to_the_client_is_watched_from_the_first_moment() {
+    let key = SocketKey {
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        transport: Transport::Tcp,
+        asked_by: None,
+    };
+    let listening = crate::listen::open(&key, 1).unwrap();
+    let address = listening[0].local_addr().unwrap();
+    let _client = std::net::TcpStream::connect(address.as_socket().unwrap()).unwrap();
+    // It does not wait for who is on its way already.
+    listening[0].set_nonblocking(false).unwrap();
+    let (leg, _) = listening[0].accept().unwrap();
+    assert!(leg.keepalive().unwrap());
+    assert_asked(&leg);
+}
+
+/// A peer that says nothing for half a minute is asked every ten seconds whether it is there.
+fn assert_asked(leg: &Socket) {
+    let times = (leg.tcp_keepalive_time(), leg.tcp_keepalive_interval());
+    assert_eq!(times.0.unwrap(), Duration::from_secs(30));
+    assert_eq!(times.1.unwrap(), Duration::from_secs(10));
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ pub struct Process {
     /// Why the latest table was refused, if it was.
     pub refusal: Option<Arc<str>>,
     /// What does not listen as it was asked for, and why.
-    pub exceptions: Vec<Arc<str>>,
+    pub exceptions: Arc<[Arc<str>]>,
     /// Earlier tables that somebody still uses.
     pub retired: u64,
     /// How long swaps took.

@@ -1,6 +1,8 @@
 //! From endpoints to clients.
 
+use std::fmt;
 use std::io;
+use std::mem;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -10,11 +12,12 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
 
+use crate::fault;
 use crate::sys::datagrams::{self, BATCH, Inbox, Outgoing};
 use crate::worker::Worker;
 
 use super::leg::Leg;
-use super::questions::{MOST_GATHERED, cannot_cut, failure_of, say};
+use super::questions::{MOST_GATHERED, cannot_cut, note_failure};
 use super::{Door, State, Udp};
 
 /// Whether there is more to receive.
@@ -26,44 +29,32 @@ pub(super) enum Left {
 
 /// Receives what endpoints sent by the flows that have something, and passes it on.
 pub(super) fn pass_on(worker: &Worker, udp: &Udp) -> Left {
-    let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
-    let waited = epoll::wait(
-        udp.watch.get_ref(),
-        spare_capacity(&mut events),
-        Some(&AT_ONCE),
-    );
-    if waited.is_err() {
-        // Interrupted: asked again at once.
-        return Left::Something;
-    }
-    let mut left = match events.len() {
-        EVENTS.. => Left::Something,
-        _ => Left::Nothing,
-    };
     let mut state = udp.state.borrow_mut();
-    let mut batch = Batch {
+    let mut batch = mem::take(&mut state.batch);
+    let mut passage = Passage {
         worker,
         now: worker.shared.clock.now(),
-        answers: Vec::with_capacity(BATCH),
-        used: 0,
+        batch: &mut batch,
     };
-    for event in &events {
-        let flow = FlowId::from_bits(event.data.u64());
-        if batch.receive(&mut state, flow) == Left::Something {
-            left = Left::Something;
-        }
-    }
-    batch.send(&mut state);
+    let left = passage.receive_all(udp, &mut state);
+    state.batch = batch;
     left
 }
 
-/// Answers that leave together.
-struct Batch<'a> {
-    worker: &'a Worker,
-    now: Moment,
+/// Answers that leave together. Kept for the next time, so that nothing is allocated anew.
+#[derive(Default)]
+pub(super) struct Batch {
+    events: Vec<Event>,
     answers: Vec<Answered>,
+    groups: Vec<Leaving>,
     /// Slots of the inbox that hold them.
     used: usize,
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").finish_non_exhaustive()
+    }
 }
 
 struct Answered {
@@ -75,9 +66,37 @@ struct Answered {
     segment: Option<u16>,
 }
 
-impl Batch<'_> {
+/// What all answers of a wake-up are passed on by.
+struct Passage<'a> {
+    worker: &'a Worker,
+    now: Moment,
+    batch: &'a mut Batch,
+}
+
+impl Passage<'_> {
+    fn receive_all(&mut self, udp: &Udp, state: &mut State) -> Left {
+        let mut events = mem::take(&mut self.batch.events);
+        events.clear();
+        events.reserve(EVENTS);
+        let spare = spare_capacity(&mut events);
+        let mut left = match epoll::wait(udp.watch.get_ref(), spare, Some(&AT_ONCE)) {
+            // Or interrupted: asked again at once.
+            Ok(EVENTS..) | Err(_) => Left::Something,
+            Ok(_) => Left::Nothing,
+        };
+        for event in &events {
+            let flow = FlowId::from_bits(event.data.u64());
+            if self.receive(state, flow) == Left::Something {
+                left = Left::Something;
+            }
+        }
+        self.send(state);
+        self.batch.events = events;
+        left
+    }
+
     fn receive(&mut self, state: &mut State, flow: FlowId) -> Left {
-        if BATCH - self.used < AT_A_TIME {
+        if BATCH - self.batch.used < AT_A_TIME {
             self.send(state);
         }
         let State {
@@ -89,7 +108,7 @@ impl Batch<'_> {
         let Some(leg) = flows.leg(flow) else {
             return Left::Nothing;
         };
-        let received = match inbox.receive(leg, self.used, AT_A_TIME) {
+        let received = match inbox.receive(leg, self.batch.used, AT_A_TIME) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Left::Nothing,
             Err(error) => {
@@ -101,10 +120,11 @@ impl Batch<'_> {
         if received == AT_A_TIME {
             leg.glue();
         }
-        for slot in self.used..self.used + received {
+        let used = self.batch.used;
+        for slot in used..used + received {
             self.take(slot, flow, flows, inbox);
         }
-        self.used += received;
+        self.batch.used += received;
         match received {
             AT_A_TIME.. => Left::Something,
             _ => Left::Nothing,
@@ -127,7 +147,7 @@ impl Batch<'_> {
         }
         let count = usize::try_from(answer.datagrams).unwrap_or(usize::MAX);
         let size = datagram.segment.unwrap_or(usize::MAX);
-        self.answers.push(Answered {
+        self.batch.answers.push(Answered {
             slot,
             flow,
             key: answer.key,
@@ -144,15 +164,15 @@ impl Batch<'_> {
         doors: &std::collections::HashMap<Listener, Rc<Door>>,
         flow: FlowId,
     ) {
-        let (Some(failure), Some(key)) = (failure_of(error), flows.key(flow)) else {
+        let (Some(failure), Some(key)) = (fault::of_endpoint(error), flows.key(flow)) else {
             return;
         };
         let plan = self.worker.shared.live.plan();
         let frontend = doors
             .get(&key.listener)
             .and_then(|door| plan.frontend(&door.key));
-        let news = flows.failed(self.now, flow, failure, frontend.map(AsRef::as_ref));
-        say(self.worker, &news);
+        let frontend = frontend.map(AsRef::as_ref);
+        note_failure(self.worker, flows, (flow, failure), frontend, self.now);
     }
 
     /// Sends what has come together, by each listening socket with as few calls as may be.
@@ -164,64 +184,84 @@ impl Batch<'_> {
             gathered,
             ..
         } = state;
-        self.used = 0;
-        self.answers.sort_by_key(|answer| answer.key.listener);
-        for answers in self
-            .answers
-            .chunk_by(|one, other| one.key.listener == other.key.listener)
-        {
+        let Batch {
+            answers,
+            groups,
+            used,
+            ..
+        } = &mut *self.batch;
+        *used = 0;
+        // Mostly there is one socket, and sorting may allocate.
+        if !answers.is_sorted_by_key(|answer| answer.key.listener) {
+            answers.sort_by_key(|answer| answer.key.listener);
+        }
+        for answers in answers.chunk_by(|one, other| one.key.listener == other.key.listener) {
             let door = answers
                 .first()
                 .and_then(|answer| doors.get(&answer.key.listener));
             if let Some(door) = door {
-                let groups = grouped(answers, flows, inbox, gathered);
-                self.send_by(door, &groups, flows, inbox, gathered);
+                group(answers, flows, inbox, gathered, groups);
+                let leaving = Departure {
+                    worker: self.worker,
+                    door,
+                    answers,
+                    groups,
+                };
+                leaving.send(flows, inbox, gathered);
             }
         }
-        self.answers.clear();
+        answers.clear();
     }
+}
 
-    fn send_by(
-        &self,
-        door: &Door,
-        groups: &[Leaving<'_>],
-        flows: &mut FlowTable<Leg>,
-        inbox: &Inbox,
-        gathered: &[u8],
-    ) {
-        let outgoing: Vec<Outgoing<'_>> = groups
-            .iter()
-            .map(|group| group.outgoing(inbox, gathered))
-            .collect();
+/// Answers that leave by one listening socket.
+struct Departure<'a> {
+    worker: &'a Worker,
+    door: &'a Door,
+    answers: &'a [Answered],
+    groups: &'a [Leaving],
+}
+
+impl Departure<'_> {
+    fn send(&self, flows: &mut FlowTable<Leg>, inbox: &Inbox, gathered: &[u8]) {
+        let mut outgoing = [Outgoing::default(); BATCH];
+        let mut count = 0;
+        for ((answer, group), place) in self.each().zip(&mut outgoing) {
+            *place = group.outgoing(answer, inbox, gathered);
+            count += 1;
+        }
         let mut done = 0;
-        while let (Some(rest), Some(group)) = (outgoing.get(done..), groups.get(done)) {
-            let can_cut = flows
-                .leg(group.answer.flow)
-                .is_none_or(|leg| leg.segments.down);
-            let first_is_group = rest.first().is_some_and(|first| first.segment.is_some());
-            let result = match first_is_group && !can_cut {
+        while let Some((answer, _)) = self.each().nth(done)
+            && let Some(rest @ [first, ..]) = outgoing.get(done..count)
+        {
+            let can_cut = flows.leg(answer.flow).is_none_or(|leg| leg.segments.down);
+            let result = match first.segment.is_some() && !can_cut {
                 true => Err(io::Error::from_raw_os_error(
                     rustix::io::Errno::INVAL.raw_os_error(),
                 )),
-                false => datagrams::send_many(door.socket.get_ref(), rest),
+                false => datagrams::send_many(self.door.socket.get_ref(), rest),
             };
             match result {
                 Ok(sent) => done += sent.max(1),
                 Err(error) => {
                     // It is the first of them that could not be sent.
-                    if let Some(first) = rest.first() {
-                        self.send_apart(door, group.answer, first, &error, flows);
-                    }
+                    self.send_apart(answer, first, &error, flows);
                     done += 1;
                 }
             }
         }
     }
 
+    fn each(&self) -> impl Iterator<Item = (&Answered, &Leaving)> {
+        let answer = |group: &Leaving| self.answers.get(group.first);
+        self.groups
+            .iter()
+            .filter_map(move |group| Some((answer(group)?, group)))
+    }
+
     /// A group, datagram by datagram; anything else is lost.
     fn send_apart(
         &self,
-        door: &Door,
         answer: &Answered,
         outgoing: &Outgoing<'_>,
         error: &io::Error,
@@ -240,12 +280,12 @@ impl Batch<'_> {
                     segment: None,
                     ..*outgoing
                 };
-                lost += u64::from(datagrams::send(door.socket.get_ref(), &one).is_err());
+                lost += u64::from(datagrams::send(self.door.socket.get_ref(), &one).is_err());
             }
         }
         if lost > 0 {
             let plan = self.worker.shared.live.plan();
-            if let Some(frontend) = plan.frontend(&door.key) {
+            if let Some(frontend) = plan.frontend(&self.door.key) {
                 let counters = frontend.state().udp_counters(self.worker.id);
                 counters.unsent.add(lost);
             }
@@ -254,23 +294,25 @@ impl Batch<'_> {
 }
 
 /// One or several answers of a flow that leave with one message.
-struct Leaving<'a> {
-    answer: &'a Answered,
+struct Leaving {
+    /// The place of the first one.
+    first: usize,
     /// Where several lie that were gathered.
     gathered: Option<Range<usize>>,
 }
 
 /// Brings together what leaves together: answers of one flow in a row, the last of which may be shorter.
-fn grouped<'a>(
-    answers: &'a [Answered],
+fn group(
+    answers: &[Answered],
     flows: &mut FlowTable<Leg>,
     inbox: &Inbox,
     gathered: &mut Vec<u8>,
-) -> Vec<Leaving<'a>> {
+    groups: &mut Vec<Leaving>,
+) {
     gathered.clear();
-    let mut groups = Vec::with_capacity(answers.len());
-    let mut rest = answers;
-    while let Some((first, behind)) = rest.split_first() {
+    groups.clear();
+    let mut place = 0;
+    while let Some([first, behind @ ..]) = answers.get(place..) {
         let fits = |next: &&Answered| {
             next.flow == first.flow
                 && next.segment.is_none()
@@ -293,12 +335,11 @@ fn grouped<'a>(
             }
         }
         groups.push(Leaving {
-            answer: first,
+            first: place,
             gathered: may.then_some(from..gathered.len()),
         });
-        rest = rest.get(count..).unwrap_or_default();
+        place += count;
     }
-    groups
 }
 
 impl Answered {
@@ -309,21 +350,26 @@ impl Answered {
     }
 }
 
-impl Leaving<'_> {
-    fn outgoing<'a>(&self, inbox: &'a Inbox, gathered: &'a [u8]) -> Outgoing<'a> {
+impl Leaving {
+    fn outgoing<'a>(
+        &self,
+        answer: &Answered,
+        inbox: &'a Inbox,
+        gathered: &'a [u8],
+    ) -> Outgoing<'a> {
         let Answered {
             key,
             length,
             segment,
             ..
-        } = *self.answer;
+        } = *answer;
         let (bytes, segment) = match &self.gathered {
             Some(range) => (
                 gathered.get(range.clone()).unwrap_or_default(),
                 u16::try_from(length).ok(),
             ),
             None => (
-                self.answer.bytes(inbox),
+                answer.bytes(inbox),
                 segment.filter(|size| length > usize::from(*size)),
             ),
         };

@@ -1,7 +1,7 @@
 //! The way from us to the endpoint of one flow: a connected socket, so that only the endpoint can answer there.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ballast_core::flow::{FlowId, Key};
@@ -10,9 +10,9 @@ use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v2};
 use ballast_core::service::Service;
 use ballast_core::table::{SendProxy, SendProxyUdp, Tlv};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use socket2::{Domain, Socket, Type};
+use socket2::{Socket, Type};
 
-use crate::sys;
+use crate::source;
 use crate::sys::datagrams::{self, Outgoing};
 use crate::worker::Worker;
 
@@ -69,7 +69,7 @@ impl Leg {
         watch: BorrowedFd<'_>,
         flow: FlowId,
     ) -> io::Result<Self> {
-        let socket = reach(worker, service, endpoint)?;
+        let socket = reach(service, endpoint)?;
         let data = EventData::new_u64(flow.bits());
         epoll::add(watch, &socket, data, EventFlags::IN)?;
         Ok(Self {
@@ -128,41 +128,16 @@ impl AsFd for Leg {
 }
 
 /// From one of the service's own addresses, if it has any.
-fn reach(worker: &Worker, service: &Service, endpoint: SocketAddr) -> io::Result<Socket> {
-    let sources = &service.spec().source;
-    let fitting = sources
-        .iter()
-        .filter(|source| source.is_ipv4() == endpoint.is_ipv4());
-    let count = fitting.clone().count();
-    if count == 0 {
-        return connect(endpoint, None);
-    }
-    let turn = worker.next_source();
+fn reach(service: &Service, endpoint: SocketAddr) -> io::Result<Socket> {
+    let turn = || service.state().next_source();
     let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for step in 0..count {
-        let source = fitting.clone().nth((turn + step) % count);
-        result = connect(endpoint, source.copied());
-        // All ports of one address may be taken towards this endpoint; another address has its own.
-        let full = matches!(&result, Err(error) if matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::WouldBlock));
-        if !full {
+    for source in source::candidates(&service.spec().source, endpoint, turn) {
+        result = source::connecting(endpoint, source, Type::DGRAM);
+        if !matches!(&result, Err(error) if source::is_used_up(error)) {
             break;
         }
     }
     result
-}
-
-fn connect(endpoint: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {
-    let socket = Socket::new(
-        Domain::for_address(endpoint),
-        Type::DGRAM.nonblocking().cloexec(),
-        None,
-    )?;
-    if let Some(source) = source {
-        sys::bind_address_without_port(&socket)?;
-        socket.bind(&SocketAddr::new(source, 0).into())?;
-    }
-    socket.connect(&endpoint.into())?;
-    Ok(socket)
 }
 
 fn header(worker: &Worker, service: &Service, ends: Ends<'_>) -> Option<Box<Header>> {

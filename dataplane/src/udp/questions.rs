@@ -3,15 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use ballast_core::flow::{
     FlowEnd, FlowId, FlowTable, Key, Load, UdpCounters, Verdict, takes_groups,
 };
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, Serves};
-use ballast_core::service::{Failure, FailureNews};
+use ballast_core::service::Failure;
 use rustix::io::Errno;
 
+use crate::fault;
 use crate::sys::datagrams::{BATCH, Received};
 use crate::worker::Worker;
 
@@ -210,16 +212,19 @@ impl Passage<'_> {
                 return;
             };
             self.flows.unsent(flow, load);
-            let Some(failure) = failure_of(&error) else {
+            let Some(failure) = fault::of_endpoint(&error) else {
                 if !has_way {
                     self.flows.end(self.now, flow, FlowEnd::Evicted);
                 }
                 break;
             };
-            let news = self
-                .flows
-                .failed(self.now, flow, failure, Some(self.frontend));
-            say(self.worker, &news);
+            note_failure(
+                self.worker,
+                self.flows,
+                (flow, failure),
+                Some(self.frontend),
+                self.now,
+            );
         }
         self.counters().unsent.add(load.datagrams.into());
     }
@@ -243,7 +248,7 @@ impl Passage<'_> {
         let open = || Leg::open(self.worker, service, endpoint, ends, watch, flow);
         let opened = match open() {
             // Whoever was idle for the longest time gives its descriptor.
-            Err(error) if is_exhausted(&error) && self.flows.evict(self.now) => open(),
+            Err(error) if fault::is_exhausted(&error) && self.flows.evict(self.now) => open(),
             opened => opened,
         };
         self.flows.attach(flow, opened?);
@@ -276,14 +281,18 @@ impl Passage<'_> {
 /// Larger ones are not gathered: the packets of most networks hold no more, and those cannot be cut by the kernel.
 pub(super) const MOST_GATHERED: usize = 1_472;
 
-/// What an error says of the endpoint, if it does.
-pub(super) fn failure_of(error: &io::Error) -> Option<Failure> {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => Some(Failure::Refused),
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            Some(Failure::Unreachable)
-        }
-        _ => None,
+/// The way to the endpoint of a flow has failed.
+pub(super) fn note_failure(
+    worker: &Worker,
+    flows: &mut FlowTable<Leg>,
+    (flow, failure): (FlowId, Failure),
+    frontend: Option<&Frontend>,
+    now: Moment,
+) {
+    let endpoint = flows.endpoint(flow).map(Arc::clone);
+    let news = flows.failed(now, flow, failure, frontend);
+    if let Some(endpoint) = endpoint {
+        fault::announce(&endpoint, &news, &worker.shared.live.plan(), now);
     }
 }
 
@@ -292,21 +301,4 @@ pub(super) fn cannot_cut(error: &io::Error) -> bool {
     [Errno::IO, Errno::INVAL, Errno::MSGSIZE, Errno::OPNOTSUPP]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-fn is_exhausted(error: &io::Error) -> bool {
-    [Errno::MFILE, Errno::NFILE]
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-}
-
-/// Logs what a failure led to.
-pub(super) fn say(worker: &Worker, news: &FailureNews) {
-    if let Some(ejection) = &news.ejection {
-        tracing::info!(
-            reason = ejection.reason.word(),
-            for_ms = ejection.until.since(worker.shared.clock.now()).as_millis(),
-            "endpoint of a udp service ejected"
-        );
-    }
 }

@@ -339,13 +339,15 @@ pub(in crate::decide) fn secret(text: &str) -> Result<(Option<String>, String), 
         Some((namespace, name)) => (Some(namespace), name),
         None => (None, text),
     };
-    let is_name = |part: &str| {
-        !part.is_empty()
+    let is_in = |part: &str, longest: usize, more: &[u8]| {
+        (1..=longest).contains(&part.len())
             && part.bytes().all(|byte| {
-                byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte)
+                byte.is_ascii_lowercase() || byte.is_ascii_digit() || more.contains(&byte)
             })
     };
-    match is_name(name) && namespace.is_none_or(is_name) {
+    // As the API server has them: files are called by both with a dot between.
+    let is_namespace = |part: &str| is_in(part, 63, b"-");
+    match is_in(name, 253, b"-.") && namespace.is_none_or(is_namespace) {
         true => Ok((namespace.map(str::to_owned), name.to_owned())),
         false => Err("is no Secret; expected its name, or namespace/name".to_owned()),
     }

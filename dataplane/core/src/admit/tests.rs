@@ -252,10 +252,84 @@ fn a_place_wakes_one_who_waits_and_the_next_if_that_one_has_left() {
     let Accept::WhenReleased(second) = waiting.remove(0) else {
         panic!("there was no room");
     };
-    second.over();
+    let call = second.over().expect("it was called");
+    call.heeded();
     assert_eq!(called(), [1, 1, 0], "the second came");
     drop(waiting);
     assert_eq!(called(), [1, 1, 0], "the third left uncalled");
+}
+
+#[test]
+fn who_was_called_and_has_to_wait_elsewhere_passes_the_call_on() {
+    let (process, frontend) = (state(), state());
+    let limits = |connections| Limits {
+        connections: Some(connections),
+        ..Limits::default()
+    };
+    let place = |state: &Arc<AdmitState>, most, waker: &Waker| match state.may_accept(
+        &limits(most),
+        NOW,
+        waker,
+    ) {
+        Accept::Now(permit) => Ok(permit.used()),
+        Accept::WhenReleased(waiting) => Err(waiting),
+        Accept::At(_) => unreachable!("there is no rate"),
+    };
+    let woken: Vec<_> = (0..3).map(|_| Arc::new(Woken::default())).collect();
+    let wakers: Vec<_> = woken
+        .iter()
+        .map(|woken| Waker::from(Arc::clone(woken)))
+        .collect();
+    let called = || -> Vec<u32> {
+        let count = |woken: &Arc<Woken>| woken.0.load(Ordering::SeqCst);
+        woken.iter().map(count).collect()
+    };
+    let mut inside: Vec<_> = (0..2)
+        .map(|_| place(&process, 2, Waker::noop()).unwrap())
+        .collect();
+    let mut line: Vec<_> = wakers
+        .iter()
+        .map(|waker| place(&process, 2, waker).unwrap_err())
+        .collect();
+    assert_eq!(process.waiting(), 3);
+
+    // The first takes the only place of its frontend, and one of the process.
+    inside.pop();
+    let call = line.remove(0).over().expect("it was called");
+    let _long = (
+        place(&frontend, 1, &wakers[0]).unwrap(),
+        place(&process, 2, &wakers[0]).unwrap(),
+    );
+    call.heeded();
+    assert_eq!(called(), [1, 0, 0]);
+
+    // The second is of the same frontend, and waits there from now on.
+    inside.pop();
+    let call = line.remove(0).over();
+    let _there = place(&frontend, 1, &wakers[1]).unwrap_err();
+    assert_eq!(called(), [1, 1, 0]);
+    drop(call);
+    assert_eq!(
+        called(),
+        [1, 1, 1],
+        "the third need not wait beside a free place"
+    );
+    assert!(line.remove(0).over().is_some());
+    assert!(place(&process, 2, &wakers[2]).is_ok());
+}
+
+#[test]
+fn who_was_not_called_has_no_call_to_pass_on() {
+    let state = state();
+    let limits = Limits {
+        connections: Some(0),
+        ..Limits::default()
+    };
+    let Accept::WhenReleased(waiting) = state.may_accept(&limits, NOW, Waker::noop()) else {
+        panic!("there is no room");
+    };
+    assert!(waiting.over().is_none());
+    assert_eq!(state.waiting(), 0);
 }
 
 #[test]
@@ -339,7 +413,7 @@ fn no_loop_sleeps_for_ever() {
                         }
                         Accept::WhenReleased(waiting) => {
                             std::thread::park();
-                            waiting.over();
+                            waiting.over().into_iter().for_each(Call::heeded);
                         }
                         Accept::At(_) => unreachable!("there is no rate"),
                     }

@@ -30,8 +30,13 @@ pub(super) fn glance(service: &Service, now: Moment, rng: &mut Rng) -> Option<us
             _ => (best, equals) = (Some(load), bit),
         }
     }
-    let turn = service.state().turns.fetch_add(1, Ordering::Relaxed);
-    nth_bit(equals, turn.checked_rem(equals.count_ones().into())?)
+    let turn = match equals.count_ones() {
+        0 => return None,
+        // All workers take turns at one place of memory: only where there is a choice.
+        1 => 0,
+        count => service.state().turns.fetch_add(1, Ordering::Relaxed) % u64::from(count),
+    };
+    nth_bit(equals, turn)
 }
 
 /// The best of all that are left; of equals a random one.

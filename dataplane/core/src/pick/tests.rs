@@ -236,3 +236,29 @@ fn ten_thousand_endpoints_are_no_matter() {
         assert_eq!(index(&service, &client(1), &mut rng), Ok(7_777), "{name}");
     }
 }
+
+#[test]
+fn there_is_another_one_only_if_it_may_be_picked() {
+    let refuse = r#""all-down": "refuse""#;
+    let cases: [(&str, &str, bool); 6] = [
+        ("", "", true),
+        (refuse, "", true),
+        ("", r#""state": "backup""#, true),
+        ("", r#""state": "draining""#, false),
+        ("", r#""weight": 0"#, false),
+        ("", r#""state": "disabled""#, false),
+    ];
+    for (fields, other, has_another) in cases {
+        let service = service(fields, &["", other]);
+        let tried = Tried::default();
+        assert_eq!(service.has_another(0, &tried, NOW), has_another, "{other}");
+    }
+    for (fields, has_another) in [("", true), (refuse, false)] {
+        let service = service(fields, &["", ""]);
+        fail_checks(&service, 1);
+        let mut tried = Tried::default();
+        assert_eq!(service.has_another(0, &tried, NOW), has_another, "{fields}");
+        tried.note(&service.endpoints()[1], Failure::Refused);
+        assert!(!service.has_another(0, &tried, NOW), "it was tried");
+    }
+}

@@ -26,6 +26,15 @@ pub(super) enum Tier {
 }
 
 impl Service {
+    /// Whether somebody else than the endpoint at `index` is left to be picked, now or when there is room.
+    #[must_use]
+    pub fn has_another(&self, index: usize, tried: &Tried, now: Moment) -> bool {
+        let others = self.endpoints.iter().enumerate();
+        others
+            .filter(|(other, _)| *other != index)
+            .any(|(_, other)| other.tier(now, self.try_all).is_some() && !tried.has(other))
+    }
+
     /// The best tier that has an untried endpoint, and how many of it have room.
     pub(super) fn best_tier(&self, tried: &Tried, now: Moment) -> Option<Found> {
         let mut best: Option<Found> = None;

@@ -163,6 +163,17 @@ fn unmapped(range: IpNet) -> Option<IpNet> {
     Some(range.trunc().into())
 }
 
+/// What an address is that does not belong to one host, and so can be no endpoint's.
+#[must_use]
+pub fn no_single_host(address: IpAddr) -> Option<&'static str> {
+    match address.to_canonical() {
+        address if address.is_unspecified() => Some("no address that one can connect to"),
+        address if address.is_multicast() => Some("a multicast address"),
+        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("the broadcast address"),
+        _ => None,
+    }
+}
+
 /// Reads `IP:PORT`, with IPv4-mapped IPv6 as IPv4, or says what it is instead. `form` is what would be right.
 fn parse_address(text: &str, form: &str) -> Result<SocketAddr, Wrong> {
     if let Ok(address) = text.parse::<SocketAddr>() {

@@ -44,6 +44,12 @@ pub fn parse(text: &[u8], format: Format) -> Result<RoutingTable, Problems> {
     read(&tree)
 }
 
+/// What a table that was put together by a program means wrongly: [`parse()`] would refuse it once it is written.
+#[must_use]
+pub fn flaws(table: &RoutingTable) -> Vec<Problem> {
+    check(table, &Doubt::default()).sorted(|problem| problem.at.clone())
+}
+
 /// The table that a tree says, or every mistake in it.
 pub(super) fn read(tree: &Node) -> Result<RoutingTable, Problems> {
     if let Some(problem) = something_else(tree) {

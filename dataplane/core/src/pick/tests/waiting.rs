@@ -19,7 +19,7 @@ fn pick_or_wait(service: &Service, n: u32, patience: u32, rng: &mut Rng) -> Opti
         Ok(picked) => return Some(picked),
         Err(why) => assert_eq!(why, Unavailable::Full),
     }
-    let ticket = Ticket::take(service.state(), usize::MAX)?;
+    let ticket = Ticket::take(service.state(), usize::MAX, &tried)?;
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut wakes = 0;
     loop {
@@ -45,7 +45,7 @@ fn a_newcomer_does_not_overtake() {
     let held = service
         .pick(&client(1), &Tried::default(), NOW, &mut rng)
         .unwrap();
-    let waits = Ticket::take(service.state(), 9).unwrap();
+    let waits = Ticket::take(service.state(), 9, &Tried::default()).unwrap();
     drop(held);
     assert_eq!(
         index(&service, &client(2), &mut rng),
@@ -61,6 +61,45 @@ fn a_newcomer_does_not_overtake() {
 }
 
 #[test]
+fn who_failed_at_one_endpoint_and_waits_for_another_leaves_the_first_to_others() {
+    let service = service("", &["", r#""max-connections": 1"#]);
+    let mut rng = Rng::new(1);
+    let failed_at = |index: usize| {
+        let mut tried = Tried::default();
+        tried.note(&service.endpoints()[index], Failure::Refused);
+        tried
+    };
+    let tried = failed_at(0);
+    let held = service.pick(&client(1), &tried, NOW, &mut rng).unwrap();
+    assert_eq!(held.index, 1);
+    let full = service.pick(&client(2), &tried, NOW, &mut rng);
+    assert_eq!(full.unwrap_err(), Unavailable::Full);
+
+    let waits = Ticket::take(service.state(), 9, &tried).unwrap();
+    let cx = Context::from_waker(Waker::noop());
+    for n in 3..13 {
+        // Each connection that ends is a reason to look.
+        assert!(waits.poll_turn(&cx).is_ready());
+        let looked = service.pick_in_turn(&client(2), &tried, NOW, &mut rng);
+        assert_eq!(looked.unwrap_err(), Unavailable::Full);
+        assert!(waits.poll_turn(&cx).is_pending());
+        assert_eq!(index(&service, &client(n), &mut rng), Ok(0), "it has room");
+    }
+    assert!(waits.poll_turn(&cx).is_ready());
+    assert!(waits.poll_turn(&cx).is_pending());
+
+    // But what the waiting one waits for is its own.
+    drop(held);
+    assert_eq!(
+        index(&service, &client(13), &mut rng),
+        Err(Unavailable::Full)
+    );
+    assert!(waits.poll_turn(&cx).is_ready());
+    let picked = service.pick_in_turn(&client(2), &tried, NOW, &mut rng);
+    assert_eq!(picked.unwrap().index, 1);
+}
+
+#[test]
 fn a_recovered_endpoint_calls_who_waits() {
     let service = service("", &[r#""max-connections": 1"#, ""]);
     fail_checks(&service, 1);
@@ -68,7 +107,7 @@ fn a_recovered_endpoint_calls_who_waits() {
     let held = service
         .pick(&client(1), &Tried::default(), NOW, &mut rng)
         .unwrap();
-    let waits = Ticket::take(service.state(), 9).unwrap();
+    let waits = Ticket::take(service.state(), 9, &Tried::default()).unwrap();
     let cx = Context::from_waker(Waker::noop());
     assert!(waits.poll_turn(&cx).is_ready());
     let look = |rng: &mut Rng| service.pick_in_turn(&client(2), &Tried::default(), NOW, rng);

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
+use super::super::address::no_single_host;
 use super::super::span::Shown;
 use super::super::{EndpointTls, HeaderEdits, Health, Service};
 use super::{Check, twice};
@@ -149,9 +150,14 @@ impl Check<'_> {
                 );
             }
         }
+        // As the controller writes them; then no two are the same.
+        let ascending = service
+            .endpoints
+            .is_sorted_by(|one, next| one.address < next.address);
         let addresses = service
             .endpoints
             .iter()
+            .filter(|_| !ascending)
             .map(|endpoint| Some(endpoint.address));
         for (index, earlier) in twice(addresses) {
             let address = service
@@ -173,6 +179,9 @@ impl Check<'_> {
     /// No two endpoints of a service are shown by one name; those without are shown as their address.
     fn endpoint_names(&mut self, at: Place, service: &Service) {
         let endpoints = &service.endpoints;
+        if endpoints.iter().all(|endpoint| endpoint.name.is_none()) {
+            return;
+        }
         let names = endpoints.iter().map(|endpoint| endpoint.name.as_ref());
         for (index, earlier) in twice(names) {
             let name = endpoints
@@ -216,16 +225,6 @@ struct Place(usize);
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "services[{}]", self.0)
-    }
-}
-
-/// What an address is that does not belong to one host.
-fn no_single_host(address: IpAddr) -> Option<&'static str> {
-    match address {
-        _ if address.is_unspecified() => Some("no address that one can connect to"),
-        _ if address.is_multicast() => Some("a multicast address"),
-        IpAddr::V4(Ipv4Addr::BROADCAST) => Some("the broadcast address"),
-        _ => None,
     }
 }
 

@@ -17,7 +17,7 @@ use super::{Leg, Tools};
 
 /// One direction.
 #[derive(Default)]
-pub(super) struct Flow {
+pub(super) struct Direction {
     pub(super) bytes: u64,
     /// What the sink did not take, from `sent` on; no allocation while there is nothing.
     kept: Vec<u8>,
@@ -59,7 +59,7 @@ pub(super) enum Phase {
     Ended,
 }
 
-impl Flow {
+impl Direction {
     /// One that first of all delivers this.
     pub(super) fn beginning_with(first: Vec<u8>) -> Self {
         Self {

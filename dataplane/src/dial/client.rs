@@ -11,18 +11,18 @@ use tokio::net::TcpStream;
 
 use crate::worker::Worker;
 
-/// A client that waits to be connected.
+/// A client that is to be connected.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct Client<'a> {
     pub(crate) worker: &'a Rc<Worker>,
     /// Its place in the worker.
     pub(crate) seat: usize,
-    pub(crate) client: &'a TcpStream,
+    pub(crate) socket: &'a TcpStream,
 }
 
 /// Why a dial came to nothing.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum InVain {
     Failed(io::Error),
     /// The client aborted.
     ClientLeft,
@@ -30,32 +30,32 @@ pub(super) enum Fault {
     Cut,
 }
 
-impl From<io::Error> for Fault {
+impl From<io::Error> for InVain {
     fn from(error: io::Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl Waiting<'_> {
+impl Client<'_> {
     /// Waits for an endpoint to answer, as long as somebody wants that. It costs no system call: both sockets are watched
     /// anyway, and an order to cut finds the waker in the client's seat.
     pub(super) async fn wait<T>(
         &self,
         answer: impl Future<Output = io::Result<T>>,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, InVain> {
         // One that is only done sending still waits for its answer.
-        let mut left = pin!(self.client.ready(Interest::ERROR));
+        let mut left = pin!(self.socket.ready(Interest::ERROR));
         let mut answer = pin!(answer);
         poll_fn(|cx| {
             let mut seats = self.worker.seats.borrow_mut();
             if !seats.goes_on_dialing(self.seat, cx.waker()) {
-                return Poll::Ready(Err(Fault::Cut));
+                return Poll::Ready(Err(InVain::Cut));
             }
             drop(seats);
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                return Poll::Ready(answer.map_err(Fault::Failed));
+                return Poll::Ready(answer.map_err(InVain::Failed));
             }
-            left.as_mut().poll(cx).map(|_| Err(Fault::ClientLeft))
+            left.as_mut().poll(cx).map(|_| Err(InVain::ClientLeft))
         })
         .await
     }

@@ -1,0 +1,142 @@
+//! What a panic ends. In the task of one connection, check or request it ends that one alone, and is counted. In what lives
+//! as long as the process it would leave a node that looks ready and does not serve: it ends the process, to be started anew.
+//!
+//! `runtime` begins to count; threads, accept loops and the like hold a [`Vital`].
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt::{self, Display};
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{process, thread};
+
+/// Tasks that ended in a panic.
+#[must_use]
+pub fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+/// Counts panics from now on, and says each.
+pub(crate) fn count() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+            let trace = Backtrace::capture();
+            match trace.status() {
+                BacktraceStatus::Captured => tracing::error!("{PANICKED}: {panic}\n{trace}"),
+                _ => tracing::error!("{PANICKED}: {panic}"),
+            }
+            // Where there is a log, every line is one of the log's.
+            if !tracing::dispatcher::has_been_set() {
+                before(panic);
+            }
+        }));
+    });
+}
+
+/// Does what must not end by a panic.
+pub(crate) async fn vital<T>(what: impl Display, task: impl Future<Output = T>) -> T {
+    let _vital = Vital(what);
+    task.await
+}
+
+/// Held for as long as something goes on without which the process is of no use. Whoever unwinds past it ends the process.
+pub(crate) struct Vital<W: Display>(pub(crate) W);
+
+impl<W: Display> Drop for Vital<W> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            tracing::error!(
+                "{} ended by this panic, and cannot be done without: the process ends, to be started again",
+                self.0
+            );
+            process::abort();
+        }
+    }
+}
+
+impl<W: Display> fmt::Debug for Vital<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Vital({})", self.0)
+    }
+}
+
+static PANICS: AtomicU64 = AtomicU64::new(0);
+const PANICKED: &str = "a task panicked";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use tokio::task::spawn_local;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::threads;
+
+    #[test]
+    fn a_panic_ends_its_task_alone_and_is_counted() {
+        count();
+        let before = panics();
+        let runtime = threads::local_runtime().unwrap();
+        runtime.block_on(async {
+            let other = spawn_local(vital("the other task", async {
+                sleep(Duration::from_millis(1)).await;
+                "well"
+            }));
+            let broken = spawn_local(async { panic!("for the test") });
+            assert!(broken.await.unwrap_err().is_panic());
+            assert_eq!(other.await.unwrap(), "well");
+        });
+        assert_eq!(panics(), before + 1);
+    }
+
+    #[test]
+    fn a_panic_in_what_cannot_be_done_without_ends_the_process() {
+        for what in ["task", "thread"] {
+            let ended = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "panics::tests::a_process_that_loses_something"])
+                .args(["--nocapture"])
+                .env(LOSES, what)
+                .output()
+                .unwrap();
+            let said = String::from_utf8(ended.stderr).unwrap();
+            assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{said}");
+            assert!(said.contains("for the test"), "{said}");
+            assert!(
+                said.contains(&format!("the {what} ended by this panic")),
+                "{said}"
+            );
+        }
+    }
+
+    /// Nothing but the other process of the test above.
+    #[test]
+    fn a_process_that_loses_something() {
+        let Ok(what) = std::env::var(LOSES) else {
+            return;
+        };
+        tracing_subscriber::fmt()
+            .with_writer(std::io::stderr)
+            .init();
+        count();
+        if what == "thread" {
+            let lost = threads::start("thread", threads::Pace::Even, |_| panic!("for the test"));
+            lost.unwrap().join().unwrap_err();
+        }
+        let runtime = threads::local_runtime().unwrap();
+        runtime.block_on(async {
+            let lost = spawn_local(vital("the task", async {
+                sleep(Duration::from_millis(1)).await;
+                panic!("for the test");
+            }));
+            lost.await.unwrap();
+        });
+    }
+
+    const LOSES: &str = "BALLAST_TEST_LOSES";
+}

@@ -1,0 +1,97 @@
+//! From which of a service's own addresses an endpoint is reached: in turn, each one adding its ports.
+//!
+//! Called by all who connect to endpoints: `dial`, the flows of `udp`, and the checks of `probe`.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::io::Errno;
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::sys;
+
+/// The addresses to try, one after the other: those of the endpoint's family, beginning with the one whose turn it is; `turn`
+/// is asked only where there is a choice. Where there are none the kernel chooses, which is `None`.
+pub(crate) fn candidates(
+    sources: &[IpAddr],
+    endpoint: SocketAddr,
+    turn: impl FnOnce() -> usize,
+) -> impl Iterator<Item = Option<IpAddr>> {
+    let fitting = sources
+        .iter()
+        .filter(move |source| source.is_ipv4() == endpoint.is_ipv4());
+    let most = fitting.clone().count().max(1);
+    let turn = if most > 1 { turn() % most } else { 0 };
+    (turn..turn + most).map(move |place| fitting.clone().nth(place % most).copied())
+}
+
+/// A socket that has begun to connect, and does not wait until it has.
+pub(crate) fn connecting(
+    endpoint: SocketAddr,
+    source: Option<IpAddr>,
+    kind: Type,
+) -> io::Result<Socket> {
+    let kind_and_flags = kind.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(endpoint), kind_and_flags, None)?;
+    if let Some(source) = source {
+        sys::bind_address_without_port(&socket)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    match socket.connect(&SockAddr::from(endpoint)) {
+        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+/// Whether all ports of a source address are taken towards this endpoint: another address has its own.
+pub(crate) fn is_used_up(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::AddrNotAvailable | io::ErrorKind::WouldBlock
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_address_of_the_family_has_as_many_turns_as_any_other() {
+        let sources = [
+            "10.0.0.1",
+            "2001:db8::1",
+            "10.0.0.2",
+            "2001:db8::2",
+            "10.0.0.3",
+        ]
+        .map(|ip| ip.parse().unwrap());
+        for (endpoint, family) in [
+            ("192.0.2.1:80", [0, 2, 4].as_slice()),
+            ("[2001:db8::9]:80", &[1, 3]),
+        ] {
+            let mut first = [0; 5];
+            for turn in 0..60 {
+                let tried: Vec<_> =
+                    candidates(&sources, endpoint.parse().unwrap(), || turn).collect();
+                assert_eq!(tried.len(), family.len(), "each is tried once");
+                for place in family {
+                    assert!(tried.contains(&Some(sources[*place])));
+                    first[*place] += usize::from(tried[0] == Some(sources[*place]));
+                }
+            }
+            for place in family {
+                assert_eq!(first[*place], 60 / family.len(), "{endpoint}");
+            }
+        }
+    }
+
+    #[test]
+    fn where_there_is_none_of_the_family_the_kernel_chooses() {
+        let v6 = ["2001:db8::1".parse().unwrap()];
+        for sources in [&v6[..], &[]] {
+            let endpoint = "192.0.2.1:80".parse().unwrap();
+            let tried: Vec<_> = candidates(sources, endpoint, || unreachable!()).collect();
+            assert_eq!(tried, [None]);
+        }
+    }
+}

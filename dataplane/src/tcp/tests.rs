@@ -1,0 +1,178 @@
+//! A bug in one connection: its task panics, in a data plane that serves others.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream as StdTcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Instant;
+
+use socket2::{Domain, Socket, Type};
+use tempfile::TempDir;
+
+use super::*;
+use crate::config::{Admin, Config};
+use crate::panics::panics;
+use crate::runtime::{Running, start};
+
+/// Places that the task of a connection comes by. It panics there if its client has the address of the place.
+pub(crate) const DIALING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
+pub(crate) const RELAYING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 2);
+
+pub(crate) fn come_by(place: Ipv4Addr, client: Option<SocketAddr>) {
+    let doomed = client.is_some_and(|client| client.ip() == IpAddr::from(place));
+    assert!(!doomed, "for the test");
+}
+
+/// The only inner test that makes a task panic: all panics of the process are counted together.
+#[test]
+fn a_panic_ends_its_connection_alone_and_is_counted() {
+    let (endpoint, ends) = echo();
+    let (running, folder) = serve(endpoint);
+    let before = panics();
+    let mut held = connect(&running, Ipv4Addr::LOCALHOST);
+    ping(&mut held);
+    let mut counted = 0;
+    for place in [DIALING, RELAYING] {
+        // What one would leave taken, the next could not have: there is room for two, and for one of this address.
+        for _ in 0..3 {
+            let mut doomed = connect(&running, place);
+            if place == RELAYING {
+                doomed.write_all(b"?").unwrap();
+            }
+            let heard = doomed.read(&mut [0]).map_err(|error| error.kind());
+            assert_eq!(heard, Err(ErrorKind::ConnectionReset), "{place}");
+            counted += 1;
+            until(|| panics() == before + counted);
+            if place == RELAYING {
+                assert_eq!(next_end(&ends), End::Reset, "the endpoint is told, too");
+            }
+            until(|| is_all_that_is_left(&running));
+            ping(&mut held);
+
+            let mut next = connect(&running, NEXT);
+            ping(&mut next);
+            drop(next);
+            assert_eq!(next_end(&ends), End::Clean);
+            until(|| is_all_that_is_left(&running));
+        }
+    }
+    let line = format!("ballast_task_panics_total {}\n", before + counted);
+    assert!(metrics(&running).contains(&line), "{line}");
+    ping(&mut held);
+    drop(held);
+    assert_eq!(next_end(&ends), End::Clean);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    assert_eq!(runtime.block_on(running.stop()), 0, "nobody is cut");
+    drop(folder);
+}
+
+/// One connection, wherever connections are counted.
+fn is_all_that_is_left(running: &Running) -> bool {
+    let shared = running.shared();
+    let plan = shared.live.plan();
+    let endpoint = plan.services()[0].endpoints()[0].live();
+    let counters = endpoint.all_counters().unwrap();
+    let sessions = counters.sum(|counters| &counters.sessions);
+    let ended = counters.sum(|counters| &counters.ended);
+    // What the frontend and the process may have is no number to compare: the accept loop holds places while it looks for
+    // clients. They are known to be free by who comes next.
+    endpoint.in_flight() == 1 && shared.connections() == 1 && sessions == ended + 1
+}
+
+/// A data plane with one worker and room for two connections, but for one only of each client.
+fn serve(endpoint: SocketAddr) -> (Running, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let table = format!(
+        "version: 1
+frontends: [{{name: f, bind: [\"127.0.0.1:0\"], protocol: tcp, service: s, max-connections: 2, max-connections-per-client: 1}}]
+services: [{{name: s, endpoints: [{{address: \"{endpoint}\", max-connections: 2}}]}}]
+"
+    );
+    fs::write(folder.path().join("table.yaml"), table).unwrap();
+    let admin = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = admin.local_addr().unwrap();
+    drop(admin);
+    let running = start(Config {
+        threads: Some(1),
+        admin: Admin::At(vec![address]),
+        max_connections: Some(2),
+        ..Config::new(folder.path().into())
+    })
+    .unwrap();
+    until(|| !running.shared().status.listening().is_empty());
+    (running, folder)
+}
+
+/// A client from this address.
+fn connect(running: &Running, from: Ipv4Addr) -> StdTcpStream {
+    let listening = running.shared().status.listening();
+    let to = *listening.values().next().unwrap();
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.into()
+}
+
+fn ping(client: &mut StdTcpStream) {
+    client.write_all(b"!").unwrap();
+    let mut echo = [0];
+    client.read_exact(&mut echo).unwrap();
+    assert_eq!(&echo, b"!");
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Clean,
+    Reset,
+}
+
+/// An endpoint that sends back what it hears, and how each of its connections ends.
+fn echo() -> (SocketAddr, Receiver<End>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (told, ends) = channel();
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let told = told.clone();
+            thread::spawn(move || {
+                let mut byte = [0];
+                let end = loop {
+                    match client.read(&mut byte) {
+                        Ok(0) => break End::Clean,
+                        // Of a reset the kernel tells once, whoever asks first.
+                        Ok(_) if client.write_all(&byte).is_ok() => {}
+                        Ok(_) | Err(_) => break End::Reset,
+                    }
+                };
+                told.send(end).ok();
+            });
+        }
+    });
+    (address, ends)
+}
+
+fn next_end(ends: &Receiver<End>) -> End {
+    ends.recv_timeout(PATIENCE).unwrap()
+}
+
+fn metrics(running: &Running) -> String {
+    let mut admin = StdTcpStream::connect(running.admin()[0]).unwrap();
+    write!(admin, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    admin.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "it never came");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Whose task never panics.
+const NEXT: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 3);
+const PATIENCE: Duration = Duration::from_secs(20);
