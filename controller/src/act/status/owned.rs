@@ -30,9 +30,8 @@ pub(super) fn finalizer(live: &core::Service) -> bool {
     let path = ["f:metadata", "f:finalizers", &*element];
     let all = live.metadata.managed_fields.iter().flatten();
     let mut others = all.filter(|entry| entry.manager.as_deref() != Some(MANAGER));
-    let is_ours_alone = || others.all(|entry| field(entry, INGRESS).is_none());
     entries(live).any(|entry| field(entry, &path).is_some())
-        || (wish::was_served(live).is_some() && is_ours_alone())
+        || (wish::was_served(live).is_some() && others.all(|entry| field(entry, INGRESS).is_none()))
 }
 
 /// The annotations that are ours.
