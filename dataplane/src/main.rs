@@ -419,7 +419,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 const RUN_HELP: &str = "\
-Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once.
+Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once;
+one within 100 ms of the first is the same one, passed on twice.
 Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
 64 wrong usage, or a table that is missing or refused.";
 const ASK_HELP: &str = "\

@@ -17,6 +17,7 @@ mod prometheus;
 mod selection;
 mod snapshot;
 mod value;
+mod workers;
 
 pub use check::Check;
 pub use chunks::Chunks;
@@ -35,6 +36,7 @@ pub use snapshot::{
     Counts, EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status,
     StatusKind,
 };
+pub use workers::OneWorker;
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -172,6 +174,7 @@ impl Stats {
             started: self.started,
             uptime: now.since(Moment::default()),
             workers: small(workers),
+            each_worker: workers::each(shared),
             is_ready: status.is_ready(),
             is_stopping: status.is_stopping(),
             generation: shared.live.plan().generation(),

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::breath;
@@ -13,22 +12,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::worker::{Order, Shared};
-
-/// A connection or a flow, as its worker knows it.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    /// Its place in its worker.
-    pub(crate) seat: usize,
-    /// Who has come.
-    pub(crate) client: SocketAddr,
-    /// The socket that it came in by.
-    pub(crate) key: Arc<SocketKey>,
-    /// Where it is served, once it is.
-    pub(crate) endpoint: Option<Arc<EndpointState>>,
-    /// When it came.
-    pub(crate) began: Moment,
-}
+use crate::worker::{Order, Seen, Shared};
 
 /// A connection or a flow, for those who read.
 #[derive(Debug, Serialize)]

@@ -18,6 +18,7 @@ use ballast_core::table::{self, Name};
 use super::check::Check;
 use super::datagrams::Datagrams;
 use super::meter::Rate;
+use super::workers::OneWorker;
 use crate::status::Swaps;
 
 /// All counters at one moment, in the order of the table.
@@ -59,6 +60,8 @@ pub struct Process {
     pub uptime: Duration,
     /// Worker threads.
     pub workers: u32,
+    /// What each of them has.
+    pub each_worker: Vec<OneWorker>,
     /// Whether clients should be sent here.
     pub is_ready: bool,
     /// Whether the end has begun.
