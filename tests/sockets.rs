@@ -39,13 +39,8 @@ fn the_sockets_are_those_that_the_table_wants_and_unchanged_ones_stay() {
                 assert_eq!(sockets, before, "{address} was bound again by {text}");
             }
         }
-        let known: BTreeSet<_> = ballast
-            .running
-            .shared()
-            .status
-            .listening()
-            .into_values()
-            .collect();
+        let listening = ballast.running.shared().status.listening();
+        let known: BTreeSet<_> = listening.values().copied().collect();
         assert_eq!(known, wanted, "{text}");
         before = after;
     }

@@ -17,12 +17,12 @@ mod sink;
 
 pub(crate) use entry::Entry;
 pub(crate) use line::Date;
-pub use line::{Record, Termination};
+use line::Record;
 use sink::Sinks;
 
 /// What workers know of the access lines.
 #[derive(Debug)]
-pub struct AccessLog {
+pub(crate) struct AccessLog {
     is_on: AtomicBool,
     records: SyncSender<Box<Record>>,
     dropped: AtomicU64,
@@ -39,7 +39,7 @@ struct Wanted {
 impl AccessLog {
     /// A log that writes nothing yet, and what its thread needs.
     #[must_use]
-    pub fn new() -> (Self, Receiver<Box<Record>>) {
+    pub(crate) fn new() -> (Self, Receiver<Box<Record>>) {
         let (records, received) = sync_channel(WAITING);
         let log = Self {
             is_on: AtomicBool::new(false),
@@ -52,12 +52,12 @@ impl AccessLog {
 
     /// Whether anybody wants lines.
     #[must_use]
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
     /// Has one line written, or counts that it cannot be.
-    pub fn write(&self, record: Box<Record>) {
+    pub(crate) fn write(&self, record: Box<Record>) {
         if self.records.try_send(record).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -65,7 +65,7 @@ impl AccessLog {
 
     /// Lines that were dropped because they could not be written in time.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 

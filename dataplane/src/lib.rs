@@ -3,7 +3,7 @@
 //! # The walk of a connection
 //! The accept loop of a listening socket (`tcp`) asks the plan in [`live`] whose client has come, and admits it or resets
 //! it. A trusted peer owes a PROXY header (`preamble`). `dial` takes a lease on an endpoint, tries others when it
-//! cannot be reached, and [`relay`] moves the bytes of both directions until the end, which is counted.
+//! cannot be reached, and `relay` moves the bytes of both directions until the end, which is counted.
 //!
 //! # The walk of a datagram
 //! A worker receives datagrams in batches (`udp`) and asks the [`FlowTable`](ballast_core::flow::FlowTable) about each: on to
@@ -19,45 +19,46 @@
 //! atomic of the endpoint, which the next choice reads. Nothing is rebuilt for health.
 //!
 //! # Threads
-//! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe`, one for `admin` and one that writes the
-//! lines of [`access`]. Only the last four are ever slow.
+//! [`start`] makes a thread for each `worker`, one for `apply`, one for `probe`, one for `admin` and one that writes the
+//! lines of `access`. Only the last four are ever slow.
 
-pub mod access;
-mod admin;
-mod auth;
 pub mod clock;
 pub mod config;
-pub mod console;
 pub mod demo;
-mod intake;
 pub mod limits;
 pub mod live;
 pub mod log;
-mod panics;
-pub mod relay;
-mod runtime;
 pub mod show;
 pub mod stats;
 pub mod status;
 pub mod sys;
-pub mod worker;
 
+mod access;
+mod admin;
 mod apply;
+mod auth;
 mod by_hand;
+mod console;
 mod dial;
 mod fault;
 mod guard;
+mod intake;
 mod listen;
 mod operator;
+mod panics;
 mod preamble;
 mod probe;
+mod relay;
+mod runtime;
 mod source;
 mod start_error;
-pub mod tcp;
+mod tcp;
 mod threads;
-pub mod udp;
+mod udp;
+mod worker;
 
 pub use config::Config;
 pub use intake::check;
 pub use runtime::{Running, start};
 pub use start_error::StartError;
+pub use worker::Shared;

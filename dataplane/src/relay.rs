@@ -28,11 +28,11 @@ mod splice;
 
 use both::Both;
 pub(crate) use lasting::keepalive;
-pub use patience::Patience;
-pub use splice::Pipes;
+pub(crate) use patience::Patience;
+pub(crate) use splice::Pipes;
 
 /// One side of a connection.
-pub trait Leg: AsyncRead + AsyncWrite + Unpin {
+pub(crate) trait Leg: AsyncRead + AsyncWrite + Unpin {
     /// The socket, if its bytes are the stream's bytes: then they may be spliced.
     fn plain(&self) -> Option<&TcpStream>;
     /// The socket beneath, for its options.
@@ -58,7 +58,7 @@ pub trait Leg: AsyncRead + AsyncWrite + Unpin {
 
 /// What all relays of one worker share.
 #[derive(Debug)]
-pub struct Tools {
+pub(crate) struct Tools {
     scratch: RefCell<Box<[u8]>>,
     /// Pipes for bulk.
     pub pipes: Rc<Pipes>,
@@ -70,7 +70,7 @@ pub struct Tools {
 impl Tools {
     /// Tools with at most `pipes` pipes.
     #[must_use]
-    pub fn new(clock: Clock, pipes: usize) -> Self {
+    pub(crate) fn new(clock: Clock, pipes: usize) -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH].into()),
             pipes: Pipes::new(pipes),
@@ -82,7 +82,7 @@ impl Tools {
 
 /// A side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     /// Who connected to us.
     Client,
     /// Whom we connected to.
@@ -100,7 +100,7 @@ impl Side {
 
 /// Why a relay ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub(crate) enum Why {
     /// Both sides said that they were done.
     Finished,
     /// One side aborted, and so the other was.
@@ -113,7 +113,7 @@ pub enum Why {
 
 /// The end of a connection. Not an error: a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub(crate) struct Closed {
     /// Who ended it first; `None` if nobody did.
     pub by: Option<Side>,
     /// Who aborted, or let the other one wait for too long. `None`: nobody, or both did.
@@ -129,7 +129,7 @@ pub struct Closed {
 impl Closed {
     /// Whose fault it was, if nobody's alone: of the side whose idle time is the shorter one.
     #[must_use]
-    pub fn fault(&self, client_is_stricter: bool) -> Option<Side> {
+    pub(crate) fn fault(&self, client_is_stricter: bool) -> Option<Side> {
         match (self.why, client_is_stricter) {
             (Why::Idle, true) => self.fault.or(Some(Side::Client)),
             (Why::Idle, false) => self.fault.or(Some(Side::Server)),
@@ -140,7 +140,7 @@ impl Closed {
 
 /// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` hears how
 /// many bytes went up and down, once a wake-up.
-pub fn relay<C: Leg, S: Leg>(
+pub(crate) fn relay<C: Leg, S: Leg>(
     client: C,
     server: S,
     first: Vec<u8>,
@@ -219,7 +219,7 @@ impl<C: Leg, S: Leg> Drop for Legs<C, S> {
 }
 
 /// Makes the coming `close` of `socket` a reset.
-pub fn reset_on_close(socket: &TcpStream) {
+pub(crate) fn reset_on_close(socket: &TcpStream) {
     // It fails only for a socket that is gone already, and then there is nobody left to tell.
     SockRef::from(socket).set_linger(Some(Duration::ZERO)).ok();
 }

@@ -21,7 +21,7 @@ pub struct Status {
     /// Plans that somebody still uses.
     pub retired: AtomicU64,
     swaps: Mutex<Swaps>,
-    listening: Mutex<BTreeMap<SocketKey, SocketAddr>>,
+    listening: Mutex<Arc<BTreeMap<SocketKey, SocketAddr>>>,
     admin: Mutex<Vec<SocketAddr>>,
     answer: Mutex<Option<Arc<Answer>>>,
     ended: CancellationToken,
@@ -87,12 +87,12 @@ impl Status {
 
     /// Where the sockets that the table asks for really are: the port of those that asked for any.
     #[must_use]
-    pub fn listening(&self) -> BTreeMap<SocketKey, SocketAddr> {
+    pub fn listening(&self) -> Arc<BTreeMap<SocketKey, SocketAddr>> {
         lock(&self.listening).clone()
     }
 
     pub(crate) fn set_listening(&self, listening: BTreeMap<SocketKey, SocketAddr>) {
-        *lock(&self.listening) = listening;
+        *lock(&self.listening) = Arc::new(listening);
     }
 
     /// Where the admin side answers now.

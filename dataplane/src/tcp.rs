@@ -29,7 +29,7 @@ mod permits;
 pub(crate) mod tests;
 
 pub(crate) use accept::accept_loop;
-pub use arrival::Arrival;
+pub(crate) use arrival::Arrival;
 use newcomer::{Newcomer, NoWay};
 
 /// Begins the story of one connection.

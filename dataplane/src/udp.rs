@@ -10,7 +10,7 @@ use std::cell::{Cell as StdCell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ use leg::Leg;
 
 /// The flows of a worker.
 #[derive(Debug)]
-pub struct Udp {
+pub(crate) struct Udp {
     state: RefCell<State>,
     /// Watches the sockets of all flows.
     watch: AsyncFd<OwnedFd>,
@@ -276,12 +276,6 @@ impl Udp {
                 .load()
                 .fetch_sub(before.saturating_sub(live), Ordering::Relaxed);
         }
-    }
-}
-
-impl Drop for Udp {
-    fn drop(&mut self) {
-        tracing::debug!(flows = self.state.get_mut().flows.len(), watch = ?self.watch.as_fd(), "flows end");
     }
 }
 

@@ -28,13 +28,14 @@ mod order;
 mod seats;
 mod shared;
 
-pub use order::{Closing, Order};
-pub use seats::{Seats, Seen};
-pub use shared::{Shared, WorkerCounters};
+pub(crate) use order::{Closing, Order};
+pub(crate) use seats::{Seats, Seen};
+pub use shared::Shared;
+pub(crate) use shared::WorkerCounters;
 
 /// One worker.
 #[derive(Debug)]
-pub struct Worker {
+pub(crate) struct Worker {
     /// Its number.
     pub id: WorkerId,
     /// What it shares with others.
@@ -72,7 +73,7 @@ impl Worker {
     }
 
     /// Takes orders until nobody can give any, or `stop` says that what is left is to be cut.
-    pub async fn run(
+    pub(crate) async fn run(
         self: Rc<Self>,
         mut inbox: mpsc::UnboundedReceiver<Order>,
         stop: CancellationToken,

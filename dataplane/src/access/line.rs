@@ -8,7 +8,7 @@ use ballast_core::table::{Access, Name};
 
 /// One connection, from its first moment to its last.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// When it was accepted.
     pub accepted: SystemTime,
     /// The client.
@@ -41,7 +41,7 @@ pub struct Record {
 
 /// haproxy's two letters: who or what ended the session, and in which state it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Termination(pub [u8; 2]);
+pub(crate) struct Termination(pub [u8; 2]);
 
 impl Termination {
     /// Of a connection that is not worth a line: somebody looked whether the port is open.

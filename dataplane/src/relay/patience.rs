@@ -14,7 +14,7 @@ use super::{Leg, Legs, Tools, Why, lasting};
 
 /// How long a relay waits for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub(crate) struct Patience {
     /// Without a byte in either direction; `None`: for ever.
     pub idle: Option<Duration>,
     /// The same, once one side has said that it is done.

@@ -15,7 +15,7 @@ use rustix::pipe::{
 
 /// The pipes of one worker.
 #[derive(Debug)]
-pub struct Pipes {
+pub(crate) struct Pipes {
     spare: RefCell<Vec<Ends>>,
     made: Cell<usize>,
     limit: usize,
@@ -27,7 +27,7 @@ pub struct Pipes {
 impl Pipes {
     /// A pool that makes at most `limit` pipes, two descriptors each.
     #[must_use]
-    pub fn new(limit: usize) -> Rc<Self> {
+    pub(crate) fn new(limit: usize) -> Rc<Self> {
         Rc::new(Self {
             spare: RefCell::default(),
             made: Cell::new(0),
@@ -52,7 +52,7 @@ impl Pipes {
     }
 
     /// Bytes that went through pipes since the last call.
-    pub fn take_spliced(&self) -> u64 {
+    pub(crate) fn take_spliced(&self) -> u64 {
         self.spliced.take()
     }
 

@@ -21,7 +21,7 @@ use crate::worker::{Order, Shared, Worker};
 
 /// A connection that was let in, on its way to the worker that will serve it.
 #[derive(Debug)]
-pub struct Arrival {
+pub(crate) struct Arrival {
     pub(super) socket: Unheard,
     pub(super) peer: SocketAddr,
     /// When it was accepted.

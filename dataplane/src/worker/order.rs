@@ -13,7 +13,7 @@ use crate::tcp::Arrival;
 
 /// An order to a worker.
 #[derive(Debug)]
-pub enum Order {
+pub(crate) enum Order {
     /// Accept from this socket.
     Listen {
         /// Its identity.
@@ -54,7 +54,7 @@ pub enum Order {
 
 /// The end of an accept loop. Dropping it says that the socket is closed.
 #[derive(Debug)]
-pub struct Closing {
+pub(crate) struct Closing {
     pub(crate) plan: Arc<Plan>,
     pub(crate) done: oneshot::Sender<()>,
 }

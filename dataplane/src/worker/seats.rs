@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 
 /// The connections of a worker, found by the endpoint that they have: nothing else can end one from outside.
 #[derive(Debug, Default)]
-pub struct Seats {
+pub(crate) struct Seats {
     seats: Vec<Seated>,
     free: Vec<usize>,
 }
@@ -118,7 +118,7 @@ impl Seats {
 
 /// A connection or a flow, as its worker knows it.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Its place in its worker.
     pub(crate) seat: usize,
     /// Who has come.

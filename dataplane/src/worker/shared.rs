@@ -30,21 +30,21 @@ pub struct Shared {
     /// Where apply takes what operators change by hand.
     pub(crate) by_hand: mpsc::UnboundedSender<Changes>,
     /// Where each worker takes orders.
-    pub inboxes: Box<[mpsc::UnboundedSender<Order>]>,
+    pub(crate) inboxes: Box<[mpsc::UnboundedSender<Order>]>,
     /// The process's own limit of connections. Listening sockets that come later leave room for fewer.
     pub most: AtomicU32,
     /// Who is in, counted for that limit.
     pub admit: Arc<AdmitState>,
     /// What each worker counts beside frontends, services and endpoints.
-    pub counters: PerWorker<WorkerCounters>,
+    pub(crate) counters: PerWorker<WorkerCounters>,
     /// Failed accepts by the system's error number.
-    pub accept_errors: Mutex<BTreeMap<i32, u64>>,
+    pub(crate) accept_errors: Mutex<BTreeMap<i32, u64>>,
     /// What apply says of itself.
     pub status: Status,
     /// Apply has published a plan, of which the checks are to know.
-    pub new_plan: Notify,
+    pub(crate) new_plan: Notify,
     /// Who wants to read of each connection.
-    pub access: AccessLog,
+    pub(crate) access: AccessLog,
     /// What is seen of all that is counted.
     pub stats: Stats,
 }
@@ -136,7 +136,7 @@ impl Shared {
 
 /// What a worker counts for itself.
 #[derive(Debug, Default)]
-pub struct WorkerCounters {
+pub(crate) struct WorkerCounters {
     /// Connections accepted here.
     pub accepted: Cell,
     /// ... of those, given to a worker that had fewer.
