@@ -140,7 +140,7 @@ spec:
 pub(crate) fn slice_on(service: &str, endpoints: &[(String, &str)]) -> String {
     let mut text = slice(service, &[]).replace("endpoints: []", "endpoints:");
     for (address, node) in endpoints {
-        write!(text, "- {{addresses: [{address}], nodeName: {node}}}\n")
+        writeln!(text, "- {{addresses: [{address}], nodeName: {node}}}")
             .expect("a String takes everything");
     }
     text
