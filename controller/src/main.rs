@@ -77,7 +77,10 @@ fn main() -> ExitCode {
 }
 
 fn plan(command: Plan) -> anyhow::Result<()> {
-    let settings = Settings::new(command.flags)?;
+    let mut settings = Settings::new(command.flags)?;
+    if command.manifests.is_none() {
+        settings = settings.of(&command.cluster)?;
+    }
     for remark in &settings.remarks {
         eprintln!("ballast-controller: {remark}");
     }
