@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
+use crate::api::Place;
 use crate::backends::service;
 use crate::corner::{Corner, in_a_corner};
 use crate::figures::in_time;
 use crate::node::{LbNode, leader};
-use crate::process::until;
+use crate::process::{Signal, comes_within, until};
 
 #[test]
 fn a_leader_that_dies_is_followed_within_fifteen_seconds() {
@@ -65,6 +68,47 @@ fn a_leader_that_leaves_in_order_is_followed_at_once() {
                 .is_some_and(|holder| !holder.is_empty()),
             "{lease}"
         );
+    });
+}
+
+#[test]
+fn a_leader_that_begins_unpublishes_nobody_by_a_clock() {
+    in_a_corner("clock", |corner| {
+        let mut first = LbNode::start(corner, "a", &[]);
+        until("a leader", || leader(corner).is_some());
+        let other = LbNode::start(corner, "b", &[]);
+        corner.apply(&service("web", 80, ""));
+        let addresses = [first.address(), other.address()];
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+
+        // The other node's clock is wrong: its renewals look an hour old.
+        let stopped = other.controller.as_ref().expect("it runs");
+        stopped.signal(Signal::STOP);
+        let lease = Place {
+            kind: "Lease",
+            namespace: &corner.home,
+            name: &format!("ballast-{}", other.name),
+        };
+        let renewed = k8s_openapi::jiff::Timestamp::now() - Duration::from_secs(3600);
+        let old = json!({"spec": {"renewTime": format!("{renewed:.6}")}});
+        corner.plane.admin.patch(lease, &old);
+        let before = leader(corner);
+        assert_eq!(first.controller.take().expect("it runs").stop(), Some(0));
+        first.start_controller();
+        until("a new leader", || {
+            let now = leader(corner);
+            now.is_some() && now != before
+        });
+        let is_whole = || corner.published("web").len() == 2;
+        assert!(!comes_within(Duration::from_secs(5), || !is_whole()));
+        // It lives, and is heard of.
+        stopped.signal(Signal::CONT);
+        assert!(!comes_within(Duration::from_secs(8), || !is_whole()));
+        // And when it dies, it goes.
+        stopped.signal(Signal::STOP);
+        corner.until_published("web", &[&addresses[0]]);
+        stopped.signal(Signal::CONT);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
     });
 }
 
