@@ -20,7 +20,7 @@
 //!
 //! # Threads
 //! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe` and one for [`admin`]. Only the last
-//! three are ever slow.
+//! three are ever slow. What a panic ends is told in [`panics`].
 
 pub mod access;
 pub mod admin;
