@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
 use ballast::show::{self, Paint, Place as Asked, Unanswered, What};
-use ballast::{Config, Running, StartError, demo, intake, log};
+use ballast::{Config, Running, StartError, demo, log};
 use ballast_core::table::parse_duration;
 use clap::{Args, Parser, Subcommand};
 use tikv_jemallocator::Jemalloc;
@@ -178,7 +178,7 @@ fn main() -> ExitCode {
 }
 
 fn check(path: &Path) -> ExitCode {
-    match intake::check(path) {
+    match ballast::check(path) {
         Ok(table) => {
             let line = format!("{}: {}\n", path.display(), table.summary());
             io::stdout().write_all(line.as_bytes()).ok();

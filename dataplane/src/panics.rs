@@ -12,7 +12,7 @@ use std::{process, thread};
 
 /// Tasks that ended in a panic.
 #[must_use]
-pub fn panics() -> u64 {
+pub(crate) fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
 
@@ -67,9 +67,10 @@ static PANICS: AtomicU64 = AtomicU64::new(0);
 const PANICKED: &str = "a task panicked";
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::time::Duration;
 
     use tokio::task::spawn_local;
@@ -77,6 +78,12 @@ mod tests {
 
     use super::*;
     use crate::threads;
+
+    /// Held by a test that counts the panics of its tasks: those of the whole process are counted together.
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     #[test]
     fn a_panic_ends_its_task_alone_or_the_process_if_that_cannot_do_without_it() {

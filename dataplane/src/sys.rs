@@ -1,6 +1,6 @@
 //! The only unsafe code: calls, socket options and ioctls that neither std, socket2 nor rustix offer.
 //!
-//! Owns nothing, is called by `listen`, `dial`, `threads`, `intake` and [`crate::relay`], and never decides.
+//! Owns nothing, is called by whoever has a socket or a thread, and never decides.
 #![expect(
     unsafe_code,
     reason = "each block names why it is sound, and has a test"
@@ -117,9 +117,12 @@ mod tests {
     #[test]
     fn a_thread_may_have_short_turns_and_keeps_its_priority() {
         std::thread::spawn(|| {
-            rustix::process::nice(3).unwrap();
+            let priority = rustix::process::nice(3).unwrap();
             take_turns_of(Duration::from_micros(100)).unwrap();
-            assert_eq!(rustix::process::getpriority_process(None).unwrap(), 3);
+            assert_eq!(
+                rustix::process::getpriority_process(None).unwrap(),
+                priority
+            );
         })
         .join()
         .unwrap();

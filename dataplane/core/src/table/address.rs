@@ -29,7 +29,7 @@ impl Bind {
         }
     }
 
-    /// The addresses of its sockets. Without IPv6 in the kernel the second one of `*:PORT` is not there.
+    /// The addresses of its sockets.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
         let (first, second) = match *self {
             Self::Any { port } => (
@@ -39,6 +39,13 @@ impl Bind {
             Self::Exact(address) => (address, None),
         };
         std::iter::once(first).chain(second)
+    }
+
+    /// Those of them that this kernel can have.
+    pub fn addresses_here(&self, has_ipv6: bool) -> impl Iterator<Item = SocketAddr> + use<> {
+        let is_any = matches!(self, Self::Any { .. });
+        self.addresses()
+            .filter(move |address| has_ipv6 || !is_any || address.is_ipv4())
     }
 }
 
