@@ -21,7 +21,7 @@ mod watch;
 
 pub use check::check;
 pub(crate) use check::table_at;
-use watch::Watch;
+use watch::{Came, Watch};
 
 /// The text of a table.
 #[derive(Debug)]
@@ -106,6 +106,10 @@ impl Intake {
     pub(crate) fn read(&mut self, which: Which) -> Result<Found, String> {
         let (path, format) = locate(&self.path)?;
         let mut stamps = stamps(&path, &self.named);
+        if stamps.first() == self.stamps.first() {
+            // How it came has been heard of too late.
+            self.forget_how_it_came();
+        }
         if which == Which::Changed && stamps == self.stamps {
             return Ok(Found::Nothing);
         }
@@ -122,6 +126,7 @@ impl Intake {
             *table = Some(Stamp::of(&entry));
         }
         self.stamps = stamps;
+        self.forget_how_it_came();
         if which != Which::Any && digest(&bytes, &self.named) == self.digest {
             return Ok(Found::Nothing);
         }
@@ -145,22 +150,31 @@ impl Intake {
         }
         let is_same_file = known.is_some_and(|known| known.is_same_file(&now));
         // Asked after the look at the file, so that it tells how that one came.
-        if !is_same_file && !self.came_empty(path) {
-            return None;
+        match self.came(path) {
+            Came::Whole => return None,
+            Came::Unheard if !is_same_file => return None,
+            Came::Unheard | Came::Empty => {}
         }
         // A time that is yet to come was not made by writing.
         let age = entry.modified().ok()?.elapsed().ok()?;
         SETTLED.checked_sub(age).filter(|rest| !rest.is_zero())
     }
 
-    fn came_empty(&mut self, table: &Path) -> bool {
+    fn came(&mut self, table: &Path) -> Came {
         let Some(watch) = &mut self.watch else {
             // Then it is found by a look now and then, and a little later does not matter.
-            return true;
+            return Came::Empty;
         };
-        let name = table.file_name();
-        // A link is whole as soon as it is there.
-        !table.is_symlink() && name.is_some_and(|name| watch.came_empty(name))
+        let came = table.file_name().map(|name| watch.came(name));
+        match came.unwrap_or(Came::Unheard) {
+            // A link is whole as soon as it is there.
+            Came::Empty if table.is_symlink() => Came::Whole,
+            came => came,
+        }
+    }
+
+    fn forget_how_it_came(&mut self) {
+        self.watch.iter_mut().for_each(Watch::forget);
     }
 
     /// Remembers what was read, with the files that it names; returns their common digest.
@@ -177,7 +191,7 @@ impl Intake {
 }
 
 /// Reads the one table that is at `path`.
-pub(crate) fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
+fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     let (path, format) = locate(path)?;
     let bytes = File::open(&path).and_then(read);
     let bytes = bytes.map_err(|error| cannot_be_read(&path, &error))?;

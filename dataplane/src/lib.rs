@@ -21,6 +21,7 @@
 //! # Threads
 //! [`start`] makes a thread for each `worker`, one for `apply`, one for `probe`, one for `admin` and one that writes the
 //! lines of `access`. Only the last four are ever slow.
+//! What a panic ends is told in `panics`.
 
 pub mod clock;
 pub mod config;

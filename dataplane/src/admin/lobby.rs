@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::desk::{Caller, Desk};
 use super::doors::Purpose;
 use crate::log::Rarely;
+use crate::panics::vital;
 
 /// What all doors share.
 #[derive(Debug)]
@@ -41,7 +42,8 @@ impl Lobby {
             reserve: RefCell::new(Reserve::new()),
             full: Rarely::new(),
         });
-        tokio::task::spawn_local(Rc::clone(&lobby).keep_reserve());
+        let keeping = vital("the admin side's reserve", Rc::clone(&lobby).keep_reserve());
+        tokio::task::spawn_local(keeping);
         lobby
     }
 

@@ -20,12 +20,14 @@ pub(super) struct Watch {
     tables: Vec<(OsString, Came)>,
 }
 
-/// How a file came to its name.
+/// How a file came to its name, since the one before was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Came {
-    /// Under another one, or before anybody watched: it is whole.
+pub(super) enum Came {
+    /// Nobody heard of it: it is the one that was there, or it came by a link.
+    Unheard,
+    /// It was moved there, and is whole.
     Whole,
-    /// Empty, to be written there.
+    /// It was made there empty, to be written.
     Empty,
 }
 
@@ -40,7 +42,10 @@ impl Watch {
         inotify::add_watch(&watch, folder, events)?;
         Ok(Self {
             events: sys::watched(watch)?,
-            tables: tables.into_iter().map(|name| (name, Came::Whole)).collect(),
+            tables: tables
+                .into_iter()
+                .map(|name| (name, Came::Unheard))
+                .collect(),
         })
     }
 
@@ -53,15 +58,21 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether the file of this name was made there empty, to be written, and not moved there.
+    /// How the file of this name came there.
     ///
-    /// Its times do not tell: they are as coarse as the kernel's ticks, and most tables are moved within the tick in which
-    /// they were written.
-    pub(super) fn came_empty(&mut self, table: &OsStr) -> bool {
+    /// What can be seen of it does not tell: its times are as coarse as the kernel's ticks, and most tables are moved within
+    /// the tick in which they were written; and it may have the inode of one that is gone.
+    pub(super) fn came(&mut self, table: &OsStr) -> Came {
         hear(self.events.get_ref(), &mut self.tables);
-        self.tables
-            .iter()
-            .any(|(name, came)| name == table && *came == Came::Empty)
+        let known = self.tables.iter().find(|(name, _)| name == table);
+        known.map_or(Came::Unheard, |(_, came)| *came)
+    }
+
+    /// What is there now has been read.
+    pub(super) fn forget(&mut self) {
+        for (_, came) in &mut self.tables {
+            *came = Came::Unheard;
+        }
     }
 }
 
