@@ -17,9 +17,12 @@ mod endpoints;
 mod files;
 mod health;
 mod knobs;
+mod names;
 mod nodes;
 mod notice;
+pub(crate) mod pem;
 mod place;
+mod ranges;
 mod served;
 mod services;
 mod shared;
@@ -37,17 +40,17 @@ use serde::Serialize;
 use crate::observe::{Key, Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::Settings;
 pub(crate) use annotations::LAST_GOOD;
-use annotations::Reader;
 pub use annotations::values::algorithm;
+use annotations::{Reader, TOLD};
 use claims::Claim;
 use endpoints::{Slices, is_outside};
 pub use files::{Source, WantedFile};
+use names::Names;
 use nodes::{Here, Nodes};
 pub use notice::{About, Kind, Notice, Reason};
 use place::Place;
 use served::Expected;
 pub use served::served;
-use shared::Names;
 pub use status::{Ingress, PortError, Status, Verdict};
 pub(crate) use table::stats;
 
@@ -166,7 +169,7 @@ impl World<'_> {
     }
 
     fn refuses_own(&self) -> bool {
-        !matches!(self.nodes.here, Here::Host)
+        self.settings.another_cluster || !matches!(self.nodes.here, Here::Host)
     }
 }
 
@@ -207,6 +210,29 @@ impl<'a> Asked<'a> {
         self
     }
 
+    /// One that says that it is not to be touched: what was read is remembered, and not written down.
+    fn ignored(mut self, reader: Reader<'_>) -> Self {
+        self.notices = reader.notices;
+        self.memory = reader.memory;
+        self
+    }
+
+    /// One that asks for nothing any more. If it did before, what we wrote on it goes.
+    fn silent(mut self, before: &Remembered) -> Self {
+        let service = self.service;
+        let is_there = |key: &&str| service.annotations.contains_key(*key);
+        let marks = [LAST_GOOD, TOLD].into_iter().filter(is_there);
+        let marks: BTreeSet<String> = marks.map(str::to_owned).collect();
+        // Another Ballast's marks are not ours to take.
+        if let Some(memory) = before.get(&service.key)
+            && !marks.is_empty()
+        {
+            self.memory = memory.clone();
+            self.status.stale_annotations = marks;
+        }
+        self
+    }
+
     /// The ports that it would hold.
     fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.offers.iter().map(|offer| &offer.claim)
@@ -223,7 +249,7 @@ fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<
         return match status::is_to_be_given_back(service, settings) {
             true => Asked::nothing(
                 service,
-                Status::released(service, "is no LoadBalancer any more"),
+                Status::released(service, "is no LoadBalancer any more", settings),
             ),
             false => shared::ask(world, names, service),
         };
@@ -237,7 +263,10 @@ fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<
     }
     match service.deleting {
         true if status::is_foreign(service) => left_alone("somebody else publishes it"),
-        true => Asked::nothing(service, Status::released(service, "is being deleted")),
+        true => Asked::nothing(
+            service,
+            Status::released(service, "is being deleted", settings),
+        ),
         false => services::ask(world, service),
     }
 }

@@ -23,8 +23,8 @@ pub use tcp_services::{TcpService, TcpServices};
 /// The flags that decide what is served.
 #[derive(Clone, Debug, Args)]
 pub struct Flags {
-    /// The node whose table is written [default: any; for hosts without Kubernetes]
-    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    /// The node whose table is written [default: any; for hosts without Kubernetes, and other clusters]
+    #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = some)]
     pub node_name: Option<String>,
     /// Which nodes are load balancers
     #[arg(long, value_name = "SELECTOR", default_value = "role=loadbalancer")]
@@ -40,21 +40,22 @@ pub struct Flags {
         long,
         env = "POD_NAMESPACE",
         value_name = "NAME",
-        default_value = "default"
+        default_value = "default",
+        value_parser = some
     )]
     pub own_namespace: String,
     /// A namespace to look at; repeatable [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = some)]
     pub namespace: Vec<String>,
     /// The class whose Services are ours [default: Services without one]
-    #[arg(long, value_name = "CLASS")]
+    #[arg(long, value_name = "CLASS", value_parser = some)]
     pub lb_class: Option<String>,
     /// Serve Services without a class beside those of --lb-class
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub default_class: bool,
-    /// Where connections go
-    #[arg(long, value_name = "WAY", value_enum, default_value_t)]
-    pub endpoints_via: EndpointsVia,
+    /// Where connections go [default: pod]; said beside --kubeconfig: it is another cluster
+    #[arg(long, value_name = "WAY", value_enum)]
+    pub endpoints_via: Option<EndpointsVia>,
     /// Whose annotations are read
     #[arg(long, value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Family::ALL)]
     pub compat: Vec<Family>,
@@ -65,7 +66,7 @@ pub struct Flags {
     #[arg(long, value_name = "LIST", default_value = "")]
     pub tcp_services: TcpServices,
     /// Serve this Service only, by name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = some)]
     pub target_service: Option<String>,
     /// Connect to ClusterIPs, not to pods
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
@@ -134,6 +135,8 @@ pub struct Settings {
     pub algorithm: Algorithm,
     /// What was said that has no effect; for the log.
     pub remarks: Vec<String>,
+    /// The cluster is another one than this process runs in: there need be no Node for it.
+    pub another_cluster: bool,
 }
 
 impl Settings {
@@ -158,6 +161,21 @@ impl Settings {
             algorithm: algorithm.unwrap_or(Algorithm::RoundRobin),
             flags,
             remarks,
+            another_cluster: false,
+        })
+    }
+
+    /// The same, for the cluster that these flags mean. That it is another one is said by how its endpoints are reached, or
+    /// in service-loadbalancer's way: by not being a pod of it.
+    ///
+    /// # Errors
+    /// Two flags that do not go together.
+    pub fn of(self, cluster: &ClusterFlags) -> Result<Self, WrongFlag> {
+        let is_said = self.flags.endpoints_via.is_some()
+            || cluster.use_kubernetes_cluster_service == Some(false);
+        Ok(Self {
+            another_cluster: cluster.by_kubeconfig()? && is_said,
+            ..self
         })
     }
 
@@ -269,6 +287,14 @@ pub enum ErrorPage {
     File(PathBuf),
     /// An address that is asked once.
     Url(String),
+}
+
+/// An empty name is a mistake: a variable that is not set, perhaps.
+fn some(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("is empty; leave the flag out, or give a name".to_owned()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 fn error_page(text: &str) -> Result<ErrorPage, String> {

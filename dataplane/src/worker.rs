@@ -1,7 +1,7 @@
 //! What a worker owns, and how it takes orders.
 //!
-//! A worker is a thread with a runtime of its own. It accepts from its own listening sockets and keeps each connection
-//! from its first byte to its last; no wake-up in a connection's life crosses threads.
+//! A worker is a thread with a runtime of its own. It accepts from its own listening sockets, gives a connection to a worker
+//! that has fewer before the first byte, and keeps all others to their last: from then on no wake-up crosses threads.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;

@@ -37,6 +37,12 @@ fn a_wrong_value_is_refused_and_names_its_flag() {
         ("--ignore-exclude-lb", "no thanks"),
         ("--default-class", "perhaps"),
         ("--cfg", "/nowhere/loadbalancer.json"),
+        ("--namespace", ""),
+        ("--namespace", "a,,b"),
+        ("--lb-class", ""),
+        ("--target-service", " "),
+        ("--node-name", ""),
+        ("--own-namespace", ""),
     ];
     for (flag, value) in wrong {
         let refusal = settings(&[format!("{flag}={value}")]).expect_err(value);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ballast_controller::decide::{Desired, Reason, Verdict, decide};
 use ballast_controller::observe::{Family, Key, Observed, Secret};
+use ballast_controller::settings::Settings;
 use ballast_core::table::{Format, parse};
 
 use super::settings;
@@ -145,6 +146,28 @@ stringData: {{tls.crt: '-----BEGIN CERTIFICATE-----', tls.key: '-----BEGIN PRIVA
 }
 
 #[test]
+fn the_last_good_value_outlives_a_time_without_a_node() {
+    let text = |value: &str, role: &str| {
+        format!(
+            "kind: Service
+metadata: {{name: web, namespace: shop, annotations: {{ballast.dev/algorithm: {value}}}}}
+spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
+---
+kind: Node
+metadata: {{name: lb1, labels: {{role: {role}}}}}
+status: {{addresses: [{{type: InternalIP, address: 10.77.1.1}}]}}
+"
+        )
+    };
+    let before = decided(&observed(&text("random", "loadbalancer")), &[]).remembered;
+    let mut pending = observed(&text("random", "other"));
+    pending.remembered = before.clone();
+    let desired = decided(&pending, &[]);
+    assert_eq!(desired.statuses[0].verdict, Verdict::Pending);
+    assert_eq!(desired.remembered, before);
+}
+
+#[test]
 fn the_last_good_value_outlives_several_looks() {
     let text = |value: &str| {
         format!(
@@ -162,6 +185,113 @@ spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
         let table = desired.table.expect("a table");
         assert_eq!(table.services[0].algorithm.word(), "random");
         remembered = desired.remembered;
+    }
+}
+
+/// Another cluster has no Node for this one: it is served as by a host, but its names lead to nothing here.
+#[test]
+fn another_cluster_is_served_without_a_node_of_ours() {
+    let service = "kind: Service
+metadata: {name: web, namespace: shop}
+spec: {type: LoadBalancer, ports: [{port: 80, nodePort: 30080}]}
+---
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {type: ExternalName, externalName: 127.0.0.1, ports: [{port: 3306}]}
+---
+";
+    let node = |labels: &str| {
+        format!(
+            "kind: Node
+metadata: {{name: w1, labels: {{{labels}}}}}
+status: {{addresses: [{{type: InternalIP, address: 10.9.0.1}}]}}
+"
+        )
+    };
+    let plain = observed(&format!("{service}{}", node("")));
+    let member = observed(&format!("{service}{}", node("role: loadbalancer")));
+    let frontends = |observed: &Observed, node: &str, another_cluster: bool| {
+        let name = format!("--node-name={node}");
+        let via = "--endpoints-via=nodeport".to_owned();
+        let arguments = [name, via, "--tcp-services=db:3306".to_owned()];
+        let settings = Settings {
+            another_cluster,
+            ..settings(&arguments).expect("settings")
+        };
+        let table = decide(observed, &settings).table?;
+        let endpoints = table.services.iter().map(|service| {
+            let all = service.endpoints.iter();
+            let all = all.map(|endpoint| endpoint.address.to_string());
+            format!("{} {}", service.name, all.collect::<Vec<_>>().join(" "))
+        });
+        Some(endpoints.collect::<Vec<_>>())
+    };
+    let served = vec![
+        "db:3306 ".to_owned(),
+        "shop.web:80 10.9.0.1:30080".to_owned(),
+    ];
+    for (observed, node, another_cluster, expected) in [
+        (&plain, "edge", true, Some(served.clone())),
+        (&member, "edge", true, Some(served.clone())),
+        // Its own Node says what it is, wherever the cluster is.
+        (&plain, "w1", true, None),
+        (&member, "w1", true, Some(served)),
+        (&plain, "edge", false, None),
+        (&member, "edge", false, None),
+    ] {
+        let found = frontends(observed, node, another_cluster);
+        assert_eq!(found, expected, "{node} {another_cluster}");
+    }
+}
+
+/// It goes once nobody asks for the Service any more, and only if it was this Ballast that wrote it.
+#[test]
+fn what_was_written_on_a_routed_service_goes_when_it_is_left_alone() {
+    let text = |host: &str| {
+        format!(
+            "kind: Service
+metadata: {{name: web, namespace: shop, annotations: {{{host} ballast.dev/told: abc, ballast.dev/last-good: '{{}}'}}}}
+spec: {{ports: [{{port: 80}}]}}
+"
+        )
+    };
+    let routed = decided(&observed(&text("ballast.dev/host: a.b,")), &[]);
+    assert_eq!(routed.statuses[0].verdict, Verdict::Routed);
+    let mut silent = observed(&text(""));
+    assert_eq!(decided(&silent, &[]).statuses[0].stale_annotations.len(), 0);
+    silent.remembered = routed.remembered;
+    for _ in 0..2 {
+        let desired = decided(&silent, &[]);
+        let status = &desired.statuses[0];
+        assert_eq!(status.verdict, Verdict::LeftAlone);
+        let stale: Vec<_> = status.stale_annotations.iter().collect();
+        assert_eq!(stale, ["ballast.dev/last-good", "ballast.dev/told"]);
+        // Until they are gone.
+        silent.remembered = desired.remembered;
+    }
+}
+
+#[test]
+fn a_service_that_is_ignored_stays_so_while_the_key_cannot_be_read() {
+    for kind in ["LoadBalancer", "ClusterIP"] {
+        let text = |value: &str| {
+            format!(
+                "kind: Service
+metadata: {{name: web, namespace: shop, annotations: {{ballast.dev/host: a.b, ballast.dev/ignore: '{value}'}}}}
+spec: {{type: {kind}, ports: [{{port: 80}}]}}
+"
+            )
+        };
+        let mut remembered = decided(&observed(&text("true")), &[]).remembered;
+        for _ in 0..2 {
+            let mut bad = observed(&text("perhaps"));
+            bad.remembered = remembered;
+            let desired = decided(&bad, &[]);
+            assert_eq!(desired.statuses[0].verdict, Verdict::LeftAlone);
+            assert!(desired.statuses[0].annotations.is_empty());
+            assert_eq!(desired.notices.len(), 1);
+            remembered = desired.remembered;
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod diff;
 mod flags;
 mod folder;
 mod leases;
+mod pages;
 mod properties;
 mod seen;
 mod valid;

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 
 use crate::host::to_its_end;
+use crate::program::program;
 
 #[test]
 fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
@@ -16,6 +17,12 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
     let (manifests, table) = (at("manifests"), at("table"));
     fs::create_dir(&manifests).expect("a folder");
     let file = put("file", "x");
+    let pem = |label: &str| format!("-----BEGIN {label}-----\n-----END {label}-----\n");
+    let certificate = put("certificate.pem", &pem("CERTIFICATE"));
+    let key = put("key.pem", &pem("PRIVATE KEY"));
+    let both = put("both.pem", &(pem("CERTIFICATE") + &pem("PRIVATE KEY")));
+    let encrypted = pem("CERTIFICATE") + &pem("ENCRYPTED PRIVATE KEY");
+    let encrypted = put("encrypted.pem", &encrypted);
     let broken = put("broken.json", "{");
     let wrong_algorithm = put("algorithm.json", r#"{"algorithm": "fastest"}"#);
     let config = put(
@@ -55,9 +62,18 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         ("--tcp-services", "mysql"),
         ("--tcp-services", "mysql:0"),
         ("--forward-services", "perhaps"),
+        ("--namespace", ""),
+        ("--lb-class", ""),
+        ("--target-service", ""),
+        ("--node-name", ""),
+        ("--own-namespace", ""),
         ("--ssl-cert", &gone),
+        ("--ssl-cert", &file),
+        ("--ssl-cert", &certificate),
+        ("--ssl-cert", &encrypted),
         ("--ssl-ca-cert", &gone),
         ("--ssl-ca-cert", &file),
+        ("--ssl-ca-cert", &key),
         ("--error-page", "ftp://x/"),
         ("--error-page", "file:///nowhere/at/all"),
         ("--default-return-code", "700"),
@@ -78,6 +94,9 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         if value.ends_with("=204") {
             flags.extend(["--error-page", "http://127.0.0.1:1/404.html"]);
         }
+        if flag == "--ssl-ca-cert" {
+            flags.extend(["--ssl-cert", &both]);
+        }
         match flag {
             "--kubeconfig" | "--use-kubernetes-cluster-service" => {}
             "--context" => flags.extend(["--kubeconfig", &config]),
@@ -90,6 +109,25 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         let (code, _, said) = to_its_end(&flags);
         assert_eq!(code, Some(64), "{value}: {said}");
         assert!(said.contains(flag), "{value}: {said}");
+    }
+}
+
+#[test]
+fn a_variable_that_is_set_to_nothing_is_a_refusal_that_names_its_flag() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().display().to_string();
+    for (variable, flag) in [
+        ("NODE_NAME", "--node-name"),
+        ("POD_NAMESPACE", "--own-namespace"),
+    ] {
+        let mut command = program("ballast-controller");
+        command
+            .env(variable, "")
+            .args(["plan", "--manifests", &folder]);
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{said}");
+        assert!(said.contains(flag), "{said}");
     }
 }
 

@@ -4,14 +4,18 @@
 //! value is a Warning and leaves the last good one. Used by everything in `decide` that looks at a Service.
 
 pub(super) mod keys;
+mod last_good;
 pub(super) mod values;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::notice::{About, Notice, Reason};
 use super::status::Status;
 use crate::observe::{Observed, Port, Protocol, Service};
 use crate::settings::{Family, Settings};
+pub(crate) use last_good::LAST_GOOD;
+use last_good::Memory;
+pub(super) use last_good::slot;
 
 /// Something that a Service may say, under several names.
 pub(super) struct Knob<T: 'static> {
@@ -70,14 +74,12 @@ impl<'a> Reader<'a> {
         observed: &'a Observed,
         settings: &'a Settings,
     ) -> Self {
-        let written = service.annotations.get(LAST_GOOD);
-        let written = written.and_then(|text| serde_json::from_str(text).ok());
         let mut keys = service.annotations.keys();
         Self {
             service,
             settings,
             before: observed.remembered.get(&service.key),
-            written: written.unwrap_or_default(),
+            written: last_good::written(service),
             in_use: Memory::new(),
             memory: Memory::new(),
             has_own: keys.any(|key| key.starts_with(OWN)),
@@ -214,11 +216,7 @@ impl<'a> Reader<'a> {
     /// Has the last good values that are in use written down as an annotation, and takes that away when there are none.
     pub(super) fn write_down(&self, status: &mut Status) {
         let written = self.service.annotations.get(LAST_GOOD);
-        let in_use = match self.in_use.is_empty() {
-            true => None,
-            false => serde_json::to_string(&self.in_use).ok(),
-        };
-        match in_use {
+        match last_good::text(&self.in_use) {
             Some(text) if written != Some(&text) => {
                 status.annotations.insert(LAST_GOOD.to_owned(), text);
             }
@@ -226,6 +224,20 @@ impl<'a> Reader<'a> {
                 status.stale_annotations.insert(LAST_GOOD.to_owned());
             }
             _ => {}
+        }
+    }
+
+    /// Nothing was read for the ports this time, so what was known of them stays known, and written down.
+    pub(super) fn keep_ports(&mut self) {
+        let of_ports = |(slot, _): &(&String, _)| last_good::is_of_a_port(slot);
+        let before = self.before.into_iter().flatten();
+        for (slot, known) in self.written.iter().chain(before).filter(of_ports) {
+            let place = self.memory.entry(slot.clone());
+            place.or_insert_with(|| known.clone());
+        }
+        for (slot, known) in self.written.iter().filter(of_ports) {
+            let place = self.in_use.entry(slot.clone());
+            place.or_insert_with(|| known.clone());
         }
     }
 
@@ -266,14 +278,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a knob's last good value is remembered by.
-pub(super) fn slot(name: &str, port: Option<&Port>) -> String {
-    match port {
-        None => name.to_owned(),
-        Some(port) => format!("{name}.{}/{}", port.number, port.protocol.word()),
-    }
-}
-
 /// Whose annotation it is, where it is one that can be switched off.
 fn family(key: &str) -> Option<Family> {
     let families = [
@@ -289,16 +293,19 @@ fn family(key: &str) -> Option<Family> {
     found.map(|(_, family)| *family)
 }
 
-/// Last good values: by slot, the annotation and what it said.
-type Memory = BTreeMap<String, (String, String)>;
-
-/// Where the last good values stand that are in use.
-pub(crate) const LAST_GOOD: &str = "ballast.dev/last-good";
-
 /// Our own prefix.
 pub(super) const OWN: &str = "ballast.dev/";
 
 pub(super) const O: &str = "loadbalancer.openstack.org/";
+
+/// What we say to OpenStack's users: where a Service is.
+pub(super) const ADDRESS: &str = "loadbalancer.openstack.org/load-balancer-address";
+
+/// And what others may call it by; theirs, where it is not its UID.
+pub(super) const ID: &str = "loadbalancer.openstack.org/load-balancer-id";
+
+/// What people were told; whoever writes events writes it.
+pub(super) const TOLD: &str = "ballast.dev/told";
 
 pub(super) const E: &str = "service.beta.kubernetes.io/exoscale-loadbalancer-";
 

@@ -45,10 +45,10 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
     };
     let shared = shared_ports(world.settings, asked);
     if shared.http {
-        hold(flags.http_port, "the shared HTTP port".to_owned());
+        hold(flags.http_port, shared_port("HTTP", asked, false));
     }
     if shared.https {
-        hold(HTTPS_PORT, "the shared HTTPS port".to_owned());
+        hold(HTTPS_PORT, shared_port("HTTPS", asked, true));
     }
     let mut routes = BTreeMap::new();
     let mut order: Vec<(usize, &Service)> =
@@ -82,6 +82,16 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
                 }
             }
         }
+    }
+}
+
+/// A shared port, with the oldest of those that it is there for.
+fn shared_port(name: &str, asked: &[Asked<'_>], secure: bool) -> String {
+    let has_route = |one: &&Asked<'_>| one.routes.iter().any(|route| route.secure == secure);
+    let services = asked.iter().filter(has_route).map(|one| one.service);
+    match services.min_by(|one, other| one.age().cmp(&other.age())) {
+        Some(service) => format!("the shared {name} port, which leads to {}", service.key),
+        None => format!("the shared {name} port"),
     }
 }
 

@@ -7,7 +7,7 @@ use ballast_core::table::{self, ServerName, State, no_single_host};
 
 use super::{World, nodes};
 use crate::observe::{Endpoint, Family, Key, Observed, Port, Service, ServiceKind, Slice, Target};
-use crate::settings::{EndpointsVia, Selector};
+use crate::settings::{EndpointsVia, Selector, Settings};
 
 /// The slices of each Service.
 pub(super) struct Slices<'a>(BTreeMap<&'a Key, Vec<&'a Slice>>);
@@ -44,10 +44,6 @@ impl<'a> Slices<'a> {
         scope: Scope<'_>,
     ) -> Vec<table::Endpoint> {
         let (observed, settings) = (world.observed, world.settings);
-        let via = match settings.flags.forward_services {
-            true => EndpointsVia::ClusterIp,
-            false => settings.flags.endpoints_via,
-        };
         if let ServiceKind::ExternalName(name) = &service.kind {
             let mut addresses = match Outside::of(observed, name) {
                 Outside::Address(address) => vec![address],
@@ -59,16 +55,14 @@ impl<'a> Slices<'a> {
                 plain(&addresses, family, target_number(port))
             });
         }
-        match via {
-            EndpointsVia::ClusterIp if !service.cluster_ips.is_empty() => {
-                by_family(service, |family| {
-                    plain(&service.cluster_ips, family, Some(port.number))
-                })
-            }
+        match via(settings, service) {
+            EndpointsVia::ClusterIp => by_family(service, |family| {
+                plain(&service.cluster_ips, family, Some(port.number))
+            }),
             EndpointsVia::NodePort => {
                 by_family(service, |family| node_ports(observed, family, port, scope))
             }
-            EndpointsVia::ClusterIp | EndpointsVia::Pod => by_family(service, |family| {
+            EndpointsVia::Pod => by_family(service, |family| {
                 self.pods(observed, service, port, scope, family)
             }),
         }
@@ -124,6 +118,25 @@ impl<'a> Slices<'a> {
             })
             .collect()
     }
+}
+
+/// Where the connections of a Service go. A headless one, or an outside one, has no address of its own.
+pub(super) fn via(settings: &Settings, service: &Service) -> EndpointsVia {
+    let flags = &settings.flags;
+    let told = match flags.forward_services {
+        true => EndpointsVia::ClusterIp,
+        false => flags.endpoints_via.unwrap_or_default(),
+    };
+    match (&service.kind, told) {
+        (ServiceKind::ExternalName(_), _) => EndpointsVia::Pod,
+        (_, EndpointsVia::ClusterIp) if service.cluster_ips.is_empty() => EndpointsVia::Pod,
+        (_, told) => told,
+    }
+}
+
+/// Whether the labels of nodes say which endpoints of a Service count.
+pub(super) fn goes_by_node(settings: &Settings, service: &Service) -> bool {
+    service.local || via(settings, service) == EndpointsVia::NodePort
 }
 
 /// Where the name of an ExternalName Service leads.

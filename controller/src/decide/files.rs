@@ -8,6 +8,7 @@ use ballast_core::table::Certificate;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use super::pem::{CERT, Flaw, KEY};
 use crate::observe::{Key, Material};
 use crate::settings::{ErrorPage, Settings};
 
@@ -101,25 +102,20 @@ pub(super) fn settings_files(settings: &Settings) -> BTreeSet<WantedFile> {
 /// Why no port can be served with what a Secret holds, where that is plain to see.
 pub(super) fn flaw(material: &Material) -> Option<String> {
     let remedy = "kubectl create secret tls makes one that can be used";
-    for (entry, inside) in [
-        ("tls.crt", "CERTIFICATE-----"),
-        ("tls.key", "PRIVATE KEY-----"),
-    ] {
+    for (entry, part) in [("tls.crt", CERT), ("tls.key", KEY)] {
         let Some(bytes) = material.entry(entry) else {
             return Some(format!("has no entry {entry}; {remedy}"));
         };
-        let has = |text: &str| {
-            bytes
-                .windows(text.len())
-                .any(|part| part == text.as_bytes())
-        };
-        if !has("-----BEGIN ") || !has(inside) {
-            return Some(format!("has no PEM in its entry {entry}; {remedy}"));
-        }
-        if has("ENCRYPTED") {
-            return Some(format!(
-                "has an encrypted key in its entry {entry}; Ballast knows no passphrase: give the key without one"
-            ));
+        match part.flaw(bytes) {
+            None => {}
+            Some(Flaw::Encrypted) => {
+                return Some(format!(
+                    "has an encrypted key in its entry {entry}; Ballast knows no passphrase: give the key without one"
+                ));
+            }
+            Some(Flaw::None(_)) => {
+                return Some(format!("has no PEM in its entry {entry}; {remedy}"));
+            }
         }
     }
     None

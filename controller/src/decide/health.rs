@@ -7,9 +7,10 @@ use ballast_core::table::{Health, HealthMode, Shown};
 
 use super::annotations::values::{self, CheckPort};
 use super::annotations::{E, Found, Knob, Reader};
-use super::endpoints::{Slices, numbers};
+use super::endpoints::{Slices, numbers, via};
 use super::notice::Reason;
 use crate::observe::{Port, Protocol, Target};
+use crate::settings::EndpointsVia;
 
 /// The check that a port asks for, if there is one that can be made.
 pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -> Option<Health> {
@@ -35,14 +36,13 @@ pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -
             format!("without effect here: {} (the check is {mode})", path.key),
         );
     }
-    let interval = reader
-        .knob(&INTERVAL, some)
-        .map_or(dialect.interval, |found| found.value);
-    let timeout = reader
-        .knob(&TIMEOUT, some)
-        .map(|found| found.value)
-        .or(dialect.timeout);
-    let timeout = timeout.map(|timeout| clamp(reader, timeout, interval));
+    let said = reader.knob(&INTERVAL, some);
+    let interval = said.as_ref().map_or(dialect.interval, |found| found.value);
+    let timeout = match reader.knob(&TIMEOUT, some) {
+        Some(found) => Some(clamp(reader, port, &found, interval, said.as_ref())),
+        // Nobody set that one.
+        None => dialect.timeout.map(|timeout| timeout.min(interval)),
+    };
     Some(Health {
         mode,
         port: at,
@@ -233,7 +233,7 @@ fn neighbour(
     }
 }
 
-/// The port of the pods that a Service port leads to; the endpoint's own where it is the checked one.
+/// The port of the endpoints that a Service port leads to; the endpoint's own where it is the checked one.
 #[expect(
     clippy::option_option,
     reason = "no check at all, one at the endpoint's own port, or one at another"
@@ -247,26 +247,33 @@ fn target(
     if checked == other {
         return Some(None);
     }
+    let via = via(reader.settings, reader.service);
+    let number = match via {
+        EndpointsVia::Pod => pods_number(reader, slices, other),
+        EndpointsVia::NodePort => other.node_port,
+        EndpointsVia::ClusterIp => Some(other.number),
+    };
+    if number.is_none() {
+        let why = match other.node_port {
+            None if via == EndpointsVia::NodePort => "it has no node port",
+            _ => "no endpoint says which number its port has",
+        };
+        no_check(reader, checked, why);
+    }
+    number.map(NonZeroU16::new)
+}
+
+/// What the pods call a Service port.
+fn pods_number(reader: &Reader<'_>, slices: &Slices<'_>, other: &Port) -> Option<u16> {
     let seen = slices
         .of_service(&reader.service.key)
         .iter()
         .flat_map(|slice| numbers(slice, other))
         .min();
-    let number = seen.or(match other.target {
+    seen.or(match other.target {
         Target::Number(number) => Some(number),
         Target::Name(_) => None,
-    });
-    match number {
-        Some(number) => Some(NonZeroU16::new(number)),
-        None => {
-            no_check(
-                reader,
-                checked,
-                "no endpoint says which number its port has",
-            );
-            None
-        }
-    }
+    })
 }
 
 fn no_check(reader: &mut Reader<'_>, port: &Port, why: &str) {
@@ -278,16 +285,26 @@ fn no_check(reader: &mut Reader<'_>, port: &Port, why: &str) {
     reader.say(Reason::NoActiveCheck, message);
 }
 
-fn clamp(reader: &mut Reader<'_>, timeout: Duration, interval: Duration) -> Duration {
-    if timeout > interval {
+fn clamp(
+    reader: &mut Reader<'_>,
+    port: &Port,
+    timeout: &Found<Duration>,
+    interval: Duration,
+    said: Option<&Found<Duration>>,
+) -> Duration {
+    if timeout.value > interval {
+        let by = said.map_or("the default", |found| &found.key);
         let message = format!(
-            "the timeout of a check ({}) is above its interval ({}); it is cut to that",
-            Shown(timeout),
-            Shown(interval)
+            "{}: {} is above the interval of the checks of port {}/{} ({}, {by}); it is cut to that",
+            timeout.key,
+            Shown(timeout.value),
+            port.number,
+            port.protocol.word(),
+            Shown(interval),
         );
         reader.warn(Reason::InvalidAnnotation, message);
     }
-    timeout.min(interval)
+    timeout.value.min(interval)
 }
 
 const MODE: Knob<HealthMode> = Knob {

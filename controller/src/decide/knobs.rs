@@ -11,8 +11,10 @@ use ballast_core::table::{
 use ipnet::IpNet;
 
 use super::annotations::values::{self, Paths, Rewrite};
-use super::annotations::{Found, Knob, Look, OWN, Reader, SOURCE_RANGES, slot};
+use super::annotations::{Found, Knob, Look, OWN, Reader, slot};
+use super::endpoints::goes_by_node;
 use super::notice::Reason;
+use super::ranges::{Ranges, ranges};
 use crate::observe::{self, Key, Port};
 use crate::settings::Selector;
 
@@ -62,26 +64,6 @@ pub(super) enum Tls {
     Closed,
 }
 
-/// Who may connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ranges {
-    /// Everybody.
-    Open,
-    /// These.
-    Only(List<IpNet>),
-    /// Nobody: what was said cannot be read.
-    Closed,
-}
-
-impl Ranges {
-    pub(super) fn list(&self) -> Option<List<IpNet>> {
-        match self {
-            Self::Only(list) => Some(list.clone()),
-            Self::Open | Self::Closed => None,
-        }
-    }
-}
-
 impl Wish {
     /// All knobs of one port.
     pub(super) fn read(reader: &mut Reader<'_>, port: &Port, by: By) -> Self {
@@ -116,13 +98,29 @@ impl Wish {
                 .or_else(|| reader.settings.flags.target_node_selector.clone()),
         };
         reader.knob(&TIMEOUT_INSPECT, some);
+        wish.without_nodes(reader, port);
         match by {
-            _ if udp => wish.no_v1(reader, port),
+            _ if udp => {
+                wish.no_v1(reader, port);
+                no_http(reader, port);
+            }
             By::OwnPort => wish.speak(reader, port, forwarded, false),
             By::SharedPort => wish.speak(reader, port, forwarded, true),
             By::TcpServices => {}
         }
         wish
+    }
+
+    /// Which nodes endpoints are on counts where traffic goes by node alone.
+    fn without_nodes(&self, reader: &mut Reader<'_>, port: &Port) {
+        let keys = reader.present(&TARGET_NODES, port);
+        if !keys.is_empty() && !goes_by_node(reader.settings, reader.service) {
+            let message = format!(
+                "without effect here: {} (traffic goes by node with externalTrafficPolicy Local, or --endpoints-via=nodeport)",
+                keys.join(", ")
+            );
+            reader.say(Reason::AnnotationIgnored, message);
+        }
     }
 
     /// UDP has version 2 only.
@@ -247,6 +245,32 @@ impl Wish {
     }
 }
 
+/// Keys of HTTP and TLS that are said of a UDP port, or of a Service that has no others.
+fn no_http(reader: &mut Reader<'_>, port: &Port) {
+    let mut ports = reader.service.ports.iter();
+    let only_udp = ports.all(|port| port.protocol == observe::Protocol::Udp);
+    let keys = [
+        reader.present(&MODE, port),
+        reader.present(&COOKIE, port),
+        reader.present(&X_FORWARDED_FOR, port),
+        reader.present(&TLS_SECRET, port),
+        reader.present(&SSL_TERM, port),
+        reader.present(&TLS_PASSTHROUGH, port),
+        reader.present(&REDIRECT_HTTPS, port),
+        reader.present(&HSTS, port),
+    ];
+    let of_port = [format!(".{}-udp", port.number), format!(".{}", port.number)];
+    let is_meant = |key: &String| only_udp || of_port.iter().any(|end| key.ends_with(end));
+    let keys: Vec<String> = keys.into_iter().flatten().filter(is_meant).collect();
+    if !keys.is_empty() {
+        let message = format!(
+            "without effect here: {} (UDP carries neither HTTP nor TLS)",
+            keys.join(", ")
+        );
+        reader.say(Reason::AnnotationIgnored, message);
+    }
+}
+
 /// The PROXY header and X-Forwarded-For, which do not go together: of a change to both, nothing is taken.
 fn proxy_or_forwarded(reader: &mut Reader<'_>, port: &Port) -> (SendProxy, Option<bool>) {
     let some = Some(port);
@@ -333,61 +357,6 @@ fn sealed_tls(reader: &mut Reader<'_>, port: &Port, by: &str) -> (Tls, bool) {
     (Tls::Plain, false)
 }
 
-/// The spec first, then everybody's annotation, then ours. What cannot be read opens nothing.
-fn ranges(reader: &mut Reader<'_>, port: &Port) -> Ranges {
-    let slot = slot(SOURCES.name, Some(port));
-    let spec = reader.service.source_ranges.join(",");
-    if !spec.trim().is_empty() {
-        return spec_ranges(reader, &spec, &slot);
-    }
-    let mut keys = vec![SOURCE_RANGES.to_owned()];
-    keys.extend(reader.own_keys(SOURCES.name, Some(port)));
-    let strongest = keys
-        .into_iter()
-        .find(|key| reader.service.annotations.contains_key(key));
-    match reader.first(&SOURCES, strongest.into_iter().collect(), &slot) {
-        Look::Silent => Ranges::Open,
-        Look::Value(found) => found.value.map_or(Ranges::Open, Ranges::Only),
-        Look::Bad => closed(reader, port),
-    }
-}
-
-fn spec_ranges(reader: &mut Reader<'_>, spec: &str, slot: &str) -> Ranges {
-    const PLACE: &str = "spec.loadBalancerSourceRanges";
-    match (SOURCES.parse)(spec) {
-        Ok(list) => {
-            reader
-                .memory
-                .insert(slot.to_owned(), (PLACE.to_owned(), spec.to_owned()));
-            list.map_or(Ranges::Open, Ranges::Only)
-        }
-        Err(why) => {
-            let kept = reader.kept(&SOURCES, slot);
-            let then = if kept.is_some() {
-                "the last good ranges stay"
-            } else {
-                "nothing is opened"
-            };
-            reader.warn(
-                Reason::InvalidAnnotation,
-                format!("{PLACE}: {spec:?} {why}; {then}"),
-            );
-            kept.map_or(Ranges::Closed, |found| {
-                found.value.map_or(Ranges::Open, Ranges::Only)
-            })
-        }
-    }
-}
-
-fn closed(reader: &mut Reader<'_>, port: &Port) -> Ranges {
-    let message = format!(
-        "port {} stays closed until its source ranges can be read",
-        port.number
-    );
-    reader.warn(Reason::SyncLoadBalancerFailed, message);
-    Ranges::Closed
-}
-
 fn value<T>(found: Option<Found<T>>) -> Option<T> {
     found.map(|found| found.value)
 }
@@ -448,6 +417,18 @@ knobs! {
     EXTERNAL_PORT: Vec<(Option<u16>, u16)> = "external-port" [] values::external_port;
     ON_REMOVED: OnGone = "on-endpoint-removed" [] values::on_gone;
     IGNORE: bool = "ignore" ["kube-vip.io/ignore"] values::boolean;
+    /// Without OpenStack's class, which is no pool's name.
+    POOL: String = "address-pool" [
+        "metallb.io/address-pool",
+        "metallb.universe.tf/address-pool",
+        "service.antrea.io/external-ip-pool"
+    ] values::word;
+    /// Without those that everybody carries, asked or not.
+    SHARING: String = "sharing-key" [
+        "metallb.io/allow-shared-ip",
+        "metallb.universe.tf/allow-shared-ip",
+        "lbipam.cilium.io/sharing-key"
+    ] values::word;
     KEEP_ADDRESS: bool = "keep-address" ["loadbalancer.openstack.org/keep-floatingip"] values::boolean;
     EXOSCALE_EXTERNAL: bool = "" ["service.beta.kubernetes.io/exoscale-loadbalancer-external"] values::boolean;
     ANTREA_SHARED: bool = "" ["service.antrea.io/allow-shared-load-balancer-ip"] values::boolean;

@@ -17,7 +17,7 @@ pub(super) struct Nodes<'a> {
 /// What this node is.
 #[derive(Clone, Copy)]
 pub(super) enum Here<'a> {
-    /// A host without Kubernetes: it serves everything, and has no known address.
+    /// A host without Kubernetes, or one that is no node of the cluster: it serves everything, and has no known address.
     Host,
     /// A load balancer.
     Serves(&'a Node),
@@ -44,11 +44,14 @@ impl<'a> Nodes<'a> {
             }
         }
         let here = match &flags.node_name {
-            Some(name) => members
-                .iter()
-                .find(|node| node.name == *name)
-                .map_or(Here::Idle, |node| Here::Serves(node)),
-            None if observed.nodes.is_empty() => Here::Host,
+            Some(name) => match members.iter().find(|node| node.name == *name) {
+                Some(node) => Here::Serves(node),
+                None if settings.another_cluster && !observed.nodes.contains_key(name) => {
+                    Here::Host
+                }
+                None => Here::Idle,
+            },
+            None if observed.nodes.is_empty() || settings.another_cluster => Here::Host,
             // A folder with nodes, and nobody said which one this is: the first one stands for all.
             None => members
                 .first()

@@ -259,12 +259,15 @@ fn strict(reader: &mut Reader<'_>) -> bool {
 
 /// The addresses that were asked for: the spec's, else an annotation's. What cannot be read gets none.
 fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
+    let spec = reader.service.load_balancer_ip.clone();
     let annotation = match reader.look(&knobs::ADDRESSES, None) {
         Look::Value(found) => Some(found),
-        Look::Bad => return Err("the address that it asks for cannot be read".to_owned()),
-        Look::Silent => None,
+        Look::Bad if spec.is_none() => {
+            return Err("the address that it asks for cannot be read".to_owned());
+        }
+        Look::Bad | Look::Silent => None,
     };
-    let Some(spec) = reader.service.load_balancer_ip.clone() else {
+    let Some(spec) = spec else {
         return Ok(annotation.map(|found| found.value));
     };
     let parsed = match values::addresses(&spec) {
@@ -384,6 +387,9 @@ fn failed(reader: &Reader<'_>, why: &str) -> String {
 
 /// Says once which keys take effect with pools.
 pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
+    // Two that differ are told of.
+    reader.knob(&knobs::POOL, None);
+    reader.knob(&knobs::SHARING, None);
     let service = reader.service;
     let waits = |(key, value): &(&String, &String)| {
         let is_one = |(prefix, rest): &(&str, &str)| key.strip_prefix(prefix) == Some(rest);

@@ -1,18 +1,18 @@
 //! Services of type LoadBalancer that are ours: a port of the node for every port of the Service.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ballast_core::table::{Name, Text};
 
-use super::annotations::{O, Reader};
+use super::annotations::{ADDRESS, ID, O, Reader};
 use super::claims::Claim;
 use super::endpoints::Scope;
 use super::files::{self, WantedFile};
-use super::knobs::{self, By, Ranges, Tls, Wish};
+use super::knobs::{self, By, Tls, Wish};
 use super::nodes::Here;
 use super::notice::{About, Notice, Reason};
 use super::place::{self, Place};
+use super::ranges::Ranges;
 use super::served::Expected;
 use super::status::{PortError, Status, Verdict, is_foreign, is_to_be_given_back};
 use super::table::{Offer, backend, frontend};
@@ -29,10 +29,10 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
     {
         let why = "an annotation says ignore";
         let status = match is_to_be_given_back(service, world.settings) {
-            true => Status::released(service, why),
+            true => Status::released(service, why, world.settings),
             false => Status::left_alone(service, why),
         };
-        return Asked::nothing(service, status);
+        return Asked::nothing(service, status).ignored(reader);
     }
     if is_foreign(service) {
         return foreign(service);
@@ -44,7 +44,10 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
     reader.without_effect(&["host", "path", "rewrite"], why);
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Served, ""));
     match place::find(world, &mut reader) {
-        Err(why) => asked.status = Status::pending(service, why),
+        Err(why) => {
+            reader.keep_ports();
+            asked.status = Status::pending(service, why);
+        }
         Ok(place) => {
             for port in &service.ports {
                 open(world, &mut reader, &place, port, &mut asked);
@@ -117,10 +120,10 @@ fn open(
         return;
     };
     let scope = Scope {
-        nodes: wish.target_nodes.as_ref().filter(|_| {
-            service.local
-                || world.settings.flags.endpoints_via == crate::settings::EndpointsVia::NodePort
-        }),
+        nodes: wish
+            .target_nodes
+            .as_ref()
+            .filter(|_| endpoints::goes_by_node(world.settings, service)),
         only_on: match world.nodes.here {
             Here::Serves(node) if place.strict => Some(&node.name),
             _ => None,
@@ -158,44 +161,48 @@ pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
 
 /// Says where a Service is published, once every port has its owner.
 pub(super) fn publish(world: &World<'_>, asked: &mut Asked<'_>, expected: &Expected) {
-    let Some(place) = asked
-        .place
-        .as_ref()
-        .filter(|_| asked.status.verdict == Verdict::Served)
-    else {
-        return;
-    };
+    let is_host = matches!(world.nodes.here, Here::Host);
     let service = asked.service;
-    let (ingress, addresses) = place.published(world, service, expected);
     let status = &mut asked.status;
-    if ingress.is_empty() && !matches!(world.nodes.here, Here::Host) {
-        place.why_not().clone_into(&mut status.why);
+    let mut addresses = Vec::new();
+    match (&asked.place, status.verdict) {
+        (Some(place), Verdict::Served) => {
+            let (ingress, found) = place.published(world, service, expected);
+            if ingress.is_empty() && !is_host {
+                place.why_not().clone_into(&mut status.why);
+            }
+            status.ingress = ingress;
+            addresses = found;
+        }
+        (_, Verdict::Pending) if !is_host => {}
+        _ => return,
     }
-    status.ingress = ingress;
     if world.settings.reads(Family::Openstack) {
-        status.annotations.extend(outputs(service, &addresses));
+        write_outputs(service, &addresses, is_host, status);
     }
 }
 
-/// Of the annotations that OpenStack's users read, those that are not there yet.
-fn outputs(service: &Service, addresses: &[IpAddr]) -> BTreeMap<String, String> {
-    let mut outputs = BTreeMap::new();
+/// The annotations that OpenStack's users read, where they are not there yet, or say what is no more.
+fn write_outputs(service: &Service, addresses: &[IpAddr], is_host: bool, status: &mut Status) {
     if !service.annotations.keys().any(|key| key.starts_with(O)) {
-        return outputs;
+        return;
     }
-    let (address, id) = (
-        format!("{O}load-balancer-address"),
-        format!("{O}load-balancer-id"),
-    );
+    let there = service.annotations.get(ADDRESS);
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let addresses = addresses.join(",");
-    if !addresses.is_empty() && service.annotations.get(&address) != Some(&addresses) {
-        outputs.insert(address, addresses);
+    if addresses.is_empty() {
+        // A host knows no address of its own.
+        let is_stale = there.is_some() && !is_host;
+        let stale = is_stale.then(|| ADDRESS.to_owned());
+        status.stale_annotations.extend(stale);
+    } else if there != Some(&addresses) {
+        status.annotations.insert(ADDRESS.to_owned(), addresses);
     }
-    if !service.uid.is_empty() && !service.annotations.contains_key(&id) {
-        outputs.insert(id, service.uid.clone());
+    let is_new = !service.uid.is_empty() && !service.annotations.contains_key(ID);
+    if is_new && status.verdict == Verdict::Served {
+        let id = service.uid.clone();
+        status.annotations.insert(ID.to_owned(), id);
     }
-    outputs
 }
 
 /// The port of the node.

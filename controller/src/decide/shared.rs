@@ -1,172 +1,36 @@
 //! service-loadbalancer's way: Services that are no LoadBalancers, by the shared HTTP port and by `--tcp-services`.
 
-use std::collections::BTreeMap;
-
 use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
 
-use super::annotations::values::{Paths, Rewrite, boolean};
-use super::annotations::{C, OWN, Reader};
+use super::annotations::values::{Paths, Rewrite};
+use super::annotations::{OWN, Reader};
 use super::claims::{Claim, Reach};
 use super::endpoints::{Outside, Scope};
-use super::knobs::{self, By, Ranges, Wish};
-use super::notice::{About, Notice, Reason};
+use super::knobs::{self, By, Wish};
+use super::names::{Names, contends, wants_http};
+use super::notice::Reason;
 use super::place::{Site, internal};
+use super::ranges::Ranges;
 use super::services::{certificate, qualified, remark_slices};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
-use super::{Asked, World, health};
-use crate::observe::{self, Key, Observed, Port, Service, ServiceKind, Target};
-use crate::settings::{EndpointsVia, Family, HttpServices, Settings};
-
-/// Who owns which bare name.
-pub(super) struct Names<'a> {
-    owners: BTreeMap<&'a str, &'a Service>,
-}
-
-impl<'a> Names<'a> {
-    /// Of Services of one name, the home namespace's owns it, else the oldest.
-    pub(super) fn of(observed: &'a Observed, settings: &Settings) -> Self {
-        let mut owners: BTreeMap<&str, &Service> = BTreeMap::new();
-        for service in observed
-            .services
-            .values()
-            .filter(|service| contends(service, settings))
-        {
-            let away = |service: &Service| service.key.namespace != settings.home();
-            let place = owners.entry(&service.key.name).or_insert(service);
-            if (away(service), service.age()) < (away(place), place.age()) {
-                *place = service;
-            }
-        }
-        Self { owners }
-    }
-
-    fn owns(&self, service: &Service) -> bool {
-        self.owner(service)
-            .is_some_and(|owner| owner.key == service.key)
-    }
-
-    fn owner(&self, service: &Service) -> Option<&'a Service> {
-        self.owners.get(service.key.name.as_str()).copied()
-    }
-
-    /// The port of the node that a flag gives to a Service port.
-    fn listed(&self, settings: &Settings, service: &Service, port: &Port) -> Option<u16> {
-        if port.protocol != observe::Protocol::Tcp {
-            return None;
-        }
-        let is_meant = |namespace: &Option<String>| match namespace {
-            Some(namespace) => *namespace == service.key.namespace,
-            None => self.owns(service),
-        };
-        let listed = settings.flags.tcp_services.all().iter();
-        let mut listed =
-            listed.filter(|entry| entry.name == service.key.name && entry.port == port.number);
-        listed
-            .find(|entry| is_meant(&entry.namespace))
-            .map(|entry| entry.external)
-    }
-
-    /// What a flag names, and nobody is.
-    pub(super) fn unknown_tcp_services(
-        &self,
-        observed: &Observed,
-        settings: &Settings,
-    ) -> Vec<Notice> {
-        let unknown = settings.flags.tcp_services.all().iter().filter(|entry| {
-            let found = match &entry.namespace {
-                None => self.owners.get(entry.name.as_str()).copied(),
-                Some(namespace) => {
-                    let key = Key::new(namespace, &entry.name);
-                    observed.services.get(&key).map(|service| &**service)
-                }
-            };
-            !found.is_some_and(|service| {
-                is_eligible(service, settings) && has_port(service, entry.port)
-            })
-        });
-        unknown
-            .map(|entry| {
-                let message = format!(
-                    "there is no Service {} with TCP port {}, or it is a LoadBalancer",
-                    entry.name, entry.port
-                );
-                Notice::warning(
-                    About::Flag("--tcp-services"),
-                    Reason::NoSuchService,
-                    message,
-                )
-            })
-            .collect()
-    }
-}
-
-/// Whether a Service is one that the shared port or a flag may lead to.
-fn is_eligible(service: &Service, settings: &Settings) -> bool {
-    let flags = &settings.flags;
-    let ignored = [format!("{OWN}ignore"), "kube-vip.io/ignore".to_owned()];
-    let ignored = ignored.iter().any(|key| {
-        service
-            .annotations
-            .get(key)
-            .is_some_and(|value| boolean(value) == Ok(true))
-    });
-    service.kind != ServiceKind::LoadBalancer
-        && settings.looks_at(&service.key.namespace)
-        && !service.deleting
-        && !ignored
-        && flags
-            .target_service
-            .as_ref()
-            .is_none_or(|name| *name == service.key.name)
-}
-
-fn contends(service: &Service, settings: &Settings) -> bool {
-    let named = settings.flags.tcp_services.all().iter().any(|entry| {
-        let here = entry
-            .namespace
-            .as_ref()
-            .is_none_or(|namespace| *namespace == service.key.namespace);
-        entry.name == service.key.name && here && has_port(service, entry.port)
-    });
-    is_eligible(service, settings) && (named || wants_http(service, settings))
-}
-
-fn wants_http(service: &Service, settings: &Settings) -> bool {
-    match settings.flags.http_services {
-        HttpServices::All => true,
-        HttpServices::None => false,
-        HttpServices::Annotated => service.annotations.keys().any(|key| {
-            let own = key.strip_prefix(OWN).is_some_and(|rest| {
-                ["host", "path"]
-                    .iter()
-                    .any(|name| rest == *name || rest.starts_with(&format!("{name}.")))
-            });
-            own || (key.starts_with(C) && settings.reads(Family::Contrib))
-        }),
-    }
-}
-
-fn has_port(service: &Service, number: u16) -> bool {
-    service
-        .ports
-        .iter()
-        .any(|port| port.number == number && port.protocol == observe::Protocol::Tcp)
-}
+use super::{Asked, World, endpoints, health};
+use crate::observe::{self, Key, Port, Service, ServiceKind, Target};
 
 /// What a Service that is no LoadBalancer asks for.
 pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
     let settings = world.settings;
-    if !contends(service, settings) {
-        return Asked::nothing(
-            service,
-            Status::left_alone(
-                service,
-                "it is no LoadBalancer, and nothing asks for its publication",
-            ),
-        );
-    }
     let mut reader = Reader::new(service, world.observed, settings);
+    let ignore = reader.knob(&knobs::IGNORE, None);
+    if ignore.is_some_and(|found| found.value) {
+        let status = Status::left_alone(service, "an annotation says ignore");
+        return Asked::nothing(service, status).ignored(reader);
+    }
+    if !contends(service, world.observed, settings) {
+        let why = "it is no LoadBalancer, and nothing asks for its publication";
+        let status = Status::left_alone(service, why);
+        return Asked::nothing(service, status).silent(&world.observed.remembered);
+    }
     let mut asked = Asked::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.remark();
     remark_slices(world, &mut reader);
@@ -178,6 +42,7 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
             format!("Error syncing load balancer: {why}; a Service of type LoadBalancer can be"),
         );
         asked.status = Status::left_alone(service, why);
+        reader.keep_ports();
         return asked.read_by(reader);
     }
     if let ServiceKind::ExternalName(name) = &service.kind {
@@ -279,7 +144,7 @@ fn listen(
     let binds = Site::EVERYWHERE.binds(world.nodes.here, external);
     let endpoints = world
         .slices
-        .endpoints(world, service, port, scope(world, &wish));
+        .endpoints(world, service, port, scope(world, service, &wish));
     asked.offers.push(Offer {
         claim: Claim {
             udp: false,
@@ -302,7 +167,8 @@ fn publish(
     let service = reader.service;
     let wish = Wish::read(reader, port, By::SharedPort);
     let check = health::check(reader, &world.slices, port);
-    let matches = matches(reader, names, port);
+    let secure = wish.protocol == Protocol::Https;
+    let matches = matches(reader, names, port, secure);
     if wish.ranges == Ranges::Closed {
         return;
     }
@@ -312,11 +178,10 @@ fn publish(
     let Some(certificate) = certificate(world, reader, &wish, port, asked) else {
         return;
     };
-    let secure = wish.protocol == Protocol::Https;
     without_effect(reader, port, &wish, secure);
     let endpoints = world
         .slices
-        .endpoints(world, service, port, scope(world, &wish));
+        .endpoints(world, service, port, scope(world, service, &wish));
     let backend = backend(&name, None, service, port, &wish, check, endpoints);
     let passed = wish.passthrough.iter().map(|host| SharedRoute {
         secure: true,
@@ -362,7 +227,7 @@ fn publish(
 }
 
 /// Which requests lead to a port, as routes to nowhere yet.
-fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route> {
+fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port, secure: bool) -> Vec<Route> {
     let some = Some(port);
     let hosts = reader.knob(&knobs::HOST, some).map(|found| found.value);
     let paths = reader.knob(&knobs::PATH, some).map(|found| found.value);
@@ -385,26 +250,27 @@ fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port) -> Vec<Route
         ..route(None)
     });
     let mut routes: Vec<Route> = whole.collect();
-    match acl {
-        Some(acl) => routes.extend(acl.paths.into_iter().map(|path| Route {
+    // service-loadbalancer read aclMatch on https alone; on plain http its users reach a Service by its name all the same.
+    if acl.is_none() || !secure {
+        // A request that has both the host and the name loses the name, as with service-loadbalancer.
+        for host in hosts.into_iter().map(Some).chain([None]) {
+            let paths = name_paths(names, reader.service, port).into_iter();
+            routes.extend(paths.map(|path| Route {
+                host: host.clone(),
+                path: Some(path),
+                rewrite: rewritten(Rewrite::Strip),
+                ..route(None)
+            }));
+        }
+    }
+    if let Some(acl) = acl {
+        routes.extend(acl.paths.into_iter().map(|path| Route {
             path: Some(path),
             r#match: PathMatch::Begins,
             ignore_case: acl.ignore_case,
             rewrite: rewritten(Rewrite::Keep),
             ..route(None)
-        })),
-        None => {
-            // A request that has both the host and the name loses the name, as with service-loadbalancer.
-            for host in hosts.into_iter().map(Some).chain([None]) {
-                let paths = name_paths(names, reader.service, port).into_iter();
-                routes.extend(paths.map(|path| Route {
-                    host: host.clone(),
-                    path: Some(path),
-                    rewrite: rewritten(Rewrite::Strip),
-                    ..route(None)
-                }));
-            }
-        }
+        }));
     }
     routes
 }
@@ -500,12 +366,12 @@ fn port_suffix(port: &Port) -> String {
     }
 }
 
-fn scope<'a>(world: &World<'_>, wish: &'a Wish) -> Scope<'a> {
+fn scope<'a>(world: &World<'_>, service: &Service, wish: &'a Wish) -> Scope<'a> {
     Scope {
         nodes: wish
             .target_nodes
             .as_ref()
-            .filter(|_| world.settings.flags.endpoints_via == EndpointsVia::NodePort),
+            .filter(|_| endpoints::goes_by_node(world.settings, service)),
         only_on: None,
     }
 }

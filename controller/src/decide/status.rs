@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::annotations::LAST_GOOD;
+use super::annotations::{ADDRESS, ID, LAST_GOOD};
 use crate::observe::{Key, Protocol, Service};
-use crate::settings::Settings;
+use crate::settings::{Family, Settings};
 
 /// The decision about one Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -98,11 +98,18 @@ impl Status {
         Self::new(service, Verdict::LeftAlone, why)
     }
 
-    pub(super) fn released(service: &Service, why: impl Into<String>) -> Self {
-        let is_there = |key: &&str| service.annotations.contains_key(*key);
-        let stale = [LAST_GOOD].into_iter().filter(is_there);
+    pub(super) fn released(service: &Service, why: impl Into<String>, settings: &Settings) -> Self {
+        let there = |key: &str| service.annotations.get(key);
+        let is_openstack = settings.reads(Family::Openstack);
+        let stale = [
+            (LAST_GOOD, there(LAST_GOOD).is_some()),
+            (ADDRESS, there(ADDRESS).is_some() && is_openstack),
+            // Another one is the user's own.
+            (ID, there(ID) == Some(&service.uid) && is_openstack),
+        ];
+        let stale = stale.into_iter().filter(|(_, is_ours)| *is_ours);
         Self {
-            stale_annotations: stale.map(str::to_owned).collect(),
+            stale_annotations: stale.map(|(key, _)| key.to_owned()).collect(),
             ..Self::new(service, Verdict::Released, why)
         }
     }

@@ -29,6 +29,11 @@ pub(super) async fn follow(flags: Flags, live: watch::Sender<Arc<Settings>>) {
         last = now;
         match Settings::new(flags.clone()) {
             Ok(settings) => {
+                let another_cluster = live.borrow().another_cluster;
+                let settings = Settings {
+                    another_cluster,
+                    ..settings
+                };
                 tracing::info!("--cfg: {}: read anew", path.display());
                 for remark in &settings.remarks {
                     tracing::warn!("{remark}");

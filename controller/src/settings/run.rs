@@ -1,25 +1,26 @@
 //! The flags of `run` alone: where the cluster is, where the table goes, who is asked and answered. Read by `run`.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
 use super::{ErrorPage, Flags, Settings, WrongFlag};
+use crate::decide::pem::{CERT, KEY};
 use crate::log;
 
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterFlags {
     /// How to reach the cluster [default: as a pod of it]
-    #[arg(long, value_name = "PATH", conflicts_with = "manifests")]
+    #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
     /// Which context of the kubeconfig [default: its current one]
-    #[arg(long, value_name = "NAME", conflicts_with = "manifests")]
+    #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// Reach the cluster as a pod of it; false: by a kubeconfig [default: true without --kubeconfig and --context]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, conflicts_with = "manifests")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub use_kubernetes_cluster_service: Option<bool>,
 }
 
@@ -48,7 +49,7 @@ pub struct RunFlags {
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// Serve from this folder of manifests, watched, and no cluster
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context", "use_kubernetes_cluster_service"])]
     pub manifests: Option<PathBuf>,
     /// The folder that `ballast run --table` is given
     #[arg(
@@ -91,7 +92,6 @@ impl RunFlags {
     /// A flag that cannot be followed.
     pub fn settings(&self) -> Result<Settings, WrongFlag> {
         let flags = &self.flags;
-        self.cluster.by_kubeconfig()?;
         if let Some(folder) = &self.manifests {
             fs::read_dir(folder).map_err(unreadable("--manifests", folder))?;
         }
@@ -100,15 +100,19 @@ impl RunFlags {
             ErrorPage::Url(_) => None,
         });
         let files = [
-            ("--ssl-cert", flags.ssl_cert.as_ref()),
-            ("--ssl-ca-cert", flags.ssl_ca_cert.as_ref()),
-            ("--error-page", page),
+            ("--ssl-cert", flags.ssl_cert.as_ref(), &[CERT, KEY][..]),
+            ("--ssl-ca-cert", flags.ssl_ca_cert.as_ref(), &[CERT]),
+            ("--error-page", page, &[]),
         ];
-        for (flag, path) in files {
+        for (flag, path, parts) in files {
             let Some(path) = path else { continue };
-            File::open(path).map_err(unreadable(flag, path))?;
+            let bytes = fs::read(path).map_err(unreadable(flag, path))?;
+            if let Some(flaw) = parts.iter().find_map(|part| part.flaw(&bytes)) {
+                let why = format!("{} {flaw}", path.display());
+                return Err(WrongFlag { flag, why });
+            }
         }
-        Settings::new(flags.clone())
+        Settings::new(flags.clone())?.of(&self.cluster)
     }
 
     /// Where the data plane is asked.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use crate::breath;
 use crate::endpoint::{EndpointState, FULL_SHARE};
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{Way, Wheel, endpoint_hash};
@@ -59,6 +60,7 @@ impl Service {
             .iter()
             .enumerate()
             .map(|(index, endpoint)| {
+                breath::take_later();
                 let before = known
                     .as_ref()
                     .map(|known| known.find(index, endpoint.address));
@@ -107,14 +109,17 @@ impl Service {
     /// How many ready and how many backup endpoints can be used at `now`: `act` and `bck`.
     #[must_use]
     pub fn usable(&self, now: Moment) -> (usize, usize) {
-        let usable = |state| {
-            self.endpoints
-                .iter()
-                .filter(|endpoint| endpoint.is_eligible() && endpoint.state == state)
-                .filter(|endpoint| endpoint.live.is_passing() && !endpoint.live.is_ejected(now))
-                .count()
-        };
-        (usable(State::Ready), usable(State::Backup))
+        let (mut ready, mut backup) = (0, 0);
+        for endpoint in self.endpoints.iter().filter(|one| one.is_eligible()) {
+            breath::take_later();
+            if endpoint.live.is_passing() && !endpoint.live.is_ejected(now) {
+                match endpoint.state {
+                    State::Backup => backup += 1,
+                    _ => ready += 1,
+                }
+            }
+        }
+        (ready, backup)
     }
 
     /// How much of its share an endpoint has reached, in percent, while `slow-start` lets it grow.

@@ -17,6 +17,8 @@ impl Reader<'_> {
             .annotations
             .keys()
             .filter(|key| key.starts_with(M_OLD) && self.reads(key))
+            // MetalLB's own word to us, which nobody can change.
+            .filter(|key| !key.ends_with("/ip-allocated-from-pool"))
             .cloned()
             .collect();
         for key in keys {

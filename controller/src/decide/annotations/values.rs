@@ -232,10 +232,15 @@ pub(in crate::decide) fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
 pub(in crate::decide) fn hostnames(text: &str) -> Result<Vec<String>, String> {
     let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
     let names: Vec<String> = names.collect();
-    match names
-        .iter()
-        .all(|name| name.parse::<ServerName>().is_ok() && name.parse::<IpAddr>().is_err())
-    {
+    // What the API server takes in a status: RFC 1123, no wildcard, no dot at the end, no address.
+    let is_label =
+        |label: &str| !label.starts_with('-') && !label.ends_with('-') && !label.contains('_');
+    let is_name = |name: &String| {
+        name.parse::<ServerName>().is_ok()
+            && name.split('.').all(is_label)
+            && name.parse::<IpAddr>().is_err()
+    };
+    match names.iter().all(is_name) {
         true => Ok(names),
         false => Err("is no DNS name; expected one such as edge.example.com".to_owned()),
     }
@@ -377,6 +382,11 @@ pub(in crate::decide) fn external_port(text: &str) -> Result<Vec<(Option<u16>, u
     let ports =
         ports.filter(|ports| ports.len() == 1 || ports.iter().all(|(inner, _)| inner.is_some()));
     ports.ok_or_else(|| "is no port; expected 8080, or 80:8080, 443:8443".to_owned())
+}
+
+/// The name of something that others know.
+pub(in crate::decide) fn word(text: &str) -> Result<String, String> {
+    Ok(text.trim().to_owned())
 }
 
 /// A line for people.

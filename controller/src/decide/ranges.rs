@@ -1,0 +1,84 @@
+//! Who may connect to a port. Asked by `knobs`.
+
+use ballast_core::table::List;
+use ipnet::IpNet;
+
+use super::annotations::{Look, Reader, SOURCE_RANGES, slot};
+use super::knobs::SOURCES;
+use super::notice::Reason;
+use crate::observe::Port;
+
+/// Who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ranges {
+    /// Everybody.
+    Open,
+    /// These.
+    Only(List<IpNet>),
+    /// Nobody: what was said cannot be read.
+    Closed,
+}
+
+impl Ranges {
+    pub(super) fn list(&self) -> Option<List<IpNet>> {
+        match self {
+            Self::Only(list) => Some(list.clone()),
+            Self::Open | Self::Closed => None,
+        }
+    }
+}
+
+/// The spec first, then everybody's annotation, then ours. What cannot be read opens nothing.
+pub(super) fn ranges(reader: &mut Reader<'_>, port: &Port) -> Ranges {
+    let slot = slot(SOURCES.name, Some(port));
+    let spec = reader.service.source_ranges.join(",");
+    if !spec.trim().is_empty() {
+        return spec_ranges(reader, &spec, &slot);
+    }
+    let mut keys = vec![SOURCE_RANGES.to_owned()];
+    keys.extend(reader.own_keys(SOURCES.name, Some(port)));
+    let strongest = keys
+        .into_iter()
+        .find(|key| reader.service.annotations.contains_key(key));
+    match reader.first(&SOURCES, strongest.into_iter().collect(), &slot) {
+        Look::Silent => Ranges::Open,
+        Look::Value(found) => found.value.map_or(Ranges::Open, Ranges::Only),
+        Look::Bad => closed(reader, port),
+    }
+}
+
+fn spec_ranges(reader: &mut Reader<'_>, spec: &str, slot: &str) -> Ranges {
+    const PLACE: &str = "spec.loadBalancerSourceRanges";
+    match (SOURCES.parse)(spec) {
+        Ok(list) => {
+            reader
+                .memory
+                .insert(slot.to_owned(), (PLACE.to_owned(), spec.to_owned()));
+            list.map_or(Ranges::Open, Ranges::Only)
+        }
+        Err(why) => {
+            let kept = reader.kept(&SOURCES, slot);
+            let then = if kept.is_some() {
+                "the last good ranges stay"
+            } else {
+                "nothing is opened"
+            };
+            reader.warn(
+                Reason::InvalidAnnotation,
+                format!("{PLACE}: {spec:?} {why}; {then}"),
+            );
+            kept.map_or(Ranges::Closed, |found| {
+                found.value.map_or(Ranges::Open, Ranges::Only)
+            })
+        }
+    }
+}
+
+fn closed(reader: &mut Reader<'_>, port: &Port) -> Ranges {
+    let message = format!(
+        "port {} stays closed until its source ranges can be read",
+        port.number
+    );
+    reader.warn(Reason::SyncLoadBalancerFailed, message);
+    Ranges::Closed
+}
