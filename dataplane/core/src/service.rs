@@ -7,26 +7,22 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::affinity::Affinity;
 use crate::breath;
-use crate::counters::{Cell, PerWorker, WorkerId};
-use crate::endpoint::{EndpointState, FULL_SHARE, add_time};
-use crate::health::Tally;
+use crate::endpoint::{EndpointState, FULL_SHARE};
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{Way, Wheel, endpoint_hash};
-use crate::queue::Queue;
-use crate::rng::Rng;
 use crate::table::{self, State};
 
 mod ejection;
+mod state;
 
 pub use ejection::{Ejection, EjectionReason, Failure, FailureNews, Node};
+pub use state::{ServiceCounters, ServiceState};
 
 /// A set of endpoints, compiled.
 #[derive(Debug)]
@@ -303,179 +299,6 @@ pub struct Override {
     pub weight: Option<u16>,
     /// Its state.
     pub state: Option<State>,
-}
-
-/// What is known of a service while the process lives.
-#[derive(Debug)]
-pub struct ServiceState {
-    /// The turns of `round-robin` that all workers together have taken.
-    pub(crate) turns: AtomicU64,
-    /// The same, among what is left when turns find nobody.
-    pub(crate) detours: AtomicU64,
-    /// The turns that its own addresses have taken, where it has some.
-    sources: AtomicUsize,
-    queue: Queue,
-    /// Leases held on all its endpoints, those that left the table included.
-    current: AtomicU32,
-    peak: AtomicU32,
-    affinity: OnceLock<Box<Affinity>>,
-    counters: OnceLock<PerWorker<ServiceCounters>>,
-    /// By [`EjectionReason::index`].
-    ejections: [AtomicU64; EjectionReason::ALL.len()],
-    /// One decision at a time, so that `share` holds.
-    ejecting: Mutex<()>,
-    checked: Tally,
-    workers: usize,
-    name: Box<str>,
-}
-
-impl ServiceState {
-    /// A service that nobody has used yet.
-    #[must_use]
-    pub fn new(name: &str, workers: usize) -> Self {
-        Self {
-            turns: AtomicU64::new(0),
-            detours: AtomicU64::new(0),
-            sources: AtomicUsize::new(0),
-            queue: Queue::default(),
-            current: AtomicU32::new(0),
-            peak: AtomicU32::new(0),
-            affinity: OnceLock::new(),
-            counters: OnceLock::new(),
-            ejections: Default::default(),
-            ejecting: Mutex::new(()),
-            checked: Tally::default(),
-            workers,
-            name: name.into(),
-        }
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// How many workers count here.
-    #[must_use]
-    pub fn workers(&self) -> usize {
-        self.workers
-    }
-
-    /// The clients that wait while its endpoints are full.
-    #[must_use]
-    pub fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
-    /// Whose turn it is among the addresses that its endpoints are reached from.
-    #[must_use]
-    pub fn next_source(&self) -> usize {
-        self.sources.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// How many leases are held now on its endpoints, those that left the table included (`scur`).
-    #[must_use]
-    pub fn current(&self) -> u32 {
-        self.current.load(Ordering::Relaxed)
-    }
-
-    /// The most leases that were ever held at once (`smax`).
-    #[must_use]
-    pub fn peak(&self) -> u32 {
-        self.peak.load(Ordering::Relaxed)
-    }
-
-    /// Forgets that there were ever more than now, in the queue too.
-    pub fn forget_peak(&self) {
-        self.peak.store(self.current(), Ordering::Relaxed);
-        self.queue.forget_peak();
-    }
-
-    /// Forgets the longest wait that `worker` has seen. For that worker alone.
-    pub fn forget_longest(&self, worker: WorkerId) {
-        if let Some(cells) = self.all_counters().and_then(|all| all.if_any(worker)) {
-            cells.queue_ms_max.clear();
-        }
-    }
-
-    pub(crate) fn leased(&self) {
-        let held = self.current.fetch_add(1, Ordering::Relaxed) + 1;
-        if held > self.peak.load(Ordering::Relaxed) {
-            self.peak.fetch_max(held, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn released(&self) {
-        self.current.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Where its clients went, if it was ever asked.
-    #[must_use]
-    pub fn affinity(&self) -> Option<&Affinity> {
-        self.affinity.get().map(Box::as_ref)
-    }
-
-    pub(crate) fn affinity_or_new(&self, rng: &mut Rng) -> &Affinity {
-        self.affinity.get_or_init(|| Box::new(Affinity::new(rng)))
-    }
-
-    /// What `worker` counts here.
-    #[must_use]
-    pub fn counters(&self, worker: WorkerId) -> &ServiceCounters {
-        self.counters
-            .get_or_init(|| PerWorker::new(self.workers))
-            .of(worker)
-    }
-
-    /// All workers' counters, where anything was ever counted.
-    #[must_use]
-    pub fn all_counters(&self) -> Option<&PerWorker<ServiceCounters>> {
-        self.counters.get()
-    }
-
-    /// What its checks have made of it.
-    #[must_use]
-    pub fn checked(&self) -> &Tally {
-        &self.checked
-    }
-
-    /// How often endpoints were ejected for this reason.
-    #[must_use]
-    pub fn ejections(&self, reason: EjectionReason) -> u64 {
-        self.ejections
-            .get(reason.index())
-            .map_or(0, |count| count.load(Ordering::Relaxed))
-    }
-}
-
-/// What one worker counts for one service, beside what it counts for its endpoints. The names in brackets are haproxy's
-/// columns of the BACKEND row; its others are the sums over the endpoints.
-#[derive(Debug, Default)]
-pub struct ServiceCounters {
-    /// Clients that came (`stot`).
-    pub sessions: Cell,
-    /// Clients for which no endpoint could be picked, not even to try it (a part of `econ`; its other part are the
-    /// endpoints' failed dials).
-    pub unserved: Cell,
-    /// Clients that aborted while they waited in the queue (a part of `cli_abrt`; its other part are the endpoints').
-    pub client_aborts: Cell,
-    /// Picks that ignored the checks, because those of all endpoints fail.
-    pub panics: Cell,
-    /// Clients that had to wait.
-    pub queued: Cell,
-    /// Milliseconds that they waited, in sum, in vain or not.
-    pub queue_ms: Cell,
-    /// The longest of them (`qtime_max`).
-    pub queue_ms_max: Cell,
-}
-
-impl ServiceCounters {
-    /// Counts a client that waited for `waited`, in vain or not.
-    pub fn queued(&self, waited: Duration) {
-        self.queued.add(1);
-        add_time(&self.queue_ms, &self.queue_ms_max, waited);
-    }
 }
 
 /// The endpoints of the previous plan, by address. Most tables change little, so the same place is tried first.
