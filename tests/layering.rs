@@ -1,38 +1,22 @@
-//! The core decides and never acts: what it must not know is looked for in its sources and its manifest.
+//! Who may know whom: looked for in sources and manifests. The core decides and never acts, the data plane and the controller
+//! know only it, and inside of the data plane what is started knows nothing of who starts it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 #[test]
 fn the_core_knows_no_socket_clock_task_or_dice_of_its_own() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("dataplane/core/src");
-    let mut looked_at = 0;
-    for file in sources(&root) {
-        let text = fs::read_to_string(&file).expect("a source file");
-        // Tests may read their vectors from files.
-        let text = text
-            .split("#[cfg(test)]\nmod tests {")
-            .next()
-            .unwrap_or_default();
+    for (file, text) in texts("dataplane/core/src") {
         for forbidden in FORBIDDEN {
-            assert!(!text.contains(forbidden), "{}: {forbidden}", file.display());
+            let is_there = without_tests(&text).contains(forbidden);
+            assert!(!is_there, "{}: {forbidden}", file.display());
         }
-        looked_at += 1;
     }
-    assert!(looked_at > 20, "only {looked_at} files were looked at");
 }
 
 #[test]
 fn the_cores_dependencies_are_these_and_no_more() {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("dataplane/core/Cargo.toml");
-    let manifest = fs::read_to_string(manifest).expect("the core's manifest");
-    let dependencies: Vec<&str> = manifest
-        .lines()
-        .skip_while(|line| *line != "[dependencies]")
-        .skip(1)
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.split(['.', ' ']).next())
-        .collect();
+    let dependencies = dependencies("dataplane/core");
     assert_eq!(
         dependencies,
         [
@@ -44,6 +28,109 @@ fn the_cores_dependencies_are_these_and_no_more() {
             "thiserror"
         ]
     );
+}
+
+#[test]
+fn the_data_plane_and_the_controller_know_only_the_core() {
+    for (package, other, as_a_crate) in [
+        ("controller", "ballast", "ballast::"),
+        ("dataplane", "ballast-controller", "ballast_controller::"),
+        ("dataplane/core", "ballast", "ballast::"),
+        (
+            "dataplane/core",
+            "ballast-controller",
+            "ballast_controller::",
+        ),
+    ] {
+        let known = dependencies(package);
+        assert!(
+            !known.iter().any(|name| name == other),
+            "{package}: {known:?}"
+        );
+        for (file, text) in texts(&format!("{package}/src")) {
+            // The binary of a package knows its library.
+            let uses = text.lines().find(|line| line.contains(as_a_crate));
+            assert_eq!(uses, None, "{}", file.display());
+        }
+    }
+    assert!(
+        dependencies("controller")
+            .iter()
+            .any(|name| name == "ballast-core")
+    );
+}
+
+#[test]
+fn only_the_system_calls_of_the_data_plane_are_unsafe() {
+    let sys = root().join("dataplane/src/sys");
+    for (file, text) in texts("dataplane/src").chain(texts("controller/src")) {
+        if file.with_extension("") == sys || file.starts_with(&sys) {
+            continue;
+        }
+        for line in text.lines().map(str::trim) {
+            let is_unsafe = UNSAFE.iter().any(|words| line.contains(words));
+            assert!(!is_unsafe, "{}: {line}", file.display());
+        }
+    }
+    for package in ["dataplane/core", "controller"] {
+        let text = fs::read_to_string(root().join(package).join("src/lib.rs")).expect("a library");
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{package}");
+    }
+}
+
+#[test]
+fn in_the_data_plane_only_apply_puts_a_plan_in_force_and_nobody_knows_who_starts_him() {
+    for (words, who) in [
+        (".publish(", &["apply.rs"][..]),
+        ("crate::apply", &["runtime.rs"]),
+        ("crate::runtime", &["demo.rs"]),
+    ] {
+        let folder = root().join("dataplane/src");
+        let found: Vec<String> = texts("dataplane/src")
+            .filter(|(_, text)| without_tests(text).contains(words))
+            .map(|(file, _)| {
+                file.strip_prefix(&folder)
+                    .expect("in it")
+                    .display()
+                    .to_string()
+            })
+            .collect();
+        assert_eq!(found, who, "{words}");
+    }
+}
+
+/// The names of what a package is built with.
+fn dependencies(package: &str) -> Vec<String> {
+    let manifest = root().join(package).join("Cargo.toml");
+    let manifest = fs::read_to_string(manifest).expect("a manifest");
+    manifest
+        .lines()
+        .skip_while(|line| *line != "[dependencies]")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split(['.', ' ']).next())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Every source file of a folder with its text.
+fn texts(folder: &str) -> impl Iterator<Item = (PathBuf, String)> {
+    let files = sources(&root().join(folder));
+    assert!(files.len() > 20, "{folder}: only {} files", files.len());
+    files.into_iter().map(|file| {
+        let text = fs::read_to_string(&file).expect("a source file");
+        (file, text)
+    })
+}
+
+/// Tests may do what their subject may not.
+fn without_tests(text: &str) -> &str {
+    let parts = text.split("#[cfg(test)]\nmod tests {");
+    parts.into_iter().next().unwrap_or_default()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// All but those that are tests only.
@@ -77,6 +164,14 @@ const FORBIDDEN: [&str; 12] = [
     "std::thread",
     "RandomState",
     "thread_rng",
+];
+const UNSAFE: [&str; 6] = [
+    "unsafe {",
+    "unsafe fn",
+    "unsafe impl",
+    "unsafe extern",
+    "allow(unsafe_code",
+    "expect(unsafe_code",
 ];
 const TESTS_ONLY: [&str; 6] = [
     "tests",

@@ -8,6 +8,8 @@ mod peers;
 
 #[path = "netns/silent_node.rs"]
 mod silent_node;
+#[path = "netns/strangers.rs"]
+mod strangers;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

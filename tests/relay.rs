@@ -7,6 +7,8 @@ mod peers;
 
 #[path = "relay/bulk.rs"]
 mod bulk;
+#[path = "relay/crumbs.rs"]
+mod crumbs;
 #[path = "relay/dials.rs"]
 mod dials;
 #[path = "relay/endings.rs"]

@@ -14,6 +14,7 @@ mod schema;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast::stats::{self, Chunks, Selection};
@@ -338,6 +339,49 @@ fn peaks_rates_and_history_tell_what_happened() {
     ballast.until(|_| moved(stats.frontend_history("f", 600).unwrap()));
     ballast.until(|_| moved(stats.service_history("s", 600).unwrap()));
     assert!(stats.service_history("f", 600).is_none());
+}
+
+#[test]
+fn a_frontend_that_leaves_and_comes_back_counts_once_for_the_process() {
+    let endpoint = echo_server();
+    let with = table("", "", &[endpoint]);
+    let without = |generation: u8| {
+        format!(
+            "version: 1\ngeneration: {generation}\nservices: [{{name: s, endpoints: [{{address: \"{endpoint}\"}}]}}]\n"
+        )
+    };
+    let ballast = Ballast::serve(&with, 2);
+    let counted = || {
+        let shared = ballast.running.shared();
+        let process = &shared.stats.snapshot(shared).process;
+        (process.sessions, process.bytes_out)
+    };
+    let echo = |client: &mut std::net::TcpStream| {
+        client.write_all(b"12345").unwrap();
+        client.read_exact(&mut [0; 5]).unwrap();
+    };
+    let mut first = ballast.connect();
+    echo(&mut first);
+    ballast.until(|_| counted().0 == 1);
+    let state = {
+        let plan = ballast.running.shared().live.plan();
+        Arc::downgrade(plan.frontends()[0].state())
+    };
+    ballast.swap(&without(1));
+    echo(&mut first);
+    assert_eq!(counted().0, 1);
+    ballast.swap(&with);
+    let mut second = ballast.connect();
+    echo(&mut second);
+    assert_eq!(counted().0, 2);
+    drop((first, second));
+    ballast.until(|ballast| ballast.in_flight() == 0);
+    ballast.until(|_| counted() == (2, 15));
+    // One that nobody can come back to is forgotten, but not what it counted.
+    ballast.swap(&without(2));
+    ballast.swap(&without(3));
+    ballast.until(|_| state.upgrade().is_none());
+    assert_eq!(counted(), (2, 15));
 }
 
 /// Every state and protocol that there is.

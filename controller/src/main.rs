@@ -33,7 +33,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct Plan {
     /// A folder of Services, EndpointSlices, Nodes and Secrets, as YAML or JSON [default: a cluster]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context", "use_kubernetes_cluster_service"])]
     manifests: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterFlags,

@@ -8,13 +8,13 @@ mod desk;
 mod doors;
 mod events;
 mod gate;
+mod lobby;
 mod page;
 mod patient;
 mod query;
 
 pub(crate) use doors::{Doors, Places, Wanted, admin_addresses};
 
-use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::pin::pin;
 use std::rc::Rc;
@@ -25,11 +25,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use self::desk::{Caller, Desk};
-use self::doors::Purpose;
+use self::lobby::Lobby;
 use self::patient::Patient;
 use crate::auth::Auth;
 use crate::panics::vital;
@@ -44,9 +44,7 @@ pub(crate) async fn serve(
     auth: Option<Auth>,
 ) {
     tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&shared))));
-    let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
-    let reserve = Rc::new(RefCell::new(Reserve::new()));
-    let desk = Rc::new(Desk::new(Arc::clone(&shared), auth));
+    let lobby = Lobby::open(Rc::new(Desk::new(Arc::clone(&shared), auth)));
     loop {
         let now = wanted.borrow_and_update().clone();
         let whole = match &now {
@@ -59,9 +57,7 @@ pub(crate) async fn serve(
         for (purpose, address, listener) in doors.fresh() {
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
-                    let (desk, slots, reserve) =
-                        (Rc::clone(&desk), Arc::clone(&slots), Rc::clone(&reserve));
-                    let accepting = accept(listener, purpose, desk, slots, reserve);
+                    let accepting = Rc::clone(&lobby).accept(listener, purpose);
                     let accepting = vital(format!("answering at {address}"), accepting);
                     let task = tokio::task::spawn_local(accepting).abort_handle();
                     doors.accepts(purpose, address, task);
@@ -78,63 +74,7 @@ pub(crate) async fn serve(
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    purpose: Purpose,
-    desk: Rc<Desk>,
-    slots: Arc<Semaphore>,
-    reserve: Rc<RefCell<Reserve>>,
-) {
-    loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let (desk, reserve) = (Rc::clone(&desk), Rc::clone(&reserve));
-                let caller = Caller {
-                    from,
-                    purpose,
-                    until: Rc::new(Cell::new(Instant::now() + CONVERSATION)),
-                };
-                tokio::task::spawn_local(async move {
-                    converse(stream, desk, caller, slot).await;
-                    reserve.borrow_mut().refill();
-                });
-            }
-            // Out of descriptors: what is kept for this is given up, so that an operator still sees why.
-            Err(_) if reserve.borrow_mut().lend() => {}
-            Err(_) => sleep(EXHAUSTED_PAUSE).await,
-        }
-    }
-}
-
-/// Descriptors that nobody uses, so that there are some when there are none.
-#[derive(Debug)]
-struct Reserve(Vec<std::fs::File>);
-
-impl Reserve {
-    fn new() -> Self {
-        let mut reserve = Self(Vec::new());
-        reserve.refill();
-        reserve
-    }
-
-    fn lend(&mut self) -> bool {
-        self.0.pop().is_some()
-    }
-
-    fn refill(&mut self) {
-        while self.0.len() < RESERVED {
-            match std::fs::File::open("/dev/null") {
-                Ok(file) => self.0.push(file),
-                Err(_) => return,
-            }
-        }
-    }
-}
-
-async fn converse(stream: TcpStream, desk: Rc<Desk>, caller: Caller, _slot: OwnedSemaphorePermit) {
+async fn converse(stream: TcpStream, desk: Rc<Desk>, caller: Caller) {
     let until = Rc::clone(&caller.until);
     let answer = service_fn(move |request| {
         let (desk, caller) = (Rc::clone(&desk), caller.clone());
@@ -171,14 +111,10 @@ async fn converse(stream: TcpStream, desk: Rc<Desk>, caller: Caller, _slot: Owne
     }
 }
 
-/// At once, at all addresses. More wait to be accepted.
-const MOST_CONNECTIONS: usize = 96;
-const RESERVED: usize = 8;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// A reader that takes nothing for so long has gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONVERSATION: Duration = Duration::from_secs(60);
 /// Of an answer that is not taken yet, beside a piece of a rendering.
 const MOST_BUFFERED: usize = 64 * 1024;
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_EVERY: Duration = Duration::from_secs(5);

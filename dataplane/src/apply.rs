@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ballast_core::ack::{Exception, Refused, Served};
+use ballast_core::breath;
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile, revise};
 use ballast_core::plan::Plan;
@@ -262,12 +263,14 @@ impl Apply {
         // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
         // wait at something that has left the table, or has another name now, are woken by nobody else.
         for plan in [previous, plan] {
-            plan.frontends()
-                .iter()
-                .for_each(|frontend| frontend.state().admit().wake());
-            plan.services()
-                .iter()
-                .for_each(|service| service.state().queue().wake_head());
+            for frontend in plan.frontends() {
+                breath::take_later();
+                frontend.state().admit().wake();
+            }
+            for service in plan.services() {
+                breath::take_later();
+                service.state().queue().wake_head();
+            }
         }
         self.sockets.hand_out(opened).await;
         self.sockets.close(&change.close, previous).await;
@@ -321,7 +324,10 @@ impl Apply {
 
     /// Frees plans that nobody uses any more: here, so that no worker ever does.
     fn free_retired(&mut self) {
-        self.retired.retain(|plan| Arc::strong_count(plan) > 1);
+        let free = self
+            .retired
+            .extract_if(.., |plan| Arc::strong_count(plan) == 1);
+        free.filter_map(Arc::into_inner).for_each(Plan::free);
         self.shared
             .status
             .retired

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub(crate) enum Role {
     /// Look.
     Viewer,
     /// Look, and change.
@@ -27,7 +27,7 @@ pub enum Role {
 
 /// Somebody who proved who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Person {
+pub(crate) struct Person {
     /// As the file calls them.
     pub name: Arc<str>,
     /// What they may do.
@@ -36,7 +36,7 @@ pub struct Person {
 
 /// The file, and what was learned from it.
 #[derive(Debug)]
-pub struct Auth {
+pub(crate) struct Auth {
     path: PathBuf,
     known: Mutex<Known>,
     guesses: Semaphore,
@@ -53,7 +53,7 @@ struct Known {
 
 impl Auth {
     /// Reads the file; all that is wrong with it at once.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let modified = modified(path);
         let users = Users::read(path)?;
         Ok(Self {
@@ -69,7 +69,7 @@ impl Auth {
     }
 
     /// Who sent this `Authorization` header, if it is right.
-    pub async fn identify(&self, header: &str) -> Option<Person> {
+    pub(crate) async fn identify(&self, header: &str) -> Option<Person> {
         let users = self.users();
         let digest = self.digest(header);
         if let Some(person) = self.lock().right.get(&digest) {

@@ -28,7 +28,6 @@ mod sessions;
 
 use command::{Command, Prompt};
 pub(crate) use door::Door;
-pub use sessions::Seen;
 
 /// Answers whoever connects, for as long as the process lives.
 pub(crate) async fn serve(listener: StdUnixListener, shared: Arc<Shared>) {

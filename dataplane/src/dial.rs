@@ -224,9 +224,7 @@ impl Attempts<'_> {
         let deadline = self.now.after(spec.timeouts.connect);
         let deadline = *self.deadline.get_or_insert(deadline);
         let is_last = self.tried.len() >= usize::from(spec.retries)
-            || !self
-                .service
-                .has_another(picked.index, &self.tried, self.now);
+            || !self.service.has_another(picked.index, &self.tried);
         match is_last {
             true => deadline,
             false => deadline.min(self.now.after(short_attempt(&self.service))),

@@ -177,7 +177,7 @@ impl Intake {
 }
 
 /// Reads the one table that is at `path`.
-pub fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
+pub(crate) fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     let (path, format) = locate(path)?;
     let bytes = File::open(&path).and_then(read);
     let bytes = bytes.map_err(|error| cannot_be_read(&path, &error))?;

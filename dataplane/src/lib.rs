@@ -11,7 +11,7 @@
 //! the address that the client spoke to.
 //!
 //! # The walk of a table
-//! [`intake`] sees a change; `apply` parses, compiles, opens what is new, publishes, closes what is gone and answers. It
+//! `intake` sees a change; `apply` parses, compiles, opens what is new, publishes, closes what is gone and answers. It
 //! is the only one that writes [`live`].
 //!
 //! # The walk of a verdict
@@ -19,23 +19,23 @@
 //! atomic of the endpoint, which the next choice reads. Nothing is rebuilt for health.
 //!
 //! # Threads
-//! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe` and one for [`admin`]. Only the last
-//! three are ever slow.
+//! [`start`] makes a thread for each [`worker`], one for `apply`, one for `probe`, one for `admin` and one that writes the
+//! lines of [`access`]. Only the last four are ever slow.
 
 pub mod access;
-pub mod admin;
-pub mod auth;
+mod admin;
+mod auth;
 pub mod clock;
 pub mod config;
 pub mod console;
 pub mod demo;
-pub mod intake;
+mod intake;
 pub mod limits;
 pub mod live;
 pub mod log;
-pub mod panics;
+mod panics;
 pub mod relay;
-pub mod runtime;
+mod runtime;
 pub mod show;
 pub mod stats;
 pub mod status;
@@ -48,6 +48,7 @@ mod dial;
 mod fault;
 mod guard;
 mod listen;
+mod operator;
 mod preamble;
 mod probe;
 mod source;
@@ -57,5 +58,6 @@ mod threads;
 pub mod udp;
 
 pub use config::Config;
+pub use intake::check;
 pub use runtime::{Running, start};
 pub use start_error::StartError;

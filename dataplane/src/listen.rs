@@ -1,5 +1,6 @@
 //! Listening sockets: the only place that opens them.
 
+use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
@@ -109,11 +110,24 @@ pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
                 "bind {address}: address in use; is another server running on this port? `ss -ltnp` names it"
             )
         }
+        io::ErrorKind::PermissionDenied if (1..unprivileged()).contains(&address.port()) => {
+            format!(
+                "bind {address}: no right to a port below {}; give the process CAP_NET_BIND_SERVICE, or lower net.ipv4.ip_unprivileged_port_start",
+                unprivileged()
+            )
+        }
         io::ErrorKind::PermissionDenied => format!(
-            "bind {address}: no right to a port below 1024; give the process CAP_NET_BIND_SERVICE, or lower net.ipv4.ip_unprivileged_port_start"
+            "bind {address}: {error}; a security policy forbids it (SELinux, AppArmor, seccomp): allow it there, or choose another port"
         ),
         _ => format!("bind {address}: {error}"),
     }
+}
+
+/// The first port that everybody may bind.
+fn unprivileged() -> u16 {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first = first.ok().and_then(|first| first.trim().parse().ok());
+    first.unwrap_or(1024)
 }
 
 /// More than the kernel allows is cut to what it allows.
@@ -121,3 +135,33 @@ const BACKLOG: i32 = 4096;
 const ADMIN_BACKLOG: i32 = 128;
 /// For bursts, while a worker does something else.
 const DATAGRAM_BUFFER: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_explained_by_the_port() {
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        for port in [0, 1, 79, 1_023, 1_024, 40_000, 65_535] {
+            let words = match (1..unprivileged()).contains(&port) {
+                true => "CAP_NET_BIND_SERVICE",
+                false => "a security policy forbids it",
+            };
+            let said = explain(SocketAddr::from(([127, 0, 0, 1], port)), &denied);
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_documentation_network_is_not_here() {
+        for (address, is_here) in [
+            ("127.0.0.1", true),
+            ("127.7.7.7", true),
+            ("0.0.0.0", true),
+            ("192.0.2.1", false),
+        ] {
+            assert_eq!(is_local(address.parse().unwrap()), is_here, "{address}");
+        }
+    }
+}

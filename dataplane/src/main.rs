@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
 use ballast::show::{self, Paint, Place as Asked, Unanswered, What};
-use ballast::{Config, Running, StartError, demo, intake, log};
+use ballast::{Config, Running, StartError, demo, log};
 use ballast_core::table::parse_duration;
 use clap::{Args, Parser, Subcommand};
 use tikv_jemallocator::Jemalloc;
@@ -178,7 +178,7 @@ fn main() -> ExitCode {
 }
 
 fn check(path: &Path) -> ExitCode {
-    match intake::check(path) {
+    match ballast::check(path) {
         Ok(table) => {
             let line = format!("{}: {}\n", path.display(), table.summary());
             io::stdout().write_all(line.as_bytes()).ok();
@@ -419,7 +419,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 const RUN_HELP: &str = "\
-Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once.
+Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once;
+one within 100 ms of the first is the same one, passed on twice.
 Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
 64 wrong usage, or a table that is missing or refused.";
 const ASK_HELP: &str = "\

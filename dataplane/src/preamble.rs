@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use ballast_core::pick::Key;
 use ballast_core::plan::{Frontend, FrontendCounters};
-use ballast_core::preamble::{Reason, Step, Tlv, Transport, step};
+use ballast_core::preamble::{Reason, Step, Transport, step};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -60,11 +60,7 @@ async fn read_header(
                 caller.key = Key::new(addresses.source);
                 caller.destination = Some(addresses.destination);
                 caller.authority = header.tlvs.authority().map(Into::into);
-                caller.unique_id = header
-                    .tlvs
-                    .iter()
-                    .find(|tlv| tlv.kind == Tlv::UNIQUE_ID)
-                    .map(|tlv| tlv.value.into());
+                caller.unique_id = header.tlvs.unique_id().map(Into::into);
                 let length = header.length.min(bytes.len());
                 return Ok(bytes.split_off(length));
             }

@@ -17,14 +17,17 @@ mod prometheus;
 mod selection;
 mod snapshot;
 mod value;
+mod workers;
 
 pub use check::Check;
 pub use chunks::Chunks;
 pub(crate) use chunks::Progress;
+pub(crate) use columns::words;
 pub use csv::csv;
 pub use datagrams::Datagrams;
+pub(crate) use datagrams::flows;
 pub use history::Second;
-pub use json::{api, history, json, schema, typed};
+pub use json::{api, json, schema, typed};
 pub use meter::Rate;
 pub use observer::Observer;
 pub use prometheus::metrics;
@@ -33,13 +36,14 @@ pub use snapshot::{
     Counts, EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status,
     StatusKind,
 };
+pub use workers::OneWorker;
 
-use std::collections::HashSet;
 use std::fs;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ballast_core::breath;
 use ballast_core::moment::Moment;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -101,9 +105,8 @@ impl Stats {
         let now = shared.clock.now();
         let listening = shared.status.listening();
         let process = self.process(shared, now, inner.idle, listening.len());
-        let open: HashSet<_> = listening.keys().collect();
         let plan = shared.live.plan();
-        let snapshot = Arc::new(inner.observer.snapshot(&plan, process, &open, now));
+        let snapshot = Arc::new(inner.observer.snapshot(&plan, process, &listening, now));
         inner.given.push(Arc::downgrade(&snapshot));
         snapshot
     }
@@ -116,12 +119,17 @@ impl Stats {
         let (services, endpoints) = inner.observer.clear(&plan, all, shared.clock.now());
         drop(inner);
         shared.admit.forget_peak();
-        let (services, endpoints): (Arc<[_]>, Arc<[_]>) = (services.into(), endpoints.into());
-        for inbox in &shared.inboxes {
-            let order = Order::ForgetLongest(Arc::clone(&services), Arc::clone(&endpoints));
-            // A worker that is gone counts no more.
-            inbox.send(order).ok();
-        }
+        let tell = |services: &[_], endpoints: &[_]| {
+            let (services, endpoints): (Arc<[_]>, Arc<[_]>) = (services.into(), endpoints.into());
+            for inbox in &shared.inboxes {
+                let order = Order::ForgetLongest(Arc::clone(&services), Arc::clone(&endpoints));
+                // A worker that is gone counts no more.
+                inbox.send(order).ok();
+            }
+            breath::take();
+        };
+        services.chunks(AN_ORDER).for_each(|some| tell(some, &[]));
+        endpoints.chunks(AN_ORDER).for_each(|some| tell(&[], some));
     }
 
     /// The last `seconds` seconds of a frontend, up to ten minutes, the oldest first.
@@ -166,6 +174,7 @@ impl Stats {
             started: self.started,
             uptime: now.since(Moment::default()),
             workers: small(workers),
+            each_worker: workers::each(shared),
             is_ready: status.is_ready(),
             is_stopping: status.is_stopping(),
             generation: shared.live.plan().generation(),
@@ -225,5 +234,7 @@ impl Idle {
     }
 }
 
+/// So many services or endpoints, which a worker looks at while its clients wait.
+const AN_ORDER: usize = 64;
 /// Of different ages, in the hands of slow readers.
 const MOST_SNAPSHOTS: usize = 8;

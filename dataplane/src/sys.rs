@@ -1,6 +1,6 @@
 //! The only unsafe code: calls, socket options and ioctls that neither std, socket2 nor rustix offer.
 //!
-//! Owns nothing, is called by `listen`, `dial`, `runtime` and [`crate::relay`], and never decides.
+//! Owns nothing, is called by whoever has a socket or a thread, and never decides.
 #![expect(
     unsafe_code,
     reason = "each block names why it is sound, and has a test"

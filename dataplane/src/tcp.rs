@@ -1,7 +1,7 @@
 //! A TCP connection's story: accept, admit, PROXY header, dial, relay, account.
 //!
-//! Each step has its file: [`accept`] takes connections in, [`arrival`] admits them and gives each to a worker, a
-//! [`newcomer`] is led to an endpoint by `dial`, and the story goes on with the relay until the end, which is counted.
+//! Each step has its file: `accept` takes connections in, `arrival` admits them and gives each to a worker, a `newcomer` is
+//! led to an endpoint by `dial`, and the story goes on with the relay until the end, which is counted.
 
 use std::future::Future;
 use std::pin::Pin;

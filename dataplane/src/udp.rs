@@ -25,11 +25,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
-use crate::console::Seen;
 use crate::panics::vital;
 use crate::sys;
 use crate::sys::datagrams::{BATCH, Inbox};
-use crate::worker::{Closing, Worker};
+use crate::worker::{Closing, Seen, Worker};
 
 mod answers;
 mod introduce;

@@ -1,211 +1,36 @@
-//! What a worker owns, and the orders that it takes.
+//! What a worker owns, and how it takes orders.
 //!
-//! A worker is a thread with a runtime of its own. It accepts from its own listening sockets and keeps each connection
-//! from its first byte to its last; no wake-up in a connection's life crosses threads.
+//! A worker is a thread with a runtime of its own. It accepts from its own listening sockets, gives a connection to a worker
+//! that has fewer before the first byte, and keeps all others to their last: from then on no wake-up crosses threads.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use ballast_core::admit::{AdmitState, Limits};
-use ballast_core::counters::{Cell, PerWorker, WorkerId};
-use ballast_core::endpoint::EndpointState;
-use ballast_core::moment::Moment;
-use ballast_core::overrides::ByHand;
-use ballast_core::plan::{Plan, SocketKey, Transport};
+use ballast_core::counters::WorkerId;
+use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::Rng;
-use ballast_core::service::ServiceState;
 use socket2::Socket;
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::AccessLog;
-use crate::by_hand::Changes;
-use crate::clock::Clock;
-use crate::console::Seen;
-use crate::live::Live;
 use crate::panics::vital;
 use crate::relay::Tools;
-use crate::stats::Stats;
-use crate::status::Status;
 use crate::sys;
-use crate::tcp::{self, Arrival};
+use crate::tcp;
 use crate::udp::{self, Udp};
 
-/// What all workers, apply and the admin side share.
-#[derive(Debug)]
-pub struct Shared {
-    /// The plan in force.
-    pub live: Live,
-    /// The clock.
-    pub clock: Clock,
-    /// Connections that each worker has now.
-    pub loads: Box<[AtomicUsize]>,
-    /// Where apply takes what operators change by hand.
-    pub(crate) by_hand: mpsc::UnboundedSender<Changes>,
-    /// Where each worker takes orders.
-    pub inboxes: Box<[mpsc::UnboundedSender<Order>]>,
-    /// The process's own limit of connections. Listening sockets that come later leave room for fewer.
-    pub most: AtomicU32,
-    /// Who is in, counted for that limit.
-    pub admit: Arc<AdmitState>,
-    /// What each worker counts beside frontends, services and endpoints.
-    pub counters: PerWorker<WorkerCounters>,
-    /// Failed accepts by the system's error number.
-    pub accept_errors: Mutex<BTreeMap<i32, u64>>,
-    /// What apply says of itself.
-    pub status: Status,
-    /// Apply has published a plan, of which the checks are to know.
-    pub new_plan: Notify,
-    /// Who wants to read of each connection.
-    pub access: AccessLog,
-    /// What is seen of all that is counted.
-    pub stats: Stats,
-}
+mod order;
+mod seats;
+mod shared;
 
-impl Shared {
-    /// What is shared by so many workers, which serve `most` connections; and where each of them takes orders.
-    pub(crate) fn new(
-        workers: usize,
-        most: u32,
-        seed: u64,
-        access: AccessLog,
-        by_hand: mpsc::UnboundedSender<Changes>,
-    ) -> (Arc<Self>, Vec<mpsc::UnboundedReceiver<Order>>) {
-        let (inboxes, receivers): (Vec<_>, _) =
-            (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
-        let shared = Self {
-            live: Live::default(),
-            clock: Clock::start(),
-            loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
-            by_hand,
-            inboxes: inboxes.into(),
-            most: AtomicU32::new(most),
-            admit: Arc::new(AdmitState::new(seed)),
-            counters: PerWorker::new(workers),
-            accept_errors: Mutex::default(),
-            status: Status::default(),
-            new_plan: Notify::new(),
-            access,
-            stats: Stats::default(),
-        };
-        (Arc::new(shared), receivers)
-    }
-
-    /// Connections now.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.loads
-            .iter()
-            .map(|load| load.load(Ordering::Relaxed))
-            .sum()
-    }
-
-    /// The process's own limit, as frontends have theirs.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
-            connections: Some(self.most.load(Ordering::Relaxed)),
-            ..Limits::default()
-        }
-    }
-
-    pub(crate) fn count_accept_error(&self, errno: i32) {
-        let mut errors = self
-            .accept_errors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *errors.entry(errno).or_default() += 1;
-    }
-
-    /// Puts changes by hand in force, and returns when they are. `false`: the process is ending.
-    pub async fn change(&self, changes: Vec<ByHand>) -> bool {
-        let (done, told) = oneshot::channel();
-        self.by_hand.send(Changes { changes, done }).is_ok() && told.await.is_ok()
-    }
-
-    /// Resets the connections that these endpoints have.
-    pub fn cut(&self, endpoints: Vec<Arc<EndpointState>>) {
-        if endpoints.is_empty() {
-            return;
-        }
-        let endpoints: Arc<[_]> = endpoints.into();
-        for inbox in &self.inboxes {
-            // A worker that is gone has no connections.
-            inbox.send(Order::Cut(Arc::clone(&endpoints))).ok();
-        }
-    }
-
-    /// The worker to hand a connection to, if `from` holds too many more than another one.
-    pub(crate) fn less_loaded_than(&self, from: WorkerId) -> Option<WorkerId> {
-        let mine = self.loads.get(from.0)?.load(Ordering::Relaxed);
-        let (least, load) = self
-            .loads
-            .iter()
-            .map(|load| load.load(Ordering::Relaxed))
-            .enumerate()
-            .min_by_key(|(_, load)| *load)?;
-        (mine > load + load / 4 + UNEVEN && least != from.0).then_some(WorkerId(least))
-    }
-}
-
-/// What a worker counts for itself.
-#[derive(Debug, Default)]
-pub struct WorkerCounters {
-    /// Connections accepted here.
-    pub accepted: Cell,
-    /// ... of those, given to a worker that had fewer.
-    pub handed_over: Cell,
-    /// Bytes that went through pipes.
-    pub spliced: Cell,
-}
-
-/// An order to a worker.
-#[derive(Debug)]
-pub enum Order {
-    /// Accept from this socket.
-    Listen {
-        /// Its identity.
-        key: Arc<SocketKey>,
-        /// The socket.
-        socket: Socket,
-        /// Told when it accepts, or why it does not.
-        done: oneshot::Sender<std::io::Result<()>>,
-    },
-    /// Accept what is in the queue already, by `plan`, and close.
-    Close {
-        /// Its identity.
-        key: Arc<SocketKey>,
-        /// The last plan that had it.
-        plan: Arc<Plan>,
-        /// Told when it is closed.
-        done: oneshot::Sender<()>,
-    },
-    /// Serve what another worker accepted.
-    Serve(Arrival),
-    /// Reset the connections that these endpoints have, and end their flows.
-    Cut(Arc<[Arc<EndpointState>]>),
-    /// Say which connections and flows there are.
-    List {
-        /// So many at most.
-        most: usize,
-        /// Told them.
-        done: oneshot::Sender<Vec<Seen>>,
-    },
-    /// Forget the longest times of these services and endpoints: only their worker may write what it counts.
-    ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),
-    /// Begin no more flows, and from now on count those that are there among the connections to wait for.
-    Finish {
-        /// Told when they are counted.
-        done: oneshot::Sender<()>,
-    },
-}
+pub use order::{Closing, Order};
+pub use seats::{Seats, Seen};
+pub use shared::{Shared, WorkerCounters};
 
 /// One worker.
 #[derive(Debug)]
@@ -332,112 +157,6 @@ impl Worker {
     }
 }
 
-/// The connections of a worker, found by the endpoint that they have: nothing else can end one from outside.
-#[derive(Debug, Default)]
-pub struct Seats {
-    seats: Vec<Seated>,
-    free: Vec<usize>,
-}
-
-#[derive(Debug, Default)]
-struct Seated {
-    task: Option<AbortHandle>,
-    /// Who came, by which socket, and when.
-    came: Option<(SocketAddr, Arc<SocketKey>, Moment)>,
-    endpoint: Option<Arc<EndpointState>>,
-    /// Whom to wake, as long as that endpoint is being dialed.
-    dialing: Option<Waker>,
-}
-
-impl Seats {
-    pub(crate) fn reserve(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.seats.push(Seated::default());
-            self.seats.len() - 1
-        })
-    }
-
-    pub(crate) fn occupy(&mut self, seat: usize, task: AbortHandle) {
-        self.seats[seat].task = Some(task);
-    }
-
-    pub(crate) fn came(&mut self, seat: usize, from: SocketAddr, by: Arc<SocketKey>, at: Moment) {
-        self.seats[seat].came = Some((from, by, at));
-    }
-
-    /// A proxy has said for whom it came.
-    pub(crate) fn is_for(&mut self, seat: usize, client: SocketAddr) {
-        if let Some((came, ..)) = &mut self.seats[seat].came {
-            *came = client;
-        }
-    }
-
-    pub(crate) fn at_endpoint(&mut self, seat: usize, endpoint: &Arc<EndpointState>) {
-        self.seats[seat].endpoint = Some(Arc::clone(endpoint));
-    }
-
-    /// The dial to its endpoint goes on. `false`: not any more, its connections have been cut.
-    pub(crate) fn goes_on_dialing(&mut self, seat: usize, waker: &Waker) -> bool {
-        let seated = &mut self.seats[seat];
-        if seated.endpoint.is_none() {
-            return false;
-        }
-        match &mut seated.dialing {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
-        }
-        true
-    }
-
-    pub(crate) fn dialed(&mut self, seat: usize) {
-        self.seats[seat].dialing = None;
-    }
-
-    pub(crate) fn dialed_in_vain(&mut self, seat: usize) {
-        let seated = &mut self.seats[seat];
-        (seated.dialing, seated.endpoint) = (None, None);
-    }
-
-    pub(crate) fn leave(&mut self, seat: usize) {
-        self.seats[seat] = Seated::default();
-        self.free.push(seat);
-    }
-
-    /// The first `most` of its connections.
-    fn list(&self, most: usize) -> Vec<Seen> {
-        let seats = self.seats.iter().enumerate().take(MOST_LOOKED_AT);
-        let seen = seats.filter_map(|(seat, seated)| {
-            let (client, key, began) = seated.came.as_ref()?;
-            Some(Seen {
-                seat,
-                client: *client,
-                key: Arc::clone(key),
-                endpoint: seated.endpoint.clone(),
-                began: *began,
-            })
-        });
-        seen.take(most).collect()
-    }
-
-    /// Ends the connections that these endpoints have. A client for whom one of them is still being dialed has said nothing
-    /// yet: that dial alone ends.
-    fn cut(&mut self, endpoints: &[Arc<EndpointState>]) {
-        let gone: HashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
-        let seats = self.seats.iter_mut().filter(|seated| {
-            let endpoint = seated.endpoint.as_ref().map(Arc::as_ptr);
-            endpoint.is_some_and(|endpoint| gone.contains(&endpoint))
-        });
-        for seated in seats {
-            if let Some(dialing) = seated.dialing.take() {
-                seated.endpoint = None;
-                dialing.wake();
-            } else if let Some(task) = &seated.task {
-                task.abort();
-            }
-        }
-    }
-}
-
 /// Sleeps again and again. A timer that is due before all others makes the runtime write to its own event descriptor, and
 /// look once more: each dial's timer would be such a one. Beside this one it is not.
 async fn stay_awake() {
@@ -446,16 +165,5 @@ async fn stay_awake() {
     }
 }
 
-/// The end of an accept loop. Dropping it says that the socket is closed.
-#[derive(Debug)]
-pub struct Closing {
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) done: oneshot::Sender<()>,
-}
-
-/// A look at the connections ends here, so that clients do not wait for it.
-const MOST_LOOKED_AT: usize = 1 << 17;
 /// Less than a dial or a relay usually waits for.
 const NEXT_TIMER: Duration = Duration::from_secs(1);
-/// So many connections more than a fair share are no reason to move one.
-const UNEVEN: usize = 8;

@@ -68,7 +68,7 @@ fn somebody_who_says_nothing_is_let_go() {
     for stream in &mut silent {
         write!(stream, "GET / HTTP/1.1\r\n").unwrap();
     }
-    // All places are taken; a probe waits its turn, and is answered when the first are given up.
+    // All places are taken; a probe that comes from this machine does not wait until they are given up.
     assert_eq!(get(admin, "/healthz").status, 200);
     for mut stream in silent {
         stream

@@ -1,11 +1,14 @@
 //! The flags of the admin side.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::peers::{fresh_admin_port, get};
-use crate::process::{BALLAST, Process, command, folder, to_its_end};
+use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, get};
+use crate::process::{BALLAST, Process, command, folder, limited, table, to_its_end};
 
 #[test]
 fn a_bad_auth_file_is_wrong_usage_with_every_mistake() {
@@ -41,6 +44,78 @@ fn an_address_that_strangers_reach_is_warned_of_once() {
     };
     assert_eq!(start(&[]), 1);
     assert_eq!(start(&["--stats-auth-file", users.to_str().unwrap()]), 0);
+}
+
+#[test]
+fn the_page_answers_while_clients_take_every_descriptor_that_gets_free() {
+    let frontend = fresh_address();
+    let folder = folder(&table(&[(frontend, echo_server())]));
+    let run = [
+        "run",
+        "--threads=2",
+        "--max-connections=1000",
+        "--admin=127.0.0.1:0",
+        "--table",
+        folder.path().to_str().unwrap(),
+    ];
+    let process = Process::spawn(&mut limited("ulimit -n 64", &run));
+    process.until_answers("/readyz", 200);
+    let admin = process.admin();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..100 {
+            scope.spawn(|| stay_served(frontend, &is_over));
+        }
+        process.until("no descriptor for a client", || {
+            process.metrics().contains("ballast_accept_errors_total{")
+        });
+        let readers: Vec<_> = (0..4).map(|_| scope.spawn(|| read_slowly(admin))).collect();
+        let answers: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(answers.iter().all(Result::is_ok), "{}", process.err.text());
+    });
+}
+
+/// A client that comes again for as long as it is not served, and then stays.
+fn stay_served(frontend: SocketAddr, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::Relaxed) {
+        // Whoever is let in but cannot be connected is reset.
+        let Ok(mut client) = connect(frontend) else {
+            continue;
+        };
+        client
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .unwrap();
+        client.write_all(b"x").ok();
+        loop {
+            match client.read(&mut [0]) {
+                Ok(1) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                _ => break,
+            }
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Asks again and again, and each time says late what for.
+fn read_slowly(admin: SocketAddr) {
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(8) {
+        let mut stream = connect(admin).unwrap();
+        thread::sleep(Duration::from_millis(120));
+        write!(
+            stream,
+            "GET /;csv HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
 }
 
 #[test]

@@ -203,6 +203,26 @@ frontends:
 }
 
 #[test]
+fn check_names_a_missing_file_beside_other_mistakes() {
+    let folder = folder(
+        "version: 1
+ticket-keys: tickets
+frontends:
+  - {name: web, bind: [\"127.0.0.1:443\"], protocol: https, tls: {certificates: [{cert: web.crt}]}, retires: 3}
+",
+    );
+    fs::write(folder.path().join("tickets"), "").unwrap();
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    let lines: Vec<&str> = ended.err.lines().collect();
+    assert_eq!(lines.len(), 3, "{ended:?}");
+    assert!(lines[0].ends_with(": refused for a problem"), "{ended:?}");
+    assert!(lines[1].starts_with("frontends[0].retires: "), "{ended:?}");
+    let missing = "frontends[0].tls.certificates[0].cert: web.crt: No such file";
+    assert!(lines[2].starts_with(missing), "{ended:?}");
+}
+
+#[test]
 fn check_names_a_file_that_is_none_or_too_large() {
     let folder = folder(
         "version: 1

@@ -38,6 +38,8 @@ pub(crate) fn servers(count: u8) -> Vec<SocketAddr> {
             let listener = std::net::TcpListener::bind((Ipv4Addr::new(127, 20, 0, host), 0))
                 .expect("a listener");
             listener.set_nonblocking(true).expect("an option");
+            // Room for more than std's 128 who wait.
+            SockRef::from(&listener).listen(4_096).expect("a listener");
             listener
         })
         .collect();

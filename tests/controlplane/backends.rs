@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::Arc;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use crate::corner::Corner;
 use crate::plane::Host;
@@ -14,6 +15,7 @@ use crate::plane::Host;
 pub(crate) struct Backends {
     pub(crate) host: Host,
     pub(crate) addresses: Vec<Ipv4Addr>,
+    listening: Mutex<Vec<SocketAddr>>,
     ended: Arc<AtomicBool>,
 }
 
@@ -30,21 +32,48 @@ impl Backends {
                 Ipv4Addr::new(10, 88, 128 | high, low)
             })
             .collect();
-        let ended = Arc::new(AtomicBool::new(false));
-        for address in &addresses {
-            host.network
-                .ip(&format!("address add {address}/16 dev eth0"));
-            let ended = Arc::clone(&ended);
-            host.network.within(|| {
-                let listener = TcpListener::bind((*address, 8080)).expect("a listener");
-                thread::spawn(move || serve(&listener, &ended));
-            });
-        }
-        Self {
+        let pods = Self {
             host,
             addresses,
-            ended,
+            listening: Mutex::default(),
+            ended: Arc::default(),
+        };
+        for address in &pods.addresses {
+            pods.host
+                .network
+                .ip(&format!("address add {address}/16 dev eth0"));
+            pods.answer_at((*address, 8080).into());
         }
+        pods
+    }
+
+    /// Answers there, too.
+    pub(crate) fn answer_at(&self, address: SocketAddr) {
+        let ended = Arc::clone(&self.ended);
+        self.host.network.within(|| {
+            let listener = TcpListener::bind(address).expect("a listener");
+            thread::spawn(move || serve(&listener, &ended));
+        });
+        self.listening.lock().expect("a lock").push(address);
+    }
+
+    /// Answers datagrams there: each with who it is and whom it hears.
+    pub(crate) fn echo_at(&self, address: SocketAddr) {
+        let ended = Arc::clone(&self.ended);
+        self.host.network.within(|| {
+            let socket = UdpSocket::bind(address).expect("a socket");
+            let patience = Some(Duration::from_millis(200));
+            socket.set_read_timeout(patience).expect("a timeout");
+            thread::spawn(move || {
+                let mut bytes = [0; 1024];
+                while !ended.load(Ordering::Relaxed) {
+                    if let Ok((_, from)) = socket.recv_from(&mut bytes) {
+                        let answer = format!("{} hears {}", address.ip(), from.ip());
+                        socket.send_to(answer.as_bytes(), from).ok();
+                    }
+                }
+            });
+        });
     }
 
     /// The slice of a Service with these of them ready.
@@ -60,10 +89,11 @@ impl Drop for Backends {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         // So that they look.
-        for address in &self.addresses {
+        let listening = self.listening.lock();
+        for address in listening.iter().flat_map(|listening| listening.iter()) {
             self.host
                 .network
-                .within(|| std::net::TcpStream::connect((*address, 8080)).ok());
+                .within(|| TcpStream::connect(address).ok());
         }
     }
 }
@@ -104,6 +134,16 @@ spec:
   ports: [{{port: {port}, targetPort: 8080}}]
 {extra}"
     )
+}
+
+/// A slice of a Service whose endpoints run on nodes: an address, and the node's name.
+pub(crate) fn slice_on(service: &str, endpoints: &[(String, &str)]) -> String {
+    let mut text = slice(service, &[]).replace("endpoints: []", "endpoints:");
+    for (address, node) in endpoints {
+        writeln!(text, "- {{addresses: [{address}], nodeName: {node}}}")
+            .expect("a String takes everything");
+    }
+    text
 }
 
 /// A slice of a Service, with these endpoints, ready or not.

@@ -71,6 +71,95 @@ fn without_the_finalizer_deleting_waits_for_nobody() {
     });
 }
 
+#[test]
+fn without_the_finalizer_what_an_earlier_controller_put_there_goes() {
+    in_a_corner("unhold", |corner| {
+        let mut node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        let theirs = json!({"metadata": {"finalizers": ["example.com/theirs", OURS]}});
+        corner.patch("Service", "web", &theirs);
+        assert_eq!(node.controller.take().expect("it runs").stop(), Some(0));
+        node.flags = vec!["--finalizer=false".to_owned()];
+        node.start_controller();
+        until("our finalizer is gone", || {
+            finalizers(corner, "web") == ["example.com/theirs"]
+        });
+        assert_eq!(corner.published("web"), [node.address()]);
+        corner.patch("Service", "web", &json!({"metadata": {"finalizers": null}}));
+    });
+}
+
+#[test]
+fn an_uninstallation_leaves_nothing_of_ours_behind() {
+    in_a_corner("uninstall", |corner| {
+        let mut node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        let dialect = json!({
+            "loadbalancer.openstack.org/timeout-client-data": "60000",
+            "ballast.dev/algorithm": "nonsense",
+        });
+        corner.annotate("web", &dialect);
+        corner.apply(&service(
+            "foreign",
+            81,
+            "  loadBalancerClass: example.com/other\n",
+        ));
+        corner.until_published("web", &[&node.address()]);
+        // Ours is there: it stays ours.
+        corner.patch(
+            "Service",
+            "web",
+            &json!({"metadata": {"finalizers": ["example.com/theirs", OURS]}}),
+        );
+        until("all that is ours", || {
+            let annotations = &corner.service("web")["metadata"]["annotations"];
+            let there = |name: &str| annotations[name].is_string();
+            there("ballast.dev/told") && there(ADDRESS) && finalizers(corner, "web").len() == 2
+        });
+
+        let (code, said) = node.release(&[]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("still writes"), "{said}");
+        assert_eq!(node.controller.take().expect("it runs").stop(), Some(0));
+        let before = corner.service("web");
+        let foreign = corner.service("foreign");
+        let (code, said) = node.release(&["--lb-class=example.com/another"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("left alone"), "{said}");
+        let (code, said) = node.release(&["--dry"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(
+            said.contains(&node.address()) && said.contains(OURS),
+            "{said}"
+        );
+        assert_eq!(corner.service("web"), before, "nothing was changed");
+
+        let (code, said) = node.release(&[]);
+        assert_eq!(code, Some(0), "{said}");
+        let left = corner.service("web");
+        assert_eq!(finalizers(corner, "web"), ["example.com/theirs"]);
+        assert_eq!(left["status"], json!({"loadBalancer": {}}), "{said}");
+        let mut own = dialect;
+        own["kubectl.kubernetes.io/last-applied-configuration"].take();
+        for (name, _) in left["metadata"]["annotations"]
+            .as_object()
+            .into_iter()
+            .flatten()
+        {
+            assert!(own.get(name).is_some(), "{name} is left: {said}");
+        }
+        assert_eq!(corner.service("foreign"), foreign);
+        let (code, said) = node.release(&[]);
+        assert_eq!((code, said.as_str()), (Some(0), "0 Services given back\n"));
+        corner.patch("Service", "web", &json!({"metadata": {"finalizers": null}}));
+        corner.delete("Service", "web");
+        assert!(corner.read("Service", "web").is_none(), "nobody holds it");
+    });
+}
+
+const ADDRESS: &str = "loadbalancer.openstack.org/load-balancer-address";
+
 fn finalizers(corner: &Corner<'_>, name: &str) -> Vec<String> {
     let found = corner.read("Service", name).unwrap_or_default();
     let list = found["metadata"]["finalizers"].as_array();

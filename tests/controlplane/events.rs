@@ -1,5 +1,6 @@
 //! What users are told: the reasons that they search for, once.
 
+use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
@@ -111,6 +112,43 @@ fn a_cluster_without_load_balancer_nodes_is_told_so() {
         assert_eq!(told.kind, "Warning");
         assert!(told.message.contains("no available nodes"), "{told:?}");
         assert_eq!(corner.published("web"), [""; 0]);
+    });
+}
+
+#[test]
+fn a_table_that_the_data_plane_refuses_is_told_to_its_node() {
+    in_a_corner("refused", |corner| {
+        let mut node = LbNode::start(corner, "a", &[]);
+        node.until_in_force();
+        // In its place answers one that cannot read any table.
+        node.dataplane.take().expect("it runs").crash();
+        let problem = json!({"at": "services[3].weight", "why": "is wrong", "remedy": "mend it"});
+        let ack = json!({
+            "version": 1, "instance": "x", "served": null, "exceptions": [],
+            "refused": {"generation": 9, "digest": "sha256:ab", "problems": [problem]},
+        });
+        let draft = node.table_folder().join("draft");
+        fs::write(&draft, ack.to_string()).expect("a file");
+        fs::rename(&draft, node.table_folder().join("ack.json")).expect("a rename");
+        let mut told = Vec::new();
+        until("the node is told", || {
+            told = corner.plane.admin.list("Event", "default");
+            told.retain(|event| {
+                event["reason"] == "TableRefused"
+                    && event["involvedObject"]["name"] == node.name.as_str()
+            });
+            !told.is_empty()
+        });
+        let message = told[0]["message"].as_str().unwrap_or_default();
+        assert!(
+            message.contains("services[3].weight: is wrong"),
+            "{message}"
+        );
+        assert_eq!(told[0]["type"], "Warning");
+        let metrics = node.metrics();
+        for line in ["tables_refused_total 1\n", "table_refused 1\n"] {
+            assert!(metrics.contains(line), "{line}: {metrics}");
+        }
     });
 }
 

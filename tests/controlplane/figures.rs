@@ -1,7 +1,7 @@
 //! How fast, and at what cost. Printed always; held against what is promised with FIGURES=1, which wants a release build and a
 //! machine that does nothing else:
 //!
-//!   FIGURES=1 cargo test --release -p ballast-controller --test controlplane figures -- --nocapture --test-threads 1
+//!   FIGURES=1 cargo test --release -p ballast-controller --test controlplane -- --nocapture --test-threads 1 figures within at_once
 
 use std::env;
 use std::fmt::Debug;
@@ -145,6 +145,12 @@ fn quiet(process: &Process) {
     });
 }
 
+/// What is promised in seconds: a busy machine may add a few, where nobody holds it against it.
+pub(crate) fn in_time(what: &str, found: Duration, promise: Duration) {
+    holds(what, found, promise);
+    assert!(found < promise + BUSY, "{what}: {found:?}");
+}
+
 fn holds<T: PartialOrd + Debug>(what: &str, found: T, promise: T) {
     println!("{what}: {found:.1?}; promised: {promise:?}");
     assert!(!promised() || found <= promise, "{what}: {found:?}");
@@ -154,3 +160,6 @@ fn holds<T: PartialOrd + Debug>(what: &str, found: T, promise: T) {
 fn promised() -> bool {
     env::var_os("FIGURES").is_some()
 }
+
+/// What a busy machine may add.
+const BUSY: Duration = Duration::from_secs(5);

@@ -61,6 +61,12 @@ fn rc_yaml_is_taken() {
     accepted(yard, plane, &namespace);
     plane.admin.apply(&namespace[0], "").expect("a namespace");
     accepted(yard, plane, &others);
+    // And the way out of the documentation.
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/controller.md");
+    let page = fs::read_to_string(page).expect("a page");
+    let (_, job) = page.split_once("```yaml\n").expect("a Job");
+    let (job, _) = job.split_once("```").expect("its end");
+    accepted(yard, plane, &crate::api::documents(job));
 }
 
 #[test]

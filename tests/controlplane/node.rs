@@ -19,7 +19,7 @@ pub(crate) struct LbNode<'a> {
     pub(crate) host: Host,
     pub(crate) dataplane: Option<Process>,
     pub(crate) controller: Option<Process>,
-    flags: Vec<String>,
+    pub(crate) flags: Vec<String>,
     folder: PathBuf,
     corner: &'a Corner<'a>,
 }
@@ -86,6 +86,39 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
         let log = self.folder.join("controller.log");
         let start = || Process::start(&mut command, &log);
         self.controller = Some(self.host.network.within(start));
+    }
+
+    /// `ballast-controller release`, as the account of the controllers: its exit code, and what it said.
+    pub(crate) fn release(&self, flags: &[&str]) -> (Option<i32>, String) {
+        let mut command = program("ballast-controller");
+        command
+            .args(["release", "--namespace", self.corner.name, "--kubeconfig"])
+            .arg(self.folder.join("kubeconfig"))
+            .args(flags)
+            .env("POD_NAMESPACE", &self.corner.home);
+        let output = self
+            .host
+            .network
+            .within(|| command.output().expect("a program"));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            output.status.code(),
+            text(&output.stdout) + &text(&output.stderr),
+        )
+    }
+
+    /// What the controller counts.
+    pub(crate) fn metrics(&self) -> String {
+        self.host.network.within(|| {
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", 1937)) else {
+                return String::new();
+            };
+            let asked = b"GET /metrics HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n";
+            let mut answer = String::new();
+            let heard = stream.write_all(asked);
+            heard.and_then(|()| stream.read_to_string(&mut answer)).ok();
+            answer
+        })
     }
 
     /// These arguments, with this node's folder for the table.

@@ -3,7 +3,7 @@
 use std::env;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -123,6 +123,15 @@ impl Yard {
             true => Ok(text(&output.stdout)),
             false => Err(text(&output.stderr)),
         }
+    }
+}
+
+impl Host {
+    /// Its other address.
+    pub(crate) fn address6(&self) -> Ipv6Addr {
+        let [.., high, low] = self.address.octets();
+        let number = u16::from_be_bytes([high, low]);
+        format!("fd88::{number}").parse().expect("an address")
     }
 }
 

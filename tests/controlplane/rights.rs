@@ -81,6 +81,32 @@ fn certificates_follow_their_secrets() {
     });
 }
 
+#[test]
+fn a_certificate_that_cannot_be_written_holds_up_nobody_else() {
+    in_a_corner("unwritable", |corner| {
+        let pods = Backends::start(corner, 1);
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("before", 443, ""));
+        corner.until_published("before", &[&node.address()]);
+        // Somebody's folder, where the file of the key belongs.
+        let secrets = node.table_folder().join("tls");
+        for ending in ["crt", "key"] {
+            let name = format!("{}.cert.{ending}", corner.home);
+            fs::create_dir_all(secrets.join(name).join("theirs")).expect("a folder");
+        }
+        secret(corner, &corner.home, "cert", "one");
+        let name = format!("{}/cert", corner.home);
+        corner.annotate("before", &json!({"ballast.dev/tls-secret": name}));
+        until("it was tried", || {
+            !node.metrics().contains("write_errors_total 0\n")
+        });
+        corner.apply(&service("web", 80, ""));
+        corner.apply(&pods.slice("web", &[0]));
+        corner.until_published("web", &[&node.address()]);
+        node.ask(80).expect("an answer");
+    });
+}
+
 /// The files with keys in a node's table folder.
 fn certificates(node: &LbNode<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();

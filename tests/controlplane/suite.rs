@@ -15,6 +15,7 @@ mod class;
 mod ending;
 mod events;
 mod figures;
+mod kinds;
 mod leaders;
 mod manifests;
 mod rights;

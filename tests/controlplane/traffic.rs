@@ -2,13 +2,14 @@
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::backends::{Backends, service};
+use crate::backends::{Backends, service, slice_on};
 use crate::corner::{Corner, as_installed, in_a_corner};
 use crate::node::{LbNode, ask};
 use crate::plane::Host;
@@ -100,20 +101,24 @@ fn turn_every_knob_under_load(
     client: &Host,
 ) {
     let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-    let fail = std::sync::Mutex::new(Vec::new());
+    let fail = Mutex::new(Vec::new());
+    // Whoever holds one of them lets that node rest.
+    let rests = [Mutex::new(()), Mutex::new(())];
     thread::scope(|scope| {
-        for node in nodes {
+        for (node, rest) in nodes.iter().zip(&rests) {
             let (over, answered, fail) = (&over, &answered, &fail);
             let address = (node.host.address, 8000).into();
             scope.spawn(move || {
                 client.network.within(|| {
                     while !over.load(Ordering::Relaxed) {
+                        let busy = rest.lock().expect("a lock");
                         match ask(address) {
                             Ok(_) => answered.fetch_add(1, Ordering::Relaxed),
                             Err(error) => {
                                 return fail.lock().expect("a lock").push(error.to_string());
                             }
                         };
+                        drop(busy);
                         // Bounded: a few hundred a second at most.
                         thread::sleep(Duration::from_millis(5));
                     }
@@ -123,16 +128,37 @@ fn turn_every_knob_under_load(
         // So that a failure here ends the load, too.
         let end = OnDrop(|| over.store(true, Ordering::Relaxed));
         let good = || assert_eq!(*fail.lock().expect("a lock"), [""; 0]);
-        for (patch, way) in knobs().into_iter().chain(specs(client.address)) {
+        let turned = |patch: &Value, way| {
             println!("{patch}");
-            turn(corner, nodes, &patch, way);
+            turn(corner, nodes, patch, way);
             good();
             let before = answered.load(Ordering::Relaxed);
             until("answers", || {
                 good();
                 answered.load(Ordering::Relaxed) > before + 1
             });
+        };
+        let all = table_knobs().chain(on_and_off(&QUIET_KNOBS, Way::Elsewhere));
+        for (patch, way) in all.chain(specs(client.address)) {
+            turned(&patch, way);
         }
+        let lane = json!({"metadata": {"labels": {"lane": "left"}}});
+        corner.patch("Node", &nodes[0].name, &lane);
+        // What sends traffic by node.
+        let endpoints = [0, 1].map(|pod| (pods.addresses[pod].to_string(), &*nodes[pod].name));
+        corner.apply(&slice_on("web", &endpoints));
+        for (patch, way) in by_node() {
+            turned(&patch, way);
+        }
+        // What only one of the nodes goes on serving: nobody is sent to the other one then.
+        let rest = rests[1].lock().expect("a lock");
+        let requested = format!("ballast.dev/load-balancer-ips={}", nodes[0].address());
+        let requested = on_and_off(&[&*requested], Way::Table);
+        let selected = on_and_off(&["ballast.dev/node-selector=lane=left"], Way::SecondTable);
+        for (patch, way) in requested.into_iter().chain(selected) {
+            turned(&patch, way);
+        }
+        drop(rest);
         for ready in [&[0, 1, 2][..], &[1, 2], &[2], &[0]] {
             corner.apply(&pods.slice("web", ready));
             let address = pods.addresses[ready[ready.len() - 1]].to_string();
@@ -161,8 +187,8 @@ fn turn_every_knob_under_load(
 fn turn(corner: &Corner<'_>, nodes: &[LbNode<'_>; 2], patch: &Value, way: Way) {
     let before = nodes.each_ref().map(LbNode::content);
     corner.patch("Service", "web", patch);
-    for (node, before) in nodes.iter().zip(before) {
-        if way == Way::Table {
+    for (index, (node, before)) in nodes.iter().zip(before).enumerate() {
+        if way == Way::Table || (way == Way::SecondTable && index == 1) {
             until("another table", || node.content() != before);
         }
         node.until_in_force();
@@ -196,6 +222,8 @@ impl<F: Fn()> Drop for OnDrop<F> {
 enum Way {
     /// The table changes.
     Table,
+    /// That of the second node changes.
+    SecondTable,
     /// Nothing that is served changes.
     Elsewhere,
 }
@@ -236,11 +264,13 @@ fn specs(client: Ipv4Addr) -> Vec<(Value, Way)> {
     ]
 }
 
-/// Every knob, on and off again, by annotations.
-fn knobs() -> Vec<(Value, Way)> {
-    let tables = TABLE_KNOBS.iter().map(|knob| (knob, Way::Table));
-    let all = tables.chain(QUIET_KNOBS.iter().map(|knob| (knob, Way::Elsewhere)));
-    all.flat_map(|(knob, way)| {
+fn table_knobs() -> impl Iterator<Item = (Value, Way)> {
+    on_and_off(&TABLE_KNOBS, Way::Table).into_iter()
+}
+
+/// Knobs, each on and off again, by annotations.
+fn on_and_off(knobs: &[&str], way: Way) -> Vec<(Value, Way)> {
+    let turns = knobs.iter().flat_map(|knob| {
         let (mut on, mut off) = (json!({}), json!({}));
         for pair in knob.split(' ') {
             let (key, value) = pair.split_once('=').expect("a pair");
@@ -248,12 +278,29 @@ fn knobs() -> Vec<(Value, Way)> {
             off[key] = Value::Null;
         }
         [on, off].map(|annotations| (json!({"metadata": {"annotations": annotations}}), way))
-    })
-    .collect()
+    });
+    turns.collect()
+}
+
+/// With endpoints on both nodes: what chooses among them by node.
+fn by_node() -> Vec<(Value, Way)> {
+    let policy = |word: &str| {
+        let patch = json!({"spec": {"externalTrafficPolicy": word}});
+        (patch, Way::Elsewhere)
+    };
+    let knobs = [
+        "ballast.dev/target-node-selector=lane=left",
+        "loadbalancer.openstack.org/node-selector=lane=left",
+        "ballast.dev/external-traffic-policy-mode=strict",
+    ];
+    let mut turns = vec![policy("Local")];
+    turns.extend(on_and_off(&knobs, Way::Table));
+    turns.push(policy("Cluster"));
+    turns
 }
 
 /// Every knob whose change must not cost a client of this Service anything, with values beside the default.
-const TABLE_KNOBS: [&str; 29] = [
+const TABLE_KNOBS: [&str; 32] = [
     "ballast.dev/internal=true",
     "ballast.dev/algorithm=least-connections",
     "ballast.dev/algorithm=source-hash",
@@ -268,6 +315,9 @@ const TABLE_KNOBS: [&str; 29] = [
     "ballast.dev/timeout-server=30s",
     "ballast.dev/timeout-connect=3s",
     "loadbalancer.openstack.org/timeout-client-data=50000",
+    "loadbalancer.openstack.org/timeout-member-data=50000",
+    "loadbalancer.openstack.org/timeout-member-connect=3000",
+    "ballast.dev/accept-proxy=192.0.2.0/24",
     "ballast.dev/connection-limit=1000",
     "ballast.dev/proxy-protocol=v1",
     "ballast.dev/proxy-protocol=v2",
@@ -286,12 +336,14 @@ const TABLE_KNOBS: [&str; 29] = [
 ];
 
 /// Those that change nothing that is served here.
-const QUIET_KNOBS: [&str; 7] = [
+const QUIET_KNOBS: [&str; 9] = [
     "ballast.dev/algorithm=nonsense",
     "loadbalancer.openstack.org/connection-limit=-1",
     "ballast.dev/external-traffic-policy-mode=edge",
     "ballast.dev/hostname=edge.example.com",
     "ballast.dev/timeout-inspect=100ms",
+    "ballast.dev/udp-timeout=30s",
+    "ballast.dev/node-selector=role",
     "loadbalancer.openstack.org/flavor-id=x",
     "metallb.io/address-pool=production",
 ];

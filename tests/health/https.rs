@@ -80,7 +80,7 @@ fn an_https_check_introduces_itself_in_the_clear() {
     let endpoint = papers.server(b"PROXY TCP4 127.0.0.1 ", b"HTTP/1.1 200 OK\r\n\r\n");
     let ballast = Ballast::serve(&by_https("", ", send-proxy: v1", endpoint), 1);
     ballast.until(|ballast| known(ballast, 0).is_some_and(|known| known.last().is_some()));
-    assert_eq!(monitor(&ballast, 0).word(), "L7OK");
+    assert_eq!(last_word(&monitor(&ballast, 0)), "L7OK");
 }
 
 #[test]

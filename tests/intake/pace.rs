@@ -130,8 +130,8 @@ fn a_table_written_anew_where_the_old_one_was_is_read_when_it_is_whole() {
 /// By a rename.
 fn replace(ballast: &Ballast, generation: u64) {
     let draft = ballast.table_path().with_extension("draft");
-    fs::write(&draft, numbered(generation)).unwrap();
-    fs::rename(draft, ballast.table_path()).unwrap();
+    fs::write(&draft, numbered(generation)).expect("a folder of the test");
+    fs::rename(draft, ballast.table_path()).expect("a folder of the test");
 }
 
 /// From a rename to the table being in force, also of a debug build on a machine with other work.

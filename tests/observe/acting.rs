@@ -119,6 +119,15 @@ async fn a_status_that_is_refused_is_told_to_its_owner_in_the_servers_words() {
         "it is left alone for a while: {before}, {after}"
     );
     assert_eq!(api.events("SyncLoadBalancerFailed", None), 2);
+    // Something else is tried at once; where that fails otherwise, it is not tried without end.
+    api.behave(refusing(503));
+    let mut named = service(0);
+    named["metadata"]["annotations"] = json!({"ballast.dev/hostname": "edge.example.com"});
+    api.put("services", named);
+    let count = || api.requests().iter().filter(|path| writes(path)).count();
+    api.until("another try", |_| count() > after).await;
+    sleep(Duration::from_secs(3)).await;
+    assert!(count() - after <= 10, "{} tries", count() - after);
     api.behave(Habits::default());
     api.until("addresses", |api| published(api).len() == 2)
         .await;

@@ -17,7 +17,7 @@ use crate::peers::{
 fn who_is_done_sending_still_hears_a_late_answer() {
     let late = server(|mut client| {
         assert_eq!(hear(&mut client), (vec![1], End::Clean));
-        thread::sleep(Duration::from_secs(1));
+        thread::sleep(Duration::from_secs(2));
         client.write_all(&noise(1 << 20, 1)).unwrap();
     });
     let ballast = Watched::serve(&table("", "", &[late]), 1);

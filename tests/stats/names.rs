@@ -178,6 +178,9 @@ pub(crate) const FAMILIES: &[(&str, &str)] = &[
     ("ballast_spliced_bytes_total", "counter"),
     ("ballast_retired_plans", "gauge"),
     ("ballast_task_panics_total", "counter"),
+    ("ballast_worker_connections", "gauge"),
+    ("ballast_worker_accepted_total", "counter"),
+    ("ballast_worker_handed_over_total", "counter"),
     ("process_open_fds", "gauge"),
     ("ballast_swap_seconds", "histogram"),
 ];

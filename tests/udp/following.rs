@@ -127,7 +127,10 @@ fn until_checked(ballast: &Ballast) {
 fn seen_up(ballast: &Ballast, index: usize) -> bool {
     let plan = ballast.running.shared().live.plan();
     let monitor = plan.services()[0].endpoints()[index].live().monitor();
-    monitor.is_some_and(|monitor| monitor.is_up() && monitor.word().ends_with("OK"))
+    monitor.is_some_and(|monitor| {
+        let last = monitor.last().map_or("", |seen| seen.outcome.word());
+        monitor.is_up() && last.ends_with("OK")
+    })
 }
 
 fn is_passing(ballast: &Ballast, index: usize) -> bool {

@@ -211,8 +211,8 @@ impl Statuses {
             }
             if known
                 .refused
-                .as_ref()
-                .is_some_and(|(refused, _)| *refused != wish)
+                .take_if(|(refused, _)| *refused != wish)
+                .is_some()
             {
                 // What is refused is left alone for long; this is something else.
                 known.not_before = Duration::ZERO;
@@ -227,6 +227,7 @@ impl Statuses {
                 continue;
             }
             known.is_busy = true;
+            known.is_due = false;
             known.looked_at = Some(Arc::clone(service));
             let job = self.job(key, wish, known, &decision.observed, keeps_modes);
             desk.jobs.spawn(job.run());
@@ -278,7 +279,6 @@ impl Statuses {
             return;
         };
         one.is_busy = false;
-        one.is_due = false;
         one.rivalry = done.rivalry;
         match done.written {
             Written::Settled(wish) => {

@@ -14,13 +14,13 @@ use crate::log;
 #[derive(Clone, Debug, Args)]
 pub struct ClusterFlags {
     /// How to reach the cluster [default: as a pod of it]
-    #[arg(long, value_name = "PATH", conflicts_with = "manifests")]
+    #[arg(long, value_name = "PATH")]
     pub kubeconfig: Option<PathBuf>,
     /// Which context of the kubeconfig [default: its current one]
-    #[arg(long, value_name = "NAME", conflicts_with = "manifests")]
+    #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// Reach the cluster as a pod of it; false: by a kubeconfig [default: true without --kubeconfig and --context]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, conflicts_with = "manifests")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     pub use_kubernetes_cluster_service: Option<bool>,
 }
 
@@ -49,7 +49,7 @@ pub struct RunFlags {
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// Serve from this folder of manifests, watched, and no cluster
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kubeconfig", "context", "use_kubernetes_cluster_service"])]
     pub manifests: Option<PathBuf>,
     /// The folder that `ballast run --table` is given
     #[arg(

@@ -10,22 +10,33 @@ pub fn between(what: fn()) {
     BETWEEN.set(what);
 }
 
-/// A small part is done.
+/// A part of a few microseconds is done.
 pub fn take() {
-    let parts = PARTS.get().wrapping_add(1);
-    PARTS.set(parts);
-    if parts.is_multiple_of(A_BREATH) {
-        BETWEEN.get()();
+    done(A_PART);
+}
+
+/// So little is done that it takes many to make a part: a look at one endpoint.
+pub fn take_later() {
+    done(1);
+}
+
+fn done(much: u32) {
+    let sum = DONE.get() + much;
+    if sum < A_BREATH {
+        return DONE.set(sum);
     }
+    DONE.set(0);
+    BETWEEN.get()();
 }
 
 thread_local! {
     static BETWEEN: Cell<fn()> = const { Cell::new(|| {}) };
-    static PARTS: Cell<u32> = const { Cell::new(0) };
+    static DONE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Parts of a few microseconds each, between two breaths.
-const A_BREATH: u32 = 16;
+const A_PART: u32 = 8;
+/// 16 parts.
+const A_BREATH: u32 = 16 * A_PART;
 
 #[cfg(test)]
 mod tests {
@@ -45,6 +56,18 @@ mod tests {
         between(|| BREATHS.set(BREATHS.get() + 1));
         parse(text.as_bytes(), Format::Json).unwrap();
         between(|| {});
-        assert!(BREATHS.get() >= 1_000 / A_BREATH, "{}", BREATHS.get());
+        assert!(BREATHS.get() >= 1_000 / 16, "{}", BREATHS.get());
+    }
+
+    #[test]
+    fn little_parts_make_a_breath_too() {
+        thread_local!(static BREATHS: Cell<u32> = const { Cell::new(0) });
+        between(|| BREATHS.set(BREATHS.get() + 1));
+        for _ in 0..100 {
+            (0..8).for_each(|_| take_later());
+            take();
+        }
+        between(|| {});
+        assert_eq!(BREATHS.get(), 200 / 16);
     }
 }

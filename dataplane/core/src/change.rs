@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
+use crate::breath;
 use crate::endpoint::EndpointState;
 use crate::plan::{Listens, Plan, SocketKey};
 use crate::service::{Endpoint, Service};
@@ -63,6 +64,7 @@ pub(crate) fn gone<'p>(
     new: &'p Plan,
 ) -> impl Iterator<Item = (&'p Service, &'p Endpoint)> {
     old.services().iter().flat_map(|before| {
+        breath::take_later();
         let after = new.service(before.state().name());
         let shared = after.is_some_and(|after| Arc::ptr_eq(before, after));
         let looked_into: &[Endpoint] = if shared { &[] } else { before.endpoints() };

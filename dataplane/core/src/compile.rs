@@ -43,8 +43,8 @@ pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'
     let specs = Specs {
         generation: table.generation,
         stats: Some(table.stats),
-        services: table.services.into_iter().map(Arc::new).collect(),
-        frontends: table.frontends.into_iter().map(Arc::new).collect(),
+        services: shared(table.services),
+        frontends: shared(table.frontends),
     };
     plan(specs, previous.overrides.as_ref().clone(), previous, around)
 }
@@ -67,6 +67,14 @@ pub fn revise(previous: &Plan, overrides: Overrides, around: &mut Surroundings<'
             .collect(),
     };
     plan(specs, overrides, previous, around)
+}
+
+fn shared<T>(parts: Vec<T>) -> Vec<Arc<T>> {
+    let parts = parts.into_iter().map(|part| {
+        breath::take_later();
+        Arc::new(part)
+    });
+    parts.collect()
 }
 
 /// What a table asks for, in parts that plans share.
@@ -120,6 +128,7 @@ fn plan(
         .chain(&previous.left)
         .collect();
     for spec in specs.frontends {
+        breath::take();
         let frontend = Arc::new(frontend(spec, &states, &plan, around));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
@@ -300,11 +309,7 @@ fn frontend(
 fn sockets(spec: &table::Frontend, transport: Transport, ipv6: bool) -> Vec<SocketKey> {
     spec.bind
         .iter()
-        .flat_map(|bind| {
-            let wildcard = matches!(bind, table::Bind::Any { .. });
-            bind.addresses()
-                .filter(move |address| ipv6 || !wildcard || address.is_ipv4())
-        })
+        .flat_map(|bind| bind.addresses_here(ipv6))
         .map(|address| SocketKey {
             transport,
             address,

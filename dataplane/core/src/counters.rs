@@ -35,7 +35,7 @@ impl Cell {
     }
 }
 
-/// Which worker counts. Worker numbers run from 0; one past the last is everybody else (apply, admin).
+/// Which worker counts. Worker numbers run from 0; nobody else counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerId(pub usize);
 
@@ -44,10 +44,10 @@ pub struct WorkerId(pub usize);
 pub struct PerWorker<T>(Box<[OnceLock<Box<T>>]>);
 
 impl<T: Default> PerWorker<T> {
-    /// Room for `workers` workers and one more for everybody else.
+    /// Room for `workers` workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
-        Self((0..=workers).map(|_| OnceLock::new()).collect())
+        Self((0..workers.max(1)).map(|_| OnceLock::new()).collect())
     }
 
     /// The cells of `worker`; a number out of range shares the last ones.

@@ -371,8 +371,6 @@ pub struct EndpointCounters {
     pub dials: Cell,
     /// Dials that failed (`econ`).
     pub connect_errors: Cell,
-    /// Further attempts of a client on this same endpoint (`wretr`).
-    pub retries: Cell,
     /// Clients that went on to another endpoint (`wredis`).
     pub redispatches: Cell,
     /// Connections that it answered (`stot`).

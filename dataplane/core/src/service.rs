@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::affinity::Affinity;
+use crate::breath;
 use crate::counters::{Cell, PerWorker, WorkerId};
 use crate::endpoint::{EndpointState, FULL_SHARE, add_time};
 use crate::health::Tally;
@@ -63,6 +64,7 @@ impl Service {
             .iter()
             .enumerate()
             .map(|(index, endpoint)| {
+                breath::take_later();
                 let before = known
                     .as_ref()
                     .map(|known| known.find(index, endpoint.address));
@@ -111,14 +113,17 @@ impl Service {
     /// How many ready and how many backup endpoints can be used at `now`: `act` and `bck`.
     #[must_use]
     pub fn usable(&self, now: Moment) -> (usize, usize) {
-        let usable = |state| {
-            self.endpoints
-                .iter()
-                .filter(|endpoint| endpoint.is_eligible() && endpoint.state == state)
-                .filter(|endpoint| endpoint.live.is_passing() && !endpoint.live.is_ejected(now))
-                .count()
-        };
-        (usable(State::Ready), usable(State::Backup))
+        let (mut ready, mut backup) = (0, 0);
+        for endpoint in self.endpoints.iter().filter(|one| one.is_eligible()) {
+            breath::take_later();
+            if endpoint.live.is_passing() && !endpoint.live.is_ejected(now) {
+                match endpoint.state {
+                    State::Backup => backup += 1,
+                    _ => ready += 1,
+                }
+            }
+        }
+        (ready, backup)
     }
 
     /// How much of its share an endpoint has reached, in percent, while `slow-start` lets it grow.

@@ -163,7 +163,6 @@ impl Drop for Entry {
                 server.map_or(0, |server| server.in_flight().into()),
             ],
             retries: self.dial.retries,
-            redispatched: self.dial.retries > 0,
             queue: self.dial.before as u64,
             server: self.server.take().map(|(name, _)| name),
         }));

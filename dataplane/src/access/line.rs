@@ -33,10 +33,8 @@ pub struct Record {
     pub termination: Termination,
     /// Connections at its end: of the process, the frontend, the service and the endpoint.
     pub connections: [u64; 4],
-    /// Further attempts that were made.
+    /// Further attempts that were made, each at another endpoint.
     pub retries: u16,
-    /// Whether one of them was at another endpoint.
-    pub redispatched: bool,
     /// Clients that were before it in the service's queue.
     pub queue: u64,
 }
@@ -82,7 +80,7 @@ fn tcplog(record: &Record, line: &mut String) -> std::fmt::Result {
         millis(record.connecting),
         as_millis(record.total),
         record.bytes_out,
-        if record.redispatched { "+" } else { "" },
+        if record.retries > 0 { "+" } else { "" },
         record.retries,
         record.queue,
     )
@@ -261,7 +259,6 @@ pub(super) mod tests {
             termination: Termination(*b"cD"),
             connections: [9, 5, 4, 2],
             retries: 1,
-            redispatched: true,
             queue: 0,
         }
     }
@@ -284,13 +281,12 @@ pub(super) mod tests {
             connecting: None,
             client: "[2001:db8::1]:9".parse().unwrap(),
             termination: Termination(*b"SC"),
-            redispatched: false,
-            retries: 3,
+            retries: 0,
             ..record()
         };
         assert_eq!(
             rendered(&nobody, Access::Haproxy),
-            "2001:db8::1:9 [21/Nov/2026:15:04:05.678] mysql orders/<NOSRV> -1/-1/1250 345 SC 9/5/4/2/3 0/0"
+            "2001:db8::1:9 [21/Nov/2026:15:04:05.678] mysql orders/<NOSRV> -1/-1/1250 345 SC 9/5/4/2/0 0/0"
         );
     }
 

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use ballast_core::overrides::ByHand;
-use ballast_core::table::{Name, State};
+use ballast_core::table::State;
 
 use super::gate::Visitor;
 use super::query;
+use crate::operator::{self, Meant};
 use crate::stats::{EndpointStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
@@ -110,22 +111,12 @@ impl Action {
         let (name, address) = (service.name.clone(), endpoint.address);
         let state = |state| Some(ByHand::State(name.clone(), address, state));
         match self {
-            Self::Ready => state(ready(service, address)),
+            Self::Ready => state(Some(operator::ready(service, endpoint))),
             Self::Drain => state(Some(State::Draining)),
             Self::Disable => state(Some(State::Disabled)),
             Self::AsTheTable => Some(ByHand::AsTheTable(name, address)),
             Self::Shutdown => None,
         }
-    }
-}
-
-/// A backup that is enabled is a backup again.
-fn ready(service: &ServiceStats, address: SocketAddr) -> Option<State> {
-    let endpoints = &service.spec.endpoints;
-    let spec = endpoints.iter().find(|one| one.address == address);
-    match spec.map(|spec| spec.state) {
-        Some(State::Ready | State::Backup) => None,
-        _ => Some(State::Ready),
     }
 }
 
@@ -169,21 +160,21 @@ pub(super) async fn perform(
     if form.endpoints.is_empty() {
         return Outcome::Nothing;
     }
-    let (Some(action), Some(service)) =
-        (Action::of(&form.action), service(snapshot, &form.service))
-    else {
+    let service = Meant::of(&form.service).and_then(|meant| meant.service(snapshot));
+    let (Some(action), Some(service)) = (Action::of(&form.action), service) else {
         return Outcome::Wrong;
     };
     let endpoints: Vec<&EndpointStats> = form
         .endpoints
         .iter()
-        .filter_map(|name| endpoint(service, name))
+        .filter_map(|word| Meant::of(word)?.endpoint(service))
         .collect();
     if endpoints.is_empty() {
         return Outcome::Wrong;
     }
     if action == Action::Shutdown {
-        cut(shared, &service.name, &endpoints);
+        let addresses: Vec<SocketAddr> = endpoints.iter().map(|one| one.address).collect();
+        operator::cut(shared, &service.name, &addresses);
     } else {
         let changes = endpoints
             .iter()
@@ -216,12 +207,7 @@ async fn limit_as_the_table(
     visitor: &Visitor,
     from: SocketAddr,
 ) -> Outcome {
-    let number = number(&form.frontend);
-    let mut frontends = snapshot.frontends.iter();
-    let frontend = frontends.find(|frontend| match number {
-        Some(number) => frontend.iid == number,
-        None => *frontend.name == *form.frontend,
-    });
+    let frontend = Meant::of(&form.frontend).and_then(|meant| meant.frontend(snapshot));
     let (Some(frontend), Some(Action::AsTheTable)) = (frontend, Action::of(&form.action)) else {
         return Outcome::Wrong;
     };
@@ -237,42 +223,4 @@ async fn limit_as_the_table(
         "changed by hand"
     );
     Outcome::Done
-}
-
-fn cut(shared: &Shared, service: &Name, endpoints: &[&EndpointStats]) {
-    let plan = shared.live.plan();
-    let services = plan.services().iter();
-    let of_service = services.filter(|one| one.spec().name == *service);
-    let live = of_service
-        .flat_map(|service| service.endpoints())
-        .filter(|one| {
-            endpoints
-                .iter()
-                .any(|endpoint| endpoint.address == one.address())
-        })
-        .map(|one| std::sync::Arc::clone(one.live()));
-    shared.cut(live.collect());
-}
-
-/// By `#` and its number, or by its name.
-fn service<'a>(snapshot: &'a Snapshot, word: &str) -> Option<&'a ServiceStats> {
-    let number = number(word);
-    let mut services = snapshot.services.iter();
-    services.find(|service| match number {
-        Some(number) => service.iid == number,
-        None => *service.name == *word,
-    })
-}
-
-fn endpoint<'a>(service: &'a ServiceStats, word: &str) -> Option<&'a EndpointStats> {
-    let number = number(word);
-    let mut endpoints = service.endpoints.iter();
-    endpoints.find(|endpoint| match number {
-        Some(number) => endpoint.sid == number,
-        None => *endpoint.name == *word,
-    })
-}
-
-fn number(word: &str) -> Option<u32> {
-    word.strip_prefix('#')?.parse().ok()
 }

@@ -59,12 +59,8 @@ impl Places {
 
 fn addresses(binds: &[Bind]) -> Vec<SocketAddr> {
     let ipv6 = listen::has_ipv6();
-    let wants = |bind: &Bind| {
-        let wildcard = matches!(bind, Bind::Any { .. });
-        bind.addresses()
-            .filter(move |address| ipv6 || !wildcard || address.is_ipv4())
-    };
-    binds.iter().flat_map(wants).collect()
+    let addresses = binds.iter().flat_map(|bind| bind.addresses_here(ipv6));
+    addresses.collect()
 }
 
 /// The addresses where everything is answered.

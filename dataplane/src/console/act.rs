@@ -10,6 +10,7 @@ use super::command::{Change, Command, Form, Only, Server, Show, Stat, State, Wei
 use super::help::help;
 use super::{Answer, By, info, servers, sessions};
 use crate::access::Date;
+use crate::operator;
 use crate::stats::{self, Columns, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
@@ -40,7 +41,8 @@ async fn look(show: Show, shared: &Shared) -> Result<Answer, String> {
             let list = serde_json::to_string(&connections).unwrap_or_default();
             format!("{list}\n").into()
         } else {
-            let all = shared.admit.current().saturating_add(flows(shared));
+            let all = shared.admit.current();
+            let all = all.saturating_add(stats::flows(&shared.live.plan()));
             sessions::lines(&connections, all).into()
         });
     }
@@ -68,16 +70,6 @@ async fn look(show: Show, shared: &Shared) -> Result<Answer, String> {
         Show::Overrides => servers::overrides(&snapshot, plan.overrides()).into(),
         Show::Sess { .. } => Answer::nothing(),
     })
-}
-
-/// Flows of datagrams now.
-fn flows(shared: &Shared) -> u32 {
-    let plan = shared.live.plan();
-    let frontends = plan.frontends().iter();
-    let of_datagrams = frontends.filter(|frontend| frontend.spec().protocol.is_udp());
-    of_datagrams
-        .map(|frontend| frontend.state().admit().current())
-        .fold(0, u32::saturating_add)
 }
 
 fn stat(stat: &Stat, snapshot: Arc<Snapshot>) -> Result<Answer, String> {
@@ -138,10 +130,7 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Answer, Stri
         Change::Weight(server, weight) => {
             let (service, endpoint) = find(server, &snapshot)?;
             let wanted = match weight {
-                Some(weight) => Some(weight_of(
-                    *weight,
-                    servers::table_weight(service, endpoint),
-                )?),
+                Some(weight) => Some(weight_of(*weight, table_weight(service, endpoint))?),
                 None => None,
             };
             let word = wanted.map_or_else(|| "default".into(), |weight| weight.to_string());
@@ -153,7 +142,7 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Answer, Stri
             )
         }
         Change::MaxConnections(name, max) => {
-            let frontend = servers::frontend(&snapshot, name)?;
+            let frontend = name.frontend(&snapshot).ok_or("No such frontend.")?;
             let word = max.map_or_else(|| "default".into(), |max| max.to_string());
             let by_hand = ByHand::MaxConnections(frontend.name.clone(), *max);
             (
@@ -174,15 +163,9 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Answer, Stri
     Ok(Answer::nothing())
 }
 
-/// A backup that is to be ready is a backup again.
 fn state_of(state: State, service: &ServiceStats, endpoint: &EndpointStats) -> table::State {
-    let mut specs = service.spec.endpoints.iter();
-    let spec = specs.find(|spec| spec.address == endpoint.address);
     match state {
-        State::Ready if spec.is_some_and(|spec| spec.state == table::State::Backup) => {
-            table::State::Backup
-        }
-        State::Ready => table::State::Ready,
+        State::Ready => operator::ready(service, endpoint),
         State::Drain => table::State::Draining,
         State::Maint => table::State::Disabled,
     }
@@ -195,6 +178,11 @@ fn table_word(state: table::State) -> &'static str {
         table::State::Draining => "draining",
         table::State::Disabled => "disabled",
     }
+}
+
+/// What the table says that this endpoint weighs.
+fn table_weight(service: &ServiceStats, endpoint: &EndpointStats) -> u16 {
+    operator::spec(service, endpoint).map_or(0, |spec| spec.weight)
 }
 
 fn weight_of(weight: Weight, table: u16) -> Result<u16, String> {
@@ -213,21 +201,16 @@ fn weight_of(weight: Weight, table: u16) -> Result<u16, String> {
 
 fn weight(server: &Server, snapshot: &Snapshot) -> Result<Answer, String> {
     let (service, endpoint) = find(server, snapshot)?;
-    let table = servers::table_weight(service, endpoint);
+    let table = table_weight(service, endpoint);
     Ok(format!("{} (initial {table})\n", endpoint.user_weight).into())
 }
 
 fn shutdown(server: &Server, shared: &Shared, by: By) -> Result<Answer, String> {
     let snapshot = shared.stats.snapshot(shared);
     let (service, endpoint) = find(server, &snapshot)?;
-    let plan = shared.live.plan();
-    let live = plan
-        .service(&service.name)
-        .into_iter()
-        .flat_map(|service| service.endpoints())
-        .find(|other| other.address() == endpoint.address)
-        .ok_or("No such server.")?;
-    shared.cut(vec![Arc::clone(live.live())]);
+    if !operator::cut(shared, &service.name, &[endpoint.address]) {
+        return Err(NO_SERVER.into());
+    }
     tracing::info!(
         pid = by.pid,
         uid = by.uid,
@@ -242,12 +225,14 @@ fn find<'a>(
     snapshot: &'a Snapshot,
 ) -> Result<(&'a ServiceStats, &'a EndpointStats), String> {
     let service = servers::service(snapshot, &server.service)?;
-    Ok((service, servers::endpoint(service, &server.endpoint)?))
+    let endpoint = server.endpoint.endpoint(service).ok_or(NO_SERVER)?;
+    Ok((service, endpoint))
 }
 
 fn full_name(service: &ServiceStats, endpoint: &EndpointStats) -> String {
     format!("{}/{}", service.name, endpoint.name)
 }
 
+const NO_SERVER: &str = "No such server.";
 /// As the table has it.
 const HEAVIEST: u16 = 256;

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::help::HELP;
+use crate::operator::Meant;
 
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +44,8 @@ pub(super) enum Prompt {
 pub(super) enum Show {
     Info(Info),
     Stat(Stat),
-    ServersState(Option<Name>),
-    ServersConn(Option<Name>),
+    ServersState(Option<Meant>),
+    ServersConn(Option<Meant>),
     Backend,
     Errors,
     Sess {
@@ -103,7 +104,7 @@ pub(super) struct Only {
 pub(super) enum Change {
     State(Server, Option<State>),
     Weight(Server, Option<Weight>),
-    MaxConnections(Name, Option<NonZeroU32>),
+    MaxConnections(Meant, Option<NonZeroU32>),
 }
 
 /// What an endpoint is to be.
@@ -122,18 +123,11 @@ pub(super) enum Weight {
     Percent(u32),
 }
 
-/// Who is meant: by name, or by `#` and a number.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Name {
-    Word(String),
-    Number(u32),
-}
-
 /// An endpoint: the service's name, a slash, and its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Server {
-    pub(super) service: Name,
-    pub(super) endpoint: Name,
+    pub(super) service: Meant,
+    pub(super) endpoint: Meant,
 }
 
 /// Reads one command. What is wrong with it is said in lines.
@@ -318,14 +312,8 @@ fn server_of(word: &str) -> Result<Server, String> {
     })
 }
 
-fn name(word: &str) -> Result<Name, String> {
-    match word.strip_prefix('#') {
-        Some(number) => match number.parse() {
-            Ok(number) => Ok(Name::Number(number)),
-            Err(_) => Err("A number is expected behind '#'.".into()),
-        },
-        None => Ok(Name::Word(word.to_owned())),
-    }
+fn name(word: &str) -> Result<Meant, String> {
+    Meant::of(word).ok_or_else(|| "A number is expected behind '#'.".into())
 }
 
 const STAT_USAGE: &str = "'show stat' expects '<iid>|<proxy> <type> <sid>', 'typed', 'json', 'desc', 'up' and 'no-maint'.";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::command::{Form, Info};
-use crate::stats::Process;
+use crate::stats::{self, Process};
 
 mod fields;
 
@@ -47,7 +47,7 @@ pub(super) fn info(process: &Process, how: Info) -> String {
 }
 
 fn object(position: usize, field: &Field, value: &Figure<'_>) -> serde_json::Value {
-    let [origin, nature, scope] = words(field.tags);
+    let [origin, nature, scope] = stats::words(field.tags);
     let figure = match value {
         Figure::Text(text) => json!(text),
         Figure::Float(float) => json!(float),
@@ -62,34 +62,6 @@ fn object(position: usize, field: &Field, value: &Figure<'_>) -> serde_json::Val
         "tags": {"origin": origin, "nature": nature, "scope": scope},
         "value": {"type": value.kind(), "value": figure},
     })
-}
-
-/// What the letters of tags stand for.
-fn words(tags: &str) -> [&'static str; 3] {
-    let letter = |place| tags.as_bytes().get(place).copied().unwrap_or(b' ');
-    let origin = match letter(0) {
-        b'M' => "Metric",
-        b'S' => "Status",
-        b'K' => "Key",
-        b'C' => "Config",
-        _ => "Product",
-    };
-    let nature = match letter(1) {
-        b'G' => "Gauge",
-        b'L' => "Limit",
-        b'M' => "Max",
-        b'R' => "Rate",
-        b'C' => "Counter",
-        b'D' => "Duration",
-        b'P' => "Position",
-        b'a' => "Avg",
-        _ => "Output",
-    };
-    let scope = match letter(2) {
-        b'S' => "Service",
-        _ => "Process",
-    };
-    [origin, nature, scope]
 }
 
 /// One name. `of` is nothing where it means nothing here; its place is kept all the same.

@@ -3,16 +3,17 @@
 use std::fmt::Write;
 
 use ballast_core::admit::Refusal;
+use ballast_core::breath;
 use ballast_core::overrides::Overrides;
 use ballast_core::table::State;
 
-use super::command::Name;
-use crate::stats::{EndpointStats, FrontendStats, ServiceStats, Snapshot, StatusKind};
+use crate::operator::Meant;
+use crate::stats::{EndpointStats, ServiceStats, Snapshot, StatusKind};
 
 /// The services that are meant.
 pub(super) fn services<'a>(
     snapshot: &'a Snapshot,
-    name: Option<&Name>,
+    name: Option<&Meant>,
 ) -> Result<Vec<&'a ServiceStats>, String> {
     match name {
         None => Ok(snapshot.services.iter().collect()),
@@ -21,47 +22,12 @@ pub(super) fn services<'a>(
 }
 
 /// The service that is meant.
-pub(super) fn service<'a>(snapshot: &'a Snapshot, name: &Name) -> Result<&'a ServiceStats, String> {
-    let is_meant = |service: &&ServiceStats| match name {
-        Name::Word(word) => *service.name == **word,
-        Name::Number(number) => service.iid == *number,
-    };
-    let found = snapshot.services.iter().find(is_meant);
-    found.ok_or_else(|| "No such backend.".into())
-}
-
-/// The endpoint that is meant: by its name, by its address, or by its number.
-pub(super) fn endpoint<'a>(
-    service: &'a ServiceStats,
-    name: &Name,
-) -> Result<&'a EndpointStats, String> {
-    let endpoints = &service.endpoints;
-    let found = match name {
-        Name::Number(number) => endpoints.iter().find(|endpoint| endpoint.sid == *number),
-        Name::Word(word) => endpoints
-            .iter()
-            .find(|endpoint| *endpoint.name == **word)
-            .or_else(|| {
-                let address = word.parse().ok()?;
-                endpoints
-                    .iter()
-                    .find(|endpoint| endpoint.address == address)
-            }),
-    };
-    found.ok_or_else(|| "No such server.".into())
-}
-
-/// The frontend that is meant.
-pub(super) fn frontend<'a>(
+pub(super) fn service<'a>(
     snapshot: &'a Snapshot,
-    name: &Name,
-) -> Result<&'a FrontendStats, String> {
-    let is_meant = |frontend: &&FrontendStats| match name {
-        Name::Word(word) => *frontend.name == **word,
-        Name::Number(number) => frontend.iid == *number,
-    };
-    let found = snapshot.frontends.iter().find(is_meant);
-    found.ok_or_else(|| "No such frontend.".into())
+    name: &Meant,
+) -> Result<&'a ServiceStats, String> {
+    let found = name.service(snapshot);
+    found.ok_or_else(|| "No such backend.".into())
 }
 
 /// `show servers state`: what haproxy would read at its next start.
@@ -70,6 +36,7 @@ pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String
     for service in services {
         // Both in the order of the table.
         for (endpoint, spec) in service.endpoints.iter().zip(&service.spec.endpoints) {
+            breath::take();
             let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
             let (op, admin) = states(endpoint, by_hand.state.is_some());
             let (status, result, health, check) = checked(endpoint);
@@ -129,14 +96,6 @@ fn checked(endpoint: &EndpointStats) -> (usize, u8, u8, u8) {
     )
 }
 
-/// What the table says that this endpoint weighs.
-pub(super) fn table_weight(service: &ServiceStats, endpoint: &EndpointStats) -> u16 {
-    let mut specs = service.spec.endpoints.iter();
-    specs
-        .find(|spec| spec.address == endpoint.address)
-        .map_or(0, |spec| spec.weight)
-}
-
 /// `show servers conn`. Connections without a client are never kept.
 pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
     let mut out = format!(
@@ -144,6 +103,7 @@ pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
     );
     for service in services {
         for endpoint in &service.endpoints {
+            breath::take();
             write!(
                 out,
                 "{}/{} {}/{} {} {} - 0 {} {} {} 0 0 0 0",
@@ -169,6 +129,7 @@ pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
 pub(super) fn backends(snapshot: &Snapshot) -> String {
     let mut out = String::from("# name\n");
     for service in &snapshot.services {
+        breath::take_later();
         writeln!(out, "{}", service.name).unwrap_or_default();
     }
     out
@@ -206,6 +167,7 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
         note("frontend", &frontend.name, &counts);
     }
     for service in &snapshot.services {
+        breath::take_later();
         let counts = &service.counts;
         let counts = [
             ("connect", counts.connect_errors),
@@ -230,7 +192,9 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
 pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
     let mut out = String::new();
     for service in &snapshot.services {
+        breath::take_later();
         for endpoint in &service.endpoints {
+            breath::take();
             let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
             let server = format!("{}/{}", service.name, endpoint.name);
             if let Some(state) = by_hand.state {

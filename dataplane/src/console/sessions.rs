@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
+use ballast_core::breath;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Plan, SocketKey, Transport};
@@ -12,22 +12,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::worker::{Order, Shared};
-
-/// A connection or a flow, as its worker knows it.
-#[derive(Clone, Debug)]
-pub struct Seen {
-    /// Its place in its worker.
-    pub(crate) seat: usize,
-    /// Who has come.
-    pub(crate) client: SocketAddr,
-    /// The socket that it came in by.
-    pub(crate) key: Arc<SocketKey>,
-    /// Where it is served, once it is.
-    pub(crate) endpoint: Option<Arc<EndpointState>>,
-    /// When it came.
-    pub(crate) began: Moment,
-}
+use crate::worker::{Order, Seen, Shared};
 
 /// A connection or a flow, for those who read.
 #[derive(Debug, Serialize)]
@@ -99,6 +84,7 @@ fn name_of(plan: &Plan, endpoint: &EndpointState) -> String {
     specs
         .into_iter()
         .flat_map(|specs| specs.iter())
+        .inspect(|_| breath::take_later())
         .find(|spec| spec.address == address)
         .and_then(|spec| spec.name.as_ref())
         .map_or_else(|| address.to_string(), ToString::to_string)

@@ -1,41 +1,50 @@
 //! A table at a place, read once and judged: by `ballast check`, and before the process begins.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use ballast_core::table::{self, RoutingTable};
+use ballast_core::table::{self, Problems, RoutingTable};
 
 use super::{folder_of, named, read_once};
 use crate::start_error::StartError;
 
-/// Reads the table at `path`, and looks for whatever is wrong with it or with the files that it names.
+/// Reads the table at `path`, and says whatever is wrong with it and with the files that it names.
 pub fn check(path: &Path) -> Result<RoutingTable, StartError> {
-    let table = table_at(path)?;
-    let folder = folder_of(path);
-    let missing: Vec<String> = table::files(&table)
-        .into_iter()
-        .filter_map(|(at, file)| {
-            let fault = named::look(&folder.join(&file)).err()?;
-            Some(fault.problem(at, &file).to_string())
-        })
-        .collect();
-    if missing.is_empty() {
-        Ok(table)
-    } else {
-        Err(StartError::Table(missing.join("\n")))
+    let (bytes, format) = read_once(path).map_err(StartError::Table)?;
+    let parsed = table::parse(&bytes, format);
+    let mut lines = Vec::new();
+    let files = match &parsed {
+        Ok(table) => table::files(table),
+        Err(problems) => {
+            lines.push(refusal(path, problems));
+            problems.files().to_vec()
+        }
+    };
+    lines.extend(faults(&folder_of(path), files));
+    match parsed {
+        Ok(table) if lines.is_empty() => Ok(table),
+        _ => Err(StartError::Table(lines.join("\n"))),
     }
 }
 
-/// Reads the table at `path`, and looks for whatever is wrong with it alone.
+/// Reads the table at `path`, and says whatever is wrong with it alone.
 pub(crate) fn table_at(path: &Path) -> Result<RoutingTable, StartError> {
     let (bytes, format) = read_once(path).map_err(StartError::Table)?;
-    table::parse(&bytes, format).map_err(|problems| {
-        let count = match problems.len() {
-            1 => "a problem".to_owned(),
-            count => format!("{count} problems"),
-        };
-        StartError::Table(format!(
-            "{}: refused for {count}\n{problems}",
-            path.display()
-        ))
+    let refused = |problems| StartError::Table(refusal(path, &problems));
+    table::parse(&bytes, format).map_err(refused)
+}
+
+fn refusal(path: &Path, problems: &Problems) -> String {
+    let count = match problems.len() {
+        1 => "a problem".to_owned(),
+        count => format!("{count} problems"),
+    };
+    format!("{}: refused for {count}\n{problems}", path.display())
+}
+
+/// A line for each of these files, as named at a place of the table, that cannot be used.
+fn faults(folder: &Path, files: Vec<(String, PathBuf)>) -> impl Iterator<Item = String> {
+    files.into_iter().filter_map(|(at, file)| {
+        let fault = named::look(&folder.join(&file)).err()?;
+        Some(fault.problem(at, &file).to_string())
     })
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use ballast_core::breath;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
 /// Pieces of a rendering of one snapshot, each of about 64 KiB. Ends by itself.
@@ -51,6 +52,7 @@ impl Iterator for Chunks {
         let mut out = Vec::with_capacity(FULL + ROOM);
         while out.len() < FULL && !self.is_over {
             self.is_over = matches!((self.more)(&mut out), Progress::Over);
+            breath::take();
         }
         (!out.is_empty()).then(|| Bytes::from(out))
     }

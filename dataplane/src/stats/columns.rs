@@ -150,6 +150,39 @@ impl Place {
     }
 }
 
+/// What the letters of tags stand for, in haproxy's JSON.
+pub(crate) fn words(tags: &str) -> [&'static str; 3] {
+    let letter = |place| tags.as_bytes().get(place).copied().unwrap_or(b' ');
+    let origin = match letter(0) {
+        b'M' => "Metric",
+        b'S' => "Status",
+        b'K' => "Key",
+        b'C' => "Config",
+        b'P' => "Product",
+        _ => "Unknown",
+    };
+    let nature = match letter(1) {
+        b'G' => "Gauge",
+        b'L' => "Limit",
+        b'M' => "Max",
+        b'R' => "Rate",
+        b'C' => "Counter",
+        b'D' => "Duration",
+        b'P' => "Position",
+        b'A' => "Age",
+        b'a' => "Avg",
+        b'N' => "Name",
+        b'O' => "Output",
+        _ => "Unknown",
+    };
+    let scope = match letter(2) {
+        b'P' => "Process",
+        b'S' => "Service",
+        _ => "Unknown",
+    };
+    [origin, nature, scope]
+}
+
 /// What a service's status is called.
 fn status_of(service: &ServiceStats) -> Value<'_> {
     Value::Text(up_or_down(service.is_up()))

@@ -3,7 +3,16 @@
 //! Read by the observer from the workers' cells.
 
 use ballast_core::flow::{Dropped, FlowEnd};
-use ballast_core::plan::FrontendState;
+use ballast_core::plan::{FrontendState, Plan};
+
+/// Flows of datagrams now.
+pub(crate) fn flows(plan: &Plan) -> u32 {
+    let frontends = plan.frontends().iter();
+    let of_datagrams = frontends.filter(|frontend| frontend.spec().protocol.is_udp());
+    of_datagrams
+        .map(|frontend| frontend.state().admit().current())
+        .fold(0, u32::saturating_add)
+}
 
 /// Of one frontend. Live flows are its sessions, and flows created all its sessions; its bytes are of payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,8 +9,7 @@ use ballast_core::service::EjectionReason;
 use serde::Serialize;
 
 use super::chunks::{Chunks, Progress};
-use super::columns::{COLUMNS, Place, Row};
-use super::history::Second;
+use super::columns::{COLUMNS, Place, Row, words};
 use super::selection::{Columns, Selection};
 use super::snapshot::Snapshot;
 use super::value::{Value, number};
@@ -110,37 +109,6 @@ fn typed_lines(out: &mut Vec<u8>, row: Row<'_>, selection: &Selection) {
     }
 }
 
-/// What the letters of a column's tags stand for.
-fn words(tags: &str) -> [&'static str; 3] {
-    let letter = |place| tags.as_bytes().get(place).copied().unwrap_or(b' ');
-    let origin = match letter(0) {
-        b'M' => "Metric",
-        b'S' => "Status",
-        b'K' => "Key",
-        b'C' => "Config",
-        _ => "Unknown",
-    };
-    let nature = match letter(1) {
-        b'G' => "Gauge",
-        b'L' => "Limit",
-        b'M' => "Max",
-        b'R' => "Rate",
-        b'C' => "Counter",
-        b'D' => "Duration",
-        b'A' => "Age",
-        b'a' => "Avg",
-        b'N' => "Name",
-        b'O' => "Output",
-        _ => "Unknown",
-    };
-    let scope = match letter(2) {
-        b'P' => "Process",
-        b'S' => "Service",
-        _ => "Unknown",
-    };
-    [origin, nature, scope]
-}
-
 /// The data of the page: one object with `info`, `frontends`, and `services` with their `endpoints`.
 #[must_use]
 pub fn api(snapshot: Arc<Snapshot>, selection: Selection) -> Chunks {
@@ -188,28 +156,6 @@ fn separate(out: &mut Vec<u8>, is_needed: bool) {
 /// Nothing that is written here can fail: there are no maps with strange keys, and a vector takes all.
 fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
     serde_json::to_writer(out, value).unwrap_or_default();
-}
-
-/// The history of one frontend or service: a list for each of its numbers, the oldest second first.
-#[must_use]
-pub fn history(seconds: &[Second]) -> String {
-    #[derive(Serialize)]
-    struct Lists {
-        sessions: Vec<u64>,
-        current: Vec<u64>,
-        bytes_in: Vec<u64>,
-        bytes_out: Vec<u64>,
-        errors: Vec<u64>,
-    }
-    let list = |of: fn(&Second) -> u64| seconds.iter().map(of).collect();
-    let lists = Lists {
-        sessions: list(|second| second.sessions),
-        current: list(|second| second.current),
-        bytes_in: list(|second| second.bytes_in),
-        bytes_out: list(|second| second.bytes_out),
-        errors: list(|second| second.errors),
-    };
-    serde_json::to_string(&lists).unwrap_or_default()
 }
 
 fn refusals(counts: [u64; Refusal::ALL.len()]) -> BTreeMap<&'static str, u64> {

@@ -3,27 +3,28 @@
 //!
 //! Owned by [`Stats`](super::Stats), on the admin side only. It finds out by itself that a new plan is in force.
 
-use std::collections::{HashMap, HashSet};
-use std::num::NonZeroU32;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use ballast_core::admit::Refusal;
 use ballast_core::breath;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
-use ballast_core::plan::{Frontend, FrontendState, Listens, Plan, SocketKey};
+use ballast_core::plan::{FrontendState, Plan, SocketKey};
 use ballast_core::service::ServiceState;
 use ballast_core::table::{self, Name};
 
-use super::datagrams::Datagrams;
+use super::datagrams::flows;
 use super::history::{History, Second};
-use super::meter::{Rate, fresh};
+use super::meter::Rate;
 use super::snapshot::{FrontendStats, Mode, Process, Snapshot};
 
 mod cleared;
 mod endpoint;
+mod frontend;
 mod service;
 
+use frontend::{Front, Leaving, Totals};
 use service::Back;
 
 /// What is remembered between looks.
@@ -31,49 +32,53 @@ use service::Back;
 pub struct Observer {
     plan: Weak<Plan>,
     frontends: Vec<Front>,
-    services: Vec<Back>,
+    #[expect(clippy::vec_box, reason = "each new table moves all of them")]
+    services: Vec<Box<Back>>,
     last_iid: u32,
     rings: usize,
     /// Of all frontends together, with a ring of its own: there is room for it however many frontends have theirs.
     history: History,
     own_rings: usize,
     ticked: Moment,
-    /// What frontends counted that are gone.
-    gone_sessions: u64,
-    gone_bytes_out: u64,
+    leaving: Vec<Leaving>,
+    /// The sum of those where nobody counts any more.
+    departed: Totals,
     process_sessions: Rate,
     process_connections: Rate,
     process_bytes: Rate,
 }
 
 impl Observer {
-    /// Looks at everything. `process` is what is known of the process, `open` are the sockets that listen, and
-    /// `max_connections` is the process's own limit.
+    /// Looks at everything. `process` is what is known of the process, `open` are the sockets that listen.
     pub fn snapshot(
         &mut self,
         plan: &Arc<Plan>,
         mut process: Process,
-        open: &HashSet<&SocketKey>,
+        open: &BTreeMap<SocketKey, SocketAddr>,
         now: Moment,
     ) -> Snapshot {
         self.follow(plan, now);
         let frontends: Vec<FrontendStats> = self
             .frontends
             .iter()
-            .map(|front| front.stats(&process, open))
+            .map(|front| {
+                breath::take();
+                front.stats(&process, open)
+            })
             .collect();
         // What was cleared has come all the same.
         let cleared = |of: fn(&cleared::OfFrontend) -> u64| -> u64 {
             let cleared = self.frontends.iter().map(|front| front.cleared.as_deref());
             cleared.flatten().map(of).sum()
         };
-        process.sessions = self.gone_sessions
+        let gone = self.gone();
+        process.sessions = gone.sessions
             + sum(&frontends, |frontend| frontend.sessions)
             + cleared(|cleared| cleared.sessions);
-        process.bytes_out = self.gone_bytes_out
+        process.bytes_out = gone.bytes_out
             + sum(&frontends, |frontend| frontend.bytes_out)
             + cleared(|cleared| cleared.bytes_out);
-        process.flows = self.flows();
+        process.flows = flows(plan);
         process.session_rate = self.process_sessions;
         process.connection_rate = self.process_connections;
         process.byte_rate = self.process_bytes;
@@ -84,7 +89,10 @@ impl Observer {
             services: self
                 .services
                 .iter_mut()
-                .map(|back| back.stats(now))
+                .map(|back| {
+                    breath::take();
+                    back.stats(now)
+                })
                 .collect(),
         }
     }
@@ -98,9 +106,12 @@ impl Observer {
             return;
         }
         self.ticked = now;
-        let (mut sessions, mut bytes_out) = (self.gone_sessions, self.gone_bytes_out);
+        self.part_with_departed();
+        let gone = self.gone();
+        let (mut sessions, mut bytes_out) = (gone.sessions, gone.bytes_out);
         let mut all = Second::default();
         for front in &mut self.frontends {
+            breath::take();
             let (totals, second) = front.tick(elapsed, &mut self.rings);
             sessions += totals.sessions;
             bytes_out += totals.bytes_out;
@@ -133,6 +144,7 @@ impl Observer {
         }
         let mut endpoints = Vec::new();
         for back in &mut self.services {
+            breath::take();
             back.clear(all, now);
             endpoints.extend(back.live());
         }
@@ -167,11 +179,24 @@ impl Observer {
         self.history.last(seconds)
     }
 
-    fn flows(&self) -> u32 {
-        let of_datagrams = self.frontends.iter().filter(|front| front.is_udp());
-        of_datagrams
-            .map(|front| front.frontend.state().admit().current())
-            .fold(0, u32::saturating_add)
+    /// What frontends counted that are not in the table any more.
+    fn gone(&self) -> Totals {
+        let leaving = self.leaving.iter();
+        leaving.fold(self.departed, |sum, leaving| {
+            sum.and(&Totals::of(&leaving.state))
+        })
+    }
+
+    /// Where only this entry is left to know of a frontend, nobody counts there any more, and it cannot come back.
+    fn part_with_departed(&mut self) {
+        let departed = &mut self.departed;
+        self.leaving.retain(|leaving| {
+            let is_known = Arc::strong_count(&leaving.state) > 1;
+            if !is_known {
+                *departed = departed.and(&Totals::of(&leaving.state));
+            }
+            is_known
+        });
     }
 
     /// Whose entries these are is asked only when a new plan is in force.
@@ -189,35 +214,52 @@ impl Observer {
         let mut before: HashMap<Name, Front> = self
             .frontends
             .drain(..)
-            .map(|front| (front.frontend.name().clone(), front))
+            .map(|front| {
+                breath::take_later();
+                (front.frontend.name().clone(), front)
+            })
             .collect();
         for frontend in plan.frontends() {
+            breath::take();
             let front = match before.remove(frontend.name()) {
-                Some(front) if Arc::ptr_eq(front.frontend.state(), frontend.state()) => Front {
-                    frontend: Arc::clone(frontend),
-                    ..front
-                },
+                Some(mut front) if Arc::ptr_eq(front.frontend.state(), frontend.state()) => {
+                    front.frontend = Arc::clone(frontend);
+                    front
+                }
                 other => {
-                    let iid = other.map_or_else(|| next(&mut self.last_iid), |front| front.iid);
-                    Front::new(iid, frontend, is_first)
+                    let iid = other
+                        .as_ref()
+                        .map_or_else(|| next(&mut self.last_iid), |front| front.iid);
+                    self.leaving
+                        .extend(other.map(|front| front.leave(&mut self.rings)));
+                    let mut front = Front::new(iid, frontend, is_first);
+                    front.cleared = self.comes_back(frontend.state());
+                    front
                 }
             };
             self.frontends.push(front);
         }
-        for mut gone in before.into_values() {
-            let totals = Totals::of(gone.frontend.state());
-            self.gone_sessions += totals.sessions;
-            self.gone_bytes_out += totals.bytes_out;
-            gone.history.forget(&mut self.rings);
-        }
+        let gone = before.into_values();
+        self.leaving
+            .extend(gone.map(|front| front.leave(&mut self.rings)));
+    }
+
+    /// A frontend that left while it had connections is the same one when it comes back. Gives what was cleared there.
+    fn comes_back(&mut self, state: &Arc<FrontendState>) -> Option<Box<cleared::OfFrontend>> {
+        let mut leaving = self.leaving.iter();
+        let place = leaving.position(|leaving| Arc::ptr_eq(&leaving.state, state))?;
+        self.leaving.swap_remove(place).cleared
     }
 
     fn follow_services(&mut self, plan: &Plan, is_first: bool, now: Moment) {
         let modes = modes(plan);
-        let mut before: HashMap<Box<str>, Back> = self
+        let mut before: HashMap<Name, Box<Back>> = self
             .services
             .drain(..)
-            .map(|back| (back.service.state().name().into(), back))
+            .map(|back| {
+                breath::take_later();
+                (back.service.spec().name.clone(), back)
+            })
             .collect();
         for service in plan.services() {
             let name = service.state().name();
@@ -228,7 +270,7 @@ impl Observer {
                 }
                 other => {
                     let iid = other.map_or_else(|| next(&mut self.last_iid), |back| back.iid);
-                    Back::new(iid, service, is_first, now)
+                    Box::new(Back::new(iid, service, is_first, now))
                 }
             };
             back.mode = modes.get(name).copied().unwrap_or_default();
@@ -236,148 +278,8 @@ impl Observer {
             breath::take();
         }
         for mut gone in before.into_values() {
+            breath::take();
             gone.history.forget(&mut self.rings);
-        }
-    }
-}
-
-/// What is remembered of a frontend.
-#[derive(Debug)]
-struct Front {
-    iid: u32,
-    frontend: Arc<Frontend>,
-    sessions: Rate,
-    connections: Rate,
-    seen: Totals,
-    history: History,
-    cleared: Option<Box<cleared::OfFrontend>>,
-}
-
-impl Front {
-    fn new(iid: u32, frontend: &Arc<Frontend>, is_first: bool) -> Self {
-        // What was counted before anybody looked did not all come in the last second; but at the start it did.
-        let seen = if is_first {
-            Totals::default()
-        } else {
-            Totals::of(frontend.state())
-        };
-        Self {
-            iid,
-            frontend: Arc::clone(frontend),
-            sessions: Rate::since(seen.sessions),
-            connections: Rate::since(seen.connections),
-            seen,
-            history: History::default(),
-            cleared: None,
-        }
-    }
-
-    fn clear(&mut self, all: bool) {
-        self.sessions.forget_max();
-        self.connections.forget_max();
-        self.frontend.state().admit().forget_peak();
-        if all {
-            let now = cleared::OfFrontend::now(self.frontend.state());
-            self.cleared = Some(Box::new(now));
-        }
-    }
-
-    fn is_udp(&self) -> bool {
-        self.frontend.spec().protocol.is_udp()
-    }
-
-    fn tick(&mut self, elapsed: u64, rings: &mut usize) -> (Totals, Second) {
-        let totals = Totals::of(self.frontend.state());
-        self.sessions.tick(totals.sessions, elapsed);
-        self.connections.tick(totals.connections, elapsed);
-        let current = self.frontend.state().admit().current();
-        let second = totals.second(&self.seen, current, elapsed);
-        self.history.push(second, seconds_of(elapsed), rings);
-        self.seen = totals;
-        (totals, second)
-    }
-
-    fn stats(&self, process: &Process, open: &HashSet<&SocketKey>) -> FrontendStats {
-        let frontend = &self.frontend;
-        let most = match self.is_udp() {
-            true => process.most_flows,
-            false => process.limit,
-        };
-        let (state, limits) = (frontend.state(), frontend.limits());
-        let counters = state.counters();
-        let listens = frontend.listens() == Listens::Yes
-            && frontend
-                .sockets()
-                .iter()
-                .any(|socket| open.contains(socket));
-        let mut stats = FrontendStats {
-            name: frontend.name().clone(),
-            iid: self.iid,
-            spec: Arc::clone(frontend.spec()),
-            mode: mode(frontend.spec().protocol),
-            is_open: listens,
-            current: state.admit().current(),
-            peak: state.admit().peak(),
-            limit: limits.connections.map_or(most, |limit| limit.min(most)),
-            is_overridden: limits.connections
-                != frontend.spec().max_connections.map(NonZeroU32::get),
-            connections: counters.sum(|cells| &cells.connections),
-            sessions: counters.sum(|cells| &cells.sessions),
-            bytes_in: counters.sum(|cells| &cells.bytes_in),
-            bytes_out: counters.sum(|cells| &cells.bytes_out),
-            refused: Refusal::ALL
-                .map(|refusal| counters.sum(|cells| &cells.refused[refusal.index()])),
-            bad_headers: counters.sum(|cells| &cells.bad_headers),
-            late_headers: counters.sum(|cells| &cells.late_headers),
-            datagrams: self.is_udp().then(|| Box::new(Datagrams::of(state))),
-            session_rate: self.sessions,
-            connection_rate: self.connections,
-        };
-        if let Some(cleared) = &self.cleared {
-            cleared.take_off(&mut stats);
-        }
-        stats
-    }
-}
-
-/// What rates and histories are made of.
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    connections: u64,
-    sessions: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    errors: u64,
-}
-
-impl Totals {
-    fn of(state: &FrontendState) -> Self {
-        let mut totals = Self::default();
-        for cells in state.counters().each() {
-            totals.connections += cells.connections.value();
-            totals.sessions += cells.sessions.value();
-            totals.bytes_in += cells.bytes_in.value();
-            totals.bytes_out += cells.bytes_out.value();
-            totals.errors += cells.bad_headers.value() + cells.late_headers.value();
-            totals.errors += cells
-                .refused
-                .iter()
-                .map(ballast_core::counters::Cell::value)
-                .sum::<u64>();
-        }
-        totals.errors += Datagrams::of(state).lost();
-        totals
-    }
-
-    /// One of the seconds since `before`.
-    fn second(&self, before: &Self, current: u32, elapsed: u64) -> Second {
-        let each = |now: u64, before: u64| (fresh(now, before) * 1000).div_ceil(elapsed.max(1));
-        Second {
-            sessions: each(self.sessions, before.sessions),
-            current: current.into(),
-            bytes_in: each(self.bytes_in, before.bytes_in),
-            bytes_out: each(self.bytes_out, before.bytes_out),
-            errors: each(self.errors, before.errors),
         }
     }
 }
@@ -387,12 +289,13 @@ fn modes(plan: &Plan) -> HashMap<&str, Mode> {
     let mut modes = HashMap::new();
     for frontend in plan.frontends() {
         let spec = frontend.spec();
-        let passed: Vec<&Name> = spec
+        let passed: HashSet<&Name> = spec
             .all_routes()
             .filter(|route| route.passthrough)
             .filter_map(|route| route.service.as_ref())
             .collect();
         for service in spec.services() {
+            breath::take_later();
             let mode = match mode(spec.protocol) {
                 Mode::Http if passed.contains(&service) => Mode::Tcp,
                 mode => mode,
@@ -425,3 +328,6 @@ fn seconds_of(elapsed: u64) -> usize {
 fn sum(frontends: &[FrontendStats], count: impl Fn(&FrontendStats) -> u64) -> u64 {
     frontends.iter().map(count).sum()
 }
+
+#[cfg(test)]
+mod tests;

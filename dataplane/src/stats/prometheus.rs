@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use ballast_core::breath;
+
 use super::chunks::{Chunks, Progress};
 use super::columns::{COLUMNS, Column, Unit};
 use super::selection::Selection;
@@ -289,7 +291,11 @@ impl Series<'_> {
         is: impl Fn(&EndpointStats, &str) -> bool,
     ) {
         for state in states {
-            let count = endpoints.iter().filter(|one| is(one, state)).count();
+            let endpoints = endpoints.iter().filter(|one| {
+                breath::take_later();
+                is(one, state)
+            });
+            let count = endpoints.count();
             self.begin(Some(state));
             number(self.out, count as u64);
             self.out.push(b'\n');

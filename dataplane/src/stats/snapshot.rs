@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
+use ballast_core::breath;
 use ballast_core::endpoint::EndpointCounters;
 use ballast_core::flow::Dropped;
 use ballast_core::moment::Moment;
@@ -17,6 +18,7 @@ use ballast_core::table::{self, Name};
 use super::check::Check;
 use super::datagrams::Datagrams;
 use super::meter::Rate;
+use super::workers::OneWorker;
 use crate::status::Swaps;
 
 /// All counters at one moment, in the order of the table.
@@ -32,6 +34,19 @@ pub struct Snapshot {
     pub services: Vec<ServiceStats>,
 }
 
+/// That is long work too, where there are many.
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        for mut service in self.services.drain(..) {
+            breath::take();
+            for endpoint in service.endpoints.drain(..) {
+                breath::take_later();
+                drop(endpoint);
+            }
+        }
+    }
+}
+
 /// The process and its table.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
@@ -45,6 +60,8 @@ pub struct Process {
     pub uptime: Duration,
     /// Worker threads.
     pub workers: u32,
+    /// What each of them has.
+    pub each_worker: Vec<OneWorker>,
     /// Whether clients should be sent here.
     pub is_ready: bool,
     /// Whether the end has begun.
@@ -367,103 +384,80 @@ impl fmt::Display for Status {
     }
 }
 
-/// What all workers together counted for endpoints; each as in [`EndpointCounters`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each is described where it is counted")]
-pub struct Counts {
-    pub picked: u64,
-    pub dials: u64,
-    pub connect_errors: u64,
-    pub retries: u64,
-    pub redispatches: u64,
-    pub sessions: u64,
-    pub last_session: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-    pub response_errors: u64,
-    pub client_aborts: u64,
-    pub server_aborts: u64,
-    pub queue_ms: u64,
-    pub queue_ms_max: u64,
-    pub connect_ms: u64,
-    pub connect_ms_max: u64,
-    pub total_ms: u64,
-    pub total_ms_max: u64,
-    pub ended: u64,
+/// The counts of endpoints, and how those of two workers become one.
+macro_rules! counts {
+    ($($name:ident: $kind:ident,)*) => {
+        /// What all workers together counted for endpoints; each as in [`EndpointCounters`].
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "each is described where it is counted")]
+        pub struct Counts {
+            $(pub $name: u64,)*
+        }
+
+        impl Counts {
+            pub(super) fn of_worker(cells: &EndpointCounters) -> Self {
+                // One that is not in the list does not compile.
+                let EndpointCounters { $($name,)* } = cells;
+                Self { $($name: $name.value(),)* }
+            }
+
+            pub(super) fn merge(&mut self, other: &Self) {
+                $(self.$name = Kind::$kind.both(self.$name, other.$name);)*
+            }
+
+            /// What came since `cleared`. Longest times and the last moment are no sums, and stay.
+            pub(super) fn since(&self, cleared: &Self) -> Self {
+                Self { $($name: Kind::$kind.since(self.$name, cleared.$name),)* }
+            }
+        }
+    };
+}
+
+counts! {
+    picked: Sum,
+    dials: Sum,
+    connect_errors: Sum,
+    redispatches: Sum,
+    sessions: Sum,
+    last_session: Most,
+    bytes_in: Sum,
+    bytes_out: Sum,
+    response_errors: Sum,
+    client_aborts: Sum,
+    server_aborts: Sum,
+    queue_ms: Sum,
+    queue_ms_max: Most,
+    connect_ms: Sum,
+    connect_ms_max: Most,
+    total_ms: Sum,
+    total_ms_max: Most,
+    ended: Sum,
+}
+
+/// What a count is.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Sum,
+    Most,
+}
+
+impl Kind {
+    fn both(self, one: u64, other: u64) -> u64 {
+        match self {
+            Self::Sum => one + other,
+            Self::Most => one.max(other),
+        }
+    }
+
+    fn since(self, now: u64, cleared: u64) -> u64 {
+        match self {
+            Self::Sum => now.saturating_sub(cleared),
+            Self::Most => now,
+        }
+    }
 }
 
 impl Counts {
-    pub(super) fn of_worker(cells: &EndpointCounters) -> Self {
-        Self {
-            picked: cells.picked.value(),
-            dials: cells.dials.value(),
-            connect_errors: cells.connect_errors.value(),
-            retries: cells.retries.value(),
-            redispatches: cells.redispatches.value(),
-            sessions: cells.sessions.value(),
-            last_session: cells.last_session.value(),
-            bytes_in: cells.bytes_in.value(),
-            bytes_out: cells.bytes_out.value(),
-            response_errors: cells.response_errors.value(),
-            client_aborts: cells.client_aborts.value(),
-            server_aborts: cells.server_aborts.value(),
-            queue_ms: cells.queue_ms.value(),
-            queue_ms_max: cells.queue_ms_max.value(),
-            connect_ms: cells.connect_ms.value(),
-            connect_ms_max: cells.connect_ms_max.value(),
-            total_ms: cells.total_ms.value(),
-            total_ms_max: cells.total_ms_max.value(),
-            ended: cells.ended.value(),
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: &Self) {
-        self.picked += other.picked;
-        self.dials += other.dials;
-        self.connect_errors += other.connect_errors;
-        self.retries += other.retries;
-        self.redispatches += other.redispatches;
-        self.sessions += other.sessions;
-        self.last_session = self.last_session.max(other.last_session);
-        self.bytes_in += other.bytes_in;
-        self.bytes_out += other.bytes_out;
-        self.response_errors += other.response_errors;
-        self.client_aborts += other.client_aborts;
-        self.server_aborts += other.server_aborts;
-        self.queue_ms += other.queue_ms;
-        self.queue_ms_max = self.queue_ms_max.max(other.queue_ms_max);
-        self.connect_ms += other.connect_ms;
-        self.connect_ms_max = self.connect_ms_max.max(other.connect_ms_max);
-        self.total_ms += other.total_ms;
-        self.total_ms_max = self.total_ms_max.max(other.total_ms_max);
-        self.ended += other.ended;
-    }
-
-    /// What came since `cleared`. Longest times and the last moment are no sums, and stay.
-    pub(super) fn since(&self, cleared: &Self) -> Self {
-        Self {
-            picked: self.picked.saturating_sub(cleared.picked),
-            dials: self.dials.saturating_sub(cleared.dials),
-            connect_errors: self.connect_errors.saturating_sub(cleared.connect_errors),
-            retries: self.retries.saturating_sub(cleared.retries),
-            redispatches: self.redispatches.saturating_sub(cleared.redispatches),
-            sessions: self.sessions.saturating_sub(cleared.sessions),
-            last_session: self.last_session,
-            bytes_in: self.bytes_in.saturating_sub(cleared.bytes_in),
-            bytes_out: self.bytes_out.saturating_sub(cleared.bytes_out),
-            response_errors: self.response_errors.saturating_sub(cleared.response_errors),
-            client_aborts: self.client_aborts.saturating_sub(cleared.client_aborts),
-            server_aborts: self.server_aborts.saturating_sub(cleared.server_aborts),
-            queue_ms: self.queue_ms.saturating_sub(cleared.queue_ms),
-            queue_ms_max: self.queue_ms_max,
-            connect_ms: self.connect_ms.saturating_sub(cleared.connect_ms),
-            connect_ms_max: self.connect_ms_max,
-            total_ms: self.total_ms.saturating_sub(cleared.total_ms),
-            total_ms_max: self.total_ms_max,
-            ended: self.ended.saturating_sub(cleared.ended),
-        }
-    }
-
     /// Forgets the longest times.
     pub(super) fn forget_longest(&mut self) {
         (self.queue_ms_max, self.connect_ms_max, self.total_ms_max) = (0, 0, 0);

@@ -1,7 +1,7 @@
 //! Datagrams in batches, with what the kernel tells beside them: to which of our addresses one came, where those that were
 //! glued together begin, how many it had to drop; and with the same said in return.
 //!
-//! Called by the loops of `udp` alone.
+//! Called by the loops of `udp`, and by `listen` for what their sockets need.
 
 use std::io;
 use std::mem::{MaybeUninit, zeroed};

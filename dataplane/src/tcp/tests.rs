@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::config::{Admin, Config};
-use crate::panics::panics;
+use crate::panics::{panics, tests::alone};
 use crate::runtime::{Running, start};
 
 /// Places that the task of a connection comes by. It panics there if its client has the address of the place.
@@ -24,9 +24,9 @@ pub(crate) fn come_by(place: Ipv4Addr, client: Option<SocketAddr>) {
     assert!(!doomed, "for the test");
 }
 
-/// The only inner test that makes a task panic: all panics of the process are counted together.
 #[test]
 fn a_panic_ends_its_connection_alone_and_is_counted() {
+    let _alone = alone();
     let (endpoint, ends) = echo();
     let (running, folder) = serve(endpoint);
     let before = panics();

@@ -155,6 +155,15 @@ mod tests {
     }
 
     #[test]
+    fn a_finalizer_that_was_there_already_goes_with_the_service_that_only_we_publish() {
+        let element = format!("v:\"{FINALIZER}\"");
+        let theirs = json!({"f:metadata": {"f:finalizers": {element: {}}}});
+        let back = take_back(&service(&json!([entry("kubectl", &theirs)]))).unwrap();
+        let left = &back.object.unwrap()["metadata"]["finalizers"];
+        assert_eq!(*left, json!(["example.com/theirs"]));
+    }
+
+    #[test]
     fn a_service_that_carries_nothing_of_ours_is_nothing_to_take_back() {
         let live = serde_json::from_value(json!({
             "metadata": {"name": "web", "finalizers": [FINALIZER], "annotations": {"a": "b"}},

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::Value;
 
-use super::wish::FINALIZER;
+use super::wish::{self, FINALIZER};
 use crate::request::MANAGER;
 
 /// A field that an entry says was written.
@@ -24,11 +24,14 @@ pub(super) fn ingress(live: &core::Service) -> bool {
     entries(live).any(|entry| field(entry, INGRESS).is_some())
 }
 
-/// Whether we put the finalizer there.
+/// Whether the finalizer is ours: we put it there, or it was there already and nobody but us publishes the Service.
 pub(super) fn finalizer(live: &core::Service) -> bool {
     let element = format!("v:\"{FINALIZER}\"");
     let path = ["f:metadata", "f:finalizers", &*element];
+    let all = live.metadata.managed_fields.iter().flatten();
+    let mut others = all.filter(|entry| entry.manager.as_deref() != Some(MANAGER));
     entries(live).any(|entry| field(entry, &path).is_some())
+        || (wish::was_served(live).is_some() && others.all(|entry| field(entry, INGRESS).is_none()))
 }
 
 /// The annotations that are ours.

@@ -28,8 +28,6 @@ pub struct Monitor {
     failed: u64,
     downs: u64,
     flaps: u64,
-    /// Without the time since `since`.
-    downtime: Duration,
 }
 
 /// The last result.
@@ -69,7 +67,6 @@ impl Monitor {
             failed: 0,
             downs: 0,
             flaps: 0,
-            downtime: Duration::ZERO,
         }
     }
 
@@ -81,7 +78,6 @@ impl Monitor {
             failed: self.failed,
             downs: self.downs,
             flaps: self.flaps,
-            downtime: self.downtime,
             ..Self::unproven(health, self.is_up(), self.since)
         }
     }
@@ -117,7 +113,6 @@ impl Monitor {
 
     fn rise(&mut self, now: Moment) -> Transition {
         self.points = self.most();
-        self.downtime += now.since(self.since);
         self.since = now;
         Transition::Up
     }
@@ -164,9 +159,8 @@ impl Monitor {
         self.last
     }
 
-    /// Since when it has been up, or down (`lastchg`).
-    #[must_use]
-    pub fn since(&self) -> Moment {
+    #[cfg(test)]
+    pub(super) fn since(&self) -> Moment {
         self.since
     }
 
@@ -188,15 +182,6 @@ impl Monitor {
         self.flaps
     }
 
-    /// How long it has been down, in sum (`downtime`).
-    #[must_use]
-    pub fn downtime(&self, now: Moment) -> Duration {
-        match self.is_up() {
-            true => self.downtime,
-            false => self.downtime + now.since(self.since),
-        }
-    }
-
     /// Passed checks in a row that bring it up (`check_rise`).
     #[must_use]
     pub fn rise_at(&self) -> u8 {
@@ -213,12 +198,6 @@ impl Monitor {
     #[must_use]
     pub fn points(&self) -> u8 {
         self.points
-    }
-
-    /// The word of the last result, and `INI` before the first (`check_status`, but for the star of a running check).
-    #[must_use]
-    pub fn word(&self) -> &'static str {
-        self.last.map_or("INI", |seen| seen.outcome.word())
     }
 
     /// Its state as haproxy has it: `{}` is the column `status`, as in `UP`, `UP 2/3`, `DOWN`, `DOWN 1/2`; `{:#}` is the
@@ -368,10 +347,11 @@ mod tests {
     #[test]
     fn the_state_is_shown_in_haproxys_words() {
         let mut monitor = monitor(2, 3);
-        let mut shown = vec![(monitor.status().to_string(), monitor.word())];
+        let word = |monitor: &Monitor| monitor.last().map_or("", |seen| seen.outcome.word());
+        let mut shown = vec![(monitor.status().to_string(), word(&monitor))];
         for result in ["+", "-", "-", "-", "+", "+"] {
             led_to(&mut monitor, result, 0);
-            shown.push((monitor.status().to_string(), monitor.word()));
+            shown.push((monitor.status().to_string(), word(&monitor)));
         }
         let shown: Vec<_> = shown
             .iter()
@@ -380,7 +360,7 @@ mod tests {
         assert_eq!(
             shown,
             [
-                ("UP 1/3", "INI"),
+                ("UP 1/3", ""),
                 ("UP", "L4OK"),
                 ("UP 2/3", "L4CON"),
                 ("UP 1/3", "L4CON"),
@@ -394,18 +374,11 @@ mod tests {
     }
 
     #[test]
-    fn downtime_and_flaps_are_counted() {
+    fn flaps_are_counted() {
         let mut monitor = monitor(1, 1);
         led_to(&mut monitor, "+-", 0);
-        let down = monitor.since();
-        assert_eq!(down, Moment(1000));
-        assert_eq!(
-            monitor.downtime(Moment(4000)),
-            Duration::from_secs(3),
-            "it is down still"
-        );
+        assert_eq!(monitor.since(), Moment(1000));
         led_to(&mut monitor, "+", 11);
-        assert_eq!(monitor.downtime(Moment(90_000)), Duration::from_secs(10));
         assert_eq!(
             (monitor.downs(), monitor.flaps()),
             (1, 0),
@@ -424,6 +397,5 @@ mod tests {
             (3, 1),
             "it held for 60 s"
         );
-        assert_eq!(monitor.downtime(Moment(140_000)), Duration::from_secs(20));
     }
 }

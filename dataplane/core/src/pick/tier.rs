@@ -28,11 +28,11 @@ pub(super) enum Tier {
 impl Service {
     /// Whether somebody else than the endpoint at `index` is left to be picked, now or when there is room.
     #[must_use]
-    pub fn has_another(&self, index: usize, tried: &Tried, now: Moment) -> bool {
+    pub fn has_another(&self, index: usize, tried: &Tried) -> bool {
         let others = self.endpoints.iter().enumerate();
         others
             .filter(|(other, _)| *other != index)
-            .any(|(_, other)| other.tier(now, self.try_all).is_some() && !tried.has(other))
+            .any(|(_, other)| other.has_tier(self.try_all) && !tried.has(other))
     }
 
     /// The best tier that has an untried endpoint, and how many of it have room.
@@ -80,6 +80,11 @@ impl Endpoint {
             (true, true) => Some(Tier::ReadyEjected),
             (false, _) => try_all.then_some(Tier::Anybody),
         }
+    }
+
+    /// Whether it is in any tier. Its own state, which others write, is read only where that matters.
+    fn has_tier(&self, try_all: bool) -> bool {
+        self.is_eligible() && (try_all || self.live.is_passing())
     }
 
     /// Whether it could be in the best tier, whatever its health.

@@ -29,7 +29,7 @@ pub enum Failure {
 pub struct FailureNews {
     /// The endpoint was ejected.
     pub ejection: Option<Ejection>,
-    /// Another endpoint of its node timed out just before: call [`Service::eject_node`] for every service.
+    /// Another endpoint of its node timed out just before: call [`Plan::eject_node`](crate::plan::Plan::eject_node).
     pub silent_node: Option<Arc<Node>>,
 }
 

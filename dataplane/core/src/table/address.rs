@@ -29,7 +29,7 @@ impl Bind {
         }
     }
 
-    /// The addresses of its sockets. Without IPv6 in the kernel the second one of `*:PORT` is not there.
+    /// The addresses of its sockets.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
         let (first, second) = match *self {
             Self::Any { port } => (
@@ -39,6 +39,13 @@ impl Bind {
             Self::Exact(address) => (address, None),
         };
         std::iter::once(first).chain(second)
+    }
+
+    /// Those of them that this kernel can have.
+    pub fn addresses_here(&self, has_ipv6: bool) -> impl Iterator<Item = SocketAddr> + use<> {
+        let is_any = matches!(self, Self::Any { .. });
+        self.addresses()
+            .filter(move |address| has_ipv6 || !is_any || address.is_ipv4())
     }
 }
 
@@ -59,9 +66,9 @@ impl Leaf for Bind {
         match text.strip_prefix("*:") {
             Some(port) => match parse_port(port) {
                 Some(port) => Ok(Self::Any { port }),
-                None => Err(Wrong::new("has no port from 1 to 65535", "expected *:PORT")),
+                None => Err(Wrong::new(no_port(0), "expected *:PORT")),
             },
-            None => parse_address(text, Self::FORM).map(Self::Exact),
+            None => parse_address(text, Self::FORM, 0).map(Self::Exact),
         }
     }
 
@@ -83,7 +90,7 @@ impl Leaf for SocketAddr {
     const FORM: &'static str = "IP:PORT";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
-        parse_address(text, Self::FORM)
+        parse_address(text, Self::FORM, 1)
     }
 
     fn text(&self) -> impl fmt::Display {
@@ -174,8 +181,9 @@ pub fn no_single_host(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Reads `IP:PORT`, with IPv4-mapped IPv6 as IPv4, or says what it is instead. `form` is what would be right.
-fn parse_address(text: &str, form: &str) -> Result<SocketAddr, Wrong> {
+/// Reads `IP:PORT`, with IPv4-mapped IPv6 as IPv4, or says what it is instead. `form` is what would be right, with ports
+/// from `least` on.
+fn parse_address(text: &str, form: &str, least: u16) -> Result<SocketAddr, Wrong> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         // A scope counts, and no IPv4 address has one.
         return Ok(SocketAddr::new(address.ip().to_canonical(), address.port())).map(|canonical| {
@@ -199,7 +207,7 @@ fn parse_address(text: &str, form: &str) -> Result<SocketAddr, Wrong> {
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));
     if parse_port(port).is_none() && bare.unwrap_or(host).parse::<IpAddr>().is_ok() {
-        return Err(Wrong::new("has no port from 1 to 65535", remedy));
+        return Err(Wrong::new(no_port(least), remedy));
     }
     if host.parse::<Ipv6Addr>().is_ok() {
         return Err(Wrong::new(
@@ -216,8 +224,12 @@ fn parse_address(text: &str, form: &str) -> Result<SocketAddr, Wrong> {
 fn is_a_name(form: &str) -> Wrong {
     Wrong::new(
         "is a name, not an address",
-        format!("expected {form}; `ballast import` and the controller resolve names"),
+        format!("expected {form}; only the controller resolves names"),
     )
+}
+
+fn no_port(least: u16) -> String {
+    format!("has no port from {least} to {}", u16::MAX)
 }
 
 fn looks_like_a_name(host: &str) -> bool {

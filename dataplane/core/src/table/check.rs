@@ -6,8 +6,8 @@ mod frontend;
 mod route;
 mod service;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Display};
 use std::hash::Hash;
 use std::net::SocketAddr;
@@ -28,6 +28,7 @@ pub(super) fn check(table: &RoutingTable, doubt: &Doubt) -> Found {
     let mut check = Check {
         doubt,
         found: Found::default(),
+        said: HashSet::new(),
     };
     if doubt.everything {
         return check.found;
@@ -69,6 +70,11 @@ impl Doubt {
         Self { places, everything }
     }
 
+    /// Whether what stands at this place is what was written there.
+    pub(super) fn is_readable(&self, at: &str) -> bool {
+        !self.everything && !self.covers(at)
+    }
+
     /// Whether this place, or one that holds it, could not be read.
     fn covers(&self, at: &str) -> bool {
         self.places.iter().any(|place| lies_in(at, place))
@@ -97,6 +103,8 @@ fn lies_in(inner: &str, outer: &str) -> bool {
 struct Check<'a> {
     doubt: &'a Doubt,
     found: Found,
+    /// Places of mistakes that need to be said once, however often they are met.
+    said: HashSet<String>,
 }
 
 impl Check<'_> {
@@ -105,6 +113,13 @@ impl Check<'_> {
         let at = at.to_string();
         if !self.doubt.covers(&at) {
             self.found.add(|| Problem::new(at, why, remedy));
+        }
+    }
+
+    /// Reports a mistake, unless one was met at its place already.
+    fn report_once(&mut self, at: String, why: impl Into<String>, remedy: impl Into<String>) {
+        if self.said.insert(at.clone()) {
+            self.report(at, why, remedy);
         }
     }
 

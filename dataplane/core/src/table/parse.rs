@@ -9,6 +9,7 @@ use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 
 use super::RoutingTable;
 use super::check::{Doubt, check};
+use super::files::files;
 use super::problems::{Found, Problem, Problems};
 use super::record::Field;
 use super::text::Sharing;
@@ -64,8 +65,11 @@ pub(super) fn read(tree: &Node) -> Result<RoutingTable, Problems> {
     match table {
         Some(table) if found.is_empty() => Ok(table),
         table => {
-            let generation = table.and_then(|table| table.generation);
-            Err(Problems::of_whole_file(in_order(found, tree), generation))
+            let generation = table.as_ref().and_then(|table| table.generation);
+            let files = table.as_ref().map(files).unwrap_or_default();
+            let read = files.into_iter().filter(|(at, _)| doubt.is_readable(at));
+            let problems = Problems::of_whole_file(in_order(found, tree), generation);
+            Err(problems.with_files(read.collect()))
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Written by the walk and by [`super::check`]; shown by `ballast check`, logged and acknowledged by the data plane.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +45,7 @@ pub struct Problems {
     problems: Vec<Problem>,
     whole: bool,
     generation: Option<u64>,
+    files: Vec<(String, PathBuf)>,
 }
 
 impl Problems {
@@ -53,6 +55,7 @@ impl Problems {
             problems: vec![problem],
             whole: false,
             generation: None,
+            files: Vec::new(),
         }
     }
 
@@ -62,7 +65,20 @@ impl Problems {
             problems,
             whole: true,
             generation,
+            files: Vec::new(),
         }
+    }
+
+    /// The table names these files.
+    pub(crate) fn with_files(self, files: Vec<(String, PathBuf)>) -> Self {
+        Self { files, ..self }
+    }
+
+    /// The files that the refused table names, with their places, as far as they could be read: as [`super::files()`] has
+    /// those of a good one.
+    #[must_use]
+    pub fn files(&self) -> &[(String, PathBuf)] {
+        &self.files
     }
 
     /// The label of the refused table, as far as it could be read.

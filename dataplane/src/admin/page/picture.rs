@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use ballast_core::breath;
+
 use super::cells::{
     AndFlows, Bad, Binds, Exact, LastCheck, Millis, Others, OutOf, Status, Table, Tally, Tooltip,
     Usable, Waiting, Weight, Whereabouts,
@@ -114,6 +116,7 @@ impl Picture {
     }
 
     pub(super) fn line(&self, part: Part) -> Line {
+        breath::take();
         let snapshot = &self.snapshot;
         let line = match part {
             Part::Facts => Some(self.facts()),
@@ -388,10 +391,7 @@ impl Picture {
             "n",
             Bad(endpoint.counts.connect_errors + endpoint.counts.response_errors),
         );
-        line.cell(
-            "n x",
-            Bad(endpoint.counts.retries + endpoint.counts.redispatches),
-        );
+        line.cell("n x", Bad(endpoint.counts.redispatches));
         line.cell("n x", Millis(endpoint.means.connect));
         line
     }
@@ -422,10 +422,7 @@ impl Picture {
         line.cell("n w", Size(service.counts.bytes_in));
         line.cell("n w", Size(service.counts.bytes_out));
         line.cell("n", Bad(service.errors()));
-        line.cell(
-            "n x",
-            Bad(service.counts.retries + service.counts.redispatches),
-        );
+        line.cell("n x", Bad(service.counts.redispatches));
         line.cell("n x", Millis(service.means.connect));
         line
     }

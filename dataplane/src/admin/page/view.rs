@@ -1,5 +1,7 @@
 //! What of everything a reader of the page wants to see: the words in its address.
 
+use ballast_core::breath;
+
 use crate::admin::action::Outcome;
 use crate::admin::query;
 use crate::stats::{EndpointStats, FrontendStats, Selection, ServiceStats, StatusKind};
@@ -190,6 +192,7 @@ impl View {
     }
 
     fn finds(&self, text: &str) -> bool {
+        breath::take_later();
         text.to_lowercase().contains(&self.search)
     }
 }
@@ -203,6 +206,7 @@ pub(super) fn is_wrong(service: &ServiceStats) -> bool {
 }
 
 pub(super) fn is_wrong_endpoint(endpoint: &EndpointStats) -> bool {
+    breath::take_later();
     match endpoint.status.kind {
         StatusKind::Down => true,
         // Whoever is new has not proved anything yet, and that is nothing wrong.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use ballast_core::breath;
 use ballast_core::flow::{Dropped, FlowEnd};
 use ballast_core::table;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::super::meter::Rate;
 use super::super::selection::Selection;
@@ -213,11 +214,11 @@ pub(super) struct Service<'a> {
     downs: u32,
     #[serde(flatten)]
     counts: Sums,
-    endpoints: Vec<Endpoint<'a>>,
+    endpoints: Endpoints<'a>,
 }
 
 impl<'a> Service<'a> {
-    pub(super) fn of(service: &'a ServiceStats, selection: &Selection) -> Self {
+    pub(super) fn of(service: &'a ServiceStats, selection: &'a Selection) -> Self {
         let spec = &service.spec;
         Self {
             name: &service.name,
@@ -244,13 +245,23 @@ impl<'a> Service<'a> {
             downtime_seconds: service.downtime,
             downs: service.downs,
             counts: Sums::of(&service.counts, service.means, service.idle),
-            endpoints: service
-                .endpoints
-                .iter()
-                .filter(|endpoint| selection.takes_endpoint(endpoint))
-                .map(Endpoint::of)
-                .collect(),
+            endpoints: Endpoints(service, selection),
         }
+    }
+}
+
+/// Those of a service that are asked for: made while they are written, for there may be many.
+struct Endpoints<'a>(&'a ServiceStats, &'a Selection);
+
+impl Serialize for Endpoints<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(service, selection) = self;
+        let endpoints = service.endpoints.iter();
+        let taken = endpoints.filter(|endpoint| selection.takes_endpoint(endpoint));
+        serializer.collect_seq(taken.map(|endpoint| {
+            breath::take();
+            Endpoint::of(endpoint)
+        }))
     }
 }
 
@@ -347,7 +358,6 @@ struct Sums {
     picked: u64,
     dials: u64,
     connect_errors: u64,
-    retries: u64,
     redispatches: u64,
     response_errors: u64,
     client_aborts: u64,
@@ -369,7 +379,6 @@ impl Sums {
             picked: counts.picked,
             dials: counts.dials,
             connect_errors: counts.connect_errors,
-            retries: counts.retries,
             redispatches: counts.redispatches,
             response_errors: counts.response_errors,
             client_aborts: counts.client_aborts,

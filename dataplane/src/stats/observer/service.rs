@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ballast_core::breath;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::service::{EjectionReason, Service};
@@ -73,6 +74,7 @@ impl Back {
         let mut before: HashMap<SocketAddr, End> = HashMap::new();
         let mut others = Vec::new();
         for end in self.leaving.drain(..).chain(self.endpoints.drain(..)) {
+            breath::take_later();
             // An address may have left and come back as another endpoint while the first one still has sessions.
             others.extend(before.insert(end.live.address(), end));
         }
@@ -80,6 +82,7 @@ impl Back {
         // Not grown by doubling: there are a hundred thousand in a large table.
         self.endpoints.reserve_exact(service.endpoints().len());
         for (endpoint, spec) in service.endpoints().iter().zip(&service.spec().endpoints) {
+            breath::take_later();
             let end = match before.remove(&endpoint.address()) {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
                 other => {
@@ -104,6 +107,7 @@ impl Back {
         self.departed.forget_longest();
         let service = Arc::clone(&self.service);
         for (end, endpoint) in self.endpoints.iter_mut().zip(service.endpoints()) {
+            breath::take_later();
             end.clear(all, endpoint, now);
         }
         if !all {
@@ -125,9 +129,10 @@ impl Back {
 
     /// The sum over all endpoints that ever were.
     fn sum(&self) -> Counts {
-        let mut sum = self.departed;
+        let mut sum = self.gone();
         sum.client_aborts += self.left_the_queue();
-        for end in self.endpoints.iter().chain(&self.leaving) {
+        for end in &self.endpoints {
+            breath::take_later();
             sum.merge(&end.counts());
         }
         sum
@@ -158,10 +163,21 @@ impl Back {
         }
     }
 
+    /// The sum over the endpoints that left the table.
+    fn gone(&self) -> Counts {
+        let mut sum = self.departed;
+        for end in &self.leaving {
+            breath::take_later();
+            sum.merge(&end.counts());
+        }
+        sum
+    }
+
     /// Whoever only this entry still knows counts no more.
     fn part_with_departed(&mut self) {
         let departed = &mut self.departed;
         self.leaving.retain(|end| {
+            breath::take_later();
             let is_known = Arc::strong_count(&end.live) > 1;
             if !is_known {
                 departed.merge(&end.counts());
@@ -172,11 +188,9 @@ impl Back {
 
     pub(super) fn tick(&mut self, now: Moment, elapsed: u64, rings: &mut usize) {
         self.part_with_departed();
-        let mut sum = self.departed;
-        for end in &self.leaving {
-            sum.merge(&end.counts());
-        }
+        let mut sum = self.gone();
         for (end, endpoint) in self.endpoints.iter_mut().zip(self.service.endpoints()) {
+            breath::take_later();
             let counts = end.look(endpoint, now).0;
             end.sessions.tick(counts.sessions, elapsed);
             sum.merge(&counts);
@@ -195,16 +209,14 @@ impl Back {
     }
 
     pub(super) fn stats(&mut self, now: Moment) -> ServiceStats {
-        let mut sum = self.departed;
-        for end in &self.leaving {
-            sum.merge(&end.counts());
-        }
+        let mut sum = self.gone();
         let service = Arc::clone(&self.service);
         let endpoints: Vec<EndpointStats> = self
             .endpoints
             .iter_mut()
             .zip(service.endpoints().iter().zip(&service.spec().endpoints))
             .map(|(end, (endpoint, spec))| {
+                breath::take_later();
                 let mut stats = end.stats(&service, endpoint, spec, now);
                 sum.merge(&stats.counts);
                 end.take_off(&mut stats);

@@ -7,6 +7,7 @@ use prometheus::core::Collector;
 use prometheus::process_collector::ProcessCollector;
 
 use super::super::snapshot::Process;
+use super::super::workers::OneWorker;
 use super::{head, kind_of, label};
 use crate::status::SWAP_BOUNDS;
 
@@ -15,6 +16,7 @@ pub(super) fn write(out: &mut Vec<u8>, process: &Process) {
     haproxys(out, process);
     table(out, process);
     swaps(out, process);
+    workers(out, process);
     if !process.accept_errors.is_empty() {
         let name = "ballast_accept_errors_total";
         head(
@@ -127,12 +129,43 @@ fn swaps(out: &mut Vec<u8>, process: &Process) {
     line(out, format_args!("{name}_count {}", swaps.count));
 }
 
+fn workers(out: &mut Vec<u8>, process: &Process) {
+    for (name, value, help) in OF_WORKERS {
+        head(out, name, kind_of(name), help);
+        for (worker, one) in process.each_worker.iter().enumerate() {
+            let value = value(one);
+            line(out, format_args!("{name}{{worker=\"{worker}\"}} {value}"));
+        }
+    }
+}
+
 fn line(out: &mut Vec<u8>, line: std::fmt::Arguments<'_>) {
     let mut text = String::new();
     // Writing into a string cannot fail.
     writeln!(text, "{line}").unwrap_or_default();
     out.extend_from_slice(text.as_bytes());
 }
+
+type OfWorker = fn(&OneWorker) -> u64;
+
+/// Whether the workers have about the same to do.
+const OF_WORKERS: [(&str, OfWorker, &str); 3] = [
+    (
+        "ballast_worker_connections",
+        |worker| worker.current,
+        "Connections that the worker serves now.",
+    ),
+    (
+        "ballast_worker_accepted_total",
+        |worker| worker.accepted,
+        "Connections that the worker accepted.",
+    ),
+    (
+        "ballast_worker_handed_over_total",
+        |worker| worker.handed_over,
+        "Connections that the worker accepted and gave to one that had fewer.",
+    ),
+];
 
 type OfProcess = fn(&Process) -> u64;
 

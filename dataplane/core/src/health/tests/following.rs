@@ -247,6 +247,6 @@ fn want_of_our_own_is_no_verdict() {
     process.serve_ports(TCP, &[1]);
     process.run(seconds(10), |_, _| Outcome::NoCheck("Too many open files"));
     assert!(process.endpoint(1).is_passing());
-    assert_eq!(process.monitor(1).word(), "SOCKERR");
+    assert_eq!(process.monitor(1).last().unwrap().outcome.word(), "SOCKERR");
     assert_eq!(process.monitor(1).failed(), 0);
 }

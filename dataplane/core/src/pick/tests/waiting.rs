@@ -13,19 +13,24 @@ impl Wake for Unpark {
 }
 
 /// As a dial does it: pick, and while everybody is full, wait for the turn. `None` where the client gave up.
-fn pick_or_wait(service: &Service, n: u32, patience: u32, rng: &mut Rng) -> Option<Picked> {
-    let tried = Tried::default();
-    match service.pick(&client(n), &tried, NOW, rng) {
+fn pick_or_wait(
+    service: &Service,
+    n: u32,
+    tried: &Tried,
+    patience: u32,
+    rng: &mut Rng,
+) -> Option<Picked> {
+    match service.pick(&client(n), tried, NOW, rng) {
         Ok(picked) => return Some(picked),
         Err(why) => assert_eq!(why, Unavailable::Full),
     }
-    let ticket = Ticket::take(service.state(), usize::MAX, &tried)?;
+    let ticket = Ticket::take(service.state(), usize::MAX, tried)?;
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut wakes = 0;
     loop {
         match ticket.poll_turn(&Context::from_waker(&waker)) {
             Poll::Ready(()) => {
-                if let Ok(picked) = service.pick_in_turn(&client(n), &tried, NOW, rng) {
+                if let Ok(picked) = service.pick_in_turn(&client(n), tried, NOW, rng) {
                     return Some(picked);
                 }
             }
@@ -138,7 +143,13 @@ fn five_hundred_clients_share_three_places() {
                             return;
                         }
                         let patience = if n % 5 == 0 { 1 } else { u32::MAX };
-                        let Some(picked) = pick_or_wait(service, n, patience, &mut rng) else {
+                        // Some come again, because one endpoint failed, and wait for the others.
+                        let mut tried = Tried::default();
+                        if let Some(failed) = service.endpoints().get((n % 7) as usize) {
+                            tried.note(failed, Failure::Refused);
+                        }
+                        let picked = pick_or_wait(service, n, &tried, patience, &mut rng);
+                        let Some(picked) = picked else {
                             gave_up.fetch_add(1, Ordering::SeqCst);
                             continue;
                         };

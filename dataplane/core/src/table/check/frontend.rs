@@ -187,8 +187,8 @@ impl Check<'_> {
         if let Some(Affinity::Cookie(_)) = &service.affinity
             && !opened
         {
-            self.report(
-                format_args!("services[{at}].affinity.cookie"),
+            self.report_once(
+                format!("services[{at}].affinity.cookie"),
                 format!(
                     "frontends[{index}] (\"{name}\") relays to this service without reading HTTP"
                 ),
@@ -196,8 +196,8 @@ impl Check<'_> {
             );
         }
         if service.send_proxy == SendProxy::V1 && frontend.protocol.is_udp() {
-            self.report(
-                format_args!("services[{at}].send-proxy"),
+            self.report_once(
+                format!("services[{at}].send-proxy"),
                 format!("v1 knows no datagrams, and frontends[{index}] (\"{name}\") is udp"),
                 "expected v2",
             );

@@ -48,7 +48,10 @@ impl Check<'_> {
         let Some(ejection) = service.ejection.on() else {
             return;
         };
-        if ejection.first > ejection.longest && !self.doubt.within(format_args!("{at}.ejection")) {
+        if ejection.first > ejection.longest
+            && !self.doubt.within(format_args!("{at}.ejection.first"))
+            && !self.doubt.within(format_args!("{at}.ejection.longest"))
+        {
             let (first, longest) = (Shown(ejection.first), Shown(ejection.longest));
             self.report(
                 format_args!("{at}.ejection"),

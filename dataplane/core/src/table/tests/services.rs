@@ -37,6 +37,22 @@ fn services_suit_their_frontends() {
             "v2",
         ),
     ]);
+    // One mistake, however many frontends meet it.
+    for (protocol, fields, place) in [
+        ("tcp", cookie, "services[0].affinity.cookie"),
+        ("udp", "send-proxy: v1", "services[0].send-proxy"),
+    ] {
+        let frontends: Vec<String> = (0..3)
+            .map(|index| {
+                format!(
+                    "{{name: f{index}, bind: ['*:{}'], protocol: {protocol}, service: s}}",
+                    80 + index
+                )
+            })
+            .collect();
+        let text = table(&frontends.join(", "), &format!("{{name: s, {fields}}}"));
+        hold(vec![row(text, place, "frontends[0] (\"f0\")", "")]);
+    }
     good(&behind("http", "default: {service: s}", cookie));
     good(&behind(
         "tcp",
@@ -45,6 +61,48 @@ fn services_suit_their_frontends() {
     ));
     good(&behind("udp", "service: s", "send-proxy: v2"));
     good(&service("affinity: {cookie: ID}, send-proxy: v1"));
+}
+
+#[test]
+fn one_wrong_field_hides_only_mistakes_that_it_has_a_part_in() {
+    for (ejection, places) in [
+        ("failures: 0, first: 1m", &[".failures", ""][..]),
+        ("first: 1m, longest: soon", &[".longest"]),
+        ("first: soon, longest: 1s", &[".first"]),
+    ] {
+        let problems = problems_of(&service(&format!("ejection: {{{ejection}}}")));
+        let mut found: Vec<&str> = problems
+            .iter()
+            .filter_map(|problem| problem.at.strip_prefix("services[0].ejection"))
+            .collect();
+        let mut places = places.to_vec();
+        found.sort_unstable();
+        places.sort_unstable();
+        assert_eq!(found, places, "{problems:?}");
+    }
+}
+
+#[test]
+fn files_of_a_refused_table_are_known_as_far_as_they_can_be_read() {
+    let text = table(
+        "{name: f, bind: ['*:1'], protocol: https, tls: {certificates: [{cert: a, key: [b]}, {key: c}]}}",
+        "{name: s, weight: 1, tls: {ca: d}}",
+    );
+    let problems = super::parse(text.as_bytes(), super::Format::Yaml).unwrap_err();
+    let files: Vec<_> = problems
+        .files()
+        .iter()
+        .map(|(at, file)| (at.as_str(), file.to_str()))
+        .collect();
+    assert_eq!(
+        files,
+        [
+            ("frontends[0].tls.certificates[0].cert", Some("a")),
+            ("frontends[0].tls.certificates[1].key", Some("c")),
+            ("services[0].tls.ca", Some("d")),
+        ],
+        "{problems}"
+    );
 }
 
 #[test]
@@ -356,7 +414,7 @@ fn rules_of_endpoints() {
             at("db.example.com:80"),
             AT,
             "is a name, not an address",
-            "`ballast import` and the controller resolve names",
+            "only the controller resolves names",
         ),
         row(at("db"), AT, "is a name, not an address", "IP:PORT"),
         row(at("10.0.0.1"), AT, "has no port", "IP:PORT"),

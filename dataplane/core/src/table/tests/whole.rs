@@ -100,7 +100,7 @@ frontends:
              keep one of them; weight gives an endpoint more clients",
             "services[0].endpoints[2]: address is missing; add address",
             "frontends[0].bind[1]: \"bad\" is a name, not an address; \
-             expected IP:PORT, [IP6]:PORT or *:PORT; `ballast import` and the controller resolve names",
+             expected IP:PORT, [IP6]:PORT or *:PORT; only the controller resolves names",
             "frontends[0].service: there is no service \"none\"; \
              add a service of that name; endpoints: [] will do",
             "frontends[1]: service is missing; add service: a tcp frontend leads to one service",

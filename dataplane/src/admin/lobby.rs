@@ -1,0 +1,180 @@
+//! Who comes in at a door of the admin side: whom there is room for. The others are let go at once, so that nobody who says
+//! nothing, or reads slowly, makes those who come later wait.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep};
+
+use super::desk::{Caller, Desk};
+use super::doors::Purpose;
+use crate::log::Rarely;
+
+/// What all doors share.
+#[derive(Debug)]
+pub(super) struct Lobby {
+    desk: Rc<Desk>,
+    everybody: Arc<Semaphore>,
+    /// At the doors where health is answered alone.
+    health: Arc<Semaphore>,
+    /// For who comes from this machine, its kubelet for one, however many strangers are here.
+    local: Arc<Semaphore>,
+    reserve: RefCell<Reserve>,
+    full: Rarely,
+}
+
+impl Lobby {
+    pub(super) fn open(desk: Rc<Desk>) -> Rc<Self> {
+        let lobby = Rc::new(Self {
+            desk,
+            everybody: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
+            health: Arc::new(Semaphore::new(MOST_FOR_HEALTH)),
+            local: Arc::new(Semaphore::new(MOST_LOCAL)),
+            reserve: RefCell::new(Reserve::new()),
+            full: Rarely::new(),
+        });
+        tokio::task::spawn_local(Rc::clone(&lobby).keep_reserve());
+        lobby
+    }
+
+    /// Takes in whoever comes to this door.
+    pub(super) async fn accept(self: Rc<Self>, listener: TcpListener, purpose: Purpose) {
+        loop {
+            let accepted = match listener.accept().await {
+                Ok(accepted) => Poll::Ready(Ok(accepted)),
+                // Out of descriptors: what is kept for this is given up, so that an operator still sees why.
+                Err(_) => self.reserve.borrow_mut().accept(&listener),
+            };
+            match accepted {
+                Poll::Ready(Ok((stream, from))) => self.receive(stream, from, purpose),
+                Poll::Ready(Err(_)) => sleep(EXHAUSTED_PAUSE).await,
+                // Without a descriptor the kernel does not even say that nobody is there.
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    fn receive(self: &Rc<Self>, stream: TcpStream, from: SocketAddr, purpose: Purpose) {
+        let Some(place) = self.place(purpose, from, stream.local_addr().ok()) else {
+            drop(stream);
+            self.reserve.borrow_mut().refill();
+            if let Some(unsaid) = self.full.say(self.desk.shared.clock.now()) {
+                tracing::warn!(%from, unsaid, "too many connections to the admin side: this one is closed");
+            }
+            return;
+        };
+        let caller = Caller {
+            from,
+            purpose,
+            until: Rc::new(Cell::new(Instant::now() + super::CONVERSATION)),
+        };
+        let lobby = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            super::converse(stream, Rc::clone(&lobby.desk), caller).await;
+            lobby.reserve.borrow_mut().refill();
+            drop(place);
+        });
+    }
+
+    fn place(
+        &self,
+        purpose: Purpose,
+        from: SocketAddr,
+        here: Option<SocketAddr>,
+    ) -> Option<OwnedSemaphorePermit> {
+        let places = match purpose {
+            Purpose::Everything => &self.everybody,
+            Purpose::Health => &self.health,
+        };
+        let place = Arc::clone(places).try_acquire_owned().ok();
+        place.or_else(|| {
+            is_local(from, here).then(|| Arc::clone(&self.local).try_acquire_owned().ok())?
+        })
+    }
+
+    /// A descriptor of the reserve that somebody else took comes back as soon as one is free.
+    async fn keep_reserve(self: Rc<Self>) {
+        loop {
+            sleep(REFILL_EVERY).await;
+            self.reserve.borrow_mut().refill();
+        }
+    }
+}
+
+/// Whether both ends of a connection are on this machine: a kubelet that asks the node's own address comes from that address.
+fn is_local(from: SocketAddr, here: Option<SocketAddr>) -> bool {
+    let from = from.ip().to_canonical();
+    from.is_loopback() || here.is_some_and(|here| here.ip().to_canonical() == from)
+}
+
+/// Descriptors that nobody uses, so that there are some when there are none.
+#[derive(Debug)]
+struct Reserve(Vec<File>);
+
+impl Reserve {
+    fn new() -> Self {
+        let mut reserve = Self(Vec::new());
+        reserve.refill();
+        reserve
+    }
+
+    /// Accepts by a descriptor of the reserve, at once: the workers want it too.
+    fn accept(&mut self, listener: &TcpListener) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let mut accepted = Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+        while matches!(accepted, Poll::Ready(Err(_))) && self.0.pop().is_some() {
+            accepted = listener.poll_accept(&mut Context::from_waker(Waker::noop()));
+        }
+        self.refill();
+        accepted
+    }
+
+    fn refill(&mut self) {
+        while self.0.len() < RESERVED {
+            match File::open("/dev/null") {
+                Ok(file) => self.0.push(file),
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// At once, at all addresses where everything is answered.
+const MOST_CONNECTIONS: usize = 96;
+const MOST_FOR_HEALTH: usize = 32;
+/// Beside those.
+const MOST_LOCAL: usize = 32;
+const RESERVED: usize = 8;
+const REFILL_EVERY: Duration = Duration::from_millis(250);
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_from_this_machine_is_local() {
+        for (from, here, expected) in [
+            ("127.0.0.1:5", "127.0.0.1:1936", true),
+            ("127.0.0.9:5", "127.0.0.1:1936", true),
+            ("[::1]:5", "[::1]:1936", true),
+            ("[::ffff:127.0.0.1]:5", "[::ffff:127.0.0.1]:1936", true),
+            ("192.0.2.7:5", "192.0.2.7:1936", true),
+            ("[::ffff:192.0.2.7]:5", "192.0.2.7:1936", true),
+            ("[2001:db8::7]:5", "[2001:db8::7]:1936", true),
+            ("192.0.2.8:5", "192.0.2.7:1936", false),
+            ("[2001:db8::8]:5", "[2001:db8::7]:1936", false),
+        ] {
+            let [from, here] = [from, here].map(|address| address.parse().unwrap());
+            assert_eq!(is_local(from, Some(here)), expected, "{from} {here}");
+        }
+        assert!(!is_local("192.0.2.7:5".parse().unwrap(), None));
+    }
+}
