@@ -29,6 +29,7 @@ mod shared;
 mod sound;
 mod status;
 mod table;
+mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ballast_controller::decide::{Desired, Reason, Verdict, decide};
+use ballast_controller::decide::{About, Desired, Reason, Verdict, decide};
 use ballast_controller::observe::{Family, Key, Observed, Secret};
 use ballast_controller::settings::Settings;
 use ballast_core::table::{Format, parse};
@@ -293,6 +293,76 @@ spec: {{type: {kind}, ports: [{{port: 80}}]}}
             remembered = desired.remembered;
         }
     }
+}
+
+/// One Service can fill neither the table nor the memory with what it says again and again.
+#[test]
+fn a_service_that_asks_for_far_too_much_gets_none_of_it_and_the_others_all() {
+    let list = |form: fn(usize) -> String, many: usize| {
+        let words: Vec<String> = (0..many).map(form).collect();
+        words.join(",")
+    };
+    let hosts = list(|n| format!("h{n}.example.com"), 8_000);
+    let paths = list(|n| format!("/p{n}"), 8_000);
+    let ranges = list(|n| format!("10.{}.{}.0/24", n / 250, n % 250), 8_000);
+    let ports = |many: usize| {
+        let ports =
+            (0..many).map(|n| serde_json::json!({"name": format!("p{n}"), "port": 1000 + n}));
+        ports.collect::<Vec<_>>()
+    };
+    let service =
+        |name: &str, kind: &str, annotations: serde_json::Value, ports: Vec<serde_json::Value>| {
+            serde_json::json!({
+                "kind": "Service",
+                "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+                "spec": {"type": kind, "ports": ports},
+            })
+        };
+    let (host, path, sources) = (
+        "ballast.dev/host",
+        "ballast.dev/path",
+        "ballast.dev/source-ranges",
+    );
+    let items = [
+        service(
+            "product",
+            "ClusterIP",
+            serde_json::json!({host: hosts, path: paths}),
+            ports(1),
+        ),
+        service(
+            "copies",
+            "ClusterIP",
+            serde_json::json!({host: "a.b, c.d, e.f", sources: ranges}),
+            ports(8),
+        ),
+        service(
+            "own",
+            "LoadBalancer",
+            serde_json::json!({sources: ranges}),
+            ports(2000),
+        ),
+        service(
+            "good",
+            "ClusterIP",
+            serde_json::json!({host: "good.example.com"}),
+            ports(1),
+        ),
+    ];
+    let text = serde_json::json!({"kind": "List", "items": items}).to_string();
+    let mut observed = Observed::default();
+    assert_eq!(observed.take_file("x.json", &text), []);
+    let desired = decided(&observed, &[]);
+    let table = desired.table.expect("a table");
+    let names: Vec<&str> = table.services.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["copies:1000", "good:1000"]);
+    assert!(serde_json::to_vec(&table).expect("JSON").len() < 1 << 20);
+    for name in ["product", "copies", "own"] {
+        let about = About::Service(Key::new("shop", name));
+        let mut said = desired.notices.iter();
+        assert!(said.any(|one| one.about == about), "{name}");
+    }
+    assert!(desired.notices.iter().all(|one| one.message.len() < 1_000));
 }
 
 /// No manifest can say that today; whatever else may come one day is treated alike.

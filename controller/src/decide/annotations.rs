@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
             let Some(raw) = self.service.annotations.get(&key) else {
                 continue;
             };
-            match (knob.parse)(raw) {
+            match self.parse(knob, raw) {
                 Ok(value) => {
                     self.memory
                         .insert(slot.to_owned(), (key.clone(), raw.clone()));
@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
                     };
                     self.warn(
                         Reason::InvalidAnnotation,
-                        format!("{key}: {raw:?} {why}; {then}"),
+                        format!("{key}: {} {why}; {then}", shown(raw)),
                     );
                     if let Some(found) = kept {
                         return Look::Value(found);
@@ -165,12 +165,21 @@ impl<'a> Reader<'a> {
         let mut known = known.into_iter().flatten();
         let (value, (key, raw)) = known.find_map(|memory| {
             let (key, raw) = memory.get(slot)?;
-            Some(((knob.parse)(raw).ok()?, (key.clone(), raw.clone())))
+            Some((self.parse(knob, raw).ok()?, (key.clone(), raw.clone())))
         })?;
         let remembered = (key.clone(), raw);
         self.in_use.insert(slot.to_owned(), remembered.clone());
         self.memory.insert(slot.to_owned(), remembered);
         Some(Found { value, key })
+    }
+
+    /// What a value says. Every port has a copy of its own, and one Service must not fill the memory.
+    pub(super) fn parse<T>(&self, knob: &Knob<T>, raw: &str) -> Result<T, String> {
+        let ports = self.service.ports.len().max(1);
+        match raw.len().saturating_mul(ports) <= LONGEST {
+            true => (knob.parse)(raw),
+            false => Err(format!("is too long for a Service of {ports} ports")),
+        }
     }
 
     /// Our own keys for a knob, the strongest first.
@@ -248,7 +257,7 @@ impl<'a> Reader<'a> {
         }
         let good = keys.iter().filter_map(|key| {
             let raw = self.service.annotations.get(key)?;
-            Some((key, raw, (knob.parse)(raw).ok()?))
+            Some((key, raw, self.parse(knob, raw).ok()?))
         });
         let mut good = good.collect::<Vec<_>>().into_iter();
         let Some((key, raw, value)) = good.next() else {
@@ -256,8 +265,8 @@ impl<'a> Reader<'a> {
         };
         for (other, other_raw, other_value) in good {
             if other_value != value {
-                let message =
-                    format!("{key}: {raw:?} and {other}: {other_raw:?} differ; {key} counts");
+                let (raw, other_raw) = (shown(raw), shown(other_raw));
+                let message = format!("{key}: {raw} and {other}: {other_raw} differ; {key} counts");
                 self.warn(Reason::AnnotationConflict, message);
             }
         }
@@ -278,6 +287,14 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A value as messages have it.
+pub(super) fn shown(raw: &str) -> String {
+    match raw.char_indices().nth(SHOWN) {
+        None => format!("{raw:?}"),
+        Some((end, _)) => format!("{:?}…", raw.get(..end).unwrap_or_default()),
+    }
+}
+
 /// Whose annotation it is, where it is one that can be switched off.
 fn family(key: &str) -> Option<Family> {
     let families = [
@@ -292,6 +309,12 @@ fn family(key: &str) -> Option<Family> {
     let found = families.iter().find(|(prefix, _)| key.starts_with(prefix));
     found.map(|(_, family)| *family)
 }
+
+/// Of one value, for all ports together.
+const LONGEST: usize = 1 << 20;
+
+/// Letters of a value in a message.
+const SHOWN: usize = 200;
 
 /// Our own prefix.
 pub(super) const OWN: &str = "ballast.dev/";

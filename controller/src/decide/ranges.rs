@@ -3,7 +3,7 @@
 use ballast_core::table::List;
 use ipnet::IpNet;
 
-use super::annotations::{Look, Reader, SOURCE_RANGES, slot};
+use super::annotations::{Look, Reader, SOURCE_RANGES, shown, slot};
 use super::knobs::SOURCES;
 use super::notice::Reason;
 use crate::observe::Port;
@@ -20,6 +20,14 @@ pub(super) enum Ranges {
 }
 
 impl Ranges {
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Self::Only(list) => list.len(),
+            Self::Open | Self::Closed => 0,
+        }
+    }
+
     pub(super) fn list(&self) -> Option<List<IpNet>> {
         match self {
             Self::Only(list) => Some(list.clone()),
@@ -49,7 +57,7 @@ pub(super) fn ranges(reader: &mut Reader<'_>, port: &Port) -> Ranges {
 
 fn spec_ranges(reader: &mut Reader<'_>, spec: &str, slot: &str) -> Ranges {
     const PLACE: &str = "spec.loadBalancerSourceRanges";
-    match (SOURCES.parse)(spec) {
+    match reader.parse(&SOURCES, spec) {
         Ok(list) => {
             reader
                 .memory
@@ -65,7 +73,7 @@ fn spec_ranges(reader: &mut Reader<'_>, spec: &str, slot: &str) -> Ranges {
             };
             reader.warn(
                 Reason::InvalidAnnotation,
-                format!("{PLACE}: {spec:?} {why}; {then}"),
+                format!("{PLACE}: {} {why}; {then}", shown(spec)),
             );
             kept.map_or(Ranges::Closed, |found| {
                 found.value.map_or(Ranges::Open, Ranges::Only)

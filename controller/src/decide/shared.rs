@@ -169,6 +169,16 @@ fn publish(
     let check = health::check(reader, &world.slices, port);
     let secure = wish.protocol == Protocol::Https;
     let matches = matches(reader, names, port, secure);
+    let most = MOST_ROUTES.min(MOST_RANGES / (1 + wish.ranges.count()));
+    let room = most.saturating_sub(asked.routes.len());
+    if matches.len().max(wish.passthrough.len()) > room {
+        let message = format!(
+            "port {} asks for more routes, each with its source ranges, than one Service may have; it is not on the shared port",
+            port.number
+        );
+        reader.warn(Reason::InvalidAnnotation, message);
+        return;
+    }
     if wish.ranges == Ranges::Closed {
         return;
     }
@@ -290,7 +300,7 @@ fn by_host_and_path(
     let pairs = hosts
         .iter()
         .flat_map(|host| paths.iter().map(move |path| (host.clone(), path.clone())));
-    let both = pairs.map(|(host, path)| Route {
+    let both = pairs.take(MOST_ROUTES + 1).map(|(host, path)| Route {
         host,
         ignore_case,
         rewrite: path.as_ref().and_then(|_| rewrite.clone()),
@@ -375,6 +385,12 @@ fn scope<'a>(world: &World<'_>, service: &Service, wish: &'a Wish) -> Scope<'a> 
         only_on: None,
     }
 }
+
+/// Of one Service: it must not fill the memory.
+const MOST_ROUTES: usize = 10_000;
+
+/// The same, for the source ranges that each route has.
+const MOST_RANGES: usize = 100_000;
 
 /// Knobs that need addresses.
 const NOT_SHARED: &[&str] = &[

@@ -1,23 +1,58 @@
 //! The last look at a table before it is handed out: whose part of it the data plane would refuse, and with it the whole.
 //!
-//! There should never be one: every value was read by the table's own rules. This is for the mistake that nobody saw.
+//! There should never be one: every value was read by the table's own rules. This is for the mistake that nobody saw, and
+//! for the Service that makes the table larger than one may be.
 
 use std::collections::BTreeMap;
 
-use ballast_core::table::{Entries, Frontend, LabelKey, Name, Route, RoutingTable, Text, flaws};
+use ballast_core::table::{
+    Entries, Frontend, LARGEST, LabelKey, Name, Route, RoutingTable, Text, flaws,
+};
 
-use super::{Asked, Status};
+use super::{Asked, Status, weight};
 use crate::decide::notice::{About, Notice, Reason};
 use crate::observe::{Key, Remembered, Service, ServiceKind};
 
 /// Who must be left out of a table, and why.
 pub(super) fn blamed(table: &RoutingTable) -> BTreeMap<Key, String> {
-    let mut blamed = BTreeMap::new();
+    let mut blamed = heaviest(table, LARGEST / 4 * 3);
+    if !blamed.is_empty() {
+        return blamed;
+    }
     for problem in flaws(table) {
         if let Some(owner) = owner(table, &problem.at) {
-            let why = || format!("{}; {}", problem.why, problem.remedy);
+            let why = || {
+                format!(
+                    "the data plane would refuse it ({}; {}); this is a fault of Ballast's, please report it",
+                    problem.why, problem.remedy
+                )
+            };
             blamed.entry(owner).or_insert_with(why);
         }
+    }
+    blamed
+}
+
+/// Those that make a table larger than this, the largest first, until the others fit in.
+fn heaviest(table: &RoutingTable, limit: usize) -> BTreeMap<Key, String> {
+    let services = table.services.iter().map(weight::of_service);
+    let frontends = table.frontends.iter().map(weight::of_frontend);
+    let mut whole: usize = services.chain(frontends).sum();
+    let mut blamed = BTreeMap::new();
+    if whole <= limit {
+        return blamed;
+    }
+    let mut weights: Vec<(usize, Key)> = weight::by_owner(table)
+        .into_iter()
+        .map(|(owner, weight)| (weight, owner))
+        .collect();
+    weights.sort();
+    while whole > limit
+        && let Some((weight, owner)) = weights.pop()
+    {
+        let why = "it would make the table larger than the data plane takes: give it fewer ports, routes, source ranges or endpoints";
+        blamed.insert(owner, why.to_owned());
+        whole = whole.saturating_sub(weight);
     }
     blamed
 }
@@ -28,9 +63,7 @@ pub(super) fn left_out<'a>(service: &'a Service, why: &str, before: &Remembered)
         ServiceKind::LoadBalancer => Status::pending(service, why),
         _ => Status::left_alone(service, why),
     };
-    let message = format!(
-        "left out of the table, which would be refused with it; this is a fault of Ballast's, please report it: {why}"
-    );
+    let message = format!("left out of the table, which would be refused with it: {why}");
     let mut asked = Asked::nothing(service, status);
     asked.memory = before.get(&service.key).cloned().unwrap_or_default();
     asked.notices.insert(Notice::warning(
@@ -77,11 +110,11 @@ fn owner_of_route(table: &RoutingTable, route: &Route) -> Option<Key> {
     others.find_map(|other| owner_of(other.service.as_ref()?))
 }
 
-fn routes(frontend: &Frontend) -> impl Iterator<Item = &Route> {
+pub(super) fn routes(frontend: &Frontend) -> impl Iterator<Item = &Route> {
     frontend.routes.iter().chain(frontend.default.as_deref())
 }
 
-fn labelled(labels: &Entries<LabelKey, Text>) -> Option<Key> {
+pub(super) fn labelled(labels: &Entries<LabelKey, Text>) -> Option<Key> {
     let label = |key: &str| {
         let mut found = labels.iter().filter(|(name, _)| **name == *key);
         found.next().map(|(_, value)| value)
@@ -93,4 +126,48 @@ fn labelled(labels: &Entries<LabelKey, Text>) -> Option<Key> {
 fn step<'a>(at: &'a str, list: &str) -> Option<(usize, &'a str)> {
     let (index, rest) = at.strip_prefix(list)?.strip_prefix('[')?.split_once(']')?;
     Some((index.parse().ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ballast_core::table::{Format, parse};
+
+    fn table(services: &[(&str, usize)]) -> RoutingTable {
+        let services = services.iter().map(|(name, endpoints)| {
+            let endpoints = (0..*endpoints).map(
+                |n| serde_json::json!({"address": format!("10.0.{}.{}:80", n / 250, n % 250)}),
+            );
+            serde_json::json!({
+                "name": name,
+                "labels": {"namespace": "shop", "service": name},
+                "endpoints": endpoints.collect::<Vec<_>>(),
+            })
+        });
+        let table = serde_json::json!({"version": 1, "services": services.collect::<Vec<_>>()});
+        parse(table.to_string().as_bytes(), Format::Json).expect("a table")
+    }
+
+    #[test]
+    fn the_heaviest_go_until_the_others_fit_in() {
+        let table = table(&[("a", 10), ("b", 3000), ("c", 20), ("d", 2000)]);
+        assert!(blamed(&table).is_empty());
+        let names = |limit| -> Vec<String> {
+            let found = heaviest(&table, limit).into_keys();
+            found.map(|key| key.name).collect()
+        };
+        assert_eq!(names(1 << 20), [""; 0]);
+        assert_eq!(names(100_000), ["b"]);
+        assert_eq!(names(50_000), ["b", "d"]);
+    }
+
+    #[test]
+    fn a_weight_is_never_less_than_the_bytes_that_are_written() {
+        let table = table(&[("a", 0), ("b", 1), ("c", 500)]);
+        for service in &table.services {
+            let bytes = serde_json::to_vec(service).expect("JSON").len();
+            let weight = weight::of_service(service);
+            assert!(weight >= bytes, "{weight} {bytes}");
+        }
+    }
 }

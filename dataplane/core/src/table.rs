@@ -39,7 +39,7 @@ pub use http::{
     ErrorStatus, FrontendHttp, HeaderEdits, HttpVersion, PathMatch, Redirect, Reuse, Route,
     ServiceHttp, XForwarded,
 };
-pub use parse::{Format, flaws, parse};
+pub use parse::{Format, LARGEST, flaws, parse};
 pub use problems::{Problem, Problems};
 pub use record::Wrong;
 pub use service::{

@@ -175,6 +175,11 @@ pub(in crate::decide) fn target(text: &str) -> Result<Target, String> {
 }
 
 pub(in crate::decide) fn expect(text: &str) -> Result<Expect, String> {
+    if text.len() > 100 {
+        return Err(
+            "is too long; expected statuses and ranges of them, such as 200-399".to_owned(),
+        );
+    }
     text.trim().parse().map_err(wrong)
 }
 
@@ -213,7 +218,9 @@ pub(in crate::decide) fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty());
-    let addresses: Result<Vec<IpAddr>, _> = parts.map(str::parse::<IpAddr>).collect();
+    let addresses: Result<Vec<IpAddr>, _> = parts
+        .map(|part| part.parse::<IpAddr>().map(|address| address.to_canonical()))
+        .collect();
     let addresses = addresses.map_err(|_| {
         "is no address; expected an IPv4 address, an IPv6 address or both".to_owned()
     })?;

@@ -270,7 +270,8 @@ const A_TABLE: &str = "expected a table, version: 1 at least";
 /// Keys that are looked at to find out whether a map is a table.
 const LOOKED_AT: usize = 100;
 
-const LARGEST: usize = 64 << 20;
+/// The bytes that a table may have.
+pub const LARGEST: usize = 64 << 20;
 
 /// Values of a YAML table, which bounds the memory that it takes.
 const NODES: usize = 8_000_000;
