@@ -1,6 +1,6 @@
 //! `ballast-controller run`: everything that is seen is decided upon, and every decision acted upon, until a signal.
 //!
-//! One loop: what is observed goes to [`decide`], in a thread that may take its time; the decision goes to the parts of
+//! One loop: what is observed goes to [`decide()`], in a thread that may take its time; the decision goes to the parts of
 //! [`crate::act`], each a task; what a decision wants to be looked up goes back to the observers. All of them talk by the
 //! newest value alone, so that nobody who is slow holds anybody up.
 

@@ -12,6 +12,7 @@ mod pages;
 mod properties;
 mod seen;
 mod valid;
+mod words;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
