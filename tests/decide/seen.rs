@@ -1,9 +1,10 @@
 //! What no manifest can say: Secrets that may not be read, names that were resolved.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ballast_controller::decide::{About, Desired, Reason, Verdict, decide};
-use ballast_controller::observe::{Family, Key, Observed, Secret};
+use ballast_controller::decide::{About, Desired, Notice, Reason, Verdict, decide};
+use ballast_controller::observe::{Family, Key, Observed, Secret, Wanted};
 use ballast_controller::settings::Settings;
 use ballast_core::table::{Format, parse};
 
@@ -27,6 +28,36 @@ spec: {type: LoadBalancer, ports: [{port: 443}]}
     let line = "kubectl create rolebinding ballast-tls --namespace=certs --clusterrole=ballast-tls --serviceaccount=edge:ballast";
     assert!(notice.message.ends_with(line), "{}", notice.message);
     assert!(desired.files.is_empty());
+}
+
+#[test]
+fn a_secret_that_nobody_could_ask_for_is_not_said_to_be_missing() {
+    let mut observed = observed(
+        "kind: Service
+metadata: {name: web, namespace: shop, annotations: {ballast.dev/tls-secret: cert}}
+spec: {type: LoadBalancer, ports: [{port: 443}]}
+---
+kind: Node
+metadata: {name: lb1, labels: {role: loadbalancer}}
+status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}
+",
+    );
+    let said = |observed: &Observed| {
+        let notices = decided(observed, &["--node-name=lb1"]).notices;
+        let of_secret = |notice: &&Notice| notice.reason == Reason::SecretUnreadable;
+        let notice = notices.iter().find(of_secret).expect("a notice");
+        notice.message.clone()
+    };
+    let missing = "port 443 stays closed: Secret shop/cert does not exist";
+    assert_eq!(said(&observed), missing, "a folder shows all there is");
+    observed.leases = Some(BTreeMap::new());
+    let unheard = said(&observed);
+    assert!(unheard.ends_with("does not answer"), "{unheard}");
+    observed.looked_up = Arc::new(Wanted {
+        secrets: BTreeSet::from([Key::new("shop", "cert")]),
+        names: BTreeSet::new(),
+    });
+    assert_eq!(said(&observed), missing);
 }
 
 #[test]

@@ -293,6 +293,12 @@ pub(super) fn certificate(
                 key.namespace
             )
         }
+        // Without Leases there is no cluster, and Secrets are seen like everything else.
+        None if world.observed.leases.is_some()
+            && !world.observed.looked_up.secrets.contains(key) =>
+        {
+            "could not be read yet: the API server does not answer".to_owned()
+        }
         None => "does not exist".to_owned(),
     };
     reader.warn(
