@@ -13,7 +13,7 @@ use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile, revise};
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
-use ballast_core::table::{self, OnGone, Problems, RoutingTable};
+use ballast_core::table::{self, OnGone, Problem, Problems, RoutingTable};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,7 @@ use crate::by_hand::Changes;
 use crate::intake::{Found, Intake, Text, Which, named};
 use crate::limits::Budget;
 use crate::listen;
+use crate::panics;
 use crate::worker::Shared;
 
 mod answer;
@@ -145,13 +146,14 @@ impl Apply {
             }
         };
         self.nothing = None;
-        let parsed = table::parse(&text.bytes, text.format);
+        let parsed = panics::survived(|| table::parse(&text.bytes, text.format))
+            .unwrap_or_else(|| Err(fault_of_ours(None)));
         let is_half = parsed.as_ref().is_err_and(Problems::not_whole);
         self.doubted_until = (is_half && !second_look && !anyhow).then(|| began + HALF_WRITTEN);
         match parsed {
             Ok(table) => {
                 let digest = self.note(&text, &table);
-                self.apply(table, digest, began).await;
+                self.apply(table, digest, began, anyhow).await;
             }
             Err(_) if self.doubted_until.is_some() => return Some(HALF_WRITTEN),
             Err(problems) => {
@@ -197,19 +199,20 @@ impl Apply {
         self.answer.tell(&self.shared.status);
     }
 
-    async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant) {
-        self.shared.access.follow(&table.log, &self.intake.folder());
+    async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant, anyhow: bool) {
+        let (log, generation) = (table.log.clone(), table.generation);
         let previous = self.shared.live.plan();
-        let plan = Arc::new(compile(
-            table,
-            &previous,
-            &mut Surroundings {
-                now: self.shared.clock.now(),
-                workers: self.shared.loads.len(),
-                ipv6: self.ipv6,
-                rng: &mut self.rng,
-            },
-        ));
+        let mut surroundings = Surroundings {
+            now: self.shared.clock.now(),
+            workers: self.shared.loads.len(),
+            ipv6: self.ipv6,
+            rng: &mut self.rng,
+        };
+        let Some(plan) = panics::survived(|| compile(table, &previous, &mut surroundings)) else {
+            return self.refuse(&fault_of_ours(generation), digest, anyhow);
+        };
+        let plan = Arc::new(plan);
+        self.shared.access.follow(&log, &self.intake.folder());
         let (opened, closed) = self.put_in_force(&previous, &plan).await;
         drop(previous);
         self.move_admin(&plan);
@@ -223,7 +226,6 @@ impl Apply {
             took_ms = took.as_millis(),
             "table applied"
         );
-        let generation = plan.generation();
         let exceptions = self.exceptions(&plan);
         self.answer.serve(Served { generation, digest }, exceptions);
         // Who finds this process ready finds the answer, too.
@@ -333,6 +335,16 @@ impl Apply {
             .retired
             .store(self.retired.len() as u64, Ordering::Relaxed);
     }
+}
+
+/// What is said of a table that nothing is wrong with, and that cannot be served.
+fn fault_of_ours(generation: Option<u64>) -> Problems {
+    let problem = Problem::new(
+        "the table",
+        "meets a fault of Ballast's own, which the log tells",
+        "report it, with the table; until then, undo what was changed last",
+    );
+    Problems::of_whole_file(vec![problem], generation)
 }
 
 /// How soon what may be half a file is looked at again.

@@ -1,11 +1,12 @@
-//! What a panic ends. In the task of one connection, check or request it ends that one alone, and is counted. In what lives
-//! as long as the process it would leave a node that looks ready and does not serve: it ends the process, to be started anew.
+//! What a panic ends. In the task of one connection, check or request it ends that one alone, and is counted; over a table
+//! it has that table refused. In what lives as long as the process it would leave a node that looks ready and does not
+//! serve: it ends the process, to be started anew.
 //!
 //! `runtime` begins to count; threads, accept loops and the like hold a [`Vital`].
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{self, Display};
-use std::panic;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{process, thread};
@@ -34,6 +35,12 @@ pub(crate) fn count() {
             }
         }));
     });
+}
+
+/// Does what must not end more than itself: a table that meets a bug is refused, and every node that has it goes on with the
+/// one before. `None`: it panicked, which is counted and said.
+pub(crate) fn survived<T>(work: impl FnOnce() -> T) -> Option<T> {
+    panic::catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
 /// Does what must not end by a panic.
@@ -83,6 +90,15 @@ pub(crate) mod tests {
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static ALONE: Mutex<()> = Mutex::new(());
         ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[test]
+    fn what_may_fail_by_itself_ends_nothing_else() {
+        let _alone = alone();
+        assert_eq!(survived(|| 7), Some(7));
+        let broken = || -> u8 { panic!("for the test") };
+        assert_eq!(survived(broken), None);
+        assert_eq!(survived(|| 8), Some(8));
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Problems {
     }
 
     /// The text is a whole file, with these mistakes.
-    pub(crate) fn of_whole_file(problems: Vec<Problem>, generation: Option<u64>) -> Self {
+    pub fn of_whole_file(problems: Vec<Problem>, generation: Option<u64>) -> Self {
         Self {
             problems,
             whole: true,
