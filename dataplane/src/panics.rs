@@ -43,7 +43,8 @@ pub(crate) fn survived<T>(work: impl FnOnce() -> T) -> Option<T> {
     panic::catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// Does what must not end by a panic.
+/// Does what must not end by a panic. The task is kept twice (so large are futures that take others): where there are
+/// thousands of a kind, let each hold a [`Vital`] itself.
 pub(crate) async fn vital<T>(what: impl Display, task: impl Future<Output = T>) -> T {
     let _vital = Vital(what);
     task.await
@@ -51,6 +52,15 @@ pub(crate) async fn vital<T>(what: impl Display, task: impl Future<Output = T>) 
 
 /// Held for as long as something goes on without which the process is of no use. Whoever unwinds past it ends the process.
 pub(crate) struct Vital<W: Display>(pub(crate) W);
+
+/// What is done where.
+pub(crate) struct At<P>(pub(crate) &'static str, pub(crate) P);
+
+impl<P: Display> Display for At<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.0, self.1)
+    }
+}
 
 impl<W: Display> Drop for Vital<W> {
     fn drop(&mut self) {

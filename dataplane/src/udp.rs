@@ -25,7 +25,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep_until;
 
-use crate::panics::vital;
+use crate::panics::{At, Vital, vital};
 use crate::sys;
 use crate::sys::datagrams::{BATCH, Inbox};
 use crate::worker::{Closing, Seen, Worker};
@@ -103,9 +103,8 @@ pub(crate) fn listen(
         drops: StdCell::new(0),
     });
     state.doors.insert(door.id, Rc::clone(&door));
-    let what = format!("receiving at {}", door.key);
     let receive = receive(Rc::clone(worker), door, closing);
-    tokio::task::spawn_local(vital(what, receive));
+    tokio::task::spawn_local(receive);
     Ok(())
 }
 
@@ -154,6 +153,7 @@ pub(crate) fn finish(worker: &Worker) {
 }
 
 async fn receive(worker: Rc<Worker>, door: Rc<Door>, mut closing: mpsc::Receiver<Closing>) {
+    let _vital = Vital(At("receiving", Arc::clone(&door.key)));
     loop {
         let last = tokio::select! {
             biased;

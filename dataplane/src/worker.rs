@@ -129,9 +129,8 @@ impl Worker {
         let (close, closing) = mpsc::channel(1);
         match key.transport {
             Transport::Tcp => {
-                let what = format!("accepting at {key}");
                 let accept = tcp::accept_loop(Rc::clone(self), key, socket, closing);
-                tokio::task::spawn_local(vital(what, accept));
+                tokio::task::spawn_local(accept);
             }
             Transport::Udp => udp::listen(self, key, socket, closing)?,
         }

@@ -20,6 +20,7 @@ use super::arrival::arrive;
 use super::permits::Permits;
 use crate::fault;
 use crate::log::Rarely;
+use crate::panics::{At, Vital};
 use crate::worker::{Closing, Worker};
 
 /// Accepts until it is told to close.
@@ -29,6 +30,7 @@ pub(crate) async fn accept_loop(
     listener: AsyncFd<Socket>,
     mut closing: mpsc::Receiver<Closing>,
 ) {
+    let _vital = Vital(At("accepting", Arc::clone(&key)));
     loop {
         let last = tokio::select! {
             biased;
