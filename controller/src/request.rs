@@ -1,9 +1,12 @@
 //! How the API server is asked, by everybody who writes to it.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-use kube::api::{PatchParams, PostParams};
+use kube::Api;
+use kube::api::{ListParams, PatchParams, PostParams};
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 /// A request, which may hang.
@@ -13,6 +16,26 @@ pub(crate) async fn patiently<T>(
     match timeout(PATIENCE, request).await {
         Ok(result) => result,
         Err(_) => Err(kube::Error::Service("no answer in time".into())),
+    }
+}
+
+/// Takes in every object that `asked` means, page by page.
+pub(crate) async fn list<K>(
+    api: &Api<K>,
+    asked: ListParams,
+    mut take: impl FnMut(K),
+) -> Result<(), kube::Error>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut asked = asked.limit(PAGE);
+    loop {
+        let page = patiently(api.list(&asked)).await?;
+        page.items.into_iter().for_each(&mut take);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => asked = asked.continue_token(&token),
+            None => return Ok(()),
+        }
     }
 }
 
@@ -53,4 +76,6 @@ pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
 /// Who writes, as Kubernetes calls it.
 pub(crate) const MANAGER: &str = "ballast-controller";
 
+/// Objects a page.
+const PAGE: u32 = 500;
 const PATIENCE: Duration = Duration::from_secs(3);

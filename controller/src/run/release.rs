@@ -93,7 +93,7 @@ async fn nobody_leads(client: &Client, namespace: &str) -> anyhow::Result<()> {
 
 async fn all(client: &Client, flags: &ReleaseFlags) -> anyhow::Result<()> {
     let (mut released, mut failed) = (0, 0);
-    let places = match flags.namespace.as_slice() {
+    let places: Vec<Api<Service>> = match flags.namespace.as_slice() {
         [] => vec![Api::all(client.clone())],
         named => named
             .iter()
@@ -101,7 +101,12 @@ async fn all(client: &Client, flags: &ReleaseFlags) -> anyhow::Result<()> {
             .collect(),
     };
     for place in places {
-        for service in list(&place).await.context("cannot list Services")? {
+        let mut services = Vec::new();
+        let listed = request::list(&place, ListParams::default(), |service| {
+            services.push(service);
+        });
+        listed.await.context("cannot list Services")?;
+        for service in services {
             let meta = &service.metadata;
             let (Some(namespace), Some(name)) = (meta.namespace.clone(), meta.name.clone()) else {
                 continue;
@@ -133,19 +138,6 @@ async fn all(client: &Client, flags: &ReleaseFlags) -> anyhow::Result<()> {
     match failed {
         0 => Ok(()),
         failed => bail!("{failed} Services are not given back whole; run this again"),
-    }
-}
-
-async fn list(place: &Api<Service>) -> Result<Vec<Service>, kube::Error> {
-    let mut all = Vec::new();
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = patiently(place.list(&params)).await?;
-        all.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
-        }
     }
 }
 
@@ -212,6 +204,5 @@ async fn one(
     Ok(said)
 }
 
-const PAGE: u32 = 500;
 const TRIES: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -86,20 +86,11 @@ impl Record {
     pub(super) async fn all(&self) -> Result<BTreeSet<(String, String, String)>, kube::Error> {
         let events: Api<Event> = Api::all(self.client.clone());
         let ours = format!("reportingController={MANAGER}");
-        let mut params = ListParams::default().fields(&ours).limit(PAGE);
+        let ours = ListParams::default().fields(&ours);
+        let told = |event: Event| Some((event.regarding?.uid?, event.reason?, event.note?));
         let mut all = BTreeSet::new();
-        loop {
-            let page = patiently(events.list(&params)).await?;
-            let told = page
-                .items
-                .into_iter()
-                .filter_map(|event| Some((event.regarding?.uid?, event.reason?, event.note?)));
-            all.extend(told);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => return Ok(all),
-            }
-        }
+        request::list(&events, ours, |event| all.extend(told(event))).await?;
+        Ok(all)
     }
 
     fn events(&self, said: &Said) -> Api<Event> {
@@ -143,4 +134,3 @@ impl Record {
 
 /// The same after a longer time is another event.
 const FORGOTTEN: Duration = Duration::from_secs(600);
-const PAGE: u32 = 500;

@@ -47,16 +47,8 @@ pub(crate) fn take_back(live: &core::Service) -> Option<Back> {
         what.push(format!("the finalizer {FINALIZER}"));
     }
     let mut annotations = Map::new();
-    for name in live
-        .metadata
-        .annotations
-        .iter()
-        .flatten()
-        .map(|(name, _)| name)
-    {
-        let is_ours = [MARK, LAST_GOOD].contains(&name.as_str())
-            || owned::annotations(live).any(|owned| owned == name);
-        if is_ours {
+    for (name, _) in live.metadata.annotations.iter().flatten() {
+        if [MARK, LAST_GOOD].contains(&name.as_str()) || owned::annotation(live, name) {
             annotations.insert(name.clone(), Value::Null);
             what.push(format!("the annotation {name}"));
         }

@@ -34,15 +34,11 @@ pub(super) fn finalizer(live: &core::Service) -> bool {
         || (wish::was_served(live).is_some() && others.all(|entry| field(entry, INGRESS).is_none()))
 }
 
-/// The annotations that are ours.
-pub(super) fn annotations(live: &core::Service) -> impl Iterator<Item = &str> {
-    let known = live.metadata.annotations.iter().flatten();
-    let names = known.map(|(name, _)| name.as_str());
-    names.filter(|name| {
-        let element = format!("f:{name}");
-        let path = ["f:metadata", "f:annotations", &*element];
-        entries(live).any(|entry| field(entry, &path).is_some())
-    })
+/// Whether an annotation is ours.
+pub(super) fn annotation(live: &core::Service, name: &str) -> bool {
+    let element = format!("f:{name}");
+    let path = ["f:metadata", "f:annotations", &*element];
+    entries(live).any(|entry| field(entry, &path).is_some())
 }
 
 pub(super) const INGRESS: &[&str] = &["f:status", "f:loadBalancer", "f:ingress"];
