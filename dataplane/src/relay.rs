@@ -16,6 +16,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 
 use crate::clock::Clock;
 
@@ -140,6 +141,9 @@ impl Closed {
 
 /// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` hears how
 /// many bytes went up and down, once a wake-up.
+///
+/// It is exempt from the runtime's budget of polls, and limits itself (`direction::BUDGET`). A socket that answers "pending"
+/// because the budget is spent has not registered the task, and the relay takes "pending" for a registration.
 pub(crate) fn relay<C: Leg, S: Leg>(
     client: C,
     server: S,
@@ -155,7 +159,7 @@ pub(crate) fn relay<C: Leg, S: Leg>(
         orderly: false,
     };
     let mut both = Both::new(first, tools.clock.soon());
-    async move {
+    unconstrained(async move {
         let why = {
             let mut timer = pin!(Some(both.timer(patience, tools)));
             let mut vigil = None;
@@ -193,7 +197,7 @@ pub(crate) fn relay<C: Leg, S: Leg>(
             up: both.up.bytes,
             down: both.down.bytes,
         }
-    }
+    })
 }
 
 /// Both sockets. However the relay is left, by an abort, a time-out, a drain or a panic: unless the end was an
