@@ -50,3 +50,27 @@ async fn a_relay_in_a_task_without_budget_is_woken_by_its_sockets() {
     );
     conversation.await.unwrap();
 }
+
+/// The kernel reports the end once, and nobody reads after it: a reset that follows must wake the task by itself.
+#[tokio::test]
+async fn a_reset_behind_the_end_of_a_side_is_heard_while_the_other_side_is_silent() {
+    for side in [Side::Client, Side::Server] {
+        let (client, server, ended) = relayed(PATIENCE).await;
+        let (mut ends, mut waits) = match side {
+            Side::Client => (client, server),
+            Side::Server => (server, client),
+        };
+        ends.shutdown().await.unwrap();
+        assert_eq!(waits.read(&mut [0]).await.unwrap(), 0);
+        reset_on_close(&ends);
+        drop(ends);
+        let ended = tokio::time::timeout(Duration::from_secs(10), ended);
+        let (closed, _) = ended.await.expect("nobody woke the relay").unwrap();
+        assert_eq!(
+            (closed.why, closed.by, closed.fault),
+            (Why::Aborted, Some(side), Some(side))
+        );
+        let told = waits.write_all(b"?").await.and(waits.read(&mut [0]).await);
+        assert!(told.is_err(), "the other side is reset");
+    }
+}
