@@ -8,14 +8,14 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 
 use crate::clock::Clock;
 
@@ -31,8 +31,8 @@ pub(crate) use lasting::keepalive;
 pub(crate) use patience::Patience;
 pub(crate) use splice::Pipes;
 
-/// One side of a connection.
-pub(crate) trait Leg: AsyncRead + AsyncWrite + Unpin {
+/// One side of a connection. All methods take it shared: while its end is awaited, it still is written to.
+pub(crate) trait Leg {
     /// The socket, if its bytes are the stream's bytes: then they may be spliced.
     fn plain(&self) -> Option<&TcpStream>;
     /// The socket beneath, for its options.
@@ -44,16 +44,13 @@ pub(crate) trait Leg: AsyncRead + AsyncWrite + Unpin {
     }
 
     /// Reads into `buffer`, which is not empty. 0: the other side is done.
-    fn poll_take(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(buffer);
-        ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
-        Poll::Ready(Ok(buffer.filled().len()))
-    }
+    fn poll_take(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
 
     /// Writes some of `bytes`.
-    fn poll_give(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(self).poll_write(cx, bytes)
-    }
+    fn poll_give(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Tells the other side that no more bytes will come.
+    fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
 /// What all relays of one worker share.
@@ -140,6 +137,9 @@ impl Closed {
 
 /// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` hears how
 /// many bytes went up and down, once a wake-up.
+///
+/// It is exempt from the runtime's budget of polls, and limits itself (`direction::BUDGET`). A socket that answers "pending"
+/// because the budget is spent has not registered the task, and the relay takes "pending" for a registration.
 pub(crate) fn relay<C: Leg, S: Leg>(
     client: C,
     server: S,
@@ -155,22 +155,25 @@ pub(crate) fn relay<C: Leg, S: Leg>(
         orderly: false,
     };
     let mut both = Both::new(first, tools.clock.soon());
-    async move {
+    unconstrained(async move {
         let why = {
             let mut timer = pin!(Some(both.timer(patience, tools)));
             let mut vigil = None;
+            let mut hangup = None;
             poll_fn(|cx| {
                 both.is_polled_by(cx);
                 loop {
-                    let has_just_ended = both.pass(&mut legs, cx, tools, &mut moved);
+                    let has_just_ended = both.pass(&legs, cx, tools, &mut moved);
                     if let Some(why) = both.ended() {
                         return Poll::Ready(why);
                     }
                     if has_just_ended {
                         timer.set(Some(both.timer(patience, tools)));
                         both.awaits_delivery(&legs);
+                        hangup = both.hangup(&legs);
                     }
-                    if both.keep_vigil(&mut vigil, &legs, cx).is_pending() {
+                    let news = both.keep_vigil(&mut vigil, &legs, cx);
+                    if news.is_pending() && both.hears_hangup(&mut hangup, cx).is_pending() {
                         return both.poll_patience(timer.as_mut(), &legs, patience, tools, cx);
                     }
                 }
@@ -193,7 +196,7 @@ pub(crate) fn relay<C: Leg, S: Leg>(
             up: both.up.bytes,
             down: both.down.bytes,
         }
-    }
+    })
 }
 
 /// Both sockets. However the relay is left, by an abort, a time-out, a drain or a panic: unless the end was an

@@ -77,6 +77,8 @@ struct Reached {
     lease: Lease,
     /// What the endpoint hears before the client's own bytes.
     first: Vec<u8>,
+    /// How many bytes of `first` are the client's: they came with its PROXY header.
+    carried: u64,
     patience: Patience,
     /// The client's idle time is not longer than the endpoint's.
     client_is_stricter: bool,
@@ -95,6 +97,7 @@ async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>
         endpoint,
         lease,
         first,
+        carried,
         patience,
         client_is_stricter,
     }) = reached.await
@@ -109,7 +112,7 @@ async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>
     };
     #[cfg(test)]
     let peer = client.peer_addr().ok();
-    let moved = |up, down| {
+    let mut moved = |up, down| {
         #[cfg(test)]
         tests::come_by(tests::RELAYING, peer);
         let (frontend, endpoint) = (frontend.counters().of(worker.id), session.counters());
@@ -125,6 +128,9 @@ async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>
             entry.moved(up, down);
         }
     };
+    if carried > 0 {
+        moved(carried, 0);
+    }
     let closed = relay(client, endpoint, first, patience, &worker.tools, moved).await;
     let fault = closed.fault(client_is_stricter);
     if let Some(mut entry) = entry {
@@ -186,6 +192,7 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
         }
     };
     let entry = newcomer.served(&mut dialed);
+    let carried = first.len() as u64;
     dialed.header.append(&mut first);
     let patience = ours.patience(&dialed);
     Some(Reached {
@@ -199,6 +206,7 @@ async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reac
         endpoint: dialed.stream,
         lease: dialed.lease,
         first: dialed.header,
+        carried,
         patience,
     })
 }

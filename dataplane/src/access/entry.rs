@@ -163,6 +163,7 @@ impl Drop for Entry {
                 server.map_or(0, |server| server.in_flight().into()),
             ],
             retries: self.dial.retries,
+            is_redispatched: self.dial.is_redispatched,
             queue: self.dial.before as u64,
             server: self.server.take().map(|(name, _)| name),
         }));

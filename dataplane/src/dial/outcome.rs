@@ -26,8 +26,10 @@ pub(crate) struct Dial {
     pub(crate) queued: Option<Duration>,
     /// Until an endpoint answered.
     pub(crate) connecting: Option<Duration>,
-    /// Attempts after the first one; each was at another endpoint.
+    /// Attempts after the first one.
     pub(crate) retries: u16,
+    /// Whether one of them was at another endpoint than the one before it.
+    pub(crate) is_redispatched: bool,
     /// Clients that were before it in the queue.
     pub(crate) before: usize,
     /// Whether the last attempt failed for want of time.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ballast_core::moment::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -63,7 +64,7 @@ impl Both {
     /// Moves what can be moved now, and tells `moved` how many bytes that were. Says whether a side has just ended.
     pub(super) fn pass<C: Leg, S: Leg>(
         &mut self,
-        legs: &mut Legs<C, S>,
+        legs: &Legs<C, S>,
         cx: &mut Context<'_>,
         tools: &Tools,
         moved: &mut impl FnMut(u64, u64),
@@ -82,8 +83,8 @@ impl Both {
         has_just_ended
     }
 
-    fn pump<C: Leg, S: Leg>(&mut self, legs: &mut Legs<C, S>, cx: &mut Context<'_>, tools: &Tools) {
-        let (client, server) = (&mut legs.client, &mut legs.server);
+    fn pump<C: Leg, S: Leg>(&mut self, legs: &Legs<C, S>, cx: &mut Context<'_>, tools: &Tools) {
+        let (client, server) = (&legs.client, &legs.server);
         self.up.pump(
             (client, &mut self.client_dead),
             (server, &mut self.server_dead),
@@ -149,6 +150,42 @@ impl Both {
                 return Poll::Ready(());
             }
         }
+    }
+
+    /// Waits for an abort of the side that has just said that it is done. Nobody reads from it any more, so no read tells of
+    /// the abort. One such wait is enough: once the other side is done as well, bytes are only written, and a write tells.
+    pub(super) fn hangup<'a, C: Leg, S: Leg>(
+        &self,
+        legs: &'a Legs<C, S>,
+    ) -> Option<Pin<Box<impl Future<Output = Side> + use<'a, C, S>>>> {
+        let (side, is_dead, socket) = match self.first_to_end? {
+            Side::Client => (Side::Client, self.client_dead, legs.client.socket()),
+            Side::Server => (Side::Server, self.server_dead, legs.server.socket()),
+        };
+        let socket = socket.filter(|_| !is_dead)?;
+        // On the heap, since most connections are idle before either side is done, and have no use for its room.
+        Some(Box::pin(async move {
+            // It fails only when the runtime ends, which ends the connection as well.
+            socket.ready(Interest::ERROR).await.ok();
+            side
+        }))
+    }
+
+    /// Ready when the side that `hangup` waits for has aborted.
+    pub(super) fn hears_hangup(
+        &mut self,
+        hangup: &mut Option<Pin<Box<impl Future<Output = Side>>>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let Some(waiting) = hangup else {
+            return Poll::Pending;
+        };
+        match ready!(waiting.as_mut().poll(cx)) {
+            Side::Client => self.client_dead = true,
+            Side::Server => self.server_dead = true,
+        }
+        *hangup = None;
+        Poll::Ready(())
     }
 
     /// How it ended, once both directions have.

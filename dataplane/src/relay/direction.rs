@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -86,8 +86,8 @@ impl Direction {
     /// of the other direction.
     pub(super) fn pump<A: Leg, B: Leg>(
         &mut self,
-        (source, source_dead): (&mut A, &mut bool),
-        (sink, sink_dead): (&mut B, &mut bool),
+        (source, source_dead): (&A, &mut bool),
+        (sink, sink_dead): (&B, &mut bool),
         opposite: Phase,
         cx: &mut Context<'_>,
         tools: &Tools,
@@ -132,7 +132,7 @@ impl Direction {
                 Phase::Finishing if opposite == Phase::Ended && sink.plain().is_some() => {
                     self.end();
                 }
-                Phase::Finishing => match Pin::new(&mut *sink).poll_shutdown(cx) {
+                Phase::Finishing => match sink.poll_finish(cx) {
                     Poll::Pending => return,
                     Poll::Ready(Ok(())) => self.end(),
                     Poll::Ready(Err(_)) => *sink_dead = true,
@@ -159,7 +159,7 @@ impl Direction {
     }
 
     /// Gives the sink what is held for it.
-    fn flush<B: Leg>(&mut self, sink: &mut B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn flush<B: Leg>(&mut self, sink: &B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.kept.len() {
             match ready!(sink.poll_give(cx, &self.kept[self.sent..]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -188,8 +188,8 @@ impl Direction {
     /// Takes the source's next bytes; 0 is its end.
     fn load<A: Leg, B: Leg>(
         &mut self,
-        source: &mut A,
-        sink: &mut B,
+        source: &A,
+        sink: &B,
         sink_dead: &mut bool,
         cx: &mut Context<'_>,
         tools: &Tools,
@@ -244,8 +244,8 @@ impl Direction {
     /// Reads into the scratch buffer, and writes at once; what the sink does not take is kept.
     fn copy<A: Leg, B: Leg>(
         &mut self,
-        source: &mut A,
-        sink: &mut B,
+        source: &A,
+        sink: &B,
         sink_dead: &mut bool,
         cx: &mut Context<'_>,
         tools: &Tools,

@@ -6,7 +6,8 @@
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -25,10 +26,10 @@ impl Leg for TcpStream {
         self.try_io(Interest::READABLE, || Ok(())).is_err()
     }
 
-    fn poll_take(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    fn poll_take(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             let most = buffer.len();
-            let receive = || Ok(recv(&*self, &mut *buffer, RecvFlags::empty())?.1);
+            let receive = || Ok(recv(self, &mut *buffer, RecvFlags::empty())?.1);
             match attempt(self, Interest::READABLE, most, receive) {
                 Some(result) => return Poll::Ready(result),
                 None => ready!(self.poll_read_ready(cx))?,
@@ -36,14 +37,22 @@ impl Leg for TcpStream {
         }
     }
 
-    fn poll_give(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_give(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            let give = || Ok(send(&*self, bytes, SendFlags::NOSIGNAL)?);
+            let give = || Ok(send(self, bytes, SendFlags::NOSIGNAL)?);
             match attempt(self, Interest::WRITABLE, bytes.len(), give) {
                 Some(result) => return Poll::Ready(result),
                 None => ready!(self.poll_write_ready(cx))?,
             }
         }
+    }
+
+    fn poll_finish(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(match shutdown(self, Shutdown::Write) {
+            // The peer has gone meanwhile: there is nobody to tell.
+            Err(Errno::NOTCONN) => Ok(()),
+            result => Ok(result?),
+        })
     }
 }
 

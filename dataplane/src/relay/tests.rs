@@ -15,6 +15,8 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::sys;
 
+mod wakes;
+
 /// A leg that reads what it was given and accepts writes, both in pieces of 0..n bytes as its dice say.
 struct Whimsical {
     input: VecDeque<u8>,
@@ -33,7 +35,7 @@ struct Seen {
 }
 
 impl Whimsical {
-    fn new(input: &[u8], seed: u64) -> (Self, Arc<Mutex<Seen>>) {
+    fn new(input: &[u8], seed: u64) -> (RefCell<Self>, Arc<Mutex<Seen>>) {
         let output = Arc::<Mutex<Seen>>::default();
         let leg = Self {
             input: input.iter().copied().collect(),
@@ -42,7 +44,7 @@ impl Whimsical {
             breaks: None,
             accepts: usize::MAX,
         };
-        (leg, output)
+        (RefCell::new(leg), output)
     }
 
     /// 0 means: not now.
@@ -55,64 +57,51 @@ impl Whimsical {
     }
 }
 
-impl AsyncRead for Whimsical {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.input.is_empty() {
-            return Poll::Ready(self.breaks.map_or(Ok(()), |kind| Err(kind.into())));
-        }
-        let most = self.input.len().min(buffer.remaining()).min(40_000);
-        let piece = self.piece(most, cx);
-        if piece == 0 {
-            return Poll::Pending;
-        }
-        let bytes: Vec<u8> = self.input.drain(..piece).collect();
-        buffer.put_slice(&bytes);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Whimsical {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if self.accepts == 0 {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-        }
-        let most = bytes.len().min(self.accepts);
-        let piece = self.piece(most, cx);
-        if piece == 0 {
-            return Poll::Pending;
-        }
-        self.accepts -= piece;
-        let mut seen = self.output.lock().unwrap();
-        assert!(!seen.shut, "a byte came behind the end");
-        seen.bytes.extend_from_slice(&bytes[..piece]);
-        Poll::Ready(Ok(piece))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.output.lock().unwrap().shut = true;
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Leg for Whimsical {
+impl Leg for RefCell<Whimsical> {
     fn plain(&self) -> Option<&TcpStream> {
         None
     }
 
     fn socket(&self) -> Option<&TcpStream> {
         None
+    }
+
+    fn poll_take(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut leg = self.borrow_mut();
+        if leg.input.is_empty() {
+            return Poll::Ready(leg.breaks.map_or(Ok(0), |kind| Err(kind.into())));
+        }
+        let most = leg.input.len().min(buffer.len()).min(40_000);
+        let piece = leg.piece(most, cx);
+        if piece == 0 {
+            return Poll::Pending;
+        }
+        for (to, byte) in buffer.iter_mut().zip(leg.input.drain(..piece)) {
+            *to = byte;
+        }
+        Poll::Ready(Ok(piece))
+    }
+
+    fn poll_give(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut leg = self.borrow_mut();
+        if leg.accepts == 0 {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let most = bytes.len().min(leg.accepts);
+        let piece = leg.piece(most, cx);
+        if piece == 0 {
+            return Poll::Pending;
+        }
+        leg.accepts -= piece;
+        let mut seen = leg.output.lock().unwrap();
+        assert!(!seen.shut, "a byte came behind the end");
+        seen.bytes.extend_from_slice(&bytes[..piece]);
+        Poll::Ready(Ok(piece))
+    }
+
+    fn poll_finish(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.borrow().output.lock().unwrap().shut = true;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -191,7 +180,7 @@ async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
         let (up, down) = (noise(length(), seed), noise(length(), !seed));
         let (mut client, to_client) = Whimsical::new(&up, seed);
         let (server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
-        client.breaks = Some(io::ErrorKind::ConnectionReset);
+        client.get_mut().breaks = Some(io::ErrorKind::ConnectionReset);
         let closed = relay(client, server, Vec::new(), PATIENCE, &tools, |_, _| {}).await;
         assert_eq!(
             (closed.why, closed.by, closed.up),
@@ -214,8 +203,8 @@ async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
         let (up, down) = (noise(1 + length(), seed), noise(length(), !seed));
         let (client, to_client) = Whimsical::new(&up, seed);
         let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
-        server.accepts = length() % up.len();
-        let accepts = server.accepts;
+        let accepts = length() % up.len();
+        server.get_mut().accepts = accepts;
         let closed = relay(client, server, Vec::new(), PATIENCE, &tools, |_, _| {}).await;
         assert_eq!(closed.why, Why::Aborted, "seed {seed}");
         let (to_client, to_server) = (to_client.lock().unwrap(), to_server.lock().unwrap());

@@ -23,7 +23,7 @@ struct Seated {
     /// Who came, by which socket, and when.
     came: Option<(SocketAddr, Arc<SocketKey>, Moment)>,
     endpoint: Option<Arc<EndpointState>>,
-    /// Whom to wake, as long as that endpoint is being dialed.
+    /// Whom to wake, as long as that endpoint is being dialed, or soon will be once more.
     dialing: Option<Waker>,
 }
 
