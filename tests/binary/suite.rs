@@ -11,6 +11,7 @@ mod datagrams;
 mod demo;
 mod descriptors;
 mod ending;
+mod log;
 mod operators;
 mod peers;
 mod process;
