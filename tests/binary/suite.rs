@@ -16,4 +16,5 @@ mod operators;
 mod peers;
 mod process;
 mod run;
+mod succession;
 mod usage;
