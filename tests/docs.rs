@@ -115,6 +115,21 @@ fn the_first_command_of_the_readme_builds_both_programs() {
     assert!(built.contains("\"dataplane\"") && built.contains("\"controller\""));
 }
 
+/// That `ballast demo` does what it says is tested with the binary itself.
+#[test]
+fn one_command_of_the_readme_shows_ballast() {
+    let readme = read("README.md");
+    let (_, section) = readme.split_once("## One command\n").expect("a section");
+    let shown = blocks(section, "sh");
+    assert_eq!(
+        shown.first(),
+        Some(&"cargo run --release --bin ballast -- demo\n")
+    );
+    // `cargo run` looks for the program in the default members.
+    let package = read("dataplane/Cargo.toml");
+    assert!(package.contains("\nname = \"ballast\"\n"));
+}
+
 #[test]
 fn links_within_the_reference_lead_somewhere() {
     let reference = read(REFERENCE);

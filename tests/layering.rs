@@ -99,6 +99,21 @@ fn in_the_data_plane_only_apply_puts_a_plan_in_force_and_nobody_knows_who_starts
     }
 }
 
+/// Whoever else wrote there would wait for its reader. `main.rs` does for commands that end by themselves.
+#[test]
+fn in_the_data_plane_only_the_log_writes_to_standard_streams() {
+    let folder = root().join("dataplane/src");
+    for (file, text) in texts("dataplane/src") {
+        let name = file.strip_prefix(&folder).expect("in it").to_owned();
+        let may = [Path::new("log.rs"), Path::new("main.rs")].contains(&&*name);
+        let line = without_tests(&text).lines().find(|line| {
+            let streams = ["io::stdout()", "io::stderr()", "print!(", "println!("];
+            streams.iter().any(|words| line.contains(words))
+        });
+        assert!(may || line.is_none(), "{}: {line:?}", name.display());
+    }
+}
+
 /// The names of what a package is built with.
 fn dependencies(package: &str) -> Vec<String> {
     let manifest = root().join(package).join("Cargo.toml");
@@ -125,8 +140,10 @@ fn texts(folder: &str) -> impl Iterator<Item = (PathBuf, String)> {
 
 /// Tests may do what their subject may not.
 fn without_tests(text: &str) -> &str {
-    let parts = text.split("#[cfg(test)]\nmod tests {");
-    parts.into_iter().next().unwrap_or_default()
+    let openings = ["", "pub(super) ", "pub(crate) "];
+    let starts = openings.map(|public| text.find(&format!("#[cfg(test)]\n{public}mod tests {{")));
+    let end = starts.into_iter().flatten().min();
+    text.get(..end.unwrap_or(text.len())).unwrap_or_default()
 }
 
 fn root() -> &'static Path {

@@ -1,15 +1,19 @@
 //! Access lines: one a connection, to wherever the table's `log.to` says.
 //!
-//! A worker hands over a [`Record`] and goes on; a thread of its own writes the lines. If that thread cannot keep up, because
-//! a pipe is full or a syslog server slow, records are dropped and counted: no worker ever waits for a log.
+//! A worker hands over a [`Record`] and goes on. One thread renders the lines and adds them to the queue of each destination,
+//! which a thread of that destination empties. Records that find their queue full, and lines that find a destination's queue
+//! full or cannot be written, are lost and counted: no worker ever waits for a log, and no destination for another one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use ballast_core::table;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 mod entry;
 mod line;
@@ -20,13 +24,24 @@ pub(crate) use line::Date;
 use line::Record;
 use sink::Sinks;
 
+use crate::log;
+
 /// What workers know of the access lines.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     is_on: AtomicBool,
-    records: SyncSender<Box<Record>>,
-    dropped: AtomicU64,
+    messages: SyncSender<Message>,
+    lost: Arc<AtomicU64>,
     wanted: ArcSwapOption<Wanted>,
+}
+
+/// What the thread that renders is sent.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A connection has ended.
+    Line(Box<Record>),
+    /// All lines so far are to be written; the answer comes when they are.
+    Flush(oneshot::Sender<()>),
 }
 
 /// What a table says of the lines, and the folder against which it names files.
@@ -39,12 +54,12 @@ struct Wanted {
 impl AccessLog {
     /// A log that writes nothing yet, and what its thread needs.
     #[must_use]
-    pub(crate) fn new() -> (Self, Receiver<Box<Record>>) {
-        let (records, received) = sync_channel(WAITING);
+    pub(crate) fn new() -> (Self, Receiver<Message>) {
+        let (messages, received) = sync_channel(WAITING);
         let log = Self {
             is_on: AtomicBool::new(false),
-            records,
-            dropped: AtomicU64::new(0),
+            messages,
+            lost: Arc::default(),
             wanted: ArcSwapOption::empty(),
         };
         (log, received)
@@ -58,15 +73,23 @@ impl AccessLog {
 
     /// Has one line written, or counts that it cannot be.
     pub(crate) fn write(&self, record: Box<Record>) {
-        if self.records.try_send(record).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        if self.messages.try_send(Message::Line(record)).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Lines that were dropped because they could not be written in time.
+    /// Lines that were lost: not written in time, or not at all. One that should go to two places may be lost twice.
     #[must_use]
     pub(crate) fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
+        self.lost.load(Ordering::Relaxed) + log::lost_at_stdout()
+    }
+
+    /// Gives the lines that wait a moment to be written.
+    pub(crate) async fn finish(&self) {
+        let (done, written) = oneshot::channel();
+        if self.is_on() && self.messages.try_send(Message::Flush(done)).is_ok() {
+            timeout(LAST_LINES, written).await.ok();
+        }
     }
 
     /// From now on lines are written as this table says.
@@ -82,42 +105,56 @@ impl AccessLog {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// Writes lines until nobody can send any more.
-    pub(crate) fn run(&self, records: &Receiver<Box<Record>>) {
+    /// Renders lines until nobody can send any more.
+    pub(crate) fn run(&self, messages: &Receiver<Message>) {
         let mut open: Option<(Arc<Wanted>, Sinks)> = None;
-        while let Ok(first) = records.recv() {
-            let Some(wanted) = self.wanted.load_full() else {
-                open = None;
-                continue;
-            };
-            let (wanted, sinks) = match &mut open {
-                Some((known, sinks)) if Arc::ptr_eq(known, &wanted) => (wanted, sinks),
-                stale => {
-                    let sinks = Sinks::open(&wanted.log.to, &wanted.folder);
-                    let (_, sinks) = stale.insert((Arc::clone(&wanted), sinks));
-                    (wanted, sinks)
+        while let Ok(first) = messages.recv() {
+            self.follow_wanted(&mut open);
+            for message in std::iter::once(first).chain(messages.try_iter().take(BATCH)) {
+                match (message, &mut open) {
+                    (Message::Line(record), Some((wanted, sinks))) => {
+                        sinks.line(|text| line::render(&record, wanted.log.access, text));
+                    }
+                    (Message::Flush(done), Some((_, sinks))) => {
+                        sinks.pass_on();
+                        sinks.flush(LAST_LINES);
+                        // Whoever asked may have stopped waiting.
+                        done.send(()).ok();
+                    }
+                    // Nobody wants lines any more; to drop a question is an answer.
+                    (_, None) => {}
                 }
-            };
-            for record in std::iter::once(first).chain(records.try_iter().take(BATCH)) {
-                sinks.line(|text| line::render(&record, wanted.log.access, text));
             }
-            sinks.flush();
-            self.dropped
-                .fetch_add(sinks.take_failed(), Ordering::Relaxed);
+            if let Some((_, sinks)) = &mut open {
+                sinks.pass_on();
+            }
+        }
+    }
+
+    /// Opens the destinations of the table in force, where they are other ones than those that are open.
+    fn follow_wanted(&self, open: &mut Option<(Arc<Wanted>, Sinks)>) {
+        let wanted = self.wanted.load_full();
+        let known = open.as_ref().map(|(known, _)| Arc::as_ptr(known));
+        if known != wanted.as_ref().map(Arc::as_ptr) {
+            *open = wanted.map(|wanted| {
+                let sinks = Sinks::open(&wanted.log.to, &wanted.folder, &self.lost);
+                (wanted, sinks)
+            });
         }
     }
 }
 
 /// Records that wait to be written.
 const WAITING: usize = 8192;
-/// Lines written with one call to standard output.
+/// Records whose lines are given to the destinations together.
 const BATCH: usize = 256;
+/// For the last lines to be written, at the end of the process.
+const LAST_LINES: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
     use std::os::unix::net::UnixDatagram;
-    use std::time::Duration;
 
     use super::*;
 
@@ -134,7 +171,7 @@ mod tests {
             "version: 1\nlog: {{access: json, to: [\"unix:log.sock\", \"udp:{address}\", \"unix:nobody.sock\"]}}\n"
         );
         let table = table::parse(text.as_bytes(), table::Format::Yaml).unwrap();
-        let (log, records) = AccessLog::new();
+        let (log, messages) = AccessLog::new();
         assert!(!log.is_on());
         log.follow(&table.log, folder.path());
         assert!(log.is_on());
@@ -143,7 +180,7 @@ mod tests {
         let log = Arc::new(log);
         let writer = Arc::clone(&log);
         // It never ends, as in the process; the test's end ends it.
-        std::thread::spawn(move || writer.run(&records));
+        std::thread::spawn(move || writer.run(&messages));
         let mut bytes = [0; 1024];
         for read in [
             socket.recv(&mut bytes).unwrap(),

@@ -2,15 +2,17 @@
 //!
 //! Begun by `main`. Everything between table and relay is what `ballast run` does.
 
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{Admin, Config};
+use crate::log;
 use crate::runtime::{Running, start};
 use crate::start_error::StartError;
 
@@ -34,21 +36,25 @@ pub fn begin() -> Result<(Running, Folder), StartError> {
     };
     // Where the usual admin port is another one's, any will do.
     let running = match serve(ADMIN_PORT) {
-        Err(StartError::SecondOne(_) | StartError::Admin(..)) => serve(free_port()?)?,
+        Err(StartError::SecondOne(_) | StartError::Ending(_) | StartError::Admin(..)) => {
+            serve(free_port()?)?
+        }
         other => other?,
     };
-    // Without a reader nobody misses it.
-    announce(&backends, port, &running, &table).ok();
+    let mut words = String::new();
+    // Writing into a string cannot fail.
+    announce(&mut words, &backends, port, &running, &table).unwrap_or_default();
+    log::stdout()?.add(words.as_bytes());
     Ok((running, folder))
 }
 
 fn announce(
+    out: &mut String,
     backends: &[SocketAddr; 2],
     port: u16,
     running: &Running,
     table: &Path,
-) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+) -> fmt::Result {
     writeln!(
         out,
         "Ballast serves 127.0.0.1:{port}, and sends its clients in turn to two backends of its own:"
@@ -82,8 +88,7 @@ fn announce(
         "The table is {}: change it, save it, and it is live.",
         table.display()
     )?;
-    writeln!(out, "Ctrl-C ends, and removes it.")?;
-    out.flush()
+    writeln!(out, "Ctrl-C ends, and removes it.")
 }
 
 /// A folder of this process alone. It is removed when this is dropped.

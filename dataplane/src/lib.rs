@@ -19,8 +19,9 @@
 //! atomic of the endpoint, which the next choice reads. Nothing is rebuilt for health.
 //!
 //! # Threads
-//! [`start`] makes a thread for each `worker`, one for `apply`, one for `probe`, one for `admin` and one that writes the
-//! lines of `access`. Only the last four are ever slow.
+//! [`start`] makes a thread for each `worker`, one for `apply`, one for `probe`, one for `admin` and one that renders the
+//! lines of `access`. Only the last four are ever slow. Lines are written by further threads, one for standard error, one for
+//! standard output and one for each syslog server ([`log`]): they alone wait for whoever reads the lines.
 //! What a panic ends is told in `panics`.
 
 pub mod clock;
@@ -59,6 +60,7 @@ mod udp;
 mod worker;
 
 pub use config::Config;
+pub use guard::Ending;
 pub use intake::check;
 pub use runtime::{Running, start};
 pub use start_error::StartError;

@@ -1,21 +1,23 @@
-//! `ballast`: arguments, logs, signals, exit codes.
+//! `ballast`: arguments, exit codes.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context;
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
 use ballast::show::{self, Paint, Place as Asked, Unanswered, What};
 use ballast::{Config, Running, StartError, demo, log};
 use ballast_core::table::parse_duration;
 use clap::{Args, Parser, Subcommand};
 use tikv_jemallocator::Jemalloc;
-use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+
+mod signals;
+mod wait;
+
+use signals::Signals;
+use wait::Wait;
 
 /// A connection is three aligned allocations, which the system's allocator makes slowly and with gaps.
 #[global_allocator]
@@ -132,6 +134,9 @@ struct Run {
     /// Then: connections may take so long to finish before they are cut; a bare number is seconds
     #[arg(long, env = "BALLAST_DRAIN_TIMEOUT", value_name = "D", default_value = DRAIN, value_parser = duration)]
     drain_timeout: Duration,
+    /// Where another ballast that is ending has the admin port, the table or the socket: wait for its end, and then begin
+    #[arg(long, env = "BALLAST_WAIT", value_name = "D", num_args = 0..=1, require_equals = true, default_missing_value = wait::FOREVER, value_parser = Wait::parse)]
+    wait: Option<Wait>,
     /// How lines on stderr look
     #[arg(
         long,
@@ -164,15 +169,12 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Check { path } => check(&path),
-        Command::Demo => {
-            log::begin(log::Format::Text, log::Level::Info);
-            serve(log::Format::Text, demo::begin)
-        }
+        Command::Demo => serve((log::Format::Text, log::Level::Info), None, demo::begin),
         Command::Show(show) => say(&show),
         Command::Ctl { command, socket } => pass(command.as_deref(), &socket),
         Command::Run(run) => {
-            log::begin(run.log_format, run.log_level);
-            serve(run.log_format, || begin(run).map(|running| (running, ())))
+            let begin = || Ok((ballast::start(config(&run)?)?, ()));
+            serve((run.log_format, run.log_level), run.wait, begin)
         }
     }
 }
@@ -238,7 +240,7 @@ fn answered(said: Result<(), Unanswered>) -> ExitCode {
     })
 }
 
-fn begin(run: Run) -> Result<Running, StartError> {
+fn config(run: &Run) -> Result<Config, StartError> {
     if let Ok(entry) = run.table.metadata()
         && !entry.is_file()
         && !entry.is_dir()
@@ -248,13 +250,13 @@ fn begin(run: Run) -> Result<Running, StartError> {
             run.table.display()
         )));
     }
-    ballast::start(Config {
+    Ok(Config {
         admin: admin(&run.admin),
         healthz: admin(&run.healthz),
-        stats_auth_file: run.stats_auth_file,
-        table: run.table,
-        socket: run.socket,
-        ack: run.ack,
+        stats_auth_file: run.stats_auth_file.clone(),
+        table: run.table.clone(),
+        socket: run.socket.clone(),
+        ack: run.ack.clone(),
         threads: run.threads.map(usize::from),
         max_connections: run.max_connections,
         max_checks: run.max_checks,
@@ -265,12 +267,25 @@ fn begin(run: Run) -> Result<Running, StartError> {
 
 /// Begins, serves until a signal says to end, and ends. What stands beside [`Running`] is dropped after it.
 fn serve<T>(
-    format: log::Format,
-    begin: impl FnOnce() -> Result<(Running, T), StartError>,
+    (format, level): (log::Format, log::Level),
+    wait: Option<Wait>,
+    begin: impl FnMut() -> Result<(Running, T), StartError>,
 ) -> ExitCode {
-    let begun = Signals::new().and_then(|signals| Ok((signals, begin()?)));
+    // Dropped last: it gives the last lines a moment to be written.
+    let _log = match log::begin(format, level) {
+        Ok(log) => log,
+        Err(error) => {
+            let line = format!("ballast: cannot start the thread that writes the log: {error}\n");
+            io::stderr().write_all(line.as_bytes()).ok();
+            return ExitCode::from(FAULT);
+        }
+    };
+    let begun = Signals::new().and_then(|mut signals| {
+        let begun = wait::begin(&mut signals, wait, begin)?;
+        Ok((signals, begun))
+    });
     match begun {
-        Ok((signals, (running, _beside))) => {
+        Ok((signals, Some((running, _beside)))) => {
             let admin: Vec<String> = running.admin().iter().map(ToString::to_string).collect();
             tracing::info!(
                 workers = running.shared().loads.len(),
@@ -278,76 +293,13 @@ fn serve<T>(
                 "ballast {} runs",
                 env!("CARGO_PKG_VERSION")
             );
-            signals.wait(running)
+            signals.serve(running)
+        }
+        Ok((_, None)) => {
+            tracing::info!("ended by a signal, before it began");
+            ExitCode::SUCCESS
         }
         Err(error) => fail(&error, format),
-    }
-}
-
-/// The signals that are heard: from before the start, so that none of them kills a process that is just starting.
-struct Signals {
-    runtime: Runtime,
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("cannot listen for signals")?;
-        let within = runtime.enter();
-        let (terminate, interrupt, hangup) = (
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::hangup())?,
-        );
-        drop(within);
-        Ok(Self {
-            runtime,
-            terminate,
-            interrupt,
-            hangup,
-        })
-    }
-
-    /// Serves until a signal says to end; a second one ends at once.
-    fn wait(self, running: Running) -> ExitCode {
-        let Self {
-            runtime,
-            mut terminate,
-            mut interrupt,
-            mut hangup,
-        } = self;
-        runtime.block_on(async {
-            loop {
-                tokio::select! {
-                    _ = terminate.recv() => break,
-                    _ = interrupt.recv() => break,
-                    _ = hangup.recv() => running.reread(),
-                }
-            }
-            tracing::info!("ending: connections may finish; a second signal ends at once");
-            let first = Instant::now();
-            let mut stop = pin!(running.stop());
-            loop {
-                tokio::select! {
-                    cut = &mut stop => {
-                        tracing::info!(cut, "ended");
-                        return ExitCode::SUCCESS;
-                    }
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
-                if first.elapsed() >= ONE_SIGNAL {
-                    break;
-                }
-            }
-            tracing::warn!("ended at once, by a second signal");
-            ExitCode::from(FAULT)
-        })
     }
 }
 
@@ -359,10 +311,7 @@ fn fail(error: &anyhow::Error, format: log::Format) -> ExitCode {
         None => (format!("{error:#}"), FAULT),
     };
     match format {
-        log::Format::Text => {
-            let lines = format!("ballast: {words}\n");
-            io::stderr().write_all(lines.as_bytes()).ok();
-        }
+        log::Format::Text => log::plain(&format!("ballast: {words}")),
         log::Format::Json => tracing::error!("{words}"),
     }
     ExitCode::from(code)
@@ -420,7 +369,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 const RUN_HELP: &str = "\
 Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once;
-one within 100 ms of the first is the same one, passed on twice.
+one within 100 ms of the first is the same one, passed on twice. SIGUSR1 ends in order without a
+drain timeout; SIGTERM after it begins that. SIGUSR2 is ignored, with a line in the log.
 Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
 64 wrong usage, or a table that is missing or refused.";
 const ASK_HELP: &str = "\
@@ -432,7 +382,5 @@ const DRAIN: &str = "30s";
 const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");
 /// More are a slip of the hand, and would only wait for each other.
 const MOST_THREADS: i64 = 1024;
-/// Who passes a signal on, and sends it to the whole group as well, means one: `timeout` does so.
-const ONE_SIGNAL: Duration = Duration::from_millis(100);
 const USAGE: u8 = 64;
 const FAULT: u8 = 1;

@@ -9,7 +9,10 @@ use std::fmt::{self, Display};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use std::{process, thread};
+
+use crate::log;
 
 /// Tasks that ended in a panic.
 #[must_use]
@@ -29,7 +32,7 @@ pub(crate) fn count() {
                 BacktraceStatus::Captured => tracing::error!("{PANICKED}: {panic}\n{trace}"),
                 _ => tracing::error!("{PANICKED}: {panic}"),
             }
-            // Where there is a log, every line is one of the log's.
+            // Where there is a log, its thread alone writes to standard error.
             if !tracing::dispatcher::has_been_set() {
                 before(panic);
             }
@@ -69,6 +72,7 @@ impl<W: Display> Drop for Vital<W> {
                 "{} ended by this panic, and cannot be done without: the process ends, to be started again",
                 self.0
             );
+            log::flush(LAST_WORDS);
             process::abort();
         }
     }
@@ -82,13 +86,14 @@ impl<W: Display> fmt::Debug for Vital<W> {
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 const PANICKED: &str = "a task panicked";
+/// For the log to be written before the process aborts. The other threads serve meanwhile.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 pub(crate) mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
     use std::sync::{Mutex, MutexGuard, PoisonError};
-    use std::time::Duration;
 
     use tokio::task::spawn_local;
     use tokio::time::sleep;
@@ -138,9 +143,7 @@ pub(crate) mod tests {
         let Ok(what) = std::env::var(LOSES) else {
             return;
         };
-        tracing_subscriber::fmt()
-            .with_writer(std::io::stderr)
-            .init();
+        let _log = log::begin(log::Format::Text, log::Level::Info).unwrap();
         count();
         let runtime = threads::local_runtime().unwrap();
         runtime.block_on(async {

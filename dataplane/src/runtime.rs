@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -22,7 +23,7 @@ use crate::auth::Auth;
 use crate::by_hand::Changes;
 use crate::config::Config;
 use crate::console::{self, Door};
-use crate::guard::{self, Guard};
+use crate::guard::{self, Guard, Guards, Name};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
 use crate::panics::{self, vital};
@@ -41,27 +42,28 @@ pub struct Running {
     stop: Stop,
     shutdown_delay: Duration,
     drain_timeout: Duration,
+    names: Guards,
     _guard: Option<Guard>,
     _console: Option<Door>,
 }
 
 /// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
 pub fn start(config: Config) -> Result<Running, StartError> {
-    let claims = Claims::of(&config)?;
     panics::count();
+    let claims = Claims::of(&config)?;
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
     budget.suffices(workers)?;
     let most = budget.connections(workers, config.max_connections, cgroup_memory());
     let seeds = RandomState::new();
-    let (access, records) = AccessLog::new();
+    let (access, messages) = AccessLog::new();
     let (hand, by_hand) = mpsc::unbounded_channel();
     let (shared, inboxes) = Shared::new(workers, most, seeds.hash_one(0), access, hand);
     {
         let shared = Arc::clone(&shared);
         // Ends with the process: there is nothing to wait for but a reader who may never read.
         threads::spawn("access".into(), Pace::Quiet, move || {
-            shared.access.run(&records);
+            shared.access.run(&messages);
         })?;
     }
     let (stop, reread) = (Stop::default(), Arc::new(Notify::new()));
@@ -87,6 +89,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
         stop,
         shutdown_delay,
         drain_timeout,
+        names: claims.names,
         _guard: claims.guard,
         _console: claims.console,
     })
@@ -113,17 +116,44 @@ impl Running {
     /// Ends in order: says that it will, checks nobody any more, accepts for the shutdown delay, then lets connections
     /// finish for the drain timeout, and cuts the rest. Returns how many had to be cut.
     pub async fn stop(self) -> usize {
+        self.drain(std::future::ready(())).await
+    }
+
+    /// Ends as [`stop`](Self::stop) does, but the drain timeout does not begin before `hurry` is over: until then
+    /// connections may take as long as they need to finish. Others see at once, not only when the future runs, that this
+    /// process is ending.
+    pub fn drain(self, hurry: impl Future<Output = ()>) -> impl Future<Output = usize> {
+        self.names.end();
         self.shared.status.stop();
         self.stop.probe.cancel();
+        self.drained(hurry)
+    }
+
+    async fn drained(self, hurry: impl Future<Output = ()>) -> usize {
         sleep(self.shutdown_delay).await;
         self.stop.apply.cancel();
-        let until = Instant::now() + self.drain_timeout;
-        if !until_ended(&self.apply, until.max(Instant::now() + CLOSING)).await {
+        let mut deadline = pin!(async {
+            hurry.await;
+            sleep(self.drain_timeout).await;
+        });
+        let mut is_over = false;
+        let until = Instant::now() + self.drain_timeout.max(CLOSING);
+        let mut closing = pin!(until_ended(&self.apply, until));
+        let has_closed = loop {
+            tokio::select! {
+                ended = &mut closing => break ended,
+                () = &mut deadline, if !is_over => is_over = true,
+            }
+        };
+        if !has_closed {
             // A disk that does not answer, for example. What still listens ends with the workers.
             tracing::error!("apply does not end: not waiting for it any longer");
         }
-        while self.shared.connections() > 0 && Instant::now() < until {
-            sleep(LOOK).await;
+        while self.shared.connections() > 0 && !is_over {
+            tokio::select! {
+                () = &mut deadline => is_over = true,
+                () = sleep(LOOK) => {}
+            }
         }
         let cut = self.shared.connections();
         if cut > 0 {
@@ -144,6 +174,7 @@ impl Running {
                 );
             }
         }
+        self.shared.access.finish().await;
         cut
     }
 }
@@ -171,6 +202,7 @@ struct Stop {
 struct Claims {
     places: Places,
     auth: Option<Auth>,
+    names: Guards,
     guard: Option<Guard>,
     doors: Doors,
     console: Option<Door>,
@@ -193,22 +225,25 @@ impl Claims {
         let places = Places::of(config);
         let wanted = places.wanted(first.as_ref().map(|table| &table.stats));
         drop(first);
+        let names = Guards::default();
         let guard = match guard::port(&admin::admin_addresses(&wanted)) {
             // The admin side guards each of its ports.
             Some(_) => None,
-            None => Some(
-                Guard::of_table(&config.table).map_err(|error| match error.kind() {
-                    io::ErrorKind::AddrInUse => StartError::SameTable(config.table.clone()),
-                    _ => StartError::System(error),
-                })?,
-            ),
+            None => {
+                let guard = names.take(Name::Table(config.table.clone()));
+                Some(guard.map_err(|taken| {
+                    StartError::taken(taken, || StartError::SameTable(config.table.clone()))
+                })?)
+            }
         };
-        let doors = Doors::take(&wanted, auth.is_some())?;
-        let console = config.socket.as_deref().map(Door::open).transpose()?;
+        let doors = Doors::take(&wanted, auth.is_some(), &names)?;
+        let console = config.socket.as_deref();
+        let console = console.map(|path| Door::open(path, &names)).transpose()?;
         let commands = console.as_ref().map(Door::listener).transpose()?;
         Ok(Self {
             places,
             auth,
+            names,
             guard,
             doors,
             console,

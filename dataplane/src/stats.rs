@@ -50,6 +50,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::limits::Budget;
+use crate::log;
 use crate::panics::panics;
 use crate::worker::{Order, Shared};
 
@@ -199,6 +200,7 @@ impl Stats {
                 .collect(),
             panics: panics(),
             access_dropped: shared.access.dropped(),
+            log_dropped: log::lost(),
             ..Process::default()
         }
     }

@@ -104,6 +104,62 @@ fn two_signals_that_come_at_once_are_one() {
 }
 
 #[test]
+fn sigusr1_ends_without_a_deadline_and_sigterm_then_begins_the_drain_timeout() {
+    let (mut process, frontend, _folder) = serve(&["--drain-timeout", "100ms"]);
+    let mut client = connected(frontend);
+    process.signal(Signal::USR1);
+    process.until_said("ending by SIGUSR1: connections may finish, however long they take");
+    process.until_answers("/readyz", 503);
+    process.until("no more accepting", || {
+        connect(frontend).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    });
+    // Longer than the drain timeout, and than two signals may be one.
+    thread::sleep(Duration::from_millis(500));
+    process.signal(Signal::USR1);
+    process.signal(Signal::USR2);
+    process.until_said("SIGUSR2 is ignored");
+    ping(&mut client).unwrap();
+    assert!(process.is_running());
+
+    process.signal(Signal::TERM);
+    process.until_said("the drain timeout begins");
+    assert_eq!(process.ends(), Some(0));
+    process.until_said("ended cut=1");
+    let end = client.read(&mut [0]);
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_process_that_sigusr1_ends_ends_when_its_last_client_leaves() {
+    let (mut process, frontend, _folder) = serve(&["--drain-timeout", "0"]);
+    let mut client = connected(frontend);
+    process.signal(Signal::USR2);
+    process.until_said("SIGUSR2 is ignored");
+    process.until_answers("/readyz", 200);
+    process.signal(Signal::USR1);
+    process.until_answers("/readyz", 503);
+    ping(&mut client).unwrap();
+    drop(client);
+    assert_eq!(process.ends(), Some(0));
+    process.until_said("ended cut=0");
+}
+
+#[test]
+fn the_second_sigterm_after_sigusr1_ends_at_once() {
+    let (mut process, frontend, _folder) = serve(&["--drain-timeout", "1h"]);
+    let _client = connected(frontend);
+    process.signal(Signal::USR1);
+    process.until_said("ending by SIGUSR1");
+    process.signal(Signal::TERM);
+    process.until_said("the drain timeout begins");
+    no_longer_the_same_signal();
+    assert!(process.is_running());
+    process.signal(Signal::TERM);
+    assert_eq!(process.ends(), Some(1));
+    process.until_said("ended at once");
+}
+
+#[test]
 fn one_that_waits_for_a_table_ends_in_order_too() {
     let folder = tempfile::tempdir().unwrap();
     let mut process = Process::run(folder.path(), &[]);

@@ -73,14 +73,19 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn spawn(command: &mut Command) -> Self {
+        Self::spawn_into(command, Stdio::piped(), Stdio::piped())
+    }
+
+    /// With other streams than those that are heard.
+    pub(crate) fn spawn_into(command: &mut Command, out: Stdio, err: Stdio) -> Self {
         let mut child = command
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdout(out)
+            .stderr(err)
             .spawn()
             .unwrap();
-        let out = Heard::from(child.stdout.take().unwrap());
-        let err = Heard::from(child.stderr.take().unwrap());
+        let out = child.stdout.take().map(Heard::from).unwrap_or_default();
+        let err = child.stderr.take().map(Heard::from).unwrap_or_default();
         Self { child, out, err }
     }
 
@@ -181,8 +186,8 @@ impl Drop for Process {
     }
 }
 
-/// What a process has written so far.
-#[derive(Debug)]
+/// What a process has written so far; nothing where that goes elsewhere.
+#[derive(Debug, Default)]
 pub(crate) struct Heard {
     text: Arc<Mutex<Vec<u8>>>,
     reader: Option<JoinHandle<()>>,

@@ -1,118 +1,127 @@
-//! Where lines go: standard output, a syslog socket, a syslog server.
+//! Where lines go: standard output, a syslog socket, a syslog server. Each has a queue and a thread of its own, so that one
+//! which takes nothing costs the others nothing.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
 use std::process;
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant, SystemTime};
 
 use ballast_core::table::LogTarget;
 
 use super::line::SyslogDate;
+use crate::log::{self, Outlet, start, to_udp, to_unix};
 
-/// All places of one table.
+/// All destinations of one table, and the lines that are rendered for them.
 #[derive(Debug)]
 pub(super) struct Sinks {
-    sinks: Vec<Sink>,
-    /// Lines for standard output that are not written yet.
+    stdout: Option<&'static Outlet>,
+    syslog: Vec<Syslog>,
+    /// Lines as they are.
     lines: String,
-    datagram: String,
-    failed: u64,
-}
-
-#[derive(Debug)]
-enum Sink {
-    Stdout,
-    Unix(UnixDatagram, PathBuf),
-    Udp(UdpSocket, SocketAddr),
+    /// The same ones behind syslog's head.
+    with_head: String,
 }
 
 impl Sinks {
     /// Opens them. What cannot be opened is said, and left out.
-    pub(super) fn open(targets: &[LogTarget], folder: &Path) -> Self {
-        let open = |target: &LogTarget| {
-            Sink::open(target, folder)
-                .inspect_err(|error| tracing::error!("log.to: {target}: {error}"))
-                .ok()
-        };
-        Self {
-            sinks: targets.iter().filter_map(open).collect(),
+    pub(super) fn open(targets: &[LogTarget], folder: &Path, lost: &Arc<AtomicU64>) -> Self {
+        let mut sinks = Self {
+            stdout: None,
+            syslog: Vec::new(),
             lines: String::new(),
-            datagram: String::new(),
-            failed: 0,
+            with_head: String::new(),
+        };
+        for target in targets {
+            if let Err(error) = sinks.add(target, folder, lost) {
+                tracing::error!("log.to: {target}: {error}");
+            }
         }
+        sinks
     }
 
-    /// Writes one line to all of them.
+    fn add(&mut self, target: &LogTarget, folder: &Path, lost: &Arc<AtomicU64>) -> io::Result<()> {
+        match target {
+            LogTarget::Stdout => self.stdout = Some(log::stdout()?),
+            LogTarget::Unix(path) => {
+                let write = to_unix(folder.join(&**path))?;
+                self.syslog.push(Syslog::start(lost, write)?);
+            }
+            LogTarget::Udp(address) => {
+                let write = to_udp(*address)?;
+                self.syslog.push(Syslog::start(lost, write)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps one line for the next [`pass_on`](Self::pass_on).
     pub(super) fn line(&mut self, render: impl FnOnce(&mut String)) {
-        self.datagram.clear();
-        // Writing into a string cannot fail.
-        write!(
-            self.datagram,
-            "<134>{} ballast[{}]: ",
-            SyslogDate(SystemTime::now()),
-            process::id()
-        )
-        .unwrap_or_default();
-        let head = self.datagram.len();
-        render(&mut self.datagram);
-        for sink in &self.sinks {
-            let written = match sink {
-                Sink::Stdout => {
-                    self.lines
-                        .push_str(self.datagram.get(head..).unwrap_or_default());
-                    self.lines.push('\n');
-                    continue;
-                }
-                Sink::Unix(socket, path) => socket.send_to(self.datagram.as_bytes(), path),
-                Sink::Udp(socket, address) => socket.send_to(self.datagram.as_bytes(), *address),
-            };
-            self.failed += u64::from(written.is_err());
+        let from = self.lines.len();
+        render(&mut self.lines);
+        self.lines.push('\n');
+        if self.syslog.is_empty() {
+            return;
         }
+        let line = self.lines.get(from..).unwrap_or_default();
+        let (date, pid) = (SyslogDate(SystemTime::now()), process::id());
+        // Writing into a string cannot fail.
+        write!(self.with_head, "<134>{date} ballast[{pid}]: {line}").unwrap_or_default();
     }
 
-    /// Writes what is kept for standard output.
-    pub(super) fn flush(&mut self) {
+    /// Gives the kept lines to every destination's queue.
+    pub(super) fn pass_on(&mut self) {
         if self.lines.is_empty() {
             return;
         }
-        let mut stdout = io::stdout().lock();
-        let written = stdout
-            .write_all(self.lines.as_bytes())
-            .and_then(|()| stdout.flush());
-        if written.is_err() {
-            self.failed += self.lines.lines().count() as u64;
+        if let Some(stdout) = self.stdout {
+            stdout.add(self.lines.as_bytes());
+        }
+        for syslog in &self.syslog {
+            syslog.add(self.with_head.as_bytes());
         }
         self.lines.clear();
+        self.with_head.clear();
     }
 
-    /// Lines that could not be written since the last call.
-    pub(super) fn take_failed(&mut self) -> u64 {
-        std::mem::take(&mut self.failed)
+    /// Waits until all lines are written, but not for longer than this.
+    pub(super) fn flush(&self, within: Duration) {
+        let began = Instant::now();
+        let syslog = self.syslog.iter().map(|syslog| &**syslog);
+        for outlet in self.stdout.into_iter().chain(syslog) {
+            outlet.flush(within.saturating_sub(began.elapsed()));
+        }
     }
 }
 
-impl Sink {
-    fn open(target: &LogTarget, folder: &Path) -> io::Result<Self> {
-        Ok(match target {
-            LogTarget::Stdout => Self::Stdout,
-            LogTarget::Unix(path) => {
-                let socket = UnixDatagram::unbound()?;
-                // A reader that does not read costs its lines, not everybody's.
-                socket.set_nonblocking(true)?;
-                Self::Unix(socket, folder.join(&**path))
-            }
-            LogTarget::Udp(address) => {
-                let any: IpAddr = match address {
-                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-                };
-                let socket = UdpSocket::bind((any, 0))?;
-                socket.set_nonblocking(true)?;
-                Self::Udp(socket, *address)
-            }
-        })
+/// A queue whose thread ends when this is dropped and everything in it is sent.
+#[derive(Debug)]
+struct Syslog(Arc<Outlet>);
+
+impl Syslog {
+    fn start(
+        lost: &Arc<AtomicU64>,
+        write: impl FnMut(&[u8]) -> u64 + Send + 'static,
+    ) -> io::Result<Self> {
+        let outlet = Arc::new(Outlet::new(Arc::clone(lost)));
+        start(Arc::clone(&outlet), "syslog", write)?;
+        Ok(Self(outlet))
+    }
+}
+
+impl Deref for Syslog {
+    type Target = Outlet;
+
+    fn deref(&self) -> &Outlet {
+        &self.0
+    }
+}
+
+impl Drop for Syslog {
+    fn drop(&mut self) {
+        self.close();
     }
 }

@@ -1,14 +1,13 @@
 //! Where the admin side answers. Follows the table; taken at the start by `runtime`, kept by the admin thread.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 
 use ballast_core::table::{self, Bind};
 use tokio::task::{AbortHandle, yield_now};
 
 use crate::config::{Admin, Config};
-use crate::guard::Guard;
+use crate::guard::{Guard, Guards, Name};
 use crate::listen;
 use crate::start_error::StartError;
 
@@ -76,6 +75,7 @@ pub(crate) fn admin_addresses(wanted: &Wanted) -> Vec<SocketAddr> {
 pub(crate) struct Doors {
     open: BTreeMap<(Purpose, SocketAddr), Door>,
     guards: BTreeMap<u16, Guard>,
+    names: Guards,
     /// Whether whoever comes must say who they are.
     is_guarded: bool,
     has_warned: bool,
@@ -92,10 +92,15 @@ struct Door {
 
 impl Doors {
     /// Takes all these addresses, or says which one cannot be had.
-    pub(crate) fn take(wanted: &Wanted, is_guarded: bool) -> Result<Self, StartError> {
+    pub(crate) fn take(
+        wanted: &Wanted,
+        is_guarded: bool,
+        names: &Guards,
+    ) -> Result<Self, StartError> {
         let mut doors = Self {
             open: BTreeMap::new(),
             guards: BTreeMap::new(),
+            names: names.clone(),
             is_guarded,
             has_warned: false,
         };
@@ -133,10 +138,9 @@ impl Doors {
     fn bind(&mut self, purpose: Purpose, address: SocketAddr) -> Result<(), StartError> {
         let is_guard = purpose == Purpose::Everything && address.port() != 0;
         if is_guard && !self.guards.contains_key(&address.port()) {
-            let guard = Guard::of_port(address.port()).map_err(|error| match error.kind() {
-                io::ErrorKind::AddrInUse => StartError::SecondOne(address),
-                _ => StartError::System(error),
-            })?;
+            let guard = self.names.take(Name::Port(address.port()));
+            let guard = guard
+                .map_err(|taken| StartError::taken(taken, || StartError::SecondOne(address)))?;
             self.guards.insert(address.port(), guard);
         }
         let listener = listen::open_alone(address);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::guard::Guard;
+use crate::guard::{Guard, Guards, Name};
 use crate::start_error::StartError;
 
 /// A socket file. It goes when this is dropped.
@@ -25,15 +25,13 @@ pub(crate) struct Door {
 
 impl Door {
     /// Takes `path`, or says why it cannot be had.
-    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
+    pub(crate) fn open(path: &Path, names: &Guards) -> Result<Self, StartError> {
         let failed = |why| StartError::Socket {
             path: path.into(),
             why,
         };
-        let guard = Guard::of_socket(path).map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => failed(TAKEN.into()),
-            _ => failed(error.to_string()),
-        })?;
+        let guard = names.take(Name::Socket(path.into()));
+        let guard = guard.map_err(|taken| StartError::taken(taken, || failed(TAKEN.into())))?;
         let address = SockAddr::unix(path).map_err(|_| {
             failed("the path is longer than the 107 bytes that a socket's may have".into())
         })?;
@@ -124,14 +122,16 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> String {
-        Door::open(path).unwrap_err().to_string()
+        Door::open(path, &Guards::default())
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn the_file_is_for_its_owner_only_and_goes_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let door = Door::open(&path).unwrap();
+        let door = Door::open(&path, &Guards::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         drop(door);
         assert!(!path.exists());
@@ -143,7 +143,7 @@ mod tests {
         let path = folder.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let door = Door::open(&path).unwrap();
+        let door = Door::open(&path, &Guards::default()).unwrap();
         call(&SockAddr::unix(&path).unwrap()).unwrap();
         drop(door);
     }
@@ -158,7 +158,7 @@ mod tests {
         assert!(said.contains(&path.display().to_string()), "{said}");
 
         let ours = folder.path().join("ours");
-        let _door = Door::open(&ours).unwrap();
+        let _door = Door::open(&ours, &Guards::default()).unwrap();
         let said = refused(&ours);
         assert!(said.contains("another process answers there"), "{said}");
     }
@@ -167,7 +167,7 @@ mod tests {
     fn another_ones_file_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let door = Door::open(&path).unwrap();
+        let door = Door::open(&path, &Guards::default()).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
         drop(door);

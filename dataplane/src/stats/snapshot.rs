@@ -114,8 +114,10 @@ pub struct Process {
     pub accept_errors: Vec<(i32, u64)>,
     /// Tasks that ended in a panic.
     pub panics: u64,
-    /// Access lines that could not be written in time.
+    /// Access lines that were not written, or not in time.
     pub access_dropped: u64,
+    /// Lines of the process's own log that were not written, or not in time.
+    pub log_dropped: u64,
 }
 
 /// What is spoken, as far as the columns tell it apart.

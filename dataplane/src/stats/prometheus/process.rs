@@ -101,7 +101,12 @@ fn table(out: &mut Vec<u8>, process: &Process) {
         (
             "ballast_access_lines_dropped_total",
             process.access_dropped,
-            "Access lines that could not be written in time.",
+            "Access lines that were not written, or not in time.",
+        ),
+        (
+            "ballast_log_lines_dropped_total",
+            process.log_dropped,
+            "Lines of the process's own log that were not written, or not in time.",
         ),
     ];
     for (name, value, help) in generation.into_iter().chain(others) {

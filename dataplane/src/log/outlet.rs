@@ -1,0 +1,358 @@
+//! A bounded queue of lines with one thread that writes them: to a standard stream, or as datagrams to syslog.
+//!
+//! Whoever has lines adds them and goes on, whatever the reader of the lines does. Lines that find the queue full, and lines
+//! whose write fails, are lost and counted. `tracing-appender` does this for standard error, but it does not count failed
+//! writes, cannot be flushed by a process that is about to abort, and has nothing for syslog.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+/// The queue of one destination.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    state: Mutex<State>,
+    /// Lines were added, lines were written, or the outlet was closed.
+    changed: Condvar,
+    lost: Arc<AtomicU64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whole lines, each with its line feed.
+    lines: Vec<u8>,
+    /// When the write that goes on now began.
+    writing: Option<Instant>,
+    is_closed: bool,
+}
+
+impl Outlet {
+    /// An empty one. Lost lines are added to `lost`.
+    pub(crate) fn new(lost: Arc<AtomicU64>) -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            lost,
+        }
+    }
+
+    /// Adds lines, each with its line feed. Never waits for the reader: if the queue is full, the lines are lost.
+    pub(crate) fn add(&self, lines: &[u8]) {
+        let mut state = self.state();
+        if state.lines.len() >= MOST_WAITING {
+            drop(state);
+            self.lose(lines);
+            return;
+        }
+        state.lines.extend_from_slice(lines);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Lines that were lost so far.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Waits until everything is written, but not longer than `within`; not at all where one write takes that long already.
+    pub(crate) fn flush(&self, within: Duration) {
+        let mut state = self.state();
+        let until = state.writing.unwrap_or_else(Instant::now) + within;
+        while state.writing.is_some() || !state.lines.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The thread ends when it has written what waits.
+    pub(crate) fn close(&self) {
+        self.state().is_closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Writes until the outlet is closed. `write` returns how many lines it lost.
+    fn run(&self, mut write: impl FnMut(&[u8]) -> u64) {
+        let mut state = self.state();
+        loop {
+            if state.lines.is_empty() {
+                if state.is_closed {
+                    return;
+                }
+                let waited = self.changed.wait(state);
+                state = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let lines = std::mem::take(&mut state.lines);
+            state.writing = Some(Instant::now());
+            drop(state);
+            self.lost.fetch_add(write(&lines), Ordering::Relaxed);
+            state = self.state();
+            state.writing = None;
+            self.changed.notify_all();
+        }
+    }
+
+    fn lose(&self, lines: &[u8]) {
+        self.lost.fetch_add(count(lines), Ordering::Relaxed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts the thread of an outlet. The process goes on without it if it panics: then every line is lost. It has the priority
+/// of a worker, or the last lines of a process on a busy machine would not be written in time.
+pub(crate) fn start(
+    outlet: impl Deref<Target = Outlet> + Send + 'static,
+    name: &str,
+    write: impl FnMut(&[u8]) -> u64 + Send + 'static,
+) -> io::Result<()> {
+    thread::Builder::new().name(name.into()).spawn(move || {
+        outlet.run(write);
+    })?;
+    Ok(())
+}
+
+/// Writes lines to a stream, such as standard error. The stream may be a pipe that other programs write to as well: so many
+/// whole lines are written at once as the kernel does not mix with theirs.
+pub(crate) fn to_stream(stream: impl AsFd) -> impl FnMut(&[u8]) -> u64 {
+    move |mut lines| {
+        let mut lost = 0;
+        while !lines.is_empty() {
+            let (piece, rest) = lines.split_at(whole_lines(lines));
+            if let Err(unwritten) = write_all(stream.as_fd(), piece) {
+                lost += count(unwritten);
+            }
+            lines = rest;
+        }
+        lost
+    }
+}
+
+/// Sends each line as a datagram to a syslog socket that somebody listens at. It is looked up for each line, so that a
+/// syslog server may be restarted.
+pub(crate) fn to_unix(path: PathBuf) -> io::Result<impl FnMut(&[u8]) -> u64> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(move |lines: &[u8]| to_syslog(lines, |line| socket.send_to(line, &path)))
+}
+
+/// Sends each line as a datagram to a syslog server.
+pub(crate) fn to_udp(address: SocketAddr) -> io::Result<impl FnMut(&[u8]) -> u64> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => ([0; 4], 0).into(),
+        SocketAddr::V6(_) => ([0; 16], 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(move |lines: &[u8]| to_syslog(lines, |line| socket.send_to(line, address)))
+}
+
+/// Returns how many lines were lost. When the receiver takes nothing for [`PATIENCE`], all that wait are.
+fn to_syslog(lines: &[u8], send: impl Fn(&[u8]) -> io::Result<usize>) -> u64 {
+    let mut lost = 0;
+    let mut left = lines;
+    while !left.is_empty() {
+        let (line, rest) = left.split_at(first_line(left));
+        match send(line.trim_ascii_end()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return lost + count(left),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            sent => lost += u64::from(sent.is_err()),
+        }
+        left = rest;
+    }
+    lost
+}
+
+/// Writes everything, or returns what could not be written.
+fn write_all<'b>(stream: BorrowedFd<'_>, mut bytes: &'b [u8]) -> Result<(), &'b [u8]> {
+    while !bytes.is_empty() {
+        match rustix::io::write(stream, bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            // Whoever shares the stream may have made it non-blocking.
+            Err(Errno::AGAIN) => {
+                let ready = poll(&mut [PollFd::new(&stream, PollFlags::OUT)], None);
+                if ready.is_err_and(|error| error != Errno::INTR) {
+                    return Err(bytes);
+                }
+            }
+            Err(_) => return Err(bytes),
+        }
+    }
+    Ok(())
+}
+
+/// The length of the whole lines that a pipe takes at once; at least of one line.
+fn whole_lines(lines: &[u8]) -> usize {
+    let at_once = lines.get(..AT_ONCE).unwrap_or(lines);
+    match at_once.iter().rposition(|byte| *byte == b'\n') {
+        Some(end) => end + 1,
+        None => first_line(lines),
+    }
+}
+
+fn first_line(lines: &[u8]) -> usize {
+    let end = lines.iter().position(|byte| *byte == b'\n');
+    end.map_or(lines.len(), |end| end + 1)
+}
+
+fn count(lines: &[u8]) -> u64 {
+    lines.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// In bytes: a queue that holds so much takes no more.
+const MOST_WAITING: usize = 256 * 1024;
+/// PIPE_BUF: a write of no more bytes is not mixed with those of other programs.
+const AT_ONCE: usize = 4096;
+/// For a syslog server to take one line.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+    use std::sync::mpsc;
+
+    use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+    use rustix::pipe::pipe;
+
+    use super::*;
+
+    fn outlet() -> Arc<Outlet> {
+        Arc::new(Outlet::new(Arc::default()))
+    }
+
+    /// Waits for what must come.
+    fn until(come: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !come() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it never came");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn whoever_adds_a_line_never_waits_and_what_is_too_much_is_counted() {
+        let outlet = outlet();
+        let (go_on, held) = mpsc::channel::<()>();
+        let (taken, written) = mpsc::channel();
+        start(Arc::clone(&outlet), "stuck", move |lines| {
+            taken.send(lines.len()).unwrap();
+            held.recv().ok();
+            0
+        })
+        .unwrap();
+        outlet.add(b"first\n");
+        assert_eq!(written.recv().unwrap(), 6);
+        let line = [b'x'; 1023].iter().chain(b"\n").copied();
+        let line: Vec<u8> = line.collect();
+        for _ in 0..MOST_WAITING / 1024 {
+            outlet.add(&line);
+        }
+        assert_eq!(outlet.lost(), 0);
+        outlet.add(b"one\ntwo\n");
+        assert_eq!(outlet.lost(), 2);
+
+        let began = Instant::now();
+        outlet.flush(Duration::from_millis(20));
+        assert!(began.elapsed() < Duration::from_secs(10));
+        drop(go_on);
+        assert_eq!(written.recv().unwrap(), MOST_WAITING);
+        outlet.flush(Duration::from_secs(30));
+        assert!(outlet.state().lines.is_empty());
+    }
+
+    #[test]
+    fn a_write_that_has_lasted_too_long_is_not_waited_for_again() {
+        let outlet = outlet();
+        let (_never, held) = mpsc::channel::<()>();
+        start(Arc::clone(&outlet), "stuck", move |_| {
+            held.recv().ok();
+            0
+        })
+        .unwrap();
+        outlet.add(b"x\n");
+        until(|| outlet.state().writing.is_some());
+        outlet.flush(Duration::from_millis(50));
+        let first = outlet.state().writing.unwrap();
+        assert!(first.elapsed() >= Duration::from_millis(50));
+        // Returns, or the test would take that long.
+        outlet.state().writing = Instant::now().checked_sub(Duration::from_secs(3600));
+        outlet.flush(Duration::from_secs(3600));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted() {
+        let full = open("/dev/full", OFlags::WRONLY, Mode::empty()).unwrap();
+        assert_eq!(to_stream(full)(b"one\ntwo\n"), 2);
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        assert_eq!(to_stream(writer)(b"one\n"), 1);
+    }
+
+    #[test]
+    fn lines_are_written_whole_however_long_they_are() {
+        assert_eq!(whole_lines(b"one\ntwo\n"), 8);
+        let long = format!("{}\n", "x".repeat(3 * AT_ONCE));
+        let lines = format!("short\n{long}last\n");
+        assert_eq!(whole_lines(lines.as_bytes()), 6);
+        assert_eq!(whole_lines(long.as_bytes()), long.len());
+
+        let (reader, writer) = pipe().unwrap();
+        assert_eq!(to_stream(writer)(lines.as_bytes()), 0);
+        let mut text = String::new();
+        File::from(reader).read_to_string(&mut text).unwrap();
+        assert_eq!(text, lines);
+    }
+
+    #[test]
+    fn a_stream_that_does_not_block_is_waited_for() {
+        let (reader, writer) = pipe().unwrap();
+        fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+        let lines = "a line\n".repeat(40_000);
+        let expected = lines.clone();
+        let writing = thread::spawn(move || to_stream(writer)(lines.as_bytes()));
+        let mut text = String::new();
+        File::from(reader).read_to_string(&mut text).unwrap();
+        assert_eq!(writing.join().unwrap(), 0);
+        assert!(text == expected);
+    }
+
+    #[test]
+    fn a_syslog_server_that_takes_nothing_costs_what_waits_and_no_more_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let server = UnixDatagram::bind(&path).unwrap();
+        let mut send = to_unix(path).unwrap();
+        let began = Instant::now();
+        let lines = "line\n".repeat(1000);
+        let lost = send(lines.as_bytes());
+        assert!(began.elapsed() < 20 * PATIENCE);
+        server.set_nonblocking(true).unwrap();
+        let mut received = 0;
+        let mut line = [0; 16];
+        while let Ok(length) = server.recv(&mut line) {
+            assert_eq!(line.get(..length), Some(&b"line"[..]));
+            received += 1;
+        }
+        assert!(lost > 0);
+        assert_eq!(received + lost, 1000);
+        assert_eq!(send(b"again\n"), 0);
+    }
+}

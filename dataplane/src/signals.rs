@@ -1,0 +1,143 @@
+//! The signals that `run` and `demo` hear, and what each of them does. Nothing here waits for the log: signals work
+//! whatever standard error does.
+
+use std::pin::pin;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ballast::Running;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::FAULT;
+
+/// The signals that are heard: from before the start, so that none of them kills a process that is just starting.
+pub(crate) struct Signals {
+    runtime: Runtime,
+    heard: Heard,
+}
+
+struct Heard {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+    user1: Signal,
+    user2: Signal,
+}
+
+/// What a signal asks for.
+enum Order {
+    Reread,
+    /// End; connections may finish for the drain timeout.
+    End,
+    /// End; connections may finish, however long they take.
+    Drain,
+}
+
+impl Signals {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot listen for signals")?;
+        let within = runtime.enter();
+        let heard = Heard {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
+        };
+        drop(within);
+        Ok(Self { runtime, heard })
+    }
+
+    /// Waits for something. `None`: a signal says that the process, which does not serve yet, is to end.
+    pub(crate) fn wait_for<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
+        self.runtime.block_on(async {
+            let mut what = pin!(what);
+            loop {
+                tokio::select! {
+                    done = &mut what => return Some(done),
+                    order = self.heard.next() => match order {
+                        Order::Reread => {}
+                        Order::End | Order::Drain => return None,
+                    }
+                }
+            }
+        })
+    }
+
+    /// Serves until a signal says to end, and ends.
+    pub(crate) fn serve(self, running: Running) -> ExitCode {
+        let Self { runtime, mut heard } = self;
+        runtime.block_on(async {
+            loop {
+                match heard.next().await {
+                    Order::Reread => running.reread(),
+                    order => return heard.end(running, order).await,
+                }
+            }
+        })
+    }
+}
+
+impl Heard {
+    async fn next(&mut self) -> Order {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return Order::End,
+                _ = self.interrupt.recv() => return Order::End,
+                _ = self.hangup.recv() => return Order::Reread,
+                _ = self.user1.recv() => return Order::Drain,
+                _ = self.user2.recv() => tracing::warn!(
+                    "SIGUSR2 is ignored: there is no reload by signal; SIGHUP reads the table again"
+                ),
+            }
+        }
+    }
+
+    /// Ends in order, or at once if a second order to end comes. The drain timeout begins with the first one.
+    async fn end(&mut self, running: Running, order: Order) -> ExitCode {
+        let hurry = CancellationToken::new();
+        let mut first = Instant::now();
+        let mut stop = pin!(running.drain(hurry.cancelled()));
+        if matches!(order, Order::End) {
+            hurry.cancel();
+            tracing::info!("ending: connections may finish; a second signal ends at once");
+        } else {
+            tracing::info!(
+                "ending by SIGUSR1: connections may finish, however long they take; SIGTERM begins the drain timeout"
+            );
+        }
+        loop {
+            let order = tokio::select! {
+                cut = &mut stop => {
+                    tracing::info!(cut, "ended");
+                    return ExitCode::SUCCESS;
+                }
+                order = self.next() => order,
+            };
+            match order {
+                Order::Reread | Order::Drain => {}
+                Order::End if !hurry.is_cancelled() => {
+                    tracing::info!(
+                        "the drain timeout begins: connections may finish; another signal ends at once"
+                    );
+                    hurry.cancel();
+                    first = Instant::now();
+                }
+                Order::End if first.elapsed() < ONE_SIGNAL => {}
+                Order::End => {
+                    tracing::warn!("ended at once, by a second signal");
+                    return ExitCode::from(FAULT);
+                }
+            }
+        }
+    }
+}
+
+/// Who passes a signal on, and sends it to the whole group as well, means one: `timeout` does so.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);

@@ -1,0 +1,73 @@
+//! `--wait`: how a process begins while the one before it is ending, and still has what this one needs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ballast::StartError;
+use tokio::time::timeout;
+
+use crate::signals::Signals;
+
+/// How long to wait for the end of another process that is ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Forever,
+    For(Duration),
+}
+
+impl Wait {
+    pub(crate) fn parse(word: &str) -> Result<Self, String> {
+        if word == FOREVER {
+            return Ok(Self::Forever);
+        }
+        crate::duration(word).map(Self::For)
+    }
+
+    fn left(self, began: Instant) -> Duration {
+        match self {
+            Self::Forever => Duration::MAX,
+            Self::For(limit) => limit.saturating_sub(began.elapsed()),
+        }
+    }
+}
+
+/// Begins, once no process that is ending is in the way. `None`: a signal said meanwhile that there is nothing to begin.
+pub(crate) fn begin<T>(
+    signals: &mut Signals,
+    wait: Option<Wait>,
+    mut begin: impl FnMut() -> Result<T, StartError>,
+) -> anyhow::Result<Option<T>> {
+    let began = Instant::now();
+    let mut released: Option<Instant> = None;
+    loop {
+        match (begin(), wait) {
+            (Ok(begun), _) => return Ok(Some(begun)),
+            (Err(StartError::Ending(other)), Some(wait)) => {
+                if released.is_none() {
+                    tracing::info!("waiting: {other}");
+                }
+                let left = wait.left(began);
+                match signals.wait_for(async { timeout(left, other.over()).await }) {
+                    None => return Ok(None),
+                    Some(Err(_)) => bail!("{other}; that took longer than --wait allows"),
+                    Some(Ok(over)) => over.with_context(|| format!("{other}; cannot wait"))?,
+                }
+                released = Some(Instant::now());
+            }
+            // The kernel closes the descriptors of a process one after the other.
+            (Err(error), _)
+                if error.may_pass() && released.is_some_and(|at| at.elapsed() < CLOSING) =>
+            {
+                thread::sleep(LOOK);
+            }
+            (Err(error), _) => return Err(error.into()),
+        }
+    }
+}
+
+/// What `--wait` without a value means.
+pub(crate) const FOREVER: &str = "forever";
+/// For the kernel to close everything that a process had.
+const CLOSING: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(10);
