@@ -29,7 +29,7 @@ mod splice;
 use both::Both;
 pub(crate) use lasting::keepalive;
 pub(crate) use patience::Patience;
-pub(crate) use splice::Pipes;
+pub(crate) use splice::{PipeCounts, Pipes};
 
 /// One side of a connection.
 pub(crate) trait Leg: AsyncRead + AsyncWrite + Unpin {

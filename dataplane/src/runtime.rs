@@ -230,6 +230,7 @@ fn start_workers(
         let (shared, stop) = (Arc::clone(shared), stop.clone());
         let rng = Rng::new(seeds.hash_one(id + 1));
         threads::start(format!("worker-{id}"), Pace::Prompt, move |runtime| {
+            let _counted = shared.count_tasks(&runtime);
             let worker = Worker::new(id, shared, pipes, flows, rng);
             runtime.block_on(worker.run(inbox, stop));
             // Dropping the runtime drops what is left of its connections: each is reset.
@@ -246,6 +247,7 @@ fn start_admin(
     auth: Option<Auth>,
 ) -> io::Result<JoinHandle<()>> {
     threads::start("admin", Pace::Quiet, move |runtime| {
+        let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async {
             if let Some(commands) = commands {
                 let serving = console::serve(commands, Arc::clone(&shared));
@@ -267,6 +269,7 @@ fn start_probe(
     let folder = intake::folder_of(&config.table);
     let rng = Rng::new(seeds.hash_one("probe"));
     threads::start("probe", Pace::Even, move |runtime| {
+        let _counted = shared.count_tasks(&runtime);
         let probe = Probe::new(shared, rate, budget.checks(), folder, rng);
         runtime.block_on(probe.run(stop));
     })
@@ -302,6 +305,7 @@ fn start_apply(
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     threads::start("apply", Pace::Quiet, move |runtime| {
+        let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async { Apply::new(shared, duty).run(reread, stop).await });
     })
 }
