@@ -3,6 +3,8 @@
 #[path = "console/changes.rs"]
 mod changes;
 mod common;
+#[path = "console/hatop.rs"]
+mod hatop;
 #[path = "console/transcripts.rs"]
 mod transcripts;
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::admin::{self, Doors, Places, Wanted};
+use crate::admin::{self, Doors, Places, Viewers, Wish};
 use crate::apply::{Apply, Duty};
 use crate::auth::Auth;
 use crate::by_hand::Changes;
@@ -67,10 +67,11 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let (stop, reread) = (Stop::default(), Arc::new(Notify::new()));
     let workers = start_workers(inboxes, &shared, budget, &seeds, &stop.workers)?;
     shared.status.set_admin(claims.doors.bound());
-    let (admin, wanted) = watch::channel(None);
+    let (admin, wishes) = watch::channel(None);
     start_admin(
         claims.doors,
-        wanted,
+        claims.viewers,
+        wishes,
         claims.commands,
         Arc::clone(&shared),
         claims.auth,
@@ -173,6 +174,7 @@ struct Claims {
     auth: Option<Auth>,
     guard: Option<Guard>,
     doors: Doors,
+    viewers: Viewers,
     console: Option<Door>,
     commands: Option<UnixListener>,
 }
@@ -191,7 +193,11 @@ impl Claims {
         let auth = config.stats_auth_file.as_deref().map(Auth::read);
         let auth = auth.transpose().map_err(StartError::Auth)?;
         let places = Places::of(config);
-        let wanted = places.wanted(first.as_ref().map(|table| &table.stats));
+        let stats = first.as_ref().map(|table| &table.stats);
+        let Wish {
+            doors: wanted,
+            viewers,
+        } = places.wish(stats);
         drop(first);
         let guard = match guard::port(&admin::admin_addresses(&wanted)) {
             // The admin side guards each of its ports.
@@ -203,7 +209,10 @@ impl Claims {
                 })?,
             ),
         };
-        let doors = Doors::take(&wanted, auth.is_some())?;
+        let doors = Doors::take(&wanted)?;
+        if !doors.bound().is_empty() {
+            viewers.log();
+        }
         let console = config.socket.as_deref().map(Door::open).transpose()?;
         let commands = console.as_ref().map(Door::listener).transpose()?;
         Ok(Self {
@@ -211,6 +220,7 @@ impl Claims {
             auth,
             guard,
             doors,
+            viewers,
             console,
             commands,
         })
@@ -241,7 +251,8 @@ fn start_workers(
 
 fn start_admin(
     doors: Doors,
-    wanted: watch::Receiver<Option<Wanted>>,
+    viewers: Viewers,
+    wishes: watch::Receiver<Option<Wish>>,
     commands: Option<UnixListener>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
@@ -253,7 +264,7 @@ fn start_admin(
                 let serving = console::serve(commands, Arc::clone(&shared));
                 tokio::task::spawn_local(vital("the runtime socket", serving));
             }
-            admin::serve(doors, wanted, shared, auth).await;
+            admin::serve(doors, wishes, shared, auth, viewers).await;
         });
     })
 }
@@ -280,7 +291,7 @@ fn duty(
     places: Places,
     budget: Budget,
     seeds: &RandomState,
-    admin: watch::Sender<Option<Wanted>>,
+    admin: watch::Sender<Option<Wish>>,
     by_hand: mpsc::UnboundedReceiver<Changes>,
 ) -> Duty {
     let in_folder = config.table.is_dir().then(|| config.table.join("ack.json"));
