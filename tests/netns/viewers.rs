@@ -110,7 +110,9 @@ fn ranges_say_exactly_who_sees_the_page_and_follow_the_table() {
         let mut begin = [0; 15];
         events.read_exact(&mut begin).expect("events");
         assert_eq!(begin, *b"HTTP/1.1 200 OK");
-        ballast.swap(&table(", source-ranges: [\"10.0.0.0/8\", \"2001:db8::/32\"]"));
+        ballast.swap(&table(
+            ", source-ranges: [\"10.0.0.0/8\", \"2001:db8::/32\"]",
+        ));
         ballast.until(|_| statuses() == [403, 200, 403, 200]);
         events.read_to_end(&mut Vec::new()).expect("an end");
         ballast.swap(&table(""));
