@@ -82,7 +82,7 @@ impl fmt::Display for Viewers {
             Who::Within { text, .. } => write!(f, "addresses in {text} only (the table's stats.source-ranges)")?,
         }
         match self.with_secret {
-            true => f.write_str(", with a name and a secret of the auth file"),
+            true => f.write_str(", with credentials of the auth file"),
             false => Ok(()),
         }
     }
@@ -185,7 +185,7 @@ mod tests {
         let some = with("{source-ranges: [\"10.0.0.0/8\", \"2001:db8::/32\"]}", true);
         let said = some.to_string();
         assert!(said.contains("10.0.0.0/8, 2001:db8::/32 only"), "{said}");
-        assert!(said.contains("with a name and a secret"), "{said}");
+        assert!(said.contains("with credentials"), "{said}");
         let list: Vec<String> = (0..20).map(|n| format!("\"10.{n}.0.0/16\"")).collect();
         let many = with(&format!("{{source-ranges: [{}]}}", list.join(", ")), false);
         assert!(many.to_string().contains("10.7.0.0/16 and 12 more ranges"));
