@@ -59,7 +59,7 @@ pub(crate) async fn serve(
                 doors: now,
                 viewers,
             }) => {
-                // Before any address is opened for more viewers, or for fewer.
+                // First: no address may open to those whom this table does not let look.
                 desk.show_to(viewers.clone());
                 let made_way = doors.make_way(now).await;
                 doors.follow(now, &made_way)
