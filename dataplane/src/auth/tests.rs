@@ -33,10 +33,9 @@ fn lines_name_people_their_secrets_and_their_roles() {
 
 #[test]
 fn every_wrong_line_is_named_with_its_remedy() {
-    let wrong = Users::parse(
-        "a\nb:\nc:x:owner\nd:x:viewer:y\ne:$2b$04$short\nf:$argon2id$x\na:1\na:2\n",
-    )
-    .unwrap_err();
+    let wrong =
+        Users::parse("a\nb:\nc:x:owner\nd:x:viewer:y\ne:$2b$04$short\nf:$argon2id$x\na:1\na:2\n")
+            .unwrap_err();
     let lines: Vec<usize> = wrong.iter().map(|(line, _)| *line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 5, 6, 8], "{wrong:?}");
     assert_eq!(Users::parse("# nobody\n").unwrap_err().len(), 1);
