@@ -212,13 +212,6 @@ pub(crate) fn ask(address: SocketAddr) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// Says that a test cannot be done here, and why; where CI=true, all must be.
-pub(crate) fn skip(why: &str) {
-    let must = std::env::var("CI").is_ok_and(|ci| ci == "true");
-    assert!(!must, "it must not be skipped, but: {why}");
-    println!("SKIP: {why}");
-}
-
 /// An address where nobody listens.
 pub(crate) fn nobody() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))

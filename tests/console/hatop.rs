@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Ballast, ask, named_server, skip};
+use crate::common::{Ballast, ask, named_server};
 
 #[test]
 fn hatop_shows_services_on_all_its_screens_and_takes_commands() {
@@ -66,7 +66,9 @@ impl Terminal {
         for program in ["hatop", "tmux"] {
             let found = Command::new("which").arg(program).output();
             if !found.is_ok_and(|found| found.status.success()) {
-                skip(&format!("no {program} here: apt-get install hatop tmux"));
+                let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+                assert!(!is_ci, "{program} is needed: apt-get install hatop tmux");
+                println!("SKIP: no {program} here: apt-get install hatop tmux");
                 return None;
             }
         }
