@@ -10,6 +10,8 @@ mod common;
 mod events;
 #[path = "admin/load.rs"]
 mod load;
+#[path = "admin/logins.rs"]
+mod logins;
 
 use std::fs;
 use std::io::{Read, Write};

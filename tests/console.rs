@@ -3,6 +3,8 @@
 #[path = "console/changes.rs"]
 mod changes;
 mod common;
+#[path = "console/hatop.rs"]
+mod hatop;
 #[path = "console/transcripts.rs"]
 mod transcripts;
 
@@ -14,7 +16,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Ballast, echo_server, table};
+use common::{Ballast, echo_server, server, table};
 
 #[test]
 fn one_line_is_answered_and_the_connection_ends() {
@@ -244,6 +246,35 @@ fn socat_is_answered_as_by_haproxy() {
 }
 
 #[test]
+fn show_info_counts_tasks_and_pipes() {
+    let endpoint = server(|mut client| {
+        let mut byte = [0];
+        // One byte asks for many.
+        while client.read_exact(&mut byte).is_ok() {
+            client.write_all(&vec![7; BULK]).ok();
+        }
+    });
+    let ballast = Ballast::serve_with_socket(&table("", "", &[endpoint]), 1);
+    let figure = |name: &str| -> u32 {
+        let info = say(&ballast, "show info\n");
+        let line = info.lines().find_map(|line| line.strip_prefix(name));
+        line.expect(name).trim_start_matches(": ").parse().unwrap()
+    };
+    let fixed = figure("Tasks");
+    assert!(fixed >= 4, "{fixed} are fewer than there are threads");
+    assert_eq!((figure("PipesUsed"), figure("PipesFree")), (0, 0));
+    let mut clients: Vec<_> = (0..3).map(|_| ballast.connect()).collect();
+    ballast.until(|_| figure("Tasks") >= fixed + 3);
+    for client in &mut clients {
+        client.write_all(b"x").unwrap();
+        client.read_exact(&mut vec![0; BULK]).unwrap();
+    }
+    ballast.until(|_| figure("PipesUsed") == 0 && figure("PipesFree") > 0);
+    drop(clients);
+    ballast.until(|_| figure("Tasks") <= fixed);
+}
+
+#[test]
 fn the_file_is_for_its_owner_and_goes_at_the_end() {
     let ballast = Ballast::serve_with_socket("version: 1\n", 1);
     let path = ballast.socket();
@@ -324,3 +355,5 @@ fn hear(stream: &mut UnixStream, end: &str) -> String {
     }
     String::from_utf8(heard).expect("text")
 }
+
+const BULK: usize = 4 << 20;

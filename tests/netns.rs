@@ -1,5 +1,12 @@
 //! What needs a network of its own: a node that goes silent, few ports, slow answers.
 
+#[path = "admin/client.rs"]
+#[allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each test file uses its part of this"
+)]
+mod client;
 mod common;
 #[path = "common/netns.rs"]
 mod netns;
@@ -10,6 +17,8 @@ mod peers;
 mod silent_node;
 #[path = "netns/strangers.rs"]
 mod strangers;
+#[path = "netns/viewers.rs"]
+mod viewers;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

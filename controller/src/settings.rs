@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use ballast_core::table::Algorithm;
 use clap::{ArgAction, Args, ValueEnum};
+use ipnet::IpNet;
 
 use crate::decide::algorithm;
 use cfg::Cfg;
@@ -92,6 +93,9 @@ pub struct Flags {
     /// Where the data plane shows its page
     #[arg(long, value_name = "PORT", default_value_t = 1936, value_parser = clap::value_parser!(u16).range(1..))]
     pub stats_port: u16,
+    /// Who may see that page; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
+    #[arg(long, value_name = "RANGE", value_delimiter = ',')]
+    pub stats_source_ranges: Vec<IpNet>,
     /// Access lines in the old form
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub syslog: bool,

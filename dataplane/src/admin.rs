@@ -12,8 +12,10 @@ mod lobby;
 mod page;
 mod patient;
 mod query;
+mod viewers;
 
-pub(crate) use doors::{Doors, Places, Wanted, admin_addresses};
+pub(crate) use doors::{Doors, Places, Wish, admin_addresses};
+pub(crate) use viewers::Viewers;
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -36,24 +38,39 @@ use crate::panics::vital;
 use crate::stats;
 use crate::worker::Shared;
 
-/// Answers at `doors`, and follows what is `wanted`, for as long as the process lives.
+/// Answers at `doors`, and follows `wishes`, for as long as the process lives. Until the first of them comes, `viewers`
+/// may look.
 pub(crate) async fn serve(
     mut doors: Doors,
-    mut wanted: watch::Receiver<Option<Wanted>>,
+    mut wishes: watch::Receiver<Option<Wish>>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
+    viewers: Viewers,
 ) {
     tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&shared))));
-    let lobby = Lobby::open(Rc::new(Desk::new(Arc::clone(&shared), auth)));
+    // Where nobody answers yet, nothing was said of who may look.
+    let mut logged = (!doors.bound().is_empty()).then(|| viewers.clone());
+    let desk = Rc::new(Desk::new(Arc::clone(&shared), auth, viewers));
+    let lobby = Lobby::open(Rc::clone(&desk));
     loop {
-        let now = wanted.borrow_and_update().clone();
+        let now = wishes.borrow_and_update().clone();
         let whole = match &now {
-            Some(now) => {
+            Some(Wish {
+                doors: now,
+                viewers,
+            }) => {
+                // First: no address may open to those whom this table does not let look.
+                desk.show_to(viewers.clone());
                 let made_way = doors.make_way(now).await;
                 doors.follow(now, &made_way)
             }
             None => true,
         };
+        let viewers = now.map(|now| now.viewers);
+        if !doors.bound().is_empty() && viewers.is_some() && viewers != logged {
+            viewers.iter().for_each(Viewers::log);
+            logged = viewers;
+        }
         for (purpose, address, listener) in doors.fresh() {
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
@@ -67,7 +84,7 @@ pub(crate) async fn serve(
         }
         shared.status.set_admin(doors.bound());
         let again = if whole { Duration::MAX } else { RETRY_EVERY };
-        if let Ok(Err(_)) = timeout(again, wanted.changed()).await {
+        if let Ok(Err(_)) = timeout(again, wishes.changed()).await {
             // Nobody will want anything else any more.
             return std::future::pending().await;
         }

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Places, Wanted};
+use crate::admin::{Places, Wish};
 use crate::by_hand::Changes;
 use crate::intake::{Found, Intake, Text, Which, named};
 use crate::limits::Budget;
@@ -43,10 +43,10 @@ pub(crate) struct Duty {
     pub(crate) budget: Budget,
     /// The limit of connections, if the command line has one; else it leaves room for what listens.
     pub(crate) told: Option<u32>,
-    /// What the command line says of the admin side's addresses.
+    /// What the command line says of the admin side.
     pub(crate) places: Places,
-    /// Where the admin side hears what the table says of them.
-    pub(crate) admin: watch::Sender<Option<Wanted>>,
+    /// Where the admin side hears what the table says of it.
+    pub(crate) admin: watch::Sender<Option<Wish>>,
     /// What operators change by hand.
     pub(crate) by_hand: mpsc::UnboundedReceiver<Changes>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Apply {
     rng: Rng,
     ipv6: bool,
     places: Places,
-    admin: watch::Sender<Option<Wanted>>,
+    admin: watch::Sender<Option<Wish>>,
     by_hand: mpsc::UnboundedReceiver<Changes>,
     nothing: Option<String>,
     /// The table does not parse; by then the rest of it may be there.
@@ -296,11 +296,11 @@ impl Apply {
 
     /// The admin side follows the table.
     fn move_admin(&self, plan: &Plan) {
-        let wanted = Some(self.places.wanted(plan.stats()));
+        let wish = Some(self.places.wish(plan.stats()));
         self.admin.send_if_modified(|known| {
-            let changed = *known != wanted;
+            let changed = *known != wish;
             if changed {
-                *known = wanted;
+                *known = wish;
             }
             changed
         });

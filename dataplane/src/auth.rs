@@ -1,11 +1,18 @@
 //! Who may see the admin side, and who may change things there: the file of `--stats-auth-file`.
 //!
 //! Asked by [`crate::admin`] for each request. A hash is costly on purpose, so what was found right is remembered, and
-//! only one guess at a time is tried, off the thread that answers.
+//! the others are checked by turns, off the thread that answers. How long a wrong guess takes does not tell whether the
+//! file knows its name.
+
+#[cfg(test)]
+mod tests;
+mod turns;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::hint::black_box;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -14,7 +21,9 @@ use argon2::{Argon2, PasswordHash, PasswordVerifier};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
+
+use turns::{Turn, Turns};
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,12 +43,21 @@ pub(crate) struct Person {
     pub role: Role,
 }
 
+/// Why somebody did not prove who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unproven {
+    /// There is no such name, or it has another secret.
+    Wrong,
+    /// Too many others ask: it was not looked at.
+    NotChecked,
+}
+
 /// The file, and what was learned from it.
 #[derive(Debug)]
 pub(crate) struct Auth {
     path: PathBuf,
     known: Mutex<Known>,
-    guesses: Semaphore,
+    turns: Arc<Turns>,
     salt: RandomState,
 }
 
@@ -63,30 +81,39 @@ impl Auth {
                 users: Arc::new(users),
                 right: HashMap::new(),
             }),
-            guesses: Semaphore::new(1),
+            turns: Turns::new(),
             salt: RandomState::new(),
         })
     }
 
-    /// Who sent this `Authorization` header, if it is right.
-    pub(crate) async fn identify(&self, header: &str) -> Option<Person> {
-        let users = self.users();
+    /// Who sent this `Authorization` header from this address, if it is right.
+    pub(crate) async fn identify(&self, header: &str, client: IpAddr) -> Result<Person, Unproven> {
         let digest = self.digest(header);
-        if let Some(person) = self.lock().right.get(&digest) {
-            return Some(person.clone());
+        if let Some(person) = self.remembered(&digest) {
+            return Ok(person);
         }
-        let (name, secret) = basic(header)?;
-        let _one_at_a_time = self.guesses.acquire().await.ok()?;
-        let asked = Arc::clone(&users);
-        let person = tokio::task::spawn_blocking(move || asked.find(&name, &secret))
-            .await
-            .ok()??;
+        let (name, secret) = basic(header).ok_or(Unproven::Wrong)?;
+        let turn = self.turns.take(client).await;
+        let turn = turn.ok_or(Unproven::NotChecked)?;
+        // Another request may have proved the same meanwhile.
+        if let Some(person) = self.remembered(&digest) {
+            return Ok(person);
+        }
+        let users = self.users();
+        let checked = check(Arc::clone(&users), name, secret, turn);
+        let person = checked.await.ok().flatten().ok_or(Unproven::Wrong)?;
         let mut known = self.lock();
         // The file may have changed while the hash was computed.
         if Arc::ptr_eq(&known.users, &users) && known.right.len() < REMEMBERED {
             known.right.insert(digest, person.clone());
         }
-        Some(person)
+        Ok(person)
+    }
+
+    /// Who was found to send this header, by the file as it is now.
+    fn remembered(&self, digest: &[u8; 32]) -> Option<Person> {
+        self.users();
+        self.lock().right.get(digest).cloned()
     }
 
     /// The users as the file has them now. A file that has become wrong changes nothing.
@@ -136,9 +163,31 @@ fn basic(header: &str) -> Option<(String, String)> {
     Some((name.into(), secret.into()))
 }
 
+/// Checks a secret. The check ends in its turn, whether anybody waits for the result or not.
+fn check(
+    users: Arc<Users>,
+    name: String,
+    secret: String,
+    turn: Turn,
+) -> oneshot::Receiver<Option<Person>> {
+    let (tell, told) = oneshot::channel();
+    tokio::spawn(async move {
+        let find = move || users.find(&name, &secret, Hash::is_of);
+        let person = tokio::task::spawn_blocking(find).await.ok().flatten();
+        let was_right = person.is_some();
+        tell.send(person).ok();
+        turn.end(was_right).await;
+    });
+    told
+}
+
 /// The lines of the file.
 #[derive(Debug, Default)]
-struct Users(Vec<User>);
+struct Users {
+    users: Vec<User>,
+    /// One user with a hash of each cost.
+    of_each_cost: Vec<usize>,
+}
 
 #[derive(Debug)]
 struct User {
@@ -148,9 +197,23 @@ struct User {
 
 #[derive(Debug)]
 enum Secret {
-    /// The digest of a plain one: comparing digests tells nothing of what they are of.
+    /// The digest of a plain one.
     Plain([u8; 32]),
-    Bcrypt(String),
+    Hashed(Hash),
+}
+
+/// What `htpasswd` and the like made of a secret.
+#[derive(Debug)]
+struct Hash {
+    cost: Cost,
+    text: String,
+}
+
+/// How much work it is to check a hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cost {
+    Bcrypt(u32),
+    /// The algorithm, its version and its parameters.
     Argon2(String),
 }
 
@@ -187,17 +250,57 @@ impl Users {
             wrong.push((1, format!("names nobody; expected {LINE}")));
         }
         if wrong.is_empty() {
-            Ok(Self(users))
+            Ok(Self::new(users))
         } else {
             Err(wrong)
         }
     }
 
-    fn find(&self, name: &str, secret: &str) -> Option<Person> {
-        self.0
-            .iter()
-            .find(|user| &*user.person.name == name && user.secret.is(secret))
-            .map(|user| user.person.clone())
+    fn new(users: Vec<User>) -> Self {
+        let mut of_each_cost: Vec<usize> = Vec::new();
+        for (index, user) in users.iter().enumerate() {
+            let cost = user.secret.cost();
+            let is_known =
+                |known: &usize| users.get(*known).and_then(|user| user.secret.cost()) == cost;
+            if cost.is_some() && !of_each_cost.iter().any(is_known) {
+                of_each_cost.push(index);
+            }
+        }
+        Self {
+            users,
+            of_each_cost,
+        }
+    }
+
+    /// Who has this name and this secret. `is_of` checks a hash. A wrong guess checks one hash of each cost that there is in
+    /// the file, whether the name is there or not: they all take the same time.
+    fn find(
+        &self,
+        name: &str,
+        secret: &str,
+        is_of: impl Fn(&Hash, &str) -> bool,
+    ) -> Option<Person> {
+        let digest = Sha256::digest(secret).into();
+        let user = self.users.iter().find(|user| &*user.person.name == name);
+        let is_right = match user.map(|user| &user.secret) {
+            Some(Secret::Plain(own)) => is_same(own, &digest),
+            Some(Secret::Hashed(own)) => is_of(own, secret),
+            None => false,
+        };
+        if is_right {
+            return user.map(|user| user.person.clone());
+        }
+        let checked = user.and_then(|user| user.secret.cost());
+        let others = self.of_each_cost.iter();
+        for other in others.filter_map(|index| self.users.get(*index)) {
+            match &other.secret {
+                Secret::Hashed(hash) if Some(&hash.cost) != checked => {
+                    black_box(is_of(hash, secret));
+                }
+                _ => {}
+            }
+        }
+        None
     }
 }
 
@@ -234,12 +337,16 @@ impl User {
 
 impl Secret {
     fn parse(text: &str) -> Result<Self, String> {
+        let hashed = |cost| {
+            let text = text.into();
+            Ok(Self::Hashed(Hash { cost, text }))
+        };
         if ["$2a$", "$2b$", "$2x$", "$2y$"]
             .iter()
             .any(|kind| text.starts_with(kind))
         {
             return match text.parse::<bcrypt::HashParts>() {
-                Ok(_) => Ok(Self::Bcrypt(text.into())),
+                Ok(parts) => hashed(Cost::Bcrypt(parts.get_cost())),
                 Err(error) => Err(format!(
                     "a broken bcrypt hash ({error}); `htpasswd -nB NAME` makes a good one"
                 )),
@@ -247,7 +354,11 @@ impl Secret {
         }
         if text.starts_with("$argon2") {
             return match PasswordHash::new(text) {
-                Ok(_) => Ok(Self::Argon2(text.into())),
+                Ok(hash) => {
+                    let (algorithm, version) = (&hash.algorithm, &hash.version);
+                    let cost = format!("{algorithm} {version:?} {}", hash.params);
+                    hashed(Cost::Argon2(cost))
+                }
                 Err(error) => Err(format!(
                     "a broken argon2 hash ({error}); `argon2 SALT -id -e` makes a good one"
                 )),
@@ -256,11 +367,20 @@ impl Secret {
         Ok(Self::Plain(Sha256::digest(text).into()))
     }
 
-    fn is(&self, secret: &str) -> bool {
+    /// `None`: next to nothing.
+    fn cost(&self) -> Option<&Cost> {
         match self {
-            Self::Plain(digest) => *digest == <[u8; 32]>::from(Sha256::digest(secret)),
-            Self::Bcrypt(hash) => bcrypt::verify(secret, hash).unwrap_or(false),
-            Self::Argon2(hash) => PasswordHash::new(hash).is_ok_and(|hash| {
+            Self::Plain(_) => None,
+            Self::Hashed(hash) => Some(&hash.cost),
+        }
+    }
+}
+
+impl Hash {
+    fn is_of(&self, secret: &str) -> bool {
+        match &self.cost {
+            Cost::Bcrypt(_) => bcrypt::verify(secret, &self.text).unwrap_or(false),
+            Cost::Argon2(_) => PasswordHash::new(&self.text).is_ok_and(|hash| {
                 Argon2::default()
                     .verify_password(secret.as_bytes(), &hash)
                     .is_ok()
@@ -269,74 +389,12 @@ impl Secret {
     }
 }
 
+/// Whether both are equal, in a time that does not tell where they differ.
+fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    let pairs = one.iter().zip(other);
+    black_box(pairs.fold(0, |differs, (one, other)| differs | (one ^ other))) == 0
+}
+
 const LINE: &str = "user:secret or user:secret:role";
 /// Right headers that are kept; there are not more users than that.
 const REMEMBERED: usize = 1024;
-
-#[cfg(test)]
-mod tests {
-    use argon2::PasswordHasher;
-
-    use super::*;
-
-    fn header(name: &str, secret: &str) -> String {
-        format!(
-            "Basic {}",
-            BASE64_STANDARD.encode(format!("{name}:{secret}"))
-        )
-    }
-
-    #[test]
-    fn lines_name_people_their_secrets_and_their_roles() {
-        let bert = bcrypt::hash("hashed", 4).unwrap();
-        let params = argon2::Params::new(8, 1, 1, None).unwrap();
-        let cora = Argon2::from(params)
-            .hash_password_with_salt(b"dear", b"some salt")
-            .unwrap();
-        let text = format!("# a comment\n\nanna:plain\nbert:{bert}:viewer\ncora:{cora}\n");
-        let users = Users::parse(&text).unwrap();
-        let role = |name, secret| users.find(name, secret).map(|person| person.role);
-        assert_eq!(role("anna", "plain"), Some(Role::Admin));
-        assert_eq!(role("bert", "hashed"), Some(Role::Viewer));
-        assert_eq!(role("cora", "dear"), Some(Role::Admin));
-        assert_eq!(role("cora", "plain"), None);
-        assert_eq!(role("anna", "hashed"), None);
-        assert_eq!(role("bert", "plain"), None);
-        assert_eq!(role("", ""), None);
-    }
-
-    #[test]
-    fn every_wrong_line_is_named_with_its_remedy() {
-        let wrong = Users::parse(
-            "a\nb:\nc:x:owner\nd:x:viewer:y\ne:$2b$04$short\nf:$argon2id$x\na:1\na:2\n",
-        )
-        .unwrap_err();
-        let lines: Vec<usize> = wrong.iter().map(|(line, _)| *line).collect();
-        assert_eq!(lines, [1, 2, 3, 4, 5, 6, 8], "{wrong:?}");
-        assert_eq!(Users::parse("# nobody\n").unwrap_err().len(), 1);
-    }
-
-    #[tokio::test]
-    async fn a_right_header_is_remembered_until_the_file_changes() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("users");
-        fs::write(&path, "anna:one\n").unwrap();
-        let auth = Auth::read(&path).unwrap();
-        for _ in 0..2 {
-            let anna = auth.identify(&header("anna", "one")).await.unwrap();
-            assert_eq!((&*anna.name, anna.role), ("anna", Role::Admin));
-        }
-        assert_eq!(auth.identify(&header("anna", "two")).await, None);
-        assert_eq!(auth.identify("Bearer x").await, None);
-
-        fs::write(&path, "anna:two\n").unwrap();
-        let later = SystemTime::now() + std::time::Duration::from_secs(2);
-        fs::File::options()
-            .write(true)
-            .open(&path)
-            .and_then(|file| file.set_modified(later))
-            .unwrap();
-        assert_eq!(auth.identify(&header("anna", "one")).await, None);
-        assert!(auth.identify(&header("anna", "two")).await.is_some());
-    }
-}

@@ -17,7 +17,8 @@ pub struct Config {
     pub admin: Admin,
     /// Where `/healthz` alone is answered; by the table: its `stats.healthz`.
     pub healthz: Admin,
-    /// Who may see the admin side; `None`: everybody who reaches it, and nobody may change anything.
+    /// Who may see the admin side, and who may change things there; `None`: the table's `stats.source-ranges` say who may
+    /// see it, and nobody may change anything.
     pub stats_auth_file: Option<PathBuf>,
     /// The runtime socket; `None`: there is none.
     pub socket: Option<PathBuf>,

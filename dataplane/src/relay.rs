@@ -29,7 +29,7 @@ mod splice;
 use both::Both;
 pub(crate) use lasting::keepalive;
 pub(crate) use patience::Patience;
-pub(crate) use splice::Pipes;
+pub(crate) use splice::{PipeCounts, Pipes};
 
 /// One side of a connection. All methods take it shared: while its end is awaited, it still is written to.
 pub(crate) trait Leg {

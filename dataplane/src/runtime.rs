@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::admin::{self, Doors, Places, Wanted};
+use crate::admin::{self, Doors, Places, Viewers, Wish};
 use crate::apply::{Apply, Duty};
 use crate::auth::Auth;
 use crate::by_hand::Changes;
@@ -69,10 +69,11 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let (stop, reread) = (Stop::default(), Arc::new(Notify::new()));
     let workers = start_workers(inboxes, &shared, budget, &seeds, &stop.workers)?;
     shared.status.set_admin(claims.doors.bound());
-    let (admin, wanted) = watch::channel(None);
+    let (admin, wishes) = watch::channel(None);
     start_admin(
         claims.doors,
-        wanted,
+        claims.viewers,
+        wishes,
         claims.commands,
         Arc::clone(&shared),
         claims.auth,
@@ -205,6 +206,7 @@ struct Claims {
     names: Guards,
     guard: Option<Guard>,
     doors: Doors,
+    viewers: Viewers,
     console: Option<Door>,
     commands: Option<UnixListener>,
 }
@@ -223,7 +225,11 @@ impl Claims {
         let auth = config.stats_auth_file.as_deref().map(Auth::read);
         let auth = auth.transpose().map_err(StartError::Auth)?;
         let places = Places::of(config);
-        let wanted = places.wanted(first.as_ref().map(|table| &table.stats));
+        let stats = first.as_ref().map(|table| &table.stats);
+        let Wish {
+            doors: wanted,
+            viewers,
+        } = places.wish(stats);
         drop(first);
         let names = Guards::default();
         let guard = match guard::port(&admin::admin_addresses(&wanted)) {
@@ -236,7 +242,10 @@ impl Claims {
                 })?)
             }
         };
-        let doors = Doors::take(&wanted, auth.is_some(), &names)?;
+        let doors = Doors::take(&wanted, &names)?;
+        if !doors.bound().is_empty() {
+            viewers.log();
+        }
         let console = config.socket.as_deref();
         let console = console.map(|path| Door::open(path, &names)).transpose()?;
         let commands = console.as_ref().map(Door::listener).transpose()?;
@@ -246,6 +255,7 @@ impl Claims {
             names,
             guard,
             doors,
+            viewers,
             console,
             commands,
         })
@@ -265,6 +275,7 @@ fn start_workers(
         let (shared, stop) = (Arc::clone(shared), stop.clone());
         let rng = Rng::new(seeds.hash_one(id + 1));
         threads::start(format!("worker-{id}"), Pace::Prompt, move |runtime| {
+            let _counted = shared.count_tasks(&runtime);
             let worker = Worker::new(id, shared, pipes, flows, rng);
             runtime.block_on(worker.run(inbox, stop));
             // Dropping the runtime drops what is left of its connections: each is reset.
@@ -275,18 +286,20 @@ fn start_workers(
 
 fn start_admin(
     doors: Doors,
-    wanted: watch::Receiver<Option<Wanted>>,
+    viewers: Viewers,
+    wishes: watch::Receiver<Option<Wish>>,
     commands: Option<UnixListener>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
 ) -> io::Result<JoinHandle<()>> {
     threads::start("admin", Pace::Quiet, move |runtime| {
+        let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async {
             if let Some(commands) = commands {
                 let serving = console::serve(commands, Arc::clone(&shared));
                 tokio::task::spawn_local(vital("the runtime socket", serving));
             }
-            admin::serve(doors, wanted, shared, auth).await;
+            admin::serve(doors, wishes, shared, auth, viewers).await;
         });
     })
 }
@@ -302,6 +315,7 @@ fn start_probe(
     let folder = intake::folder_of(&config.table);
     let rng = Rng::new(seeds.hash_one("probe"));
     threads::start("probe", Pace::Even, move |runtime| {
+        let _counted = shared.count_tasks(&runtime);
         let probe = Probe::new(shared, rate, budget.checks(), folder, rng);
         runtime.block_on(probe.run(stop));
     })
@@ -312,7 +326,7 @@ fn duty(
     places: Places,
     budget: Budget,
     seeds: &RandomState,
-    admin: watch::Sender<Option<Wanted>>,
+    admin: watch::Sender<Option<Wish>>,
     by_hand: mpsc::UnboundedReceiver<Changes>,
 ) -> Duty {
     let in_folder = config.table.is_dir().then(|| config.table.join("ack.json"));
@@ -337,6 +351,7 @@ fn start_apply(
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     threads::start("apply", Pace::Quiet, move |runtime| {
+        let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async { Apply::new(shared, duty).run(reread, stop).await });
     })
 }

@@ -40,7 +40,7 @@ pub use workers::OneWorker;
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::breath;
@@ -169,6 +169,12 @@ impl Stats {
         let errors = shared.accept_errors.lock();
         let errors = errors.unwrap_or_else(PoisonError::into_inner);
         let (budget, workers) = (Budget::in_force(), shared.loads.len());
+        let pipes = shared.pipes.iter().filter_map(OnceLock::get);
+        let (pipes_used, pipes_free) = pipes.fold((0, 0), |(used, free), counts| {
+            let (more_used, more_free) = counts.used_and_free();
+            (used + more_used, free + more_free)
+        });
+        let (tasks, ready_tasks) = shared.tasks();
         Process {
             node: Arc::clone(&self.node),
             pid: std::process::id(),
@@ -189,6 +195,10 @@ impl Stats {
             limit: shared.most.load(Ordering::Relaxed),
             most_flows: small(budget.flows(workers) * workers),
             most_pipes: small(budget.pipes(workers) * workers),
+            pipes_used,
+            pipes_free,
+            tasks: small(tasks),
+            ready_tasks: small(ready_tasks),
             descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             listening: small(listening),
             connections: shared.counters.sum(|counters| &counters.accepted),

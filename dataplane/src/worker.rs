@@ -61,9 +61,13 @@ impl Worker {
         flows: usize,
         rng: Rng,
     ) -> Rc<Self> {
+        let tools = Tools::new(shared.clock, pipes);
+        if let Some(counts) = shared.pipes.get(id) {
+            counts.set(tools.pipes.counts()).ok();
+        }
         Rc::new(Self {
             id: WorkerId(id),
-            tools: Tools::new(shared.clock, pipes),
+            tools,
             shared,
             rng: RefCell::new(rng),
             seats: RefCell::default(),

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, get};
-use crate::process::{BALLAST, Process, command, folder, limited, table, to_its_end};
+use crate::process::{BALLAST, Process, command, folder, limited, replace, table, to_its_end};
 
 #[test]
 fn a_bad_auth_file_is_wrong_usage_with_every_mistake() {
@@ -44,6 +44,30 @@ fn an_address_that_strangers_reach_is_warned_of_once() {
     };
     assert_eq!(start(&[]), 1);
     assert_eq!(start(&["--stats-auth-file", users.to_str().unwrap()]), 0);
+}
+
+#[test]
+fn the_log_says_who_may_look_at_the_start_and_when_that_changes() {
+    let ranges = |ranges: &str| format!("version: 1\nstats: {{source-ranges: [{ranges}]}}\n");
+    let folder = folder(&ranges("\"10.0.0.0/8\", \"127.0.0.0/8\""));
+    let process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+    let said = "the page and the metrics are shown to addresses in ";
+    process.until_said(&format!("{said}10.0.0.0/8, 127.0.0.0/8 only"));
+    // What does not change is not said again.
+    let seventh = ranges("\"10.0.0.0/8\", \"127.0.0.0/8\"") + "generation: 7\n";
+    replace(&folder, &seventh);
+    process.until_said("generation=7");
+    replace(&folder, &ranges("\"192.0.2.0/24\""));
+    process.until_said(&format!("{said}192.0.2.0/24 only"));
+    assert_eq!(process.err.times(said), 2, "{}", process.err.text());
+
+    let other = crate::process::folder("version: 1\n");
+    let mut run = command(BALLAST);
+    run.args(["run", "--admin", "none", "--table"]);
+    let nowhere = Process::spawn(run.arg(other.path()));
+    nowhere.until_said("table applied");
+    assert_eq!(nowhere.err.times("are shown to"), 0);
 }
 
 #[test]

@@ -25,6 +25,8 @@ fn a_wrong_value_is_refused_and_names_its_flag() {
         ("--http-port", "1936"),
         ("--stats-port", "443"),
         ("--stats-port", "port"),
+        ("--stats-source-ranges", "10.0.0.0"),
+        ("--stats-source-ranges", "10.0.0.0/8,x"),
         ("--error-page", "/etc/errors/404.http"),
         ("--error-page", "http://"),
         ("--http-services", "some"),

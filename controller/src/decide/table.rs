@@ -141,6 +141,8 @@ pub(crate) fn stats(settings: &Settings) -> Stats {
             )])),
             false => OrOff::Off,
         },
+        source_ranges: (!flags.stats_source_ranges.is_empty())
+            .then(|| List::new(flags.stats_source_ranges.clone())),
     }
 }
 

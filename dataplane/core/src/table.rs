@@ -56,6 +56,7 @@ pub use tls::{
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
+use ipnet::IpNet;
 use record::{Leaf, leaf, parsed, record, serde_by_field, words};
 
 record! {
@@ -85,6 +86,8 @@ record! {
         bind: Option<List<Bind>> = None;
         /// Where `/healthz` alone is answered.
         healthz: OrOff<List<Bind>> = OrOff::Off;
+        /// Who may see the page. Absent: see `docs/table.md`.
+        source_ranges: Option<List<IpNet>> = None;
     }
 }
 
@@ -92,6 +95,7 @@ impl Stats {
     const ABSENT: Self = Self {
         bind: None,
         healthz: OrOff::Off,
+        source_ranges: None,
     };
 
     /// Where the admin side listens; by default at 127.0.0.1:1936.

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ use super::doors::Purpose;
 use super::events::Events;
 use super::gate::{self, Visitor};
 use super::page::{self, View};
-use crate::auth::Auth;
+use super::viewers::Viewers;
+use crate::auth::{Auth, Unproven};
 use crate::stats::{self, Chunks, Form, Selection, Snapshot};
 use crate::worker::Shared;
 
@@ -33,6 +34,7 @@ use crate::worker::Shared;
 pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
     auth: Option<Auth>,
+    viewers: RefCell<Viewers>,
     /// For answers that are rendered while they are read.
     renderings: Arc<Semaphore>,
     listeners: Arc<Semaphore>,
@@ -64,14 +66,25 @@ pub(super) enum Content {
 }
 
 impl Desk {
-    pub(super) fn new(shared: Arc<Shared>, auth: Option<Auth>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, auth: Option<Auth>, viewers: Viewers) -> Self {
         Self {
             shared,
             auth,
+            viewers: RefCell::new(viewers),
             renderings: Arc::new(Semaphore::new(MOST_RENDERINGS)),
             listeners: Arc::new(Semaphore::new(MOST_LISTENERS)),
             recent: RefCell::new(None),
         }
+    }
+
+    /// From now on these may look.
+    pub(super) fn show_to(&self, viewers: Viewers) {
+        self.viewers.replace(viewers);
+    }
+
+    /// Why this address may not look; `None`: it may.
+    pub(super) fn refuse(&self, client: IpAddr) -> Option<String> {
+        self.viewers.borrow().refuse(client)
     }
 
     /// A snapshot that all who listen share, less than a second old.
@@ -113,8 +126,14 @@ impl Desk {
             "/readyz" if is_reading => return self.readiness(),
             _ => {}
         }
-        let Some(visitor) = gate::visitor(self.auth.as_ref(), request.headers()).await else {
-            return who_are_you();
+        if let Some(why) = self.refuse(caller.from.ip()) {
+            return text(StatusCode::FORBIDDEN, why);
+        }
+        let from = caller.from.ip();
+        let visitor = match gate::visitor(self.auth.as_ref(), request.headers(), from).await {
+            Ok(visitor) => visitor,
+            Err(Unproven::Wrong) => return who_are_you(),
+            Err(Unproven::NotChecked) => return not_checked(),
         };
         let address = request.uri().path_and_query();
         let address = address.map_or("/", |address| address.as_str()).to_owned();
@@ -223,7 +242,12 @@ impl Desk {
         };
         caller.until.set(Instant::now() + LISTENING);
         let view = View::of(address, visitor.may_change);
-        let mut answer = Response::new(Content::Events(Events::begin(self, view, slot)));
+        let mut answer = Response::new(Content::Events(Events::begin(
+            self,
+            view,
+            caller.from.ip(),
+            slot,
+        )));
         answer
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -285,6 +309,15 @@ fn who_are_you() -> Answer {
     let mut answer = text(StatusCode::UNAUTHORIZED, words);
     let realm = HeaderValue::from_static(r#"Basic realm="Ballast", charset="UTF-8""#);
     answer.headers_mut().insert(WWW_AUTHENTICATE, realm);
+    answer
+}
+
+fn not_checked() -> Answer {
+    let words = "too many secrets from your address, or from many others, wait to be checked; come again in a second\n";
+    let mut answer = text(StatusCode::TOO_MANY_REQUESTS, words);
+    answer
+        .headers_mut()
+        .insert(RETRY_AFTER, HeaderValue::from_static("1"));
     answer
 }
 

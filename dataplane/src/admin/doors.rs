@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use ballast_core::table::{self, Bind};
 use tokio::task::{AbortHandle, yield_now};
 
+use super::viewers::Viewers;
 use crate::config::{Admin, Config};
 use crate::guard::{Guard, Guards, Name};
 use crate::listen;
@@ -23,11 +24,20 @@ pub(crate) enum Purpose {
 /// Where what is to be answered.
 pub(crate) type Wanted = Vec<(Purpose, SocketAddr)>;
 
-/// What the command line says of these addresses. The table says the rest.
+/// What a table wants of the admin side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) doors: Wanted,
+    pub(crate) viewers: Viewers,
+}
+
+/// What the command line says of the admin side. The table says the rest.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     admin: Admin,
     healthz: Admin,
+    /// Whether whoever comes must say who they are.
+    is_guarded: bool,
 }
 
 impl Places {
@@ -35,11 +45,19 @@ impl Places {
         Self {
             admin: config.admin.clone(),
             healthz: config.healthz.clone(),
+            is_guarded: config.stats_auth_file.is_some(),
         }
     }
 
-    /// What is wanted with this table; `None`: there is none yet.
-    pub(crate) fn wanted(&self, stats: Option<&table::Stats>) -> Wanted {
+    /// What this table wants; `None`: there is none yet.
+    pub(crate) fn wish(&self, stats: Option<&table::Stats>) -> Wish {
+        Wish {
+            doors: self.wanted(stats),
+            viewers: Viewers::of(stats, self.is_guarded),
+        }
+    }
+
+    fn wanted(&self, stats: Option<&table::Stats>) -> Wanted {
         let admin = match (&self.admin, stats) {
             (Admin::At(addresses), _) => addresses.clone(),
             (Admin::FromTable, Some(stats)) => addresses(stats.bind()),
@@ -76,9 +94,6 @@ pub(crate) struct Doors {
     open: BTreeMap<(Purpose, SocketAddr), Door>,
     guards: BTreeMap<u16, Guard>,
     names: Guards,
-    /// Whether whoever comes must say who they are.
-    is_guarded: bool,
-    has_warned: bool,
 }
 
 /// One address.
@@ -92,17 +107,11 @@ struct Door {
 
 impl Doors {
     /// Takes all these addresses, or says which one cannot be had.
-    pub(crate) fn take(
-        wanted: &Wanted,
-        is_guarded: bool,
-        names: &Guards,
-    ) -> Result<Self, StartError> {
+    pub(crate) fn take(wanted: &Wanted, names: &Guards) -> Result<Self, StartError> {
         let mut doors = Self {
             open: BTreeMap::new(),
             guards: BTreeMap::new(),
             names: names.clone(),
-            is_guarded,
-            has_warned: false,
         };
         for (purpose, address) in wanted {
             doors.bind(*purpose, *address)?;
@@ -150,9 +159,6 @@ impl Doors {
                 Purpose::Everything => StartError::Admin(address, error),
                 Purpose::Health => StartError::Healthz(address, error),
             })?;
-        if purpose == Purpose::Everything {
-            self.warn_of_strangers(bound);
-        }
         let door = Door {
             bound,
             listener: Some(listener),
@@ -160,16 +166,6 @@ impl Doors {
         };
         self.open.insert((purpose, address), door);
         Ok(())
-    }
-
-    fn warn_of_strangers(&mut self, bound: SocketAddr) {
-        if self.is_guarded || self.has_warned || bound.ip().to_canonical().is_loopback() {
-            return;
-        }
-        self.has_warned = true;
-        tracing::warn!(
-            "whoever reaches {bound} may read the page and the metrics there; --stats-auth-file asks them who they are, or bind 127.0.0.1 only"
-        );
     }
 
     /// Closes what is not wanted and holds a port that is: all addresses and one of them cannot be had at once.

@@ -1,6 +1,7 @@
 //! Server-sent events: once a second, what has changed on the page of whoever listens.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -20,10 +21,21 @@ pub(super) struct Events(mpsc::Receiver<Bytes>);
 
 impl Events {
     /// For one listener more.
-    pub(super) fn begin(desk: &Rc<Desk>, view: View, slot: OwnedSemaphorePermit) -> Self {
+    pub(super) fn begin(
+        desk: &Rc<Desk>,
+        view: View,
+        from: IpAddr,
+        slot: OwnedSemaphorePermit,
+    ) -> Self {
         // Whoever reads slowly misses seconds, and hears later what has changed in all of them.
         let (sender, receiver) = mpsc::channel(1);
-        tokio::task::spawn_local(tell(Rc::clone(desk), Changes::new(view), sender, slot));
+        tokio::task::spawn_local(tell(
+            Rc::clone(desk),
+            Changes::new(view),
+            from,
+            sender,
+            slot,
+        ));
         Self(receiver)
     }
 }
@@ -44,6 +56,7 @@ impl Body for Events {
 async fn tell(
     desk: Rc<Desk>,
     mut changes: Changes,
+    from: IpAddr,
     sender: mpsc::Sender<Bytes>,
     _slot: OwnedSemaphorePermit,
 ) {
@@ -59,6 +72,10 @@ async fn tell(
                 sender.try_send(Bytes::from_static(b"event: end\ndata: {}\n\n")).ok();
                 return;
             }
+        }
+        // A new table may have taken the right to look away.
+        if desk.refuse(from).is_some() {
+            return;
         }
         let Ok(place) = sender.try_reserve() else {
             continue;

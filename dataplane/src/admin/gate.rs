@@ -1,10 +1,11 @@
 //! Who asks, and whether they may: credentials, and posts that another site made a browser send.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN, REFERER};
 
-use crate::auth::{Auth, Role};
+use crate::auth::{Auth, Role, Unproven};
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -14,17 +15,24 @@ pub(super) struct Visitor {
     pub(super) may_change: bool,
 }
 
-/// Who sent this; `None`: somebody who must say first who they are.
-pub(super) async fn visitor(auth: Option<&Auth>, headers: &HeaderMap) -> Option<Visitor> {
+/// Who sent this from this address.
+pub(super) async fn visitor(
+    auth: Option<&Auth>,
+    headers: &HeaderMap,
+    from: IpAddr,
+) -> Result<Visitor, Unproven> {
     let Some(auth) = auth else {
-        return Some(Visitor {
+        return Ok(Visitor {
             name: None,
             may_change: false,
         });
     };
-    let credentials = headers.get(AUTHORIZATION)?.to_str().ok()?;
-    let person = auth.identify(credentials).await?;
-    Some(Visitor {
+    let credentials = headers.get(AUTHORIZATION);
+    let credentials = credentials.and_then(|credentials| credentials.to_str().ok());
+    let person = auth
+        .identify(credentials.ok_or(Unproven::Wrong)?, from)
+        .await?;
+    Ok(Visitor {
         name: Some(person.name),
         may_change: person.role == Role::Admin,
     })

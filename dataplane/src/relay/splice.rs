@@ -8,6 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::pipe::{
     PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice,
@@ -22,6 +24,23 @@ pub(crate) struct Pipes {
     /// The kernel has refused one: so often it is not asked again.
     refused: Cell<u32>,
     spliced: Cell<u64>,
+    counts: Arc<PipeCounts>,
+}
+
+/// How many pipes a worker has. Written by the worker alone, each time it takes or returns a pipe.
+#[derive(Debug, Default)]
+pub(crate) struct PipeCounts {
+    open: AtomicU32,
+    free: AtomicU32,
+}
+
+impl PipeCounts {
+    /// The pipes in use, and those that wait in the pool.
+    pub(crate) fn used_and_free(&self) -> (u32, u32) {
+        let (open, free) = (&self.open, &self.free);
+        let free = free.load(Ordering::Relaxed);
+        (open.load(Ordering::Relaxed).saturating_sub(free), free)
+    }
 }
 
 impl Pipes {
@@ -34,7 +53,21 @@ impl Pipes {
             limit,
             refused: Cell::new(0),
             spliced: Cell::new(0),
+            counts: Arc::default(),
         })
+    }
+
+    /// Where others read how many pipes there are.
+    pub(crate) fn counts(&self) -> Arc<PipeCounts> {
+        Arc::clone(&self.counts)
+    }
+
+    fn publish_counts(&self) {
+        let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let free = small(self.spare.borrow().len());
+        self.counts.free.store(free, Ordering::Relaxed);
+        let open = small(self.made.get());
+        self.counts.open.store(open, Ordering::Relaxed);
     }
 
     /// An empty pipe; `None` where none can be had, or only one too small to be worth it: copy instead.
@@ -44,6 +77,7 @@ impl Pipes {
             Some(ends) => ends,
             None => self.make()?,
         };
+        self.publish_counts();
         Some(Pipe {
             ends: Some(ends),
             held: 0,
@@ -140,6 +174,7 @@ impl Drop for Pipe {
         } else {
             self.pool.made.set(self.pool.made.get() - 1);
         }
+        self.pool.publish_counts();
     }
 }
 
@@ -183,6 +218,20 @@ mod tests {
             pipes.empty().is_some(),
             "a closed pipe makes room for another"
         );
+    }
+
+    #[test]
+    fn pipes_in_use_and_in_the_pool_are_counted() {
+        let pipes = Pipes::new(2);
+        let counts = pipes.counts();
+        assert_eq!(counts.used_and_free(), (0, 0));
+        let (one, mut other) = (pipes.empty().unwrap(), pipes.empty().unwrap());
+        assert_eq!(counts.used_and_free(), (2, 0));
+        drop(one);
+        assert_eq!(counts.used_and_free(), (1, 1));
+        other.held = 3;
+        drop(other);
+        assert_eq!(counts.used_and_free(), (0, 1), "a full one is closed");
     }
 
     #[test]

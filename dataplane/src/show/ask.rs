@@ -47,6 +47,11 @@ fn body(mut answer: impl BufRead) -> io::Result<Vec<u8>> {
                 "it asks for a user and a secret; ask its runtime socket, with --socket PATH",
             ));
         }
+        "403" => {
+            return Err(io::Error::other(
+                "the table's stats.source-ranges do not let this address look; ask its runtime socket, with --socket PATH",
+            ));
+        }
         "" => return Err(io::Error::other("the answer is no HTTP")),
         code => {
             return Err(io::Error::other(format!(
@@ -141,6 +146,7 @@ mod tests {
             ("SSH-2.0", "no HTTP"),
             ("HTTP/1.1 404 Not Found\r\n\r\n", "answers 404"),
             ("HTTP/1.1 401 Unauthorized\r\n\r\n", "--socket"),
+            ("HTTP/1.1 403 Forbidden\r\n\r\n", "stats.source-ranges"),
             (
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nx\r\n",
                 "broken",

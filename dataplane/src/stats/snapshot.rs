@@ -90,6 +90,14 @@ pub struct Process {
     pub most_flows: u32,
     /// The most pipes that there may be, for bytes that go from socket to socket without a copy.
     pub most_pipes: u32,
+    /// Pipes in use.
+    pub pipes_used: u32,
+    /// Pipes that are open and wait for use.
+    pub pipes_free: u32,
+    /// Tasks of all threads.
+    pub tasks: u32,
+    /// Tasks that were woken by another thread and have not run yet.
+    pub ready_tasks: u32,
     /// Descriptors that there may be.
     pub descriptors: u64,
     /// Addresses that it listens at.

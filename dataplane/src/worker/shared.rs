@@ -1,13 +1,15 @@
 //! What all workers, apply and the admin side share: the plan in force, who is in, and where each takes orders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters::{Cell, PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
 use ballast_core::overrides::ByHand;
+use tokio::runtime::{LocalRuntime, RuntimeMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::Order;
@@ -15,6 +17,7 @@ use crate::access::AccessLog;
 use crate::by_hand::Changes;
 use crate::clock::Clock;
 use crate::live::Live;
+use crate::relay::PipeCounts;
 use crate::stats::Stats;
 use crate::status::Status;
 
@@ -37,6 +40,10 @@ pub struct Shared {
     pub admit: Arc<AdmitState>,
     /// What each worker counts beside frontends, services and endpoints.
     pub(crate) counters: PerWorker<WorkerCounters>,
+    /// How many pipes each worker has.
+    pub(crate) pipes: Box<[OnceLock<Arc<PipeCounts>>]>,
+    /// What the runtime of each thread says of its tasks.
+    runtimes: Mutex<HashMap<ThreadId, RuntimeMetrics>>,
     /// Failed accepts by the system's error number.
     pub(crate) accept_errors: Mutex<BTreeMap<i32, u64>>,
     /// What apply says of itself.
@@ -69,6 +76,8 @@ impl Shared {
             most: AtomicU32::new(most),
             admit: Arc::new(AdmitState::new(seed)),
             counters: PerWorker::new(workers),
+            pipes: (0..workers).map(|_| OnceLock::new()).collect(),
+            runtimes: Mutex::default(),
             accept_errors: Mutex::default(),
             status: Status::default(),
             new_plan: Notify::new(),
@@ -93,6 +102,28 @@ impl Shared {
             connections: Some(self.most.load(Ordering::Relaxed)),
             ..Limits::default()
         }
+    }
+
+    /// Counts the tasks of this thread's runtime, for as long as the guard lives.
+    pub(crate) fn count_tasks(self: &Arc<Self>, runtime: &LocalRuntime) -> CountedTasks {
+        let thread = thread::current().id();
+        self.runtimes().insert(thread, runtime.metrics());
+        CountedTasks(Arc::clone(self), thread)
+    }
+
+    /// The tasks of all threads, and how many of them were woken by another thread and have not run yet. Tasks that
+    /// were woken by their own thread are ready as well, but the runtime does not tell how many those are.
+    pub(crate) fn tasks(&self) -> (usize, usize) {
+        let runtimes = self.runtimes();
+        let tasks = runtimes.values();
+        tasks.fold((0, 0), |(alive, ready), runtime| {
+            let (more, more_ready) = (runtime.num_alive_tasks(), runtime.global_queue_depth());
+            (alive + more, ready + more_ready)
+        })
+    }
+
+    fn runtimes(&self) -> MutexGuard<'_, HashMap<ThreadId, RuntimeMetrics>> {
+        self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn count_accept_error(&self, errno: i32) {
@@ -131,6 +162,17 @@ impl Shared {
             .enumerate()
             .min_by_key(|(_, load)| *load)?;
         (mine > load + load / 4 + UNEVEN && least != from.0).then_some(WorkerId(least))
+    }
+}
+
+/// Held by a thread whose tasks are counted. What is counted keeps descriptors of the runtime open, so it goes with the
+/// thread.
+#[derive(Debug)]
+pub(crate) struct CountedTasks(Arc<Shared>, ThreadId);
+
+impl Drop for CountedTasks {
+    fn drop(&mut self) {
+        self.0.runtimes().remove(&self.1);
     }
 }
 

@@ -43,8 +43,8 @@ pub(super) const FIELDS: &[Field] = fields! {
     "CurrSslConns" MGP "TLS connections now" |_| Level(0);
     "CumSslConns" MCP "TLS connections in all" |_| Count(0);
     "Maxpipes" CLP "Pipes that there may be, for bytes that go from socket to socket without a copy" |p| Level(p.most_pipes);
-    "PipesUsed" MGP "";
-    "PipesFree" MGP "";
+    "PipesUsed" MGP "Pipes in use" |p| Level(p.pipes_used);
+    "PipesFree" MGP "Pipes that are open and wait for use" |p| Level(p.pipes_free);
     "ConnRate" MRP "Connections in the last second" |p| Level(p.connection_rate.now);
     "ConnRateLimit" CLP "The most connections in a second; 0: no limit" |_| Level(0);
     "MaxConnRate" MMP "The most connections that there were in a second" |p| Level(p.connection_rate.max);
@@ -66,8 +66,8 @@ pub(super) const FIELDS: &[Field] = fields! {
     "CompressBpsRateLim" CLP "";
     "ZlibMemUsage" MGP "";
     "MaxZlibMemUsage" CLP "";
-    "Tasks" MGP "";
-    "Run_queue" MGP "";
+    "Tasks" MGP "Tasks of all threads; each connection is one" |p| Level(p.tasks);
+    "Run_queue" MGP "Tasks that were woken by another thread and have not run yet" |p| Level(p.ready_tasks);
     "Idle_pct" MaP "How much of the workers' time is left, in percent" |p| Level(p.idle);
     "node" COS "The machine that it runs on" |p| Text(&p.node);
     "description" COS "";

@@ -175,7 +175,7 @@ const OF_WORKERS: [(&str, OfWorker, &str); 3] = [
 type OfProcess = fn(&Process) -> u64;
 
 /// haproxy's, with their values and what they mean.
-const HAPROXYS: [(&str, OfProcess, &str); 53] = [
+const HAPROXYS: [(&str, OfProcess, &str); 57] = [
     (
         "nbthread",
         |process| process.workers.into(),
@@ -243,6 +243,16 @@ const HAPROXYS: [(&str, OfProcess, &str); 53] = [
         "max_pipes",
         |process| process.most_pipes.into(),
         "Pipes that there may be, for bytes that go from socket to socket without a copy.",
+    ),
+    (
+        "pipes_used_total",
+        |process| process.pipes_used.into(),
+        "Pipes in use.",
+    ),
+    (
+        "pipes_free_total",
+        |process| process.pipes_free.into(),
+        "Pipes that are open and wait for use.",
     ),
     (
         "current_connection_rate",
@@ -344,6 +354,16 @@ const HAPROXYS: [(&str, OfProcess, &str); 53] = [
         "max_zlib_memory",
         |_| 0,
         "The most memory that compression may have; 0: no limit.",
+    ),
+    (
+        "current_tasks",
+        |process| process.tasks.into(),
+        "Tasks of all threads; each connection is one.",
+    ),
+    (
+        "current_run_queue",
+        |process| process.ready_tasks.into(),
+        "Tasks that were woken by another thread and have not run yet.",
     ),
     (
         "idle_time_percent",
