@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::Rng;
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -107,12 +108,31 @@ impl AsyncWrite for Whimsical {
 }
 
 impl Leg for Whimsical {
-    fn plain(&self) -> Option<&TcpStream> {
+    fn plain(&self) -> Option<&Stream> {
         None
     }
 
-    fn socket(&self) -> Option<&TcpStream> {
+    fn socket(&self) -> Option<&Stream> {
         None
+    }
+}
+
+/// What a worker with so many pipes has.
+fn tools(pipes: usize) -> Tools {
+    let clock = Clock::start();
+    Tools::new(clock, pipes, Poller::new(clock).unwrap())
+}
+
+/// A socket as a worker watches it.
+fn watched(stream: TcpStream, tools: &Tools) -> Stream {
+    Stream::accepted(&tools.poller, stream.into_std().unwrap()).unwrap()
+}
+
+/// Does this while the poller runs.
+async fn beside_poller<T>(tools: &Tools, work: impl Future<Output = T>) -> T {
+    tokio::select! {
+        done = work => done,
+        () = Rc::clone(&tools.poller).run() => panic!("the poller has ended"),
     }
 }
 
@@ -145,7 +165,7 @@ fn is_for_figures() -> bool {
 
 #[tokio::test]
 async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
-    let tools = Tools::new(Clock::start(), 0);
+    let tools = tools(0);
     for (seed, longest) in schedules(|seed| if seed % 10 == 0 { 300_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
         let mut length = || usize::try_from(dice.below(longest)).unwrap();
@@ -154,12 +174,12 @@ async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
             noise(length(), !seed),
             noise(length(), seed << 32),
         );
-        let (client, to_client) = Whimsical::new(&up, seed);
-        let (server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        let (mut client, to_client) = Whimsical::new(&up, seed);
+        let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
         let mut counted = (0, 0);
         let closed = relay(
-            client,
-            server,
+            &mut client,
+            &mut server,
             first.clone(),
             PATIENCE,
             &tools,
@@ -184,15 +204,23 @@ async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
 
 #[tokio::test]
 async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
-    let tools = Tools::new(Clock::start(), 0);
+    let tools = tools(0);
     for (seed, longest) in schedules(|seed| if seed < 500 { 20_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
         let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (up, down) = (noise(length(), seed), noise(length(), !seed));
         let (mut client, to_client) = Whimsical::new(&up, seed);
-        let (server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
         client.breaks = Some(io::ErrorKind::ConnectionReset);
-        let closed = relay(client, server, Vec::new(), PATIENCE, &tools, |_, _| {}).await;
+        let closed = relay(
+            &mut client,
+            &mut server,
+            Vec::new(),
+            PATIENCE,
+            &tools,
+            |_, _| {},
+        )
+        .await;
         assert_eq!(
             (closed.why, closed.by, closed.up),
             (Why::Aborted, closed.by, up.len() as u64),
@@ -207,16 +235,24 @@ async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
 
 #[tokio::test]
 async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
-    let tools = Tools::new(Clock::start(), 0);
+    let tools = tools(0);
     for (seed, longest) in schedules(|seed| if seed < 500 { 20_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
         let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (up, down) = (noise(1 + length(), seed), noise(length(), !seed));
-        let (client, to_client) = Whimsical::new(&up, seed);
+        let (mut client, to_client) = Whimsical::new(&up, seed);
         let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
         server.accepts = length() % up.len();
         let accepts = server.accepts;
-        let closed = relay(client, server, Vec::new(), PATIENCE, &tools, |_, _| {}).await;
+        let closed = relay(
+            &mut client,
+            &mut server,
+            Vec::new(),
+            PATIENCE,
+            &tools,
+            |_, _| {},
+        )
+        .await;
         assert_eq!(closed.why, Why::Aborted, "seed {seed}");
         let (to_client, to_server) = (to_client.lock().unwrap(), to_server.lock().unwrap());
         assert!(to_server.bytes == up[..accepts], "seed {seed}");
@@ -230,7 +266,7 @@ async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
 async fn no_schedule_of_spliced_bulk_loses_or_reorders_a_byte() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     // Also where there are no pipes, or one for two directions.
-    let tools = [2, 1, 0].map(|pipes| Tools::new(Clock::start(), pipes));
+    let tools = [2, 1, 0].map(tools);
     let (mut moved, mut spliced) = (0, 0);
     for seed in 0..if is_for_figures() { 5_000 } else { 500 } {
         let mut dice = Rng::new(seed);
@@ -243,14 +279,14 @@ async fn no_schedule_of_spliced_bulk_loses_or_reorders_a_byte() {
         let tools = &tools[usize::try_from(seed % 3).unwrap()];
         let (client, ours_to_client) = narrow_pair(&listener, &mut dice).await;
         let (ours_to_server, server) = narrow_pair(&listener, &mut dice).await;
-        let relaying = relay(
-            ours_to_client,
-            ours_to_server,
-            first.clone(),
-            PATIENCE,
-            tools,
-            |_, _| {},
-        );
+        // The sockets are closed as soon as the relay has ended.
+        let relaying = async {
+            let mut client = watched(ours_to_client, tools);
+            let mut server = watched(ours_to_server, tools);
+            let first = first.clone();
+            relay(&mut client, &mut server, first, PATIENCE, tools, |_, _| {}).await
+        };
+        let relaying = beside_poller(tools, relaying);
         let (closed, to_server, to_client) = tokio::join!(
             relaying,
             converse(server, &down, seed),
@@ -348,18 +384,18 @@ async fn relayed(
             .build()
             .unwrap()
             .block_on(async {
-                let tools = Tools::new(Clock::start(), 8);
-                let re_registered =
-                    |stream: TcpStream| TcpStream::from_std(stream.into_std().unwrap()).unwrap();
-                let closed = relay(
-                    re_registered(ours_to_client),
-                    re_registered(ours_to_server),
+                let tools = tools(8);
+                let mut client = watched(ours_to_client, &tools);
+                let mut server = watched(ours_to_server, &tools);
+                let relaying = relay(
+                    &mut client,
+                    &mut server,
                     Vec::new(),
                     patience,
                     &tools,
                     |_, _| {},
-                )
-                .await;
+                );
+                let closed = beside_poller(&tools, relaying).await;
                 (closed, tools.pipes.take_spliced())
             })
     });
@@ -391,23 +427,25 @@ async fn the_leg_to_the_endpoint_is_watched_once_a_connection_has_lasted() {
     let (ours_to_server, server) = pair().await;
     let leg = ours_to_server.into_std().unwrap();
     let seen = Socket::from(leg.try_clone().unwrap());
-    let leg = TcpStream::from_std(leg).unwrap();
     let tools = Tools {
         lasting: Duration::from_millis(50),
-        ..Tools::new(Clock::start(), 0)
+        ..tools(0)
     };
     let patience = Patience {
         idle: None,
         ..PATIENCE
     };
-    let mut relaying = pin!(relay(
-        ours_to_client,
-        leg,
+    let mut client_leg = watched(ours_to_client, &tools);
+    let mut server_leg = Stream::accepted(&tools.poller, leg).unwrap();
+    let relaying = relay(
+        &mut client_leg,
+        &mut server_leg,
         Vec::new(),
         patience,
         &tools,
-        |_, _| {}
-    ));
+        |_, _| {},
+    );
+    let mut relaying = pin!(beside_poller(&tools, relaying));
     assert!(!seen.keepalive().unwrap());
     let watched = async {
         while !seen.keepalive().unwrap() {
@@ -483,7 +521,9 @@ async fn a_reset_is_passed_on_behind_the_bytes_before_it() {
     while sys::unacknowledged(&server).unwrap() > 0 {
         tokio::task::yield_now().await;
     }
-    reset_on_close(&server);
+    SockRef::from(&server)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
     drop(server);
     let mut heard = Vec::new();
     let end = client.read_to_end(&mut heard).await;
