@@ -613,3 +613,6 @@ const ONE_SEGMENT: usize = 1_200;
 const EVENTS: usize = 128;
 /// The driver looks this often at least. Deadlines that are farther away than this never wake it when they are set.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;
