@@ -46,6 +46,16 @@ fn each_end_has_its_letters() {
     let refused = line(&syslog);
     assert!(refused.contains(" s/<NOSRV> 0/-1/"), "{refused}");
     assert!(refused.contains(" 0 SC "), "{refused}");
+    assert!(refused.ends_with("/0 0/0"), "{refused}");
+    // One more attempt: at the same endpoint, and at another one.
+    let (ballast, syslog) = serve("", ", retries: 1", &[nobody()]);
+    assert!(ask(ballast.address()).is_err());
+    let refused = line(&syslog);
+    assert!(refused.ends_with("/1 0/0"), "{refused}");
+    let (ballast, syslog) = serve("", ", retries: 1", &[nobody(), nobody()]);
+    assert!(ask(ballast.address()).is_err());
+    let refused = line(&syslog);
+    assert!(refused.ends_with("/+1 0/0"), "{refused}");
 
     let (ballast, syslog) = serve(", timeouts: {client: 100ms}", "", &[echo_server()]);
     let idle = ballast.connect();

@@ -197,6 +197,34 @@ fn families_of_clients_and_endpoints_do_not_have_to_agree() {
     }
 }
 
+/// A header is read together with what follows it, as far as that fits into a small buffer.
+#[test]
+fn bytes_behind_a_header_arrive_whole_and_are_counted() {
+    let (source, destination) = ends("192.0.2.1:56324", "198.51.100.2:443");
+    let bulk: Vec<u8> = (0..64 << 10).map(|n: u32| n.to_be_bytes()[3]).collect();
+    for header in [v1(source, destination), v2(source, destination, &[])] {
+        let (endpoint, heard) = recorder("127.0.0.1:0");
+        let text = table("127.0.0.1:0", TRUSTING, ", send-proxy: v1", endpoint);
+        let ballast = Ballast::serve(&text, 1);
+        let mut counted = 0;
+        for length in [1, 900, 1 << 10, 8 << 10, 64 << 10] {
+            let (_client, _) = say(&ballast, [&[&header, &bulk[..length]].concat()[..]]);
+            let expected = [v1(source, destination), bulk[..length].to_vec()].concat();
+            assert!(next(&heard) == expected, "{length} bytes");
+            counted += length;
+        }
+        ballast.until(|ballast| ballast.in_flight() == 0);
+        let metrics = ballast.metrics();
+        for of in [
+            "frontend_bytes_in_total{proxy=\"f\"}",
+            "backend_bytes_in_total{proxy=\"s\"}",
+        ] {
+            let line = format!("haproxy_{of} {counted}\n");
+            assert!(metrics.contains(&line), "{line}");
+        }
+    }
+}
+
 /// As MySQL does: the server speaks first, and before that it wants to know to whom.
 #[test]
 fn an_endpoint_hears_who_is_there_before_the_client_has_said_a_word() {

@@ -5,6 +5,8 @@ mod common;
 #[path = "common/peers.rs"]
 mod peers;
 
+#[path = "relay/again.rs"]
+mod again;
 #[path = "relay/bulk.rs"]
 mod bulk;
 #[path = "relay/crumbs.rs"]

@@ -269,8 +269,9 @@ fn who_finds_nobody_is_an_error_of_the_service_alone() {
     assert_eq!(row(&rows, "s", "BACKEND")["status"], "DOWN");
     let ballast = Ballast::serve(&table("", "", &[nobody()]), 1);
     assert!(ask(ballast.address()).is_err());
-    let rows = await_rows(&ballast, |rows| number(rows, "s", "BACKEND", "econ") == 1);
-    assert_eq!(number(&rows, "s", "BACKEND", "connect"), 1);
+    let rows = await_rows(&ballast, |rows| number(rows, "s", "BACKEND", "econ") == 4);
+    assert_eq!(number(&rows, "s", "BACKEND", "connect"), 4);
+    assert_eq!(number(&rows, "s", "BACKEND", "wretr"), 3);
     assert_eq!(
         number(&rows, "s", "BACKEND", "wredis"),
         0,

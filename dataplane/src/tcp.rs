@@ -78,6 +78,8 @@ struct Connected {
     upstream: Upstream,
     /// What the endpoint is sent before the client's next bytes.
     first: Vec<u8>,
+    /// How many bytes of `first` are the client's: they came with its PROXY header.
+    carried: u64,
     patience: Patience,
     /// The client's idle time is not longer than the endpoint's.
     client_is_stricter: bool,
@@ -89,6 +91,7 @@ async fn story(mut connection: Connection, arrival: Arrival) {
     let Connected {
         mut upstream,
         first,
+        carried,
         patience,
         client_is_stricter,
     } = match connected {
@@ -103,7 +106,7 @@ async fn story(mut connection: Connection, arrival: Arrival) {
     let Upstream { stream, lease, .. } = &mut upstream;
     let endpoint = lease.endpoint().counters(worker.id);
     let entry = &mut connection.entry;
-    let moved = |up, down| {
+    let mut moved = |up, down| {
         frontend.bytes_in.add(up);
         frontend.bytes_out.add(down);
         endpoint.bytes_in.add(up);
@@ -116,6 +119,9 @@ async fn story(mut connection: Connection, arrival: Arrival) {
             entry.moved(up, down);
         }
     };
+    if carried > 0 {
+        moved(carried, 0);
+    }
     let closed = relay(
         &mut connection.socket,
         stream,
@@ -148,12 +154,14 @@ async fn find_endpoint(connection: &mut Connection, arrival: Arrival) -> Result<
     let patience = Timeouts::of(&frontend);
     drop(frontend);
     let (upstream, service) = connect(connection, service, plan).await?;
+    let carried = first.len() as u64;
     let mut header = header::header(&service, connection);
     header.append(&mut first);
     let patience = patience.with(&service);
     Ok(Connected {
         upstream,
         first: header,
+        carried,
         client_is_stricter: patience.1,
         patience: patience.0,
     })

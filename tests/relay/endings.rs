@@ -32,6 +32,43 @@ fn who_is_done_sending_still_hears_a_late_answer() {
     ballast.until(|ballast| ballast.in_flight() == 0);
 }
 
+/// Either side, while the other one is silent.
+#[test]
+fn a_reset_behind_the_end_of_a_side_is_passed_on_at_once() {
+    let (accepted, endpoint) = channel();
+    let quiet = server(move |client| accepted.send(client).unwrap());
+    let ballast = Watched::serve(&table("", "", &[quiet]), 1);
+    for client_ends in [true, false] {
+        let mut client = ballast.connect();
+        client.write_all(&[1]).unwrap();
+        let mut server = endpoint.recv_timeout(Duration::from_secs(10)).unwrap();
+        server
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        server.read_exact(&mut [0]).unwrap();
+        let (ends, mut waits) = match client_ends {
+            true => (client, server),
+            false => (server, client),
+        };
+        ends.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(waits.read(&mut [0]).unwrap(), 0, "the end is heard");
+        let lateness = Lateness::watch();
+        let begun = Instant::now();
+        reset(ends);
+        ballast.until(|ballast| ballast.in_flight() == 0);
+        // To wait for a write, or for the end of client-fin or server-fin, would take 30 seconds.
+        let (took, late) = (begun.elapsed(), lateness.end());
+        assert!(
+            took < Duration::from_secs(1) + forgiven(late),
+            "{took:?} on a machine that is late by {late:?}"
+        );
+        // The kernel says "broken pipe" to who was told of the end before.
+        assert!(waits.write_all(&[1]).is_err(), "it is reset");
+    }
+    assert_eq!(ballast.count(|counters| &counters.client_aborts), 1);
+    assert_eq!(ballast.count(|counters| &counters.server_aborts), 1);
+}
+
 #[test]
 fn the_end_comes_right_behind_bytes_that_had_to_wait() {
     let (told, waiting) = channel();

@@ -371,6 +371,8 @@ pub struct EndpointCounters {
     pub dials: Cell,
     /// Dials that failed (`econ`).
     pub connect_errors: Cell,
+    /// Further attempts at it by clients that it had just failed (`wretr`).
+    pub retries: Cell,
     /// Clients that went on to another endpoint (`wredis`).
     pub redispatches: Cell,
     /// Connections that it answered (`stot`).

@@ -17,6 +17,7 @@ use crate::rng::{Rng, mix};
 use crate::service::{Endpoint, Failure, Node, Service};
 use crate::table::Algorithm;
 
+mod again;
 mod first;
 mod hash;
 mod least;
@@ -187,19 +188,26 @@ impl Key {
 /// What one client has tried in vain. Empty, it allocates nothing; it survives a swap between two attempts.
 #[derive(Clone, Debug, Default)]
 pub struct Tried {
+    /// Those of this round, and those that this round leaves out: none of them is picked.
     endpoints: Vec<Arc<EndpointState>>,
+    /// Whose connections were cut while they were dialed: these are not tried again.
+    cut: Vec<Arc<EndpointState>>,
     /// Where dials timed out.
     nodes: Vec<Arc<Node>>,
+    /// All attempts that failed, those of earlier rounds included.
+    attempts: usize,
+    /// Rounds that are over.
+    rounds: u32,
 }
 
 impl Tried {
     /// Whether this is the first attempt.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.endpoints.is_empty()
+        self.attempts == 0
     }
 
-    /// Which endpoints these are, as a number; 0: none. For whom it is the same, the same are left.
+    /// Which endpoints may not be picked, as a number; 0: none. For whom it is the same, the same are left.
     pub(crate) fn fingerprint(&self) -> u64 {
         let of_one = |tried: &Arc<EndpointState>| mix(Arc::as_ptr(tried).addr() as u64);
         self.endpoints
@@ -211,11 +219,12 @@ impl Tried {
     /// How many attempts failed.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.endpoints.len()
+        self.attempts
     }
 
-    /// The dial to `endpoint` failed: it is not picked again, and if it timed out, its node is avoided.
+    /// The dial to `endpoint` failed: it is not picked again in this round, and if it timed out, its node is avoided.
     pub fn note(&mut self, endpoint: &Endpoint, failure: Failure) {
+        self.attempts += 1;
         self.endpoints.push(Arc::clone(endpoint.live()));
         if let (Failure::TimedOut, Some(node)) = (failure, endpoint.node()) {
             self.nodes.push(Arc::clone(node));

@@ -166,6 +166,7 @@ impl Drop for Entry {
                 server.map_or(0, |server| server.in_flight().into()),
             ],
             retries: self.progress.retries,
+            is_redispatched: self.progress.is_redispatched,
             queue: self.progress.before as u64,
             server: self.server.take().map(|(name, _)| name),
         }));

@@ -33,8 +33,10 @@ pub(crate) struct Record {
     pub termination: Termination,
     /// Connections at its end: of the process, the frontend, the service and the endpoint.
     pub connections: [u64; 4],
-    /// Further attempts that were made, each at another endpoint.
+    /// Further attempts that were made.
     pub retries: u16,
+    /// Whether one of them was at another endpoint than the attempt before it.
+    pub is_redispatched: bool,
     /// Clients that were before it in the service's queue.
     pub queue: u64,
 }
@@ -80,7 +82,7 @@ fn tcplog(record: &Record, line: &mut String) -> std::fmt::Result {
         millis(record.connecting),
         as_millis(record.total),
         record.bytes_out,
-        if record.retries > 0 { "+" } else { "" },
+        if record.is_redispatched { "+" } else { "" },
         record.retries,
         record.queue,
     )
@@ -259,6 +261,7 @@ pub(super) mod tests {
             termination: Termination(*b"cD"),
             connections: [9, 5, 4, 2],
             retries: 1,
+            is_redispatched: true,
             queue: 0,
         }
     }
@@ -282,12 +285,20 @@ pub(super) mod tests {
             client: "[2001:db8::1]:9".parse().unwrap(),
             termination: Termination(*b"SC"),
             retries: 0,
+            is_redispatched: false,
             ..record()
         };
         assert_eq!(
             rendered(&nobody, Access::Haproxy),
             "2001:db8::1:9 [21/Nov/2026:15:04:05.678] mysql orders/<NOSRV> -1/-1/1250 345 SC 9/5/4/2/0 0/0"
         );
+        let same = Record {
+            retries: 3,
+            is_redispatched: false,
+            ..record()
+        };
+        let line = rendered(&same, Access::Haproxy);
+        assert!(line.ends_with(" 9/5/4/2/3 0/0"), "{line}");
     }
 
     #[test]

@@ -16,6 +16,8 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::sys;
 
+mod wakes;
+
 /// A leg that reads what it was given and accepts writes, both in pieces of 0..n bytes as its dice say.
 struct Whimsical {
     input: VecDeque<u8>,

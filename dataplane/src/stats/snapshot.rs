@@ -417,6 +417,7 @@ counts! {
     picked: Sum,
     dials: Sum,
     connect_errors: Sum,
+    retries: Sum,
     redispatches: Sum,
     sessions: Sum,
     last_session: Most,

@@ -26,6 +26,7 @@ use crate::poller::{Poller, Stream, Timer};
 use crate::worker::{Stage, Worker};
 use crate::{fault, source};
 
+mod again;
 mod outcome;
 mod trial;
 
@@ -114,12 +115,9 @@ impl Attempts<'_> {
         self.service.state().counters(worker.id).sessions.add(1);
         loop {
             let picked = self.pick().await?;
-            if let Some(left) = self.left.take() {
-                left.counters(worker.id).redispatches.add(1);
-                self.progress.retries += 1;
-            }
             self.progress.queued = Some(self.queued);
             let picked = self.spare_client(picked);
+            self.count_retry(&picked);
             if picked.is_panic {
                 self.service.state().counters(worker.id).panics.add(1);
             }
@@ -136,6 +134,7 @@ impl Attempts<'_> {
                     self.go_on(&picked, failure)?;
                 }
                 Err(Failed::Cut) => {
+                    self.tried.cut(picked.lease.endpoint());
                     self.go_on(&picked, Failure::Refused)?;
                     // Where its endpoint is gone, those that came instead are in a newer plan.
                     self.follow_table()?;
@@ -144,21 +143,24 @@ impl Attempts<'_> {
         }
     }
 
-    /// Whom to try next.
+    /// The endpoint to try next.
     async fn pick(&mut self) -> Result<Picked, Unserved> {
-        let picked = self.service.pick(
-            self.caller.key,
-            &self.tried,
-            self.now,
-            &mut self.caller.worker.rng.borrow_mut(),
-        );
-        match picked {
-            Ok(picked) => Ok(picked),
-            Err(Unavailable::NoEndpoint) => {
-                self.count_unserved();
-                Err(self.none_left().into())
+        loop {
+            let picked = self.service.pick(
+                self.caller.key,
+                &self.tried,
+                self.now,
+                &mut self.caller.worker.rng.borrow_mut(),
+            );
+            let picked = match picked {
+                Ok(picked) => Some(picked),
+                Err(Unavailable::Full) => Box::pin(self.wait_in_queue()).await?,
+                Err(Unavailable::NoEndpoint) => None,
+            };
+            match picked {
+                Some(picked) => return Ok(picked),
+                None => Box::pin(self.wait_to_try_again()).await?,
             }
-            Err(Unavailable::Full) => Box::pin(self.wait_in_queue()).await,
         }
     }
 
@@ -177,6 +179,21 @@ impl Attempts<'_> {
             self.plan = plan;
         }
         Ok(())
+    }
+
+    /// A further attempt begins, at the same endpoint as the one before it or at another one.
+    fn count_retry(&mut self, picked: &Picked) {
+        let Some(left) = self.left.take() else {
+            return;
+        };
+        let counters = left.counters(self.caller.worker.id);
+        if Arc::ptr_eq(&left, picked.lease.endpoint()) {
+            counters.retries.add(1);
+        } else {
+            counters.redispatches.add(1);
+            self.progress.is_redispatched = true;
+        }
+        self.progress.retries += 1;
     }
 
     /// Nobody can be picked: from the beginning, or because all have been tried.
@@ -224,12 +241,16 @@ impl Attempts<'_> {
         connected
     }
 
+    /// When the time to connect is over. It begins with the first attempt.
+    fn deadline(&mut self) -> Moment {
+        let deadline = self.now.after(self.service.spec().timeouts.connect);
+        *self.deadline.get_or_insert(deadline)
+    }
+
     /// When the attempt that begins now is to end.
     fn until(&mut self, picked: &Picked) -> Moment {
-        let spec = self.service.spec();
-        let deadline = self.now.after(spec.timeouts.connect);
-        let deadline = *self.deadline.get_or_insert(deadline);
-        let is_last = self.tried.len() >= usize::from(spec.retries)
+        let deadline = self.deadline();
+        let is_last = self.tried.len() >= usize::from(self.service.spec().retries)
             || !self.service.has_another(picked.index, &self.tried);
         match is_last {
             true => deadline,
@@ -237,14 +258,15 @@ impl Attempts<'_> {
         }
     }
 
-    /// On to somebody else, while there is time and an attempt is left.
+    /// On to the next attempt, while there is time and an attempt is left.
     fn go_on(&mut self, picked: &Picked, failure: Failure) -> Result<(), Refusal> {
         if let Some(endpoint) = self.service.endpoints().get(picked.index) {
             self.tried.note(endpoint, failure);
         }
         self.progress.timed_out = failure == Failure::TimedOut;
-        let spent = self.tried.len() > usize::from(self.service.spec().retries);
-        if spent || self.deadline.is_some_and(|deadline| self.now >= deadline) {
+        if self.service.is_spent(&self.tried)
+            || self.deadline.is_some_and(|deadline| self.now >= deadline)
+        {
             return Err(Refusal::Failed);
         }
         self.left = Some(Arc::clone(picked.lease.endpoint()));

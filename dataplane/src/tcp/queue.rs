@@ -14,8 +14,9 @@ use tokio::time::sleep_until;
 use super::dial::{Attempts, During, Unserved};
 
 impl Attempts<'_> {
-    /// Waits until it is this client's turn and there is room. The service is that of the plan in force then.
-    pub(super) async fn wait_in_queue(&mut self) -> Result<Picked, Unserved> {
+    /// Waits until it is this client's turn and there is room. The service is that of the plan in force then. `None`: no
+    /// endpoint is left that it could wait for.
+    pub(super) async fn wait_in_queue(&mut self) -> Result<Option<Picked>, Unserved> {
         let began = self.now;
         let state = Arc::clone(self.service.state());
         self.progress.before = state.queue().len();
@@ -41,7 +42,11 @@ impl Attempts<'_> {
         turn
     }
 
-    async fn wait_for_turn(&mut self, ticket: Ticket, until: Moment) -> Result<Picked, Unserved> {
+    async fn wait_for_turn(
+        &mut self,
+        ticket: Ticket,
+        until: Moment,
+    ) -> Result<Option<Picked>, Unserved> {
         let worker = self.caller.worker;
         let state = Arc::clone(self.service.state());
         loop {
@@ -73,9 +78,9 @@ impl Attempts<'_> {
             }
             self.follow_table()?;
             match self.pick_in_turn() {
-                Ok(picked) => return Ok(picked),
+                Ok(picked) => return Ok(Some(picked)),
                 Err(Unavailable::Full) => {}
-                Err(Unavailable::NoEndpoint) => return Err(self.none_left().into()),
+                Err(Unavailable::NoEndpoint) => return Ok(None),
             }
         }
     }

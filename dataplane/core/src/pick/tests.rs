@@ -1,6 +1,7 @@
 use super::*;
 use crate::service::fixture::*;
 
+mod again;
 mod algorithms;
 mod properties;
 mod sticky;

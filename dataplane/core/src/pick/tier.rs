@@ -83,7 +83,7 @@ impl Endpoint {
     }
 
     /// Whether it is in any tier. Its own state, which others write, is read only where that matters.
-    fn has_tier(&self, try_all: bool) -> bool {
+    pub(super) fn has_tier(&self, try_all: bool) -> bool {
         self.is_eligible() && (try_all || self.live.is_passing())
     }
 

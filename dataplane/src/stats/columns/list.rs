@@ -50,8 +50,8 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
         backend: |b| Count(b.counts.connect_errors + b.unserved), server: |_, s| Count(s.counts.connect_errors) }
     "eresp" MCP "response_errors_total" Plain "Sessions that failed on the endpoint's side." {
         backend: |b| Count(b.counts.response_errors), server: |_, s| Count(s.counts.response_errors) }
-    "wretr" MCP "retry_warnings_total" Plain "Further attempts on the same endpoint: each is on another one." {
-        backend: |_| Count(0), server: |_, _| Count(0) }
+    "wretr" MCP "retry_warnings_total" Plain "Further attempts on the same endpoint, after a pause." {
+        backend: |b| Count(b.counts.retries), server: |_, s| Count(s.counts.retries) }
     "wredis" MCP "redispatch_warnings_total" Plain "Clients that went on to another endpoint because one could not be reached." {
         backend: |b| Count(b.counts.redispatches), server: |_, s| Count(s.counts.redispatches) }
     "status" SGP "status" States "How it fares." {

@@ -64,6 +64,8 @@ pub(crate) struct Progress {
     pub(crate) connecting: Option<Duration>,
     /// Attempts after the first one.
     pub(crate) retries: u16,
+    /// Whether one of them was at another endpoint than the attempt before it.
+    pub(crate) is_redispatched: bool,
     /// Clients that were before this one in the queue.
     pub(crate) before: usize,
     /// Whether the last attempt failed because its time was over.
