@@ -24,7 +24,7 @@ use crate::intake::{Found, Intake, Text, Which, named};
 use crate::limits::Budget;
 use crate::listen;
 use crate::panics;
-use crate::worker::Shared;
+use crate::worker::{Order, Shared};
 
 mod answer;
 mod exceptions;
@@ -262,6 +262,10 @@ impl Apply {
         self.retired
             .push(self.shared.live.publish(Arc::clone(plan)));
         self.shared.new_plan.notify_one();
+        for inbox in &self.shared.inboxes {
+            // A worker that has ended holds no plan.
+            inbox.send(Order::NewPlan).ok();
+        }
         // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
         // wait at something that has left the table, or has another name now, are woken by nobody else.
         for plan in [previous, plan] {

@@ -305,7 +305,7 @@ mod tests {
         );
         let (access, _records) = AccessLog::new();
         let (by_hand, _changes) = mpsc::unbounded_channel();
-        let (shared, _inboxes) = Shared::new(1, 1, 1, access, by_hand);
+        let (shared, _inboxes) = Shared::new(1, 1, 1, access, by_hand, None);
         let mut around = Surroundings {
             now: shared.clock.now(),
             workers: 1,

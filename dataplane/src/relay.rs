@@ -8,16 +8,15 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::pin;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use socket2::SockRef;
-use tokio::net::TcpStream;
-use tokio::task::unconstrained;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::Clock;
+use crate::poller::{Poller, Stream, Timer};
 
 mod both;
 mod direction;
@@ -31,26 +30,24 @@ pub(crate) use lasting::keepalive;
 pub(crate) use patience::Patience;
 pub(crate) use splice::{PipeCounts, Pipes};
 
-/// One side of a connection. All methods take it shared: while its end is awaited, it still is written to.
-pub(crate) trait Leg {
+/// One side of a connection.
+pub(crate) trait Leg: AsyncRead + AsyncWrite + Unpin {
     /// The socket, if its bytes are the stream's bytes: then they may be spliced.
-    fn plain(&self) -> Option<&TcpStream>;
+    fn plain(&self) -> Option<&Stream>;
     /// The socket beneath, for its options.
-    fn socket(&self) -> Option<&TcpStream>;
-
-    /// Whether nothing has come since a read last had to wait. `false` says nothing.
-    fn is_quiet(&self) -> bool {
-        false
-    }
+    fn socket(&self) -> Option<&Stream>;
 
     /// Reads into `buffer`, which is not empty. 0: the other side is done.
-    fn poll_take(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
+    fn poll_take(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
+        Poll::Ready(Ok(buffer.filled().len()))
+    }
 
     /// Writes some of `bytes`.
-    fn poll_give(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
-
-    /// Tells the other side that no more bytes will come.
-    fn poll_finish(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+    fn poll_give(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write(cx, bytes)
+    }
 }
 
 /// What all relays of one worker share.
@@ -60,6 +57,8 @@ pub(crate) struct Tools {
     /// Pipes for bulk.
     pub pipes: Rc<Pipes>,
     clock: Clock,
+    /// Watches the sockets and the timers of this worker.
+    pub poller: Rc<Poller>,
     /// From when on a connection gets what only those need that last.
     lasting: Duration,
 }
@@ -67,11 +66,12 @@ pub(crate) struct Tools {
 impl Tools {
     /// Tools with at most `pipes` pipes.
     #[must_use]
-    pub(crate) fn new(clock: Clock, pipes: usize) -> Self {
+    pub(crate) fn new(clock: Clock, pipes: usize, poller: Rc<Poller>) -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH].into()),
             pipes: Pipes::new(pipes),
             clock,
+            poller,
             lasting: lasting::LASTING,
         }
     }
@@ -106,6 +106,8 @@ pub(crate) enum Why {
     Idle,
     /// One side was done, and the other said nothing for too long.
     HalfClosed,
+    /// An order ended it.
+    Cut,
 }
 
 /// The end of a connection. Not an error: a value.
@@ -135,96 +137,69 @@ impl Closed {
     }
 }
 
-/// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` hears how
-/// many bytes went up and down, once a wake-up.
+/// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` is told once a wake-up how
+/// many bytes went up and down.
 ///
-/// It is exempt from the runtime's budget of polls, and limits itself (`direction::BUDGET`). A socket that answers "pending"
-/// because the budget is spent has not registered the task, and the relay takes "pending" for a registration.
-pub(crate) fn relay<C: Leg, S: Leg>(
-    client: C,
-    server: S,
+/// Only an orderly end marks the sockets so ([`Stream::close_in_order`]): after any other end, a panic included, closing them is a
+/// reset, and both peers learn that this was no ordinary end.
+pub(crate) fn relay<'a, C: Leg, S: Leg>(
+    client: &'a mut C,
+    server: &'a mut S,
     first: Vec<u8>,
     patience: Patience,
-    tools: &Tools,
+    tools: &'a Tools,
     mut moved: impl FnMut(u64, u64),
 ) -> impl Future<Output = Closed> {
-    // Put together here: the future would keep room for the parts as well, as long as the connection lasts.
-    let mut legs = Legs {
-        client,
-        server,
-        orderly: false,
-    };
+    // Made outside of the future, which would keep room for the arguments as well, as long as the connection lasts.
+    let mut legs = Legs { client, server };
     let mut both = Both::new(first, tools.clock.soon());
-    unconstrained(async move {
-        let why = {
-            let mut timer = pin!(Some(both.timer(patience, tools)));
-            let mut vigil = None;
-            let mut hangup = None;
-            poll_fn(|cx| {
-                both.is_polled_by(cx);
-                loop {
-                    let has_just_ended = both.pass(&legs, cx, tools, &mut moved);
-                    if let Some(why) = both.ended() {
-                        return Poll::Ready(why);
-                    }
-                    if has_just_ended {
-                        timer.set(Some(both.timer(patience, tools)));
-                        both.awaits_delivery(&legs);
-                        hangup = both.hangup(&legs);
-                    }
-                    let news = both.keep_vigil(&mut vigil, &legs, cx);
-                    if news.is_pending() && both.hears_hangup(&mut hangup, cx).is_pending() {
-                        return both.poll_patience(timer.as_mut(), &legs, patience, tools, cx);
-                    }
-                }
-            })
-            .await
-        };
+    async move {
+        let mut timer = Timer::new(&tools.poller);
+        both.set_timer(&mut timer, patience, tools);
+        let why = poll_fn(|cx| {
+            if legs.server.socket().is_some_and(Stream::is_cut) {
+                return Poll::Ready(Why::Cut);
+            }
+            let has_just_ended = both.pass(&mut legs, cx, tools, &mut moved);
+            if let Some(why) = both.ended() {
+                return Poll::Ready(why);
+            }
+            if has_just_ended {
+                both.set_timer(&mut timer, patience, tools);
+                both.awaits_delivery(&legs);
+            }
+            both.poll_patience(&mut timer, &legs, patience, tools, cx)
+        })
+        .await;
+        drop(timer);
         let fault = both.fault(why, &legs);
         if why == Why::Aborted {
             both.abort(&legs, patience.abort).await;
         }
-        legs.orderly = why == Why::Finished;
-        drop(legs);
+        if why == Why::Finished {
+            let sockets = [legs.client.socket(), legs.server.socket()];
+            sockets
+                .into_iter()
+                .flatten()
+                .for_each(Stream::close_in_order);
+        }
         Closed {
             by: match why {
                 Why::Finished | Why::Aborted | Why::HalfClosed => both.first_to_end,
-                Why::Idle => None,
+                Why::Idle | Why::Cut => None,
             },
             fault,
             why,
             up: both.up.bytes,
             down: both.down.bytes,
         }
-    })
-}
-
-/// Both sockets. However the relay is left, by an abort, a time-out, a drain or a panic: unless the end was an
-/// orderly one, both peers are told by a reset that it was not.
-struct Legs<C: Leg, S: Leg> {
-    client: C,
-    server: S,
-    orderly: bool,
-}
-
-impl<C: Leg, S: Leg> Drop for Legs<C, S> {
-    fn drop(&mut self) {
-        if self.orderly {
-            return;
-        }
-        for socket in [self.client.socket(), self.server.socket()]
-            .into_iter()
-            .flatten()
-        {
-            reset_on_close(socket);
-        }
     }
 }
 
-/// Makes the coming `close` of `socket` a reset.
-pub(crate) fn reset_on_close(socket: &TcpStream) {
-    // It fails only for a socket that is gone already, and then there is nobody left to tell.
-    SockRef::from(socket).set_linger(Some(Duration::ZERO)).ok();
+/// Both sides.
+struct Legs<'a, C, S> {
+    client: &'a mut C,
+    server: &'a mut S,
 }
 
 /// The worker's one buffer.

@@ -30,7 +30,7 @@ use crate::panics::{self, vital};
 use crate::probe::Probe;
 use crate::start_error::StartError;
 use crate::threads::{self, Pace};
-use crate::worker::{Order, Shared, Worker};
+use crate::worker::{Faults, Order, Shared, Worker};
 
 /// A data plane that serves.
 #[derive(Debug)]
@@ -49,6 +49,14 @@ pub struct Running {
 
 /// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
 pub fn start(config: Config) -> Result<Running, StartError> {
+    start_with(config, None)
+}
+
+/// The same, with connections that fail where a test wants them to.
+pub(crate) fn start_with(
+    config: Config,
+    faults: Option<Box<dyn Faults>>,
+) -> Result<Running, StartError> {
     panics::count();
     let claims = Claims::of(&config)?;
     let budget = Budget::claim();
@@ -58,7 +66,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
     let seeds = RandomState::new();
     let (access, messages) = AccessLog::new();
     let (hand, by_hand) = mpsc::unbounded_channel();
-    let (shared, inboxes) = Shared::new(workers, most, seeds.hash_one(0), access, hand);
+    let (shared, inboxes) = Shared::new(workers, most, seeds.hash_one(0), access, hand, faults);
     {
         let shared = Arc::clone(&shared);
         // Ends with the process: there is nothing to wait for but a reader who may never read.
@@ -274,12 +282,17 @@ fn start_workers(
     let start = |(id, inbox)| {
         let (shared, stop) = (Arc::clone(shared), stop.clone());
         let rng = Rng::new(seeds.hash_one(id + 1));
-        threads::start(format!("worker-{id}"), Pace::Prompt, move |runtime| {
-            let _counted = shared.count_tasks(&runtime);
-            let worker = Worker::new(id, shared, pipes, flows, rng);
-            runtime.block_on(worker.run(inbox, stop));
-            // Dropping the runtime drops what is left of its connections: each is reset.
-        })
+        let counted = Arc::clone(&shared);
+        threads::start_prepared(
+            format!("worker-{id}"),
+            Pace::Prompt,
+            move || Worker::new(id, shared, pipes, flows, rng),
+            move |runtime, worker| {
+                let _counted = counted.count_tasks(&runtime);
+                runtime.block_on(worker.run(inbox, stop));
+                // Dropping the runtime drops what is left of its connections: each is reset.
+            },
+        )
     };
     inboxes.into_iter().enumerate().map(start).collect()
 }

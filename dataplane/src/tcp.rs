@@ -1,81 +1,82 @@
-//! A TCP connection's story: accept, admit, PROXY header, dial, relay, account.
+//! The story of a TCP connection: accept, admit, PROXY header, dial, relay, account.
 //!
-//! Each step has its file: `accept` takes connections in, `arrival` admits them and gives each to a worker, a `newcomer` is
-//! led to an endpoint by `dial`, and the story goes on with the relay until the end, which is counted.
+//! `accept` takes a connection from the kernel and admits it or resets it. From then on it is a [`Connection`], with a task of
+//! its own, which this file tells from top to bottom. `dial` connects it to an endpoint, waiting in the service's `queue` where every
+//! endpoint is full: the result is an [`Upstream`]. The relay moves bytes between the two until the end. Whatever that end
+//! is, dropping the two gives back what they hold and accounts for them.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ballast_core::admit::{Admission, Refusal};
-use ballast_core::endpoint::{EndpointCounters, Lease};
-use ballast_core::moment::Moment;
-use ballast_core::plan::{Frontend, FrontendState, Serves};
-use tokio::net::TcpStream;
+use ballast_core::admit::Refusal;
+use ballast_core::plan::{Frontend, Plan, Serves, SocketKey};
+use ballast_core::service::Service;
+use ballast_core::table::Protocol;
 
-use crate::access::Entry;
-use crate::dial::{Client, Dialed};
-use crate::relay::{Patience, Side, relay};
-use crate::worker::Worker;
+use crate::relay::{Patience, relay};
+use crate::worker::{Stage, Worker};
 
 mod accept;
-mod arrival;
-mod newcomer;
-mod permits;
+mod admission;
+mod connection;
+mod dial;
+mod header;
+mod preamble;
+mod queue;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 pub(crate) use accept::accept_loop;
-pub(crate) use arrival::Arrival;
-use newcomer::{Newcomer, NoWay};
+pub(crate) use connection::HandedOver;
+use connection::{Accepted, Connection, Ending};
+pub(crate) use dial::{During, Progress, Upstream};
 
-/// Begins the story of one connection.
-pub(crate) fn serve(worker: &Rc<Worker>, arrival: Arrival) {
-    let seat = Seat::take(worker);
-    let index = seat.index;
-    // In a box of its own, which ends with it: an idle connection needs no room for what led to it.
-    let reached = Box::pin(reach(Rc::clone(worker), index, arrival));
-    let task = tokio::task::spawn_local(story(seat, reached));
-    worker.seats.borrow_mut().occupy(index, task.abort_handle());
+/// Serves a connection that another worker accepted.
+pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: HandedOver) {
+    let Some(accepted) = handed.take() else {
+        return;
+    };
+    let socket = Rc::new(handed.socket.clone());
+    let plan = Rc::new(Arc::clone(&handed.plan));
+    serve(worker, accepted, &socket, &plan, handed.is_trusted);
 }
 
-/// A connection's place in its worker, which counts it there however it ends.
-struct Seat {
-    worker: Rc<Worker>,
-    index: usize,
+/// Serves a connection in a task of its own.
+fn serve(
+    worker: &Rc<Worker>,
+    accepted: Accepted,
+    socket: &Rc<SocketKey>,
+    plan: &Rc<Arc<Plan>>,
+    is_trusted: bool,
+) {
+    let Some(frontend) = plan.frontend(socket) else {
+        return;
+    };
+    let Ok(connection) = Connection::begin(worker, accepted, socket, frontend.state()) else {
+        let counters = frontend.state().counters().of(worker.id);
+        counters.refused[Refusal::Failed.index()].add(1);
+        return;
+    };
+    let arrival = Arrival {
+        frontend: Arc::clone(frontend),
+        plan: Rc::clone(plan),
+        is_trusted,
+    };
+    tokio::task::spawn_local(story(connection, arrival));
 }
 
-impl Seat {
-    fn take(worker: &Rc<Worker>) -> Self {
-        worker.load().fetch_add(1, Ordering::Relaxed);
-        Self {
-            index: worker.seats.borrow_mut().reserve(),
-            worker: Rc::clone(worker),
-        }
-    }
+/// What a connection needs only until it has an endpoint. It keeps a whole table alive.
+struct Arrival {
+    frontend: Arc<Frontend>,
+    plan: Rc<Arc<Plan>>,
+    is_trusted: bool,
 }
 
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.worker.seats.borrow_mut().leave(self.index);
-        self.worker.load().fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A client, and the endpoint that was found for it.
-struct Reached {
-    client: TcpStream,
-    admission: Admission,
-    process: Option<Admission>,
-    frontend: Arc<FrontendState>,
-    began: Moment,
-    entry: Option<Box<Entry>>,
-    endpoint: TcpStream,
-    lease: Lease,
-    /// What the endpoint hears before the client's own bytes.
+/// What the relay needs.
+struct Connected {
+    upstream: Upstream,
+    /// What the endpoint is sent before the client's next bytes.
     first: Vec<u8>,
     /// How many bytes of `first` are the client's: they came with its PROXY header.
     carried: u64,
@@ -84,38 +85,28 @@ struct Reached {
     client_is_stricter: bool,
 }
 
-/// The story of one connection: an endpoint is reached, and bytes go both ways until the end.
-async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>>>>) {
-    // Taken apart at once: a name for the whole would keep its room.
-    let Some(Reached {
-        client,
-        admission: _admission,
-        process: _process,
-        frontend,
-        began,
-        mut entry,
-        endpoint,
-        lease,
+async fn story(mut connection: Connection, arrival: Arrival) {
+    // In a box of its own, which ends here: an idle connection needs no memory for what led to it.
+    let connected = Box::pin(find_endpoint(&mut connection, arrival)).await;
+    let Connected {
+        mut upstream,
         first,
         carried,
         patience,
         client_is_stricter,
-    }) = reached.await
-    else {
-        return;
+    } = match connected {
+        Ok(connected) => connected,
+        Err(ending) => return connection.turn_away(ending),
     };
-    let worker = &*seat.worker;
-    let session = Session {
-        worker,
-        lease,
-        began,
-    };
-    #[cfg(test)]
-    let peer = client.peer_addr().ok();
+    let worker = Rc::clone(&connection.worker);
+    worker
+        .shared
+        .reach(Stage::Relaying, connection.key.client());
+    let frontend = connection.frontend.counters().of(worker.id);
+    let Upstream { stream, lease, .. } = &mut upstream;
+    let endpoint = lease.endpoint().counters(worker.id);
+    let entry = &mut connection.entry;
     let mut moved = |up, down| {
-        #[cfg(test)]
-        tests::come_by(tests::RELAYING, peer);
-        let (frontend, endpoint) = (frontend.counters().of(worker.id), session.counters());
         frontend.bytes_in.add(up);
         frontend.bytes_out.add(down);
         endpoint.bytes_in.add(up);
@@ -124,101 +115,101 @@ async fn story(seat: Seat, reached: Pin<Box<impl Future<Output = Option<Reached>
         if spliced > 0 {
             worker.counters().spliced.add(spliced);
         }
-        if let Some(entry) = &mut entry {
+        if let Some(entry) = entry {
             entry.moved(up, down);
         }
     };
     if carried > 0 {
         moved(carried, 0);
     }
-    let closed = relay(client, endpoint, first, patience, &worker.tools, moved).await;
+    let closed = relay(
+        &mut connection.socket,
+        stream,
+        first,
+        patience,
+        &worker.tools,
+        moved,
+    )
+    .await;
     let fault = closed.fault(client_is_stricter);
-    if let Some(mut entry) = entry {
+    if let Some(entry) = &mut connection.entry {
         entry.closed(closed.why, fault);
     }
-    session.account(fault);
+    upstream.count_fault(fault);
 }
 
-/// From the accepted socket to an endpoint; `None` if there is none for it, which then was counted and told.
-async fn reach(worker: Rc<Worker>, seat: usize, arrival: Arrival) -> Option<Reached> {
+/// From the accepted connection to an endpoint, or why there is none.
+async fn find_endpoint(connection: &mut Connection, arrival: Arrival) -> Result<Connected, Ending> {
     let Arrival {
-        socket,
-        peer,
-        began,
-        key,
+        frontend,
         plan,
-        mut admission,
-        process,
-        trusted,
-        handed_over,
+        is_trusted,
     } = arrival;
-    drop(handed_over);
-    let frontend = plan.frontend(&key)?;
-    let state = Arc::clone(frontend.state());
-    let counters = state.counters().of(worker.id);
-    let Ok(socket) = TcpStream::from_std(socket.heard()?) else {
-        // It cannot be watched: this system has no room for one more.
-        counters.refused[Refusal::Failed.index()].add(1);
-        return None;
-    };
-    let client = Client {
-        worker: &worker,
-        seat,
-        socket: &socket,
-    };
-    let mut newcomer = Newcomer::new(client, &state, peer, began);
-    worker.seats.borrow_mut().came(seat, peer, key, began);
     let mut first = Vec::new();
-    if trusted {
-        match newcomer.introduce(frontend, &mut admission).await {
-            Ok(rest) => first = rest,
-            Err(why) => {
-                newcomer.ends(why);
-                return None;
-            }
-        }
+    if is_trusted {
+        first = connection.introduce(&frontend).await?;
     }
-    counters.sessions.add(1);
-    let Serves::Tcp(service) = frontend.serves() else {
-        newcomer.ends(NoWay::Refused(Refusal::NoEndpoint));
-        return None;
-    };
-    let (service, ours) = (Arc::clone(service), ClientSide::of(frontend));
-    let mut dialed = match newcomer.connect(service, plan).await {
-        Ok(dialed) => dialed,
-        Err(why) => {
-            newcomer.ends(why);
-            return None;
-        }
-    };
-    let entry = newcomer.served(&mut dialed);
+    connection.counters().sessions.add(1);
+    let service = choose_service(&frontend)?;
+    let patience = Timeouts::of(&frontend);
+    drop(frontend);
+    let (upstream, service) = connect(connection, service, plan).await?;
     let carried = first.len() as u64;
-    dialed.header.append(&mut first);
-    let patience = ours.patience(&dialed);
-    Some(Reached {
-        client_is_stricter: ours.idle.is_some() && patience.idle == ours.idle,
-        client: socket,
-        admission,
-        process,
-        frontend: state,
-        began,
-        entry,
-        endpoint: dialed.stream,
-        lease: dialed.lease,
-        first: dialed.header,
+    let mut header = header::header(&service, connection);
+    header.append(&mut first);
+    let patience = patience.with(&service);
+    Ok(Connected {
+        upstream,
+        first: header,
         carried,
-        patience,
+        client_is_stricter: patience.1,
+        patience: patience.0,
     })
 }
 
-/// How long a frontend waits for clients.
-#[derive(Clone, Copy)]
-struct ClientSide {
+/// The service that this connection is for. A protocol whose service depends on the client's first bytes reads them here.
+fn choose_service(frontend: &Frontend) -> Result<Arc<Service>, Ending> {
+    match frontend.serves() {
+        Serves::Tcp(service) => Ok(Arc::clone(service)),
+        Serves::Udp(_) | Serves::NotYet(_) => Err(Ending::Refused(Refusal::NoEndpoint)),
+    }
+}
+
+async fn connect(
+    connection: &mut Connection,
+    service: Arc<Service>,
+    plan: Rc<Arc<Plan>>,
+) -> Result<(Upstream, Arc<Service>), Ending> {
+    let mut unread = Progress::default();
+    let progress = match &mut connection.entry {
+        Some(entry) => entry.begin_dial(&service),
+        None => &mut unread,
+    };
+    let socket = &connection.socket;
+    let caller = dial::Caller {
+        worker: &connection.worker,
+        key: &connection.key,
+        began: connection.began,
+        // A client that has only finished sending still waits for its answer.
+        poll_gone: &|cx| socket.poll_failed(cx),
+    };
+    let (upstream, service) = dial::dial(caller, service, plan, progress).await?;
+    let endpoint = upstream.lease.endpoint();
+    let mut seats = connection.worker.seats.borrow_mut();
+    seats.is_served_by(connection.seat, endpoint);
+    if let Some(entry) = &mut connection.entry {
+        entry.connected(&service, endpoint);
+    }
+    Ok((upstream, service))
+}
+
+/// A frontend's timeouts, for as long as the endpoint's are not known.
+struct Timeouts {
     idle: Option<Duration>,
     fin: Duration,
 }
 
-impl ClientSide {
+impl Timeouts {
     fn of(frontend: &Frontend) -> Self {
         Self {
             idle: frontend.client_timeout(),
@@ -226,50 +217,18 @@ impl ClientSide {
         }
     }
 
-    fn patience(self, dialed: &Dialed) -> Patience {
-        Patience {
-            idle: shorter(self.idle, dialed.server_timeout),
-            half_closed: self.fin.min(dialed.server_fin),
+    /// Both sides' together, and whether the client's idle time is the one that counts.
+    fn with(self, service: &Service) -> (Patience, bool) {
+        let spec = &service.spec().timeouts;
+        let idle = match (self.idle, spec.server(Protocol::Tcp)) {
+            (Some(client), Some(server)) => Some(client.min(server)),
+            (client, server) => client.or(server),
+        };
+        let patience = Patience {
+            idle,
+            half_closed: self.fin.min(spec.server_fin),
             abort: self.fin,
-        }
-    }
-}
-
-/// A connection that an endpoint has, counted there however it ends: also by a panic, or by being cut.
-struct Session<'a> {
-    worker: &'a Worker,
-    lease: Lease,
-    began: Moment,
-}
-
-impl Session<'_> {
-    fn counters(&self) -> &EndpointCounters {
-        self.lease.endpoint().counters(self.worker.id)
-    }
-
-    /// Counts whose fault its end was, as the letters of its access line say.
-    fn account(self, fault: Option<Side>) {
-        match fault {
-            Some(Side::Client) => self.counters().client_aborts.add(1),
-            Some(Side::Server) => {
-                self.counters().server_aborts.add(1);
-                self.counters().response_errors.add(1);
-            }
-            None => {}
-        }
-    }
-}
-
-impl Drop for Session<'_> {
-    fn drop(&mut self) {
-        let now = self.worker.shared.clock.now();
-        self.counters().ended(now.since(self.began));
-    }
-}
-
-fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
+        };
+        (patience, self.idle.is_some() && idle == self.idle)
     }
 }

@@ -28,13 +28,31 @@ pub(crate) fn start(
     pace: Pace,
     run: impl FnOnce(LocalRuntime) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
+    start_prepared(name, pace, || Ok(()), |runtime, ()| run(runtime))
+}
+
+/// The same, with something that must be made within the thread's runtime, and may fail.
+pub(crate) fn start_prepared<T>(
+    name: impl Into<String>,
+    pace: Pace,
+    prepare: impl FnOnce() -> io::Result<T> + Send + 'static,
+    run: impl FnOnce(LocalRuntime, T) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
     let (started, start) = mpsc::channel();
-    let thread = spawn(name.into(), pace, move || match local_runtime() {
-        Ok(runtime) => {
-            started.send(Ok(())).ok();
-            run(runtime);
+    let thread = spawn(name.into(), pace, move || {
+        let prepared = local_runtime().and_then(|runtime| {
+            let within = runtime.enter();
+            let prepared = prepare()?;
+            drop(within);
+            Ok((runtime, prepared))
+        });
+        match prepared {
+            Ok((runtime, prepared)) => {
+                started.send(Ok(())).ok();
+                run(runtime, prepared);
+            }
+            Err(error) => started.send(Err(error)).unwrap_or_default(),
         }
-        Err(error) => started.send(Err(error)).unwrap_or_default(),
     })?;
     let ended = |_| io::Error::other("a thread ended as soon as it began");
     start.recv().map_err(ended)??;

@@ -131,7 +131,7 @@ pub(crate) fn list(worker: &Worker, most: usize) -> Vec<Seen> {
             Some(Seen {
                 seat,
                 client: key.client,
-                key: Arc::clone(&state.doors.get(&key.listener)?.key),
+                key: SocketKey::clone(&state.doors.get(&key.listener)?.key),
                 endpoint: Some(Arc::clone(endpoint)),
                 began,
             })

@@ -5,33 +5,36 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
 use ballast_core::counters::WorkerId;
-use ballast_core::plan::{SocketKey, Transport};
+use ballast_core::plan::{Plan, SocketKey, Transport};
 use ballast_core::rng::Rng;
 use socket2::Socket;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::panics::vital;
+use crate::poller::Poller;
 use crate::relay::Tools;
 use crate::sys;
 use crate::tcp;
 use crate::udp::{self, Udp};
 
 mod order;
+mod plan;
 mod seats;
 mod shared;
 
 pub(crate) use order::{Closing, Order};
+use plan::CachedPlan;
 pub(crate) use seats::{Seats, Seen};
 pub use shared::Shared;
 pub(crate) use shared::WorkerCounters;
+pub(crate) use shared::{Faults, Stage};
 
 /// One worker.
 #[derive(Debug)]
@@ -46,6 +49,7 @@ pub(crate) struct Worker {
     pub rng: RefCell<Rng>,
     /// Its connections.
     pub seats: RefCell<Seats>,
+    plan: RefCell<CachedPlan>,
     /// How many UDP flows it may have.
     pub most_flows: usize,
     /// Its UDP flows, once a socket for them has come.
@@ -60,20 +64,23 @@ impl Worker {
         pipes: usize,
         flows: usize,
         rng: Rng,
-    ) -> Rc<Self> {
-        let tools = Tools::new(shared.clock, pipes);
+    ) -> io::Result<Rc<Self>> {
+        let poller = Poller::new(shared.clock)?;
+        let plan = RefCell::new(CachedPlan::new(&shared.live));
+        let tools = Tools::new(shared.clock, pipes, poller);
         if let Some(counts) = shared.pipes.get(id) {
             counts.set(tools.pipes.counts()).ok();
         }
-        Rc::new(Self {
+        Ok(Rc::new(Self {
             id: WorkerId(id),
             tools,
             shared,
             rng: RefCell::new(rng),
             seats: RefCell::default(),
+            plan,
             most_flows: flows,
             udp: OnceCell::new(),
-        })
+        }))
     }
 
     /// Takes orders until nobody can give any, or `stop` says that what is left is to be cut.
@@ -82,7 +89,8 @@ impl Worker {
         mut inbox: mpsc::UnboundedReceiver<Order>,
         stop: CancellationToken,
     ) {
-        tokio::task::spawn_local(vital("a worker's alarm", stay_awake()));
+        let poller = Rc::clone(&self.tools.poller);
+        tokio::task::spawn_local(vital("a worker's poller", poller.run()));
         let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
         while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
             match order {
@@ -97,9 +105,10 @@ impl Worker {
                         close.try_send(Closing { plan, done }).ok();
                     }
                 }
-                Order::Serve(arrival) => tcp::serve(&self, arrival),
+                Order::Serve(handed) => tcp::serve_handed_over(&self, handed),
+                Order::NewPlan => drop(self.plan()),
                 Order::Cut(endpoints) => {
-                    self.seats.borrow_mut().cut(&endpoints);
+                    self.tools.poller.cut(&endpoints);
                     udp::cut(&self, &endpoints);
                 }
                 Order::Finish { done } => {
@@ -128,11 +137,12 @@ impl Worker {
         self: &Rc<Self>,
         key: Arc<SocketKey>,
         socket: Socket,
-    ) -> std::io::Result<mpsc::Sender<Closing>> {
+    ) -> io::Result<mpsc::Sender<Closing>> {
         let socket = sys::watched(socket)?;
         let (close, closing) = mpsc::channel(1);
         match key.transport {
             Transport::Tcp => {
+                let key = Rc::new(SocketKey::clone(&key));
                 let accept = tcp::accept_loop(Rc::clone(self), key, socket, closing);
                 tokio::task::spawn_local(accept);
             }
@@ -141,7 +151,12 @@ impl Worker {
         Ok(close)
     }
 
-    /// Whose turn it is to be counted here.
+    /// The plan in force. Holding it keeps the whole table alive; drop it once a connection is set up.
+    pub(crate) fn plan(&self) -> Rc<Arc<Plan>> {
+        self.plan.borrow_mut().get()
+    }
+
+    /// Connections that this worker has.
     pub(crate) fn load(&self) -> &AtomicUsize {
         &self.shared.loads[self.id.0]
     }
@@ -160,14 +175,3 @@ impl Worker {
         self.shared.counters.of(self.id)
     }
 }
-
-/// Sleeps again and again. A timer that is due before all others makes the runtime write to its own event descriptor, and
-/// look once more: each dial's timer would be such a one. Beside this one it is not.
-async fn stay_awake() {
-    loop {
-        sleep(NEXT_TIMER).await;
-    }
-}
-
-/// Less than a dial or a relay usually waits for.
-const NEXT_TIMER: Duration = Duration::from_secs(1);

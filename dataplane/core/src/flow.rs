@@ -22,14 +22,15 @@ use std::time::Duration;
 use rustc_hash::FxHashSet;
 
 use crate::affinity::{canonical, shards::Seed};
+use crate::chains::Chains;
 use crate::counters::WorkerId;
+use crate::deadlines::Deadlines;
 use crate::endpoint::EndpointState;
 use crate::moment::Moment;
 use crate::plan::{Frontend, FrontendCounters, FrontendState, Serves};
 use crate::rng::{Rng, mix};
 use crate::service::{Failure, FailureNews, Service};
 
-mod chains;
 mod count;
 mod decide;
 mod entry;
@@ -40,17 +41,14 @@ mod simulation;
 mod slots;
 #[cfg(test)]
 mod tests;
-mod wheel;
 
 pub use count::{Dropped, FlowEnd, UdpCounters};
 pub use key::{FlowId, Key, Listener};
 
-use chains::Chains;
 use entry::{Class, Flow, Standing};
 use index::Index;
 use key::Compact;
 use slots::Slots;
-use wheel::Wheel;
 
 /// The flows of one worker. `S` is what the shell keeps for each.
 #[derive(Debug)]
@@ -60,7 +58,7 @@ pub struct FlowTable<S> {
     seed: Seed,
     /// The last flow of each peer that a PROXY header spoke for.
     introduced: HashMap<Key, u32, Seed>,
-    deadlines: Wheel,
+    deadlines: Deadlines,
     /// By [`Class`], the longest idle first.
     idle: Chains,
     most: usize,
@@ -78,7 +76,7 @@ impl<S> FlowTable<S> {
             by_key: Index::new(),
             seed,
             introduced: HashMap::with_hasher(seed),
-            deadlines: Wheel::new(),
+            deadlines: Deadlines::new(),
             idle: Chains::new(Class::ALL.len()),
             most: most.max(1),
             worker,

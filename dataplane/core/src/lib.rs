@@ -36,7 +36,7 @@
 //! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
 //! | [`counters`] | what workers count, a cell each |
 //!
-//! And by themselves: [`moment`], [`rng`], [`mod@backoff`] for what is tried again, and [`breath`], which long work takes.
+//! And by themselves: [`moment`], [`rng`], [`deadlines`] (a timer wheel), [`mod@backoff`] for what is tried again, and [`breath`], which long work takes.
 //!
 //! # The lexicon
 //!
@@ -68,6 +68,7 @@ pub mod breath;
 pub mod change;
 pub mod compile;
 pub mod counters;
+pub mod deadlines;
 pub mod endpoint;
 pub mod flow;
 pub mod health;
@@ -80,3 +81,5 @@ pub mod queue;
 pub mod rng;
 pub mod service;
 pub mod table;
+
+mod chains;

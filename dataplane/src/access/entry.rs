@@ -13,8 +13,8 @@ use ballast_core::service::{Service, ServiceState};
 use ballast_core::table::Name;
 
 use super::line::{Record, Termination};
-use crate::dial::{Dial, During};
 use crate::relay::{Side, Why};
+use crate::tcp::{During, Progress};
 use crate::worker::Worker;
 
 /// One connection's line, as it is being written.
@@ -26,7 +26,7 @@ pub(crate) struct Entry {
     client: SocketAddr,
     service: Option<(Name, Arc<ServiceState>)>,
     server: Option<(Box<str>, Arc<EndpointState>)>,
-    dial: Dial,
+    progress: Progress,
     bytes: (u64, u64),
     termination: Option<Termination>,
 }
@@ -47,7 +47,7 @@ impl Entry {
                 client,
                 service: None,
                 server: None,
-                dial: Dial::default(),
+                progress: Progress::default(),
                 bytes: (0, 0),
                 termination: None,
             })
@@ -59,18 +59,20 @@ impl Entry {
         self.client = client;
     }
 
-    /// Who should serve it.
-    pub(crate) fn service(&mut self, service: &Service) {
+    /// An endpoint of this service is looked for. Returns where to note how that goes.
+    pub(crate) fn begin_dial(&mut self, service: &Service) -> &mut Progress {
         self.service = Some((service.spec().name.clone(), Arc::clone(service.state())));
+        &mut self.progress
     }
 
-    /// How the way to an endpoint went, or how far.
-    pub(crate) fn dialed(&mut self, dial: Dial) {
-        self.dial = dial;
-    }
-
-    /// Who does.
-    pub(crate) fn connected(&mut self, name: Box<str>, endpoint: &Arc<EndpointState>) {
+    /// An endpoint of this service was found.
+    pub(crate) fn connected(&mut self, service: &Service, endpoint: &Arc<EndpointState>) {
+        let address = endpoint.address();
+        let mut specs = service.spec().endpoints.iter();
+        let name = specs
+            .find(|spec| spec.address == address)
+            .and_then(|spec| spec.name.as_deref());
+        let name = name.map_or_else(|| address.to_string().into(), Into::into);
         self.server = Some((name, Arc::clone(endpoint)));
     }
 
@@ -80,7 +82,7 @@ impl Entry {
             Refusal::NoEndpoint => b"SC",
             Refusal::QueueFull => b"SQ",
             Refusal::QueueTimeout => b"sQ",
-            Refusal::Failed if self.dial.timed_out => b"sC",
+            Refusal::Failed if self.progress.timed_out => b"sC",
             Refusal::Failed => b"SC",
             Refusal::SourceRange
             | Refusal::MaxConnections
@@ -107,6 +109,7 @@ impl Entry {
     pub(crate) fn closed(&mut self, why: Why, fault: Option<Side>) {
         self.end(match (why, fault) {
             (Why::Finished, _) => b"--",
+            (Why::Cut, _) => b"KD",
             (Why::Aborted, Some(Side::Server)) => b"SD",
             (Why::Aborted, _) => b"CD",
             (Why::Idle | Why::HalfClosed, Some(Side::Server)) => b"sD",
@@ -132,7 +135,7 @@ impl Drop for Entry {
             .termination
             .unwrap_or(match (&self.service, &self.server) {
                 (_, Some(_)) => Termination(*b"KD"),
-                (Some(_), None) if self.dial.is_queued => Termination(*b"KQ"),
+                (Some(_), None) if self.progress.is_queued => Termination(*b"KQ"),
                 (Some(_), None) => Termination(*b"KC"),
                 (None, None) => Termination(*b"KR"),
             });
@@ -150,8 +153,8 @@ impl Drop for Entry {
             client: self.client,
             frontend: self.frontend.name().clone(),
             service: self.service.as_ref().map(|(name, _)| name.clone()),
-            queued: self.dial.queued,
-            connecting: self.dial.connecting,
+            queued: self.progress.queued,
+            connecting: self.progress.connecting,
             total,
             bytes_in: self.bytes.0,
             bytes_out: self.bytes.1,
@@ -162,9 +165,9 @@ impl Drop for Entry {
                 service.map_or(0, |service| service.current().into()),
                 server.map_or(0, |server| server.in_flight().into()),
             ],
-            retries: self.dial.retries,
-            is_redispatched: self.dial.is_redispatched,
-            queue: self.dial.before as u64,
+            retries: self.progress.retries,
+            is_redispatched: self.progress.is_redispatched,
+            queue: self.progress.before as u64,
             server: self.server.take().map(|(name, _)| name),
         }));
     }

@@ -2,18 +2,16 @@
 //!
 //! Driven by the relay above; how long it waits for whom is in [`patience`](super::patience).
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::Context;
 use std::time::Duration;
 
 use ballast_core::moment::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::io::Interest;
-use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, sleep};
 
 use super::direction::{Direction, Phase};
 use super::{Leg, Legs, Side, Tools, Why};
+use crate::poller::Stream;
 use crate::sys;
 
 /// Both directions, and what is known of both sides.
@@ -28,10 +26,6 @@ pub(super) struct Both {
     pub(super) waiting: (u64, usize),
     /// It has lasted for a while.
     pub(super) lasts: bool,
-    /// The timer wakes the task.
-    pub(super) is_timed: bool,
-    /// Which task that is.
-    task: usize,
 }
 
 impl Both {
@@ -44,27 +38,14 @@ impl Both {
             first_to_end: None,
             last_byte: now,
             waiting: (0, 0),
-            is_timed: false,
             lasts: false,
-            task: 0,
-        }
-    }
-
-    /// Whoever was told to wake the task need not be told again each time, as long as it is the same one.
-    pub(super) fn is_polled_by(&mut self, cx: &Context<'_>) {
-        let task = cx.waker().data().addr();
-        if self.task != task {
-            self.task = task;
-            self.is_timed = false;
-            self.up.is_with_another_task();
-            self.down.is_with_another_task();
         }
     }
 
     /// Moves what can be moved now, and tells `moved` how many bytes that were. Says whether a side has just ended.
     pub(super) fn pass<C: Leg, S: Leg>(
         &mut self,
-        legs: &Legs<C, S>,
+        legs: &mut Legs<'_, C, S>,
         cx: &mut Context<'_>,
         tools: &Tools,
         moved: &mut impl FnMut(u64, u64),
@@ -83,8 +64,17 @@ impl Both {
         has_just_ended
     }
 
-    fn pump<C: Leg, S: Leg>(&mut self, legs: &Legs<C, S>, cx: &mut Context<'_>, tools: &Tools) {
-        let (client, server) = (&legs.client, &legs.server);
+    fn pump<C: Leg, S: Leg>(
+        &mut self,
+        legs: &mut Legs<'_, C, S>,
+        cx: &mut Context<'_>,
+        tools: &Tools,
+    ) {
+        let (client, server) = (&mut *legs.client, &mut *legs.server);
+        // Nobody reads from a side while its bytes wait for the other one, or once it has ended its direction: its reset is seen
+        // in the events of its socket.
+        self.client_dead |= !self.up.reads() && is_broken(client);
+        self.server_dead |= !self.down.reads() && is_broken(server);
         self.up.pump(
             (client, &mut self.client_dead),
             (server, &mut self.server_dead),
@@ -117,77 +107,6 @@ impl Both {
         self.first_to_end = self.first_to_end.or(ended_by);
     }
 
-    /// While bytes wait for a side that takes none, nobody reads from the other one, and so nothing tells that it has
-    /// aborted: a look every [`GLANCE`] does. Ready when a side was found dead.
-    pub(super) fn keep_vigil<C: Leg, S: Leg>(
-        &mut self,
-        vigil: &mut Option<Pin<Box<Sleep>>>,
-        legs: &Legs<C, S>,
-        cx: &mut Context<'_>,
-    ) -> Poll<()> {
-        loop {
-            if vigil.is_none() && !self.up.is_stuck() && !self.down.is_stuck() {
-                return Poll::Pending;
-            }
-            ready!(
-                vigil
-                    .get_or_insert_with(|| Box::pin(sleep(GLANCE)))
-                    .as_mut()
-                    .poll(cx)
-            );
-            *vigil = None;
-            let died = |flow: &Direction, dead: bool, socket: Option<&TcpStream>| {
-                !dead
-                    && flow.is_stuck()
-                    && socket.is_some_and(|socket| sees(socket, PollFlags::ERR))
-            };
-            if died(&self.up, self.client_dead, legs.client.socket()) {
-                self.client_dead = true;
-                return Poll::Ready(());
-            }
-            if died(&self.down, self.server_dead, legs.server.socket()) {
-                self.server_dead = true;
-                return Poll::Ready(());
-            }
-        }
-    }
-
-    /// Waits for an abort of the side that has just said that it is done. Nobody reads from it any more, so no read tells of
-    /// the abort. One such wait is enough: once the other side is done as well, bytes are only written, and a write tells.
-    pub(super) fn hangup<'a, C: Leg, S: Leg>(
-        &self,
-        legs: &'a Legs<C, S>,
-    ) -> Option<Pin<Box<impl Future<Output = Side> + use<'a, C, S>>>> {
-        let (side, is_dead, socket) = match self.first_to_end? {
-            Side::Client => (Side::Client, self.client_dead, legs.client.socket()),
-            Side::Server => (Side::Server, self.server_dead, legs.server.socket()),
-        };
-        let socket = socket.filter(|_| !is_dead)?;
-        // On the heap, since most connections are idle before either side is done, and have no use for its room.
-        Some(Box::pin(async move {
-            // It fails only when the runtime ends, which ends the connection as well.
-            socket.ready(Interest::ERROR).await.ok();
-            side
-        }))
-    }
-
-    /// Ready when the side that `hangup` waits for has aborted.
-    pub(super) fn hears_hangup(
-        &mut self,
-        hangup: &mut Option<Pin<Box<impl Future<Output = Side>>>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<()> {
-        let Some(waiting) = hangup else {
-            return Poll::Pending;
-        };
-        match ready!(waiting.as_mut().poll(cx)) {
-            Side::Client => self.client_dead = true,
-            Side::Server => self.server_dead = true,
-        }
-        *hangup = None;
-        Poll::Ready(())
-    }
-
     /// How it ended, once both directions have.
     pub(super) fn ended(&self) -> Option<Why> {
         if self.up.phase != Phase::Ended || self.down.phase != Phase::Ended {
@@ -200,14 +119,14 @@ impl Both {
     }
 
     /// Whose fault this end is.
-    pub(super) fn fault<C: Leg, S: Leg>(&self, why: Why, legs: &Legs<C, S>) -> Option<Side> {
+    pub(super) fn fault<C: Leg, S: Leg>(&self, why: Why, legs: &Legs<'_, C, S>) -> Option<Side> {
         let aborted = match (self.client_dead, self.server_dead) {
             (true, false) => Some(Side::Client),
             (false, true) => Some(Side::Server),
             _ => self.first_to_end,
         };
         match why {
-            Why::Finished => None,
+            Why::Finished | Why::Cut => None,
             Why::Aborted => aborted,
             Why::Idle => self.does_not_take(legs),
             // Who is done waits for the other one, unless that one waits for it to take what it was sent.
@@ -218,8 +137,8 @@ impl Both {
     }
 
     /// The side that bytes wait for; `None`: neither, or both.
-    fn does_not_take<C: Leg, S: Leg>(&self, legs: &Legs<C, S>) -> Option<Side> {
-        let waits = |flow: &Direction, socket: Option<&TcpStream>| flow.held() + queued(socket) > 0;
+    fn does_not_take<C: Leg, S: Leg>(&self, legs: &Legs<'_, C, S>) -> Option<Side> {
+        let waits = |flow: &Direction, socket: Option<&Stream>| flow.held() + queued(socket) > 0;
         let up = waits(&self.up, legs.server.socket());
         let down = waits(&self.down, legs.client.socket());
         match (up, down) {
@@ -231,7 +150,7 @@ impl Both {
 
     /// Waits until the side that is still there has received what came before the abort: a reset overtakes nothing
     /// that was sent, but it destroys what is still waiting to be.
-    pub(super) async fn abort<C: Leg, S: Leg>(&self, legs: &Legs<C, S>, limit: Duration) {
+    pub(super) async fn abort<C: Leg, S: Leg>(&self, legs: &Legs<'_, C, S>, limit: Duration) {
         let survivor = match (self.client_dead, self.server_dead) {
             (false, true) => legs.client.socket(),
             (true, false) => legs.server.socket(),
@@ -247,7 +166,7 @@ impl Both {
 
 /// Returns when the peer has acknowledged everything, is gone itself, or `limit` is over. The kernel tells nobody
 /// when its send queue runs empty, so this looks again and again, less and less often.
-async fn delivered(socket: &TcpStream, limit: Duration) {
+async fn delivered(socket: &Stream, limit: Duration) {
     let until = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
     while Instant::now() < until && !sees(socket, PollFlags::ERR | PollFlags::HUP) {
@@ -259,18 +178,20 @@ async fn delivered(socket: &TcpStream, limit: Duration) {
     }
 }
 
+fn is_broken(leg: &impl Leg) -> bool {
+    leg.socket().is_some_and(Stream::is_broken)
+}
+
 /// Bytes that the kernel has for a peer.
-pub(super) fn queued(socket: Option<&TcpStream>) -> usize {
+pub(super) fn queued(socket: Option<&Stream>) -> usize {
     socket.map_or(0, |socket| sys::unacknowledged(socket).unwrap_or(0))
 }
 
 /// Whether the kernel reports any of these, of which it need not be asked for any.
-fn sees(socket: &TcpStream, news: PollFlags) -> bool {
+fn sees(socket: &Stream, news: PollFlags) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let polled = poll(&mut fds, Some(&Timespec::default()));
     polled.is_err() || fds[0].revents().intersects(news)
 }
 
-/// How often a connection whose bytes wait is looked at.
-const GLANCE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);

@@ -5,15 +5,13 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::Interest;
-use tokio::net::TcpStream;
-
 use super::splice::{Pipe, Pipes};
 use super::{Leg, Tools};
+use crate::poller::Stream;
 
 /// One direction.
 #[derive(Default)]
@@ -26,8 +24,6 @@ pub(super) struct Direction {
     pipe: Option<Pipe>,
     way: Way,
     pub(super) phase: Phase,
-    /// The source wakes the task when it has something.
-    waits: bool,
 }
 
 /// How bytes travel.
@@ -72,9 +68,9 @@ impl Direction {
         self.phase != Phase::Open
     }
 
-    /// Whether nothing is read, because the sink has not taken what was.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.phase == Phase::Open && self.held() > 0
+    /// Whether the source is read from: not after its end, and not while the sink has not taken what was read.
+    pub(super) fn reads(&self) -> bool {
+        self.phase == Phase::Open && self.held() == 0
     }
 
     /// Bytes that were read, and that the sink has not taken.
@@ -86,8 +82,8 @@ impl Direction {
     /// of the other direction.
     pub(super) fn pump<A: Leg, B: Leg>(
         &mut self,
-        (source, source_dead): (&A, &mut bool),
-        (sink, sink_dead): (&B, &mut bool),
+        (source, source_dead): (&mut A, &mut bool),
+        (sink, sink_dead): (&mut B, &mut bool),
         opposite: Phase,
         cx: &mut Context<'_>,
         tools: &Tools,
@@ -100,10 +96,6 @@ impl Direction {
                 self.end();
                 return;
             }
-            if self.waits && source.is_quiet() {
-                return;
-            }
-            self.waits = false;
             match self.flush(sink, cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(())) => {}
@@ -114,10 +106,7 @@ impl Direction {
             }
             match self.phase {
                 Phase::Open => match self.load(source, sink, sink_dead, cx, tools) {
-                    Poll::Pending => {
-                        self.waits = true;
-                        return;
-                    }
+                    Poll::Pending => return,
                     // After a failed write the kernel reports the peer's reset as a plain end.
                     Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Broken,
                     Poll::Ready(Ok(0)) => self.phase = Phase::Finishing,
@@ -132,7 +121,7 @@ impl Direction {
                 Phase::Finishing if opposite == Phase::Ended && sink.plain().is_some() => {
                     self.end();
                 }
-                Phase::Finishing => match sink.poll_finish(cx) {
+                Phase::Finishing => match Pin::new(&mut *sink).poll_shutdown(cx) {
                     Poll::Pending => return,
                     Poll::Ready(Ok(())) => self.end(),
                     Poll::Ready(Err(_)) => *sink_dead = true,
@@ -146,11 +135,6 @@ impl Direction {
         }
     }
 
-    /// Another task than before is to be woken from now on.
-    pub(super) fn is_with_another_task(&mut self) {
-        self.waits = false;
-    }
-
     pub(super) fn end(&mut self) {
         self.phase = Phase::Ended;
         self.kept = Vec::new();
@@ -159,7 +143,7 @@ impl Direction {
     }
 
     /// Gives the sink what is held for it.
-    fn flush<B: Leg>(&mut self, sink: &B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn flush<B: Leg>(&mut self, sink: &mut B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.kept.len() {
             match ready!(sink.poll_give(cx, &self.kept[self.sent..]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -172,12 +156,8 @@ impl Direction {
         }
         if let (Some(pipe), Some(socket)) = (&mut self.pipe, sink.plain()) {
             while pipe.held() > 0 {
-                ready!(socket.poll_write_ready(cx))?;
-                match socket.try_io(Interest::WRITABLE, || pipe.drain(socket)) {
-                    Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => return Poll::Ready(Err(error)),
+                if ready!(socket.poll_writing(cx, || pipe.drain(socket)))? == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                 }
             }
             self.pipe = None;
@@ -188,8 +168,8 @@ impl Direction {
     /// Takes the source's next bytes; 0 is its end.
     fn load<A: Leg, B: Leg>(
         &mut self,
-        source: &A,
-        sink: &B,
+        source: &mut A,
+        sink: &mut B,
         sink_dead: &mut bool,
         cx: &mut Context<'_>,
         tools: &Tools,
@@ -206,46 +186,42 @@ impl Direction {
     /// Fills a pipe. `None`: there is none to be had, or the kernel cannot; copy.
     fn splice(
         &mut self,
-        from: &TcpStream,
+        from: &Stream,
         small: u8,
         cx: &mut Context<'_>,
         pipes: &Rc<Pipes>,
     ) -> Poll<Option<io::Result<usize>>> {
-        loop {
-            if let Err(error) = ready!(from.poll_read_ready(cx)) {
-                return Poll::Ready(Some(Err(error)));
-            }
-            let Some(mut pipe) = pipes.empty() else {
-                self.way = Way::Copy { large: 0 };
-                return Poll::Ready(None);
-            };
-            match from.try_io(Interest::READABLE, || pipe.fill(from)) {
-                Ok(loaded) => {
-                    self.way = match (loaded < SMALL, small) {
-                        (true, SMALL_IN_A_ROW..) => Way::Copy { large: 0 },
-                        (true, _) => Way::Splice { small: small + 1 },
-                        (false, _) => Way::Splice { small: 0 },
-                    };
-                    if loaded > 0 {
-                        self.pipe = Some(pipe);
-                    }
-                    return Poll::Ready(Some(Ok(loaded)));
+        // A pipe is taken only when there is something to put into it.
+        ready!(from.poll_readable(cx));
+        let Some(mut pipe) = pipes.empty() else {
+            self.way = Way::Copy { large: 0 };
+            return Poll::Ready(None);
+        };
+        match ready!(from.poll_reading(cx, || pipe.fill(from))) {
+            Ok(loaded) => {
+                self.way = match (loaded < SMALL, small) {
+                    (true, SMALL_IN_A_ROW..) => Way::Copy { large: 0 },
+                    (true, _) => Way::Splice { small: small + 1 },
+                    (false, _) => Way::Splice { small: 0 },
+                };
+                if loaded > 0 {
+                    self.pipe = Some(pipe);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    self.way = Way::CopyForGood;
-                    return Poll::Ready(None);
-                }
-                Err(error) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(Some(Ok(loaded)))
             }
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.way = Way::CopyForGood;
+                Poll::Ready(None)
+            }
+            Err(error) => Poll::Ready(Some(Err(error))),
         }
     }
 
     /// Reads into the scratch buffer, and writes at once; what the sink does not take is kept.
     fn copy<A: Leg, B: Leg>(
         &mut self,
-        source: &A,
-        sink: &B,
+        source: &mut A,
+        sink: &mut B,
         sink_dead: &mut bool,
         cx: &mut Context<'_>,
         tools: &Tools,

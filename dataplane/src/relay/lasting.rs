@@ -7,10 +7,11 @@
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+
+use crate::poller::Stream;
 
 /// Lets the kernel watch over the leg to the endpoint.
-pub(super) fn watch(server: &TcpStream) {
+pub(super) fn watch(server: &Stream) {
     let server = SockRef::from(server);
     // They fail only for a socket that is gone already, which the next read tells.
     server.set_tcp_user_timeout(Some(USER_TIMEOUT)).ok();

@@ -1,16 +1,15 @@
 //! How long a relay waits: for bytes, for the second end, for delivery.
 
 use std::mem;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ballast_core::moment::Moment;
-use tokio::time::{Sleep, sleep_until};
 
 use super::both::{Both, queued};
 use super::direction::LARGE;
 use super::{Leg, Legs, Tools, Why, lasting};
+use crate::poller::Timer;
 
 /// How long a relay waits for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,35 +23,27 @@ pub(crate) struct Patience {
 }
 
 impl Both {
-    /// A timer for the end of patience, and before that for the moment from which on this connection has lasted.
-    pub(super) fn timer(&mut self, patience: Patience, tools: &Tools) -> Sleep {
-        self.is_timed = false;
+    /// Sets the timer to the end of patience, or before that to the moment from which on this connection is an old one.
+    pub(super) fn set_timer(&self, timer: &mut Timer, patience: Patience, tools: &Tools) {
         let wait = match self.limit(patience) {
             Some(limit) if self.lasts => limit,
             Some(limit) => limit.min(tools.lasting),
             None => tools.lasting,
         };
-        sleep_until(tools.clock.instant(self.last_byte.after(wait)))
+        timer.set(self.last_byte.after(wait));
     }
 
     /// Ready when patience is at its end. The timer is set again only when it fires, not when bytes pass.
     pub(super) fn poll_patience<C: Leg, S: Leg>(
         &mut self,
-        mut timer: Pin<&mut Option<Sleep>>,
-        legs: &Legs<C, S>,
+        timer: &mut Timer,
+        legs: &Legs<'_, C, S>,
         patience: Patience,
         tools: &Tools,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
     ) -> Poll<Why> {
-        let Some(mut sleep) = timer.as_mut().as_pin_mut() else {
-            return Poll::Pending;
-        };
-        if self.is_timed && !sleep.is_elapsed() {
-            return Poll::Pending;
-        }
         loop {
-            self.is_timed = true;
-            ready!(sleep.as_mut().poll(cx));
+            ready!(timer.poll(cx));
             if !mem::replace(&mut self.lasts, true)
                 && let Some(server) = legs.server.socket()
             {
@@ -71,16 +62,15 @@ impl Both {
                 }
                 self.last_byte = now;
             }
-            let Some(deadline) = self.deadline(patience) else {
-                timer.set(None);
-                return Poll::Pending;
-            };
-            sleep.as_mut().reset(tools.clock.instant(deadline));
+            match self.deadline(patience) {
+                Some(deadline) => timer.set(deadline),
+                None => timer.clear(),
+            }
         }
     }
 
     /// A side has just ended: much may still wait for a slow peer, and what it takes from now on counts.
-    pub(super) fn awaits_delivery<C: Leg, S: Leg>(&mut self, legs: &Legs<C, S>) {
+    pub(super) fn awaits_delivery<C: Leg, S: Leg>(&mut self, legs: &Legs<'_, C, S>) {
         if self.bytes() > LARGE as u64 {
             self.is_delivering(legs);
         }
@@ -88,7 +78,7 @@ impl Both {
 
     /// Whether a peer has taken bytes since this was last asked. One that reads slowly may be busy for long with what
     /// the kernel holds for it, and then nothing passes here. One that has just begun to wait is given one more turn.
-    fn is_delivering<C: Leg, S: Leg>(&mut self, legs: &Legs<C, S>) -> bool {
+    fn is_delivering<C: Leg, S: Leg>(&mut self, legs: &Legs<'_, C, S>) -> bool {
         let waiting = self.up.held()
             + self.down.held()
             + queued(legs.client.socket())

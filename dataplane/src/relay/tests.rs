@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::Rng;
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -35,7 +36,7 @@ struct Seen {
 }
 
 impl Whimsical {
-    fn new(input: &[u8], seed: u64) -> (RefCell<Self>, Arc<Mutex<Seen>>) {
+    fn new(input: &[u8], seed: u64) -> (Self, Arc<Mutex<Seen>>) {
         let output = Arc::<Mutex<Seen>>::default();
         let leg = Self {
             input: input.iter().copied().collect(),
@@ -44,7 +45,7 @@ impl Whimsical {
             breaks: None,
             accepts: usize::MAX,
         };
-        (RefCell::new(leg), output)
+        (leg, output)
     }
 
     /// 0 means: not now.
@@ -57,51 +58,83 @@ impl Whimsical {
     }
 }
 
-impl Leg for RefCell<Whimsical> {
-    fn plain(&self) -> Option<&TcpStream> {
-        None
-    }
-
-    fn socket(&self) -> Option<&TcpStream> {
-        None
-    }
-
-    fn poll_take(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut leg = self.borrow_mut();
-        if leg.input.is_empty() {
-            return Poll::Ready(leg.breaks.map_or(Ok(0), |kind| Err(kind.into())));
+impl AsyncRead for Whimsical {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.input.is_empty() {
+            return Poll::Ready(self.breaks.map_or(Ok(()), |kind| Err(kind.into())));
         }
-        let most = leg.input.len().min(buffer.len()).min(40_000);
-        let piece = leg.piece(most, cx);
+        let most = self.input.len().min(buffer.remaining()).min(40_000);
+        let piece = self.piece(most, cx);
         if piece == 0 {
             return Poll::Pending;
         }
-        for (to, byte) in buffer.iter_mut().zip(leg.input.drain(..piece)) {
-            *to = byte;
-        }
-        Poll::Ready(Ok(piece))
+        let bytes: Vec<u8> = self.input.drain(..piece).collect();
+        buffer.put_slice(&bytes);
+        Poll::Ready(Ok(()))
     }
+}
 
-    fn poll_give(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut leg = self.borrow_mut();
-        if leg.accepts == 0 {
+impl AsyncWrite for Whimsical {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if self.accepts == 0 {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let most = bytes.len().min(leg.accepts);
-        let piece = leg.piece(most, cx);
+        let most = bytes.len().min(self.accepts);
+        let piece = self.piece(most, cx);
         if piece == 0 {
             return Poll::Pending;
         }
-        leg.accepts -= piece;
-        let mut seen = leg.output.lock().unwrap();
+        self.accepts -= piece;
+        let mut seen = self.output.lock().unwrap();
         assert!(!seen.shut, "a byte came behind the end");
         seen.bytes.extend_from_slice(&bytes[..piece]);
         Poll::Ready(Ok(piece))
     }
 
-    fn poll_finish(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.borrow().output.lock().unwrap().shut = true;
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.output.lock().unwrap().shut = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Leg for Whimsical {
+    fn plain(&self) -> Option<&Stream> {
+        None
+    }
+
+    fn socket(&self) -> Option<&Stream> {
+        None
+    }
+}
+
+/// What a worker with so many pipes has.
+fn tools(pipes: usize) -> Tools {
+    let clock = Clock::start();
+    Tools::new(clock, pipes, Poller::new(clock).unwrap())
+}
+
+/// A socket as a worker watches it.
+fn watched(stream: TcpStream, tools: &Tools) -> Stream {
+    Stream::accepted(&tools.poller, stream.into_std().unwrap()).unwrap()
+}
+
+/// Does this while the poller runs.
+async fn beside_poller<T>(tools: &Tools, work: impl Future<Output = T>) -> T {
+    tokio::select! {
+        done = work => done,
+        () = Rc::clone(&tools.poller).run() => panic!("the poller has ended"),
     }
 }
 
@@ -134,7 +167,7 @@ fn is_for_figures() -> bool {
 
 #[tokio::test]
 async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
-    let tools = Tools::new(Clock::start(), 0);
+    let tools = tools(0);
     for (seed, longest) in schedules(|seed| if seed % 10 == 0 { 300_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
         let mut length = || usize::try_from(dice.below(longest)).unwrap();
@@ -143,12 +176,12 @@ async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
             noise(length(), !seed),
             noise(length(), seed << 32),
         );
-        let (client, to_client) = Whimsical::new(&up, seed);
-        let (server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        let (mut client, to_client) = Whimsical::new(&up, seed);
+        let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
         let mut counted = (0, 0);
         let closed = relay(
-            client,
-            server,
+            &mut client,
+            &mut server,
             first.clone(),
             PATIENCE,
             &tools,
@@ -173,15 +206,23 @@ async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
 
 #[tokio::test]
 async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
-    let tools = Tools::new(Clock::start(), 0);
+    let tools = tools(0);
     for (seed, longest) in schedules(|seed| if seed < 500 { 20_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
         let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (up, down) = (noise(length(), seed), noise(length(), !seed));
         let (mut client, to_client) = Whimsical::new(&up, seed);
-        let (server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
-        client.get_mut().breaks = Some(io::ErrorKind::ConnectionReset);
-        let closed = relay(client, server, Vec::new(), PATIENCE, &tools, |_, _| {}).await;
+        let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        client.breaks = Some(io::ErrorKind::ConnectionReset);
+        let closed = relay(
+            &mut client,
+            &mut server,
+            Vec::new(),
+            PATIENCE,
+            &tools,
+            |_, _| {},
+        )
+        .await;
         assert_eq!(
             (closed.why, closed.by, closed.up),
             (Why::Aborted, closed.by, up.len() as u64),
@@ -196,16 +237,24 @@ async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
 
 #[tokio::test]
 async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
-    let tools = Tools::new(Clock::start(), 0);
+    let tools = tools(0);
     for (seed, longest) in schedules(|seed| if seed < 500 { 20_000 } else { 600 }) {
         let mut dice = Rng::new(seed);
         let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (up, down) = (noise(1 + length(), seed), noise(length(), !seed));
-        let (client, to_client) = Whimsical::new(&up, seed);
+        let (mut client, to_client) = Whimsical::new(&up, seed);
         let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
-        let accepts = length() % up.len();
-        server.get_mut().accepts = accepts;
-        let closed = relay(client, server, Vec::new(), PATIENCE, &tools, |_, _| {}).await;
+        server.accepts = length() % up.len();
+        let accepts = server.accepts;
+        let closed = relay(
+            &mut client,
+            &mut server,
+            Vec::new(),
+            PATIENCE,
+            &tools,
+            |_, _| {},
+        )
+        .await;
         assert_eq!(closed.why, Why::Aborted, "seed {seed}");
         let (to_client, to_server) = (to_client.lock().unwrap(), to_server.lock().unwrap());
         assert!(to_server.bytes == up[..accepts], "seed {seed}");
@@ -219,7 +268,7 @@ async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
 async fn no_schedule_of_spliced_bulk_loses_or_reorders_a_byte() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     // Also where there are no pipes, or one for two directions.
-    let tools = [2, 1, 0].map(|pipes| Tools::new(Clock::start(), pipes));
+    let tools = [2, 1, 0].map(tools);
     let (mut moved, mut spliced) = (0, 0);
     for seed in 0..if is_for_figures() { 5_000 } else { 500 } {
         let mut dice = Rng::new(seed);
@@ -232,14 +281,14 @@ async fn no_schedule_of_spliced_bulk_loses_or_reorders_a_byte() {
         let tools = &tools[usize::try_from(seed % 3).unwrap()];
         let (client, ours_to_client) = narrow_pair(&listener, &mut dice).await;
         let (ours_to_server, server) = narrow_pair(&listener, &mut dice).await;
-        let relaying = relay(
-            ours_to_client,
-            ours_to_server,
-            first.clone(),
-            PATIENCE,
-            tools,
-            |_, _| {},
-        );
+        // The sockets are closed as soon as the relay has ended.
+        let relaying = async {
+            let mut client = watched(ours_to_client, tools);
+            let mut server = watched(ours_to_server, tools);
+            let first = first.clone();
+            relay(&mut client, &mut server, first, PATIENCE, tools, |_, _| {}).await
+        };
+        let relaying = beside_poller(tools, relaying);
         let (closed, to_server, to_client) = tokio::join!(
             relaying,
             converse(server, &down, seed),
@@ -337,18 +386,18 @@ async fn relayed(
             .build()
             .unwrap()
             .block_on(async {
-                let tools = Tools::new(Clock::start(), 8);
-                let re_registered =
-                    |stream: TcpStream| TcpStream::from_std(stream.into_std().unwrap()).unwrap();
-                let closed = relay(
-                    re_registered(ours_to_client),
-                    re_registered(ours_to_server),
+                let tools = tools(8);
+                let mut client = watched(ours_to_client, &tools);
+                let mut server = watched(ours_to_server, &tools);
+                let relaying = relay(
+                    &mut client,
+                    &mut server,
                     Vec::new(),
                     patience,
                     &tools,
                     |_, _| {},
-                )
-                .await;
+                );
+                let closed = beside_poller(&tools, relaying).await;
                 (closed, tools.pipes.take_spliced())
             })
     });
@@ -380,23 +429,25 @@ async fn the_leg_to_the_endpoint_is_watched_once_a_connection_has_lasted() {
     let (ours_to_server, server) = pair().await;
     let leg = ours_to_server.into_std().unwrap();
     let seen = Socket::from(leg.try_clone().unwrap());
-    let leg = TcpStream::from_std(leg).unwrap();
     let tools = Tools {
         lasting: Duration::from_millis(50),
-        ..Tools::new(Clock::start(), 0)
+        ..tools(0)
     };
     let patience = Patience {
         idle: None,
         ..PATIENCE
     };
-    let mut relaying = pin!(relay(
-        ours_to_client,
-        leg,
+    let mut client_leg = watched(ours_to_client, &tools);
+    let mut server_leg = Stream::accepted(&tools.poller, leg).unwrap();
+    let relaying = relay(
+        &mut client_leg,
+        &mut server_leg,
         Vec::new(),
         patience,
         &tools,
-        |_, _| {}
-    ));
+        |_, _| {},
+    );
+    let mut relaying = pin!(beside_poller(&tools, relaying));
     assert!(!seen.keepalive().unwrap());
     let watched = async {
         while !seen.keepalive().unwrap() {
@@ -472,7 +523,9 @@ async fn a_reset_is_passed_on_behind_the_bytes_before_it() {
     while sys::unacknowledged(&server).unwrap() > 0 {
         tokio::task::yield_now().await;
     }
-    reset_on_close(&server);
+    SockRef::from(&server)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
     drop(server);
     let mut heard = Vec::new();
     let end = client.read_to_end(&mut heard).await;

@@ -1,5 +1,7 @@
-//! The accept loop of a listening socket. It belongs to the socket, not to a frontend: whose client has come is asked of
-//! the plan for each connection.
+//! The accept loop of a listening socket, and the admission of each connection.
+//!
+//! A loop belongs to its socket, not to a frontend: the plan is asked for each connection which frontend the socket serves.
+//! A connection is admitted or reset before any task or buffer exists for it.
 
 use std::future::pending;
 use std::io;
@@ -8,29 +10,33 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::plan::{Plan, SocketKey};
+use ballast_core::admit::{Admission, Refusal};
+use ballast_core::moment::Moment;
+use ballast_core::pick::Key;
+use ballast_core::plan::{Frontend, Plan, SocketKey};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::Socket;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendError;
 use tokio::time::sleep;
 
-use super::arrival::arrive;
-use super::permits::Permits;
+use super::admission::Room;
+use super::connection::{Accepted, HandedOver, reset_on_close};
 use crate::fault;
 use crate::log::Rarely;
 use crate::panics::{At, Vital};
-use crate::worker::{Closing, Worker};
+use crate::worker::{Closing, Order, Worker};
 
 /// Accepts until it is told to close.
 pub(crate) async fn accept_loop(
     worker: Rc<Worker>,
-    key: Arc<SocketKey>,
+    key: Rc<SocketKey>,
     listener: AsyncFd<Socket>,
     mut closing: mpsc::Receiver<Closing>,
 ) {
-    let _vital = Vital(At("accepting", Arc::clone(&key)));
+    let _vital = Vital(At("accepting", Rc::clone(&key)));
     loop {
         let last = tokio::select! {
             biased;
@@ -40,27 +46,27 @@ pub(crate) async fn accept_loop(
         let Some(last) = last else {
             return;
         };
-        accept_the_last(&worker, &key, &listener, &last.plan).await;
+        accept_the_last(&worker, &key, &listener, &Rc::new(last.plan)).await;
         drop(listener);
         last.done.send(()).ok();
         return;
     }
 }
 
-/// Waits for connections and takes in a batch of them, so that other tasks have their turn in between.
-async fn accept_some(worker: &Rc<Worker>, key: &Arc<SocketKey>, listener: &AsyncFd<Socket>) {
+/// Waits for connections and accepts a batch of them, so that other tasks have their turn in between.
+async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncFd<Socket>) {
     let Ok(mut ready) = listener.readable().await else {
         return;
     };
     let mut now = worker.shared.clock.now();
     for _ in 0..BATCH {
-        let Some((plan, permits)) = Permits::wait(worker, key, now).await else {
-            // No table wants this socket any more: the order to close it is on its way.
+        let Some((plan, room)) = Room::wait(worker, key, now).await else {
+            // The plan does not want this socket any more: the order to close it is on its way.
             return pending().await;
         };
-        now = permits.now;
+        now = room.now;
         match accept(listener) {
-            Ok(Some(came)) => arrive(worker, key, plan, came, now, Some(permits)),
+            Ok(Some(came)) => take_in(worker, key, &plan, came, now, Some(room)),
             Ok(None) => {
                 ready.clear_ready();
                 return;
@@ -68,8 +74,8 @@ async fn accept_some(worker: &Rc<Worker>, key: &Arc<SocketKey>, listener: &Async
             Err(error) => {
                 note(worker, key, &error);
                 if fault::is_exhausted(&error) {
-                    // Time for what is open to end; and nothing else of this worker waits meanwhile.
-                    drop(permits);
+                    // Other connections may end meanwhile, and other work of this worker goes on.
+                    drop(room);
                     sleep(EXHAUSTED_PAUSE).await;
                     return;
                 }
@@ -79,20 +85,20 @@ async fn accept_some(worker: &Rc<Worker>, key: &Arc<SocketKey>, listener: &Async
     tokio::task::yield_now().await;
 }
 
-/// What the kernel has accepted already is served by the last plan that knew this socket: what is still there when it is
-/// closed gets a reset.
+/// Accepts what the kernel has accepted already, by the last plan that knew this socket: whatever is still in the backlog when the socket
+/// is closed gets a reset.
 async fn accept_the_last(
     worker: &Rc<Worker>,
-    key: &Arc<SocketKey>,
+    key: &Rc<SocketKey>,
     listener: &AsyncFd<Socket>,
-    plan: &Arc<Plan>,
+    plan: &Rc<Arc<Plan>>,
 ) {
     let (mut pauses, mut misfortunes) = (0, 0);
     while pauses < LAST_PAUSES && misfortunes < MISFORTUNES {
         match accept(listener) {
             Ok(Some(came)) => {
                 let now = worker.shared.clock.now();
-                arrive(worker, key, Arc::clone(plan), came, now, None);
+                take_in(worker, key, plan, came, now, None);
             }
             Ok(None) => return,
             Err(error) => {
@@ -105,6 +111,95 @@ async fn accept_the_last(
                 }
             }
         }
+    }
+}
+
+/// Admits one connection or resets it. An admitted one is served here, or by a worker that has much less to do.
+fn take_in(
+    worker: &Rc<Worker>,
+    key: &Rc<SocketKey>,
+    plan: &Rc<Arc<Plan>>,
+    (socket, peer): (TcpStream, SocketAddr),
+    now: Moment,
+    room: Option<Room>,
+) {
+    let Some(frontend) = plan.frontend(key) else {
+        return;
+    };
+    let counters = frontend.state().counters().of(worker.id);
+    counters.connections.add(1);
+    worker.counters().accepted.add(1);
+    let peer = Key::new(peer).client();
+    let is_trusted = frontend
+        .accept_proxy()
+        .is_some_and(|accept| accept.trusts(peer.ip()));
+    let (admission, process) = match admit(worker, frontend, peer, is_trusted, now, room) {
+        Ok(admitted) => admitted,
+        Err(refusal) => {
+            counters.refused[refusal.index()].add(1);
+            return reset_on_close(&socket);
+        }
+    };
+    let accepted = Accepted {
+        socket,
+        peer,
+        began: now,
+        admission,
+        process,
+    };
+    if let Some(accepted) = hand_over(worker, accepted, key, plan, is_trusted) {
+        super::serve(worker, accepted, key, plan, is_trusted);
+    }
+}
+
+/// What the connection counts for at its frontend, and in the process. A trusted peer is not yet the client: the client is admitted once
+/// its PROXY header was read.
+fn admit(
+    worker: &Worker,
+    frontend: &Frontend,
+    peer: SocketAddr,
+    is_trusted: bool,
+    now: Moment,
+    room: Option<Room>,
+) -> Result<(Admission, Option<Admission>), Refusal> {
+    // The last connections of a socket that is being closed do not count in the process.
+    let (process, permit) = match room {
+        Some(room) => (Some(room.process), room.frontend),
+        None => (None, None),
+    };
+    let (admit, limits) = (frontend.state().admit(), frontend.limits());
+    let admission = if is_trusted {
+        admit.admit_peer(limits, now, permit)
+    } else {
+        admit.admit(limits, peer.ip(), now, permit)
+    }?;
+    let shared = &worker.shared;
+    let enter = |permit| shared.admit.admit_peer(&shared.limits(), now, permit);
+    Ok((admission, process.map(enter).transpose()?))
+}
+
+/// Gives the connection to a worker that has much less to do. Returns it if there is none.
+fn hand_over(
+    worker: &Rc<Worker>,
+    accepted: Accepted,
+    key: &SocketKey,
+    plan: &Arc<Plan>,
+    is_trusted: bool,
+) -> Option<Accepted> {
+    let shared = &worker.shared;
+    let Some(other) = shared.less_loaded_than(worker.id) else {
+        return Some(accepted);
+    };
+    let Some(inbox) = shared.inboxes.get(other.0) else {
+        return Some(accepted);
+    };
+    worker.counters().handed_over.add(1);
+    let (key, plan) = (key.clone(), Arc::clone(plan));
+    let handed = HandedOver::new(shared, other, accepted, key, plan, is_trusted);
+    match inbox.send(Order::Serve(handed)) {
+        // A worker that has ended gives it back.
+        Err(SendError(Order::Serve(mut back))) => back.take(),
+        Ok(()) | Err(_) => None,
     }
 }
 

@@ -5,24 +5,32 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream as StdTcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
-use super::*;
 use crate::config::{Admin, Config};
 use crate::panics::{panics, tests::alone};
-use crate::runtime::{Running, start};
+use crate::runtime::{Running, start_with};
+use crate::worker::{Faults, Stage};
 
-/// Places that the task of a connection comes by. It panics there if its client has the address of the place.
-pub(crate) const DIALING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
-pub(crate) const RELAYING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 2);
+/// Panics at the stages that the client's address stands for.
+#[derive(Debug)]
+struct Doom;
 
-pub(crate) fn come_by(place: Ipv4Addr, client: Option<SocketAddr>) {
-    let doomed = client.is_some_and(|client| client.ip() == IpAddr::from(place));
-    assert!(!doomed, "for the test");
+impl Faults for Doom {
+    fn reach(&self, stage: Stage, client: SocketAddr) {
+        let doomed = match stage {
+            Stage::Dialing => DIALING,
+            Stage::Relaying => RELAYING,
+        };
+        assert!(client.ip() != IpAddr::from(doomed), "for the test");
+    }
 }
+
+const DIALING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
+const RELAYING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 2);
 
 #[test]
 fn a_panic_ends_its_connection_alone_and_is_counted() {
@@ -37,9 +45,6 @@ fn a_panic_ends_its_connection_alone_and_is_counted() {
         // What one would leave taken, the next could not have: there is room for two, and for one of this address.
         for _ in 0..3 {
             let mut doomed = connect(&running, place);
-            if place == RELAYING {
-                doomed.write_all(b"?").unwrap();
-            }
             let heard = doomed.read(&mut [0]).map_err(|error| error.kind());
             assert_eq!(heard, Err(ErrorKind::ConnectionReset), "{place}");
             counted += 1;
@@ -93,13 +98,13 @@ services: [{{name: s, endpoints: [{{address: \"{endpoint}\", max-connections: 2}
     let admin = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = admin.local_addr().unwrap();
     drop(admin);
-    let running = start(Config {
+    let config = Config {
         threads: Some(1),
         admin: Admin::At(vec![address]),
         max_connections: Some(2),
         ..Config::new(folder.path().into())
-    })
-    .unwrap();
+    };
+    let running = start_with(config, Some(Box::new(Doom))).unwrap();
     until(|| !running.shared().status.listening().is_empty());
     (running, folder)
 }

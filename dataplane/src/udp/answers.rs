@@ -167,7 +167,7 @@ impl Passage<'_> {
         let (Some(failure), Some(key)) = (fault::of_endpoint(error), flows.key(flow)) else {
             return;
         };
-        let plan = self.worker.shared.live.plan();
+        let plan = self.worker.plan();
         let frontend = doors
             .get(&key.listener)
             .and_then(|door| plan.frontend(&door.key));
@@ -284,7 +284,7 @@ impl Departure<'_> {
             }
         }
         if lost > 0 {
-            let plan = self.worker.shared.live.plan();
+            let plan = self.worker.plan();
             if let Some(frontend) = plan.frontend(&self.door.key) {
                 let counters = frontend.state().udp_counters(self.worker.id);
                 counters.unsent.add(lost);

@@ -40,7 +40,7 @@ pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
             };
         }
     };
-    let plan = worker.shared.live.plan();
+    let plan = worker.plan();
     let Some(frontend) = plan.frontend(&door.key) else {
         // No table wants this socket any more: the order to close it is on its way.
         return received;
@@ -292,7 +292,7 @@ pub(super) fn note_failure(
     let endpoint = flows.endpoint(flow).map(Arc::clone);
     let news = flows.failed(now, flow, failure, frontend);
     if let Some(endpoint) = endpoint {
-        fault::announce(&endpoint, &news, &worker.shared.live.plan(), now);
+        fault::announce(&endpoint, &news, &worker.plan(), now);
     }
 }
 

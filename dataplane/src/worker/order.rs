@@ -9,7 +9,7 @@ use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::Seen;
-use crate::tcp::Arrival;
+use crate::tcp::HandedOver;
 
 /// An order to a worker.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) enum Order {
         done: oneshot::Sender<()>,
     },
     /// Serve what another worker accepted.
-    Serve(Arrival),
+    Serve(HandedOver),
     /// Reset the connections that these endpoints have, and end their flows.
     Cut(Arc<[Arc<EndpointState>]>),
     /// Say which connections and flows there are.
@@ -45,6 +45,8 @@ pub(crate) enum Order {
     },
     /// Forget the longest times of these services and endpoints: only their worker may write what it counts.
     ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),
+    /// Let go of the plan that was replaced.
+    NewPlan,
     /// Begin no more flows, and from now on count those that are there among the connections to wait for.
     Finish {
         /// Told when they are counted.

@@ -1,6 +1,8 @@
 //! What all workers, apply and the admin side share: the plan in force, who is in, and where each takes orders.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
@@ -54,6 +56,23 @@ pub struct Shared {
     pub(crate) access: AccessLog,
     /// What is seen of all that is counted.
     pub stats: Stats,
+    /// Of tests alone.
+    faults: Option<Box<dyn Faults>>,
+}
+
+/// A test's way to make the task of a connection fail at a certain stage.
+pub(crate) trait Faults: fmt::Debug + Send + Sync {
+    /// The connection of `client` has come to `stage`.
+    fn reach(&self, stage: Stage, client: SocketAddr);
+}
+
+/// Stages of a connection at which a test may make it fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// An endpoint is about to be dialed.
+    Dialing,
+    /// An endpoint is connected.
+    Relaying,
 }
 
 impl Shared {
@@ -64,6 +83,7 @@ impl Shared {
         seed: u64,
         access: AccessLog,
         by_hand: mpsc::UnboundedSender<Changes>,
+        faults: Option<Box<dyn Faults>>,
     ) -> (Arc<Self>, Vec<mpsc::UnboundedReceiver<Order>>) {
         let (inboxes, receivers): (Vec<_>, _) =
             (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
@@ -83,6 +103,7 @@ impl Shared {
             new_plan: Notify::new(),
             access,
             stats: Stats::default(),
+            faults,
         };
         (Arc::new(shared), receivers)
     }
@@ -124,6 +145,13 @@ impl Shared {
 
     fn runtimes(&self) -> MutexGuard<'_, HashMap<ThreadId, RuntimeMetrics>> {
         self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection of `client` has come to `stage`.
+    pub(crate) fn reach(&self, stage: Stage, client: SocketAddr) {
+        if let Some(faults) = &self.faults {
+            faults.reach(stage, client);
+        }
     }
 
     pub(crate) fn count_accept_error(&self, errno: i32) {

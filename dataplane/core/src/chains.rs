@@ -1,18 +1,19 @@
 //! Lists of small numbers, threaded through one vector: to put one in, take it out or move it costs the same however
 //! many there are.
 //!
-//! The flow table keeps two of these: who was idle for how long, and whose turn it is on the wheel.
+//! [`Deadlines`](crate::deadlines::Deadlines) keep one list for each of their slots, and the flow table one of flows by the time of
+//! their last datagram.
 
 /// Several doubly linked lists over the same numbers. Each number is in one of them at most.
 #[derive(Debug)]
-pub(super) struct Chains {
+pub(crate) struct Chains {
     ends: Box<[Ends]>,
     links: Vec<Link>,
 }
 
 impl Chains {
     /// So many empty lists.
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self {
             ends: vec![Ends::EMPTY; count].into(),
             links: Vec::new(),
@@ -20,7 +21,7 @@ impl Chains {
     }
 
     /// Puts `item`, which is in no list, at the end of `chain`.
-    pub(super) fn push(&mut self, chain: usize, item: u32) {
+    pub(crate) fn push(&mut self, chain: usize, item: u32) {
         let Some(ends) = self.ends.get_mut(chain) else {
             return;
         };
@@ -44,7 +45,7 @@ impl Chains {
     }
 
     /// Takes `item` out of the list that it is in.
-    pub(super) fn remove(&mut self, item: u32) {
+    pub(crate) fn remove(&mut self, item: u32) {
         let Some(link) = self.links.get_mut(item as usize) else {
             return;
         };
@@ -67,13 +68,13 @@ impl Chains {
     }
 
     /// The first of a list.
-    pub(super) fn first(&self, chain: usize) -> Option<u32> {
+    pub(crate) fn first(&self, chain: usize) -> Option<u32> {
         let first = self.ends.get(chain)?.first;
         (first != NOBODY).then_some(first)
     }
 
     /// The list that `item` is in.
-    pub(super) fn chain_of(&self, item: u32) -> Option<usize> {
+    pub(crate) fn chain_of(&self, item: u32) -> Option<usize> {
         let chain = self.links.get(item as usize)?.chain;
         (chain != NOBODY).then_some(chain as usize)
     }

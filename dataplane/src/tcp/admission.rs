@@ -1,6 +1,9 @@
-//! Places for connections that are about to be accepted, and the wait for them.
+//! The wait for room before a connection is accepted: in the process, and at its frontend.
+//!
+//! Clients above a limit stay in the kernel's backlog until there is room, where the table says `on-limit: wait`.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
@@ -11,52 +14,53 @@ use tokio::time::sleep_until;
 
 use crate::worker::Worker;
 
-/// Places reserved for the next connection, in the process and at its frontend. There are none where clients do not wait
-/// for one: those are turned away.
-pub(super) struct Permits {
+/// Room reserved for the next connection. `None` where the frontend does not make clients wait: those above a limit are refused once
+/// they are accepted.
+pub(super) struct Room {
     pub(super) process: Option<Permit>,
     pub(super) frontend: Option<Permit>,
-    /// When they were given.
+    /// When it was reserved.
     pub(super) now: Moment,
 }
 
-impl Permits {
-    /// Waits until there is a place, and returns the plan that it was given by: while waiting, a newer one may
-    /// have come with other limits. `None`: no plan wants this socket any more.
+impl Room {
+    /// Waits until there is room, and returns it with the plan whose limits were asked: a newer plan may come while this waits.
+    /// `None`: the plan in force does not want this socket any more.
     pub(super) async fn wait(
         worker: &Worker,
         key: &SocketKey,
         mut now: Moment,
-    ) -> Option<(Arc<Plan>, Self)> {
-        let mut line: Option<Line> = None;
+    ) -> Option<(Rc<Arc<Plan>>, Self)> {
+        let mut queue: Option<Queue> = None;
         loop {
             let asked = poll_fn(|cx| {
                 loop {
-                    let call = line.take().and_then(|line| {
+                    let call = queue.take().and_then(|queue| {
                         now = worker.shared.clock.now();
-                        line.over()
+                        queue.leave()
                     });
-                    let plan = worker.shared.live.plan();
+                    let plan = worker.plan();
                     let Some(frontend) = plan.frontend(key) else {
                         return Poll::Ready(None);
                     };
-                    let permits = match Self::ask(worker, frontend, call, now, cx.waker()) {
-                        Ok(permits) => Ok(permits),
+                    let room = match Self::ask(worker, frontend, call, now, cx.waker()) {
+                        Ok(room) => Ok(room),
                         Err(Later::At(when)) => Err(when),
-                        Err(Later::InTurn(place)) => {
-                            line = Some(place);
-                            // A swap wakes who is in the line; one that came just before this was is seen here.
-                            if Arc::ptr_eq(&plan, &worker.shared.live.plan()) {
+                        Err(Later::OnceCalled(place)) => {
+                            queue = Some(place);
+                            // A swap wakes whoever waits. One that came after the plan was read, and before this loop began to
+                            // wait, is seen here.
+                            if Arc::ptr_eq(&plan, &worker.plan()) {
                                 return Poll::Pending;
                             }
                             continue;
                         }
                     };
-                    return Poll::Ready(Some((plan, permits)));
+                    return Poll::Ready(Some((plan, room)));
                 }
             });
             match asked.await? {
-                (plan, Ok(permits)) => return Some((plan, permits)),
+                (plan, Ok(room)) => return Some((plan, room)),
                 (_, Err(when)) => {
                     sleep_until(worker.shared.clock.instant(when)).await;
                     now = worker.shared.clock.now();
@@ -65,7 +69,7 @@ impl Permits {
         }
     }
 
-    /// Asks the frontend first. If that one makes the next client wait, the process's `call` goes on to somebody else.
+    /// Asks the frontend first. If the frontend has no room, the process's `call` is passed on to another accept loop.
     fn ask(
         worker: &Worker,
         frontend: &Frontend,
@@ -84,7 +88,7 @@ impl Permits {
         let frontend = if limits.connections.is_some() || limits.rate.is_some() {
             Some(granted(
                 state.may_accept(limits, now, waker),
-                Line::Frontend,
+                Queue::Frontend,
             )?)
         } else {
             None
@@ -93,7 +97,7 @@ impl Permits {
         let process = shared.admit.may_accept(&shared.limits(), now, waker);
         call.into_iter().for_each(Call::heeded);
         Ok(Self {
-            process: Some(granted(process, Line::Process)?),
+            process: Some(granted(process, Queue::Process)?),
             frontend,
             now,
         })
@@ -103,19 +107,19 @@ impl Permits {
 /// When to ask again.
 enum Later {
     At(Moment),
-    InTurn(Line),
+    OnceCalled(Queue),
 }
 
-/// Where it waits.
-enum Line {
+/// The queue in which an accept loop waits.
+enum Queue {
     Frontend(Waiting),
     Process(Waiting),
 }
 
-impl Line {
-    /// It asks again now. What the process called it for is for whoever may come: frontends differ. A frontend's call
-    /// is only for its own loops, and all of them ask it first.
-    fn over(self) -> Option<Call> {
+impl Queue {
+    /// Leaves the queue to ask again. A call of the process is returned: it is meant for any accept loop, and this one's frontend may
+    /// have no room. A call of the frontend is meant for the loops of that frontend, all of which ask it first.
+    fn leave(self) -> Option<Call> {
         match self {
             Self::Process(waiting) => waiting.over(),
             Self::Frontend(waiting) => {
@@ -126,10 +130,10 @@ impl Line {
     }
 }
 
-fn granted(accept: Accept, line: fn(Waiting) -> Line) -> Result<Permit, Later> {
+fn granted(accept: Accept, queue: fn(Waiting) -> Queue) -> Result<Permit, Later> {
     match accept {
         Accept::Now(permit) => Ok(permit),
         Accept::At(when) => Err(Later::At(when)),
-        Accept::WhenReleased(waiting) => Err(Later::InTurn(line(waiting))),
+        Accept::WhenReleased(waiting) => Err(Later::OnceCalled(queue(waiting))),
     }
 }

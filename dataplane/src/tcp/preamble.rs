@@ -1,22 +1,40 @@
-//! Reads the PROXY header that a trusted peer owes us.
+//! Reads the PROXY header that a trusted peer owes.
 
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 
-use ballast_core::pick::Key;
 use ballast_core::plan::{AcceptProxy, Frontend, FrontendCounters};
 use ballast_core::preamble::{Reason, Step, Transport, Versions, step};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::access::Entry;
-use crate::dial::Caller;
-use crate::relay::{self, Leg};
+use crate::poller::Stream;
+
+/// What a header said, and what came behind it.
+#[derive(Debug, Default)]
+pub(super) struct Header {
+    /// The client's address; `None`: the peer is the client.
+    pub(super) client: Option<SocketAddr>,
+    pub(super) introduced: Option<Box<Introduced>>,
+    /// The first of the client's own bytes.
+    pub(super) rest: Vec<u8>,
+}
+
+/// What a PROXY header says beside the client's address.
+#[derive(Debug, Default)]
+pub(super) struct Introduced {
+    /// What the client connected to.
+    pub(super) destination: Option<SocketAddr>,
+    /// The name that the client asked for.
+    pub(super) authority: Option<Box<str>>,
+    /// What another proxy calls this connection.
+    pub(super) unique_id: Option<Box<[u8]>>,
+}
 
 /// Why there is no header.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(super) enum End {
     /// Connected, said nothing, left, by an end or a reset: somebody looked whether the port is open.
     PortProbe,
     /// Bytes that are no header.
@@ -27,17 +45,12 @@ pub(crate) enum End {
     Late,
 }
 
-/// Reads the header, and puts what it says into `caller`. Returns the client's bytes that came with it.
-pub(crate) async fn read(
-    client: &TcpStream,
-    frontend: &Frontend,
-    caller: &mut Caller,
-) -> Result<Vec<u8>, End> {
+/// Reads the header.
+pub(super) async fn read(client: &Stream, frontend: &Frontend) -> Result<Header, End> {
     let accept = frontend.accept_proxy();
     let versions = accept.map(AcceptProxy::versions).unwrap_or_default();
     let receive = async |buffer: &mut [u8]| poll_fn(|cx| client.poll_take(cx, buffer)).await;
-    let reading = read_header(versions, caller, receive);
-    timeout(frontend.preamble_timeout(), reading)
+    timeout(frontend.preamble_timeout(), read_header(versions, receive))
         .await
         .unwrap_or(Err(End::Late))
 }
@@ -45,23 +58,32 @@ pub(crate) async fn read(
 /// The same with whatever `receive` puts into the buffer that it is given.
 async fn read_header(
     versions: Versions,
-    caller: &mut Caller,
     mut receive: impl AsyncFnMut(&mut [u8]) -> io::Result<usize>,
-) -> Result<Vec<u8>, End> {
+) -> Result<Header, End> {
     let mut bytes = Vec::new();
     loop {
         let need = match step(&bytes, versions, Transport::Stream) {
             Step::Need(need) => need,
             Step::Reject(reason) => return Err(End::Bad(reason)),
-            Step::Local { length } => return Ok(bytes.split_off(length.min(bytes.len()))),
+            Step::Local { length } => {
+                return Ok(Header {
+                    rest: bytes.split_off(length.min(bytes.len())),
+                    ..Header::default()
+                });
+            }
             Step::Header(header) => {
                 let addresses = header.addresses.canonical();
-                caller.key = Key::new(addresses.source);
-                caller.destination = Some(addresses.destination);
-                caller.authority = header.tlvs.authority().map(Into::into);
-                caller.unique_id = header.tlvs.unique_id().map(Into::into);
+                let introduced = Introduced {
+                    destination: Some(addresses.destination),
+                    authority: header.tlvs.authority().map(Into::into),
+                    unique_id: header.tlvs.unique_id().map(Into::into),
+                };
                 let length = header.length.min(bytes.len());
-                return Ok(bytes.split_off(length));
+                return Ok(Header {
+                    client: Some(addresses.source),
+                    introduced: Some(Box::new(introduced)),
+                    rest: bytes.split_off(length),
+                });
             }
         };
         // Most headers come whole and fit, so one call reads them. What lies behind the header and no longer fits stays in
@@ -78,16 +100,17 @@ async fn read_header(
     }
 }
 
-/// Counts a connection that had no header, and makes its close a reset.
-pub(crate) fn account(
+/// Counts a connection that had no header.
+pub(super) fn account(
     end: End,
-    client: &TcpStream,
+    client: &Stream,
     counters: &FrontendCounters,
     entry: Option<Box<Entry>>,
 ) {
     let letters = match end {
         End::PortProbe => {
             counters.port_probes.add(1);
+            client.close_in_order();
             if let Some(entry) = entry {
                 entry.forget();
             }
@@ -110,12 +133,6 @@ pub(crate) fn account(
     if let Some(mut entry) = entry {
         entry.end(letters);
     }
-    relay::reset_on_close(client);
-}
-
-/// Where the client believes to be connected to.
-pub(crate) fn destination(client: &TcpStream, caller: &Caller) -> io::Result<SocketAddr> {
-    caller.destination.map_or_else(|| client.local_addr(), Ok)
 }
 
 /// Room for a header and a small request behind it.
@@ -128,8 +145,7 @@ mod tests {
     use super::*;
 
     /// What came of bytes that arrive in these segments, and in how many calls they were read. One call reads of one segment.
-    fn read_all(segments: &[&[u8]]) -> (Result<Vec<u8>, End>, SocketAddr, usize) {
-        let mut caller = Caller::new(PEER.parse().unwrap());
+    fn read_all(segments: &[&[u8]]) -> (Result<Vec<u8>, End>, Option<SocketAddr>, usize) {
         let mut left = segments.concat();
         let mut ends: Vec<usize> = segments.iter().map(|segment| segment.len()).collect();
         let mut calls = 0;
@@ -149,7 +165,7 @@ mod tests {
             Ok(read)
         };
         let outcome = {
-            let mut reading = Box::pin(read_header(Versions::Both, &mut caller, receive));
+            let mut reading = Box::pin(read_header(Versions::Both, receive));
             match reading
                 .as_mut()
                 .poll(&mut Context::from_waker(Waker::noop()))
@@ -158,9 +174,10 @@ mod tests {
                 Poll::Pending => panic!("it never waits"),
             }
         };
+        let client = outcome.as_ref().ok().and_then(|header| header.client);
         // Nothing is lost: what was not read is still there.
-        let outcome = outcome.map(|rest| [rest, left].concat());
-        (outcome, caller.key.client(), calls)
+        let outcome = outcome.map(|header| [header.rest, left].concat());
+        (outcome, client, calls)
     }
 
     #[test]
@@ -170,7 +187,7 @@ mod tests {
             for data in [&b""[..], b"hello", &bulk] {
                 let (outcome, client, calls) = read_all(&[&[header, data].concat()]);
                 assert!(outcome.unwrap() == data, "{} bytes", data.len());
-                assert_eq!(client.to_string(), CLIENT);
+                assert_eq!(client, Some(CLIENT.parse().unwrap()));
                 assert_eq!(calls, 1);
             }
         }
@@ -183,7 +200,7 @@ mod tests {
                 let (first, second) = header.split_at(cut);
                 let (outcome, client, calls) = read_all(&[first, &[second, b"hello"].concat()]);
                 assert_eq!(outcome.unwrap(), b"hello");
-                assert_eq!(client.to_string(), CLIENT);
+                assert_eq!(client, Some(CLIENT.parse().unwrap()));
                 // 4,016 bytes are more than fits at once: the length is read first, and then the rest.
                 assert!(
                     calls == 2 || header.len() > AT_ONCE && calls <= 4,
@@ -199,7 +216,6 @@ mod tests {
     #[test]
     fn no_more_is_held_than_the_longest_header_and_one_buffer() {
         for header in [LINE.as_bytes(), &v2(4_000)] {
-            let mut caller = Caller::new(PEER.parse().unwrap());
             let mut endless = header.iter().copied().chain(std::iter::repeat(b'x'));
             let receive = async |buffer: &mut [u8]| {
                 for (to, byte) in buffer.iter_mut().zip(&mut endless) {
@@ -207,9 +223,9 @@ mod tests {
                 }
                 Ok(buffer.len())
             };
-            let reading = Box::pin(read_header(Versions::Both, &mut caller, receive));
+            let reading = Box::pin(read_header(Versions::Both, receive));
             let outcome = std::pin::pin!(reading).poll(&mut Context::from_waker(Waker::noop()));
-            let Poll::Ready(Ok(rest)) = outcome else {
+            let Poll::Ready(Ok(Header { rest, .. })) = outcome else {
                 panic!("{outcome:?}");
             };
             assert!(rest.len() <= AT_ONCE, "{}", rest.len());
@@ -238,7 +254,6 @@ mod tests {
         header
     }
 
-    const PEER: &str = "10.0.0.1:9";
     const CLIENT: &str = "192.0.2.1:56324";
     const LINE: &str = "PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\n";
 }

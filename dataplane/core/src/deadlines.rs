@@ -1,25 +1,36 @@
-//! A wheel of deadlines: to set one, to move it and to find the next one costs the same for 100 flows as for 100,000.
+//! A hierarchical timer wheel: setting, moving and removing a deadline, and finding the next one, cost the same for 100
+//! items as for 100,000.
 //!
-//! Six wheels of 64 slots turn one within the other; a slot of the first is a millisecond, one of each further wheel is a
-//! whole turn of the one before. A deadline lies in the first wheel that can tell it from now, and comes down
-//! when its slot is reached.
+//! There are 11 levels of 64 slots. A slot of the first level is one millisecond; a slot of each further level is as long as
+//! the whole level before it. A deadline lies in the lowest level that can tell it from the present, and moves down
+//! when the time reaches its slot. Items are small numbers which the caller assigns, such as slots of a slab.
+//!
+//! UDP flows and the connections of a worker have one of these each.
 
+use crate::chains::Chains;
 use crate::moment::Moment;
 
-use super::chains::Chains;
-
+/// Deadlines of numbered items.
 #[derive(Debug)]
-pub(super) struct Wheel {
+pub struct Deadlines {
     slots: Chains,
-    /// A bit for each slot of a wheel that is not empty.
+    /// For each level, a bit for each slot that is not empty.
     taken: [u64; LEVELS],
     deadlines: Vec<u64>,
     /// Nothing is due before this.
     at: u64,
 }
 
-impl Wheel {
-    pub(super) fn new() -> Self {
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deadlines {
+    /// No deadlines yet.
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             slots: Chains::new(LEVELS * SLOTS),
             taken: [0; LEVELS],
@@ -28,13 +39,20 @@ impl Wheel {
         }
     }
 
-    /// When `item` is due; it has a deadline.
-    pub(super) fn deadline(&self, item: u32) -> Moment {
+    /// Whether `item` has a deadline.
+    #[must_use]
+    pub fn has(&self, item: u32) -> bool {
+        self.slots.chain_of(item).is_some()
+    }
+
+    /// When `item` is due. The item must have a deadline.
+    #[must_use]
+    pub fn deadline(&self, item: u32) -> Moment {
         Moment(self.deadlines.get(item as usize).copied().unwrap_or(0))
     }
 
-    /// Gives `item` this deadline, in place of the one that it had.
-    pub(super) fn set(&mut self, item: u32, deadline: Moment) {
+    /// Gives `item` this deadline, in place of the one that it may have had.
+    pub fn set(&mut self, item: u32, deadline: Moment) {
         self.remove(item);
         let place = item as usize;
         if self.deadlines.len() <= place {
@@ -47,21 +65,23 @@ impl Wheel {
         self.put(item, deadline);
     }
 
-    /// `item` has no deadline any more.
-    pub(super) fn remove(&mut self, item: u32) {
+    /// Removes the deadline of `item`, if there is one.
+    pub fn remove(&mut self, item: u32) {
         if let Some(slot) = self.slots.chain_of(item) {
             self.slots.remove(item);
             self.note_if_empty(slot);
         }
     }
 
-    /// When to look again, at the latest: nothing is due before.
-    pub(super) fn next(&self) -> Option<Moment> {
+    /// A moment before which nothing is due; `None` while there are no deadlines. It may be earlier than the next deadline:
+    /// then nothing is popped, and the next call says a later moment.
+    #[must_use]
+    pub fn next(&self) -> Option<Moment> {
         self.next_slot().map(|(_, when)| Moment(when))
     }
 
-    /// Somebody who is due at `now`, taken off the wheel.
-    pub(super) fn pop(&mut self, now: Moment) -> Option<u32> {
+    /// Removes and returns an item whose deadline is not after `now`.
+    pub fn pop(&mut self, now: Moment) -> Option<u32> {
         while let Some((slot, when)) = self.next_slot()
             && when <= now.0
         {
@@ -71,7 +91,7 @@ impl Wheel {
                 self.remove(item);
                 return Some(item);
             }
-            // All at once: what stayed would lie behind those that came down.
+            // The whole slot moves down at once: an item that stayed would be behind the present.
             while let Some(item) = self.slots.first(slot) {
                 self.remove(item);
                 self.put(item, self.deadline(item).0);
@@ -97,7 +117,7 @@ impl Wheel {
         }
     }
 
-    /// The slot that is reached next, and when. What lies in a further wheel lies behind all of the ones before.
+    /// The slot that the time reaches next, and when. All of a level is due before anything of the levels above.
     fn next_slot(&self) -> Option<(usize, u64)> {
         let (level, taken) = (0..).zip(self.taken).find(|(_, taken)| *taken != 0)?;
         let slot = taken.trailing_zeros();
@@ -109,7 +129,7 @@ impl Wheel {
     }
 }
 
-/// The wheel and the slot of a deadline that does not lie before `at`.
+/// The level and the slot of a deadline that does not lie before `at`.
 fn place(at: u64, deadline: u64) -> (usize, usize) {
     let differ = at ^ deadline | (SLOTS as u64 - 1);
     let level = (u64::BITS - 1 - differ.leading_zeros()) / BITS;
@@ -119,7 +139,7 @@ fn place(at: u64, deadline: u64) -> (usize, usize) {
 
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
-/// All of 64 bits, so that no deadline lies beyond the last wheel.
+/// Enough for all 64 bits of a moment.
 const LEVELS: usize = 11;
 /// Longer than any time that a table can ask for.
 const LONGEST: u64 = 1 << 40;
@@ -132,24 +152,24 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn everybody_is_due_in_time_and_nobody_before() {
+    fn every_item_is_popped_when_due_and_none_before() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
-            let mut wheel = Wheel::new();
+            let mut deadlines = Deadlines::new();
             let mut plain: BTreeMap<u32, u64> = BTreeMap::new();
             let mut now = rng.below(1 << 30);
-            assert_eq!(wheel.pop(Moment(now)), None);
+            assert_eq!(deadlines.pop(Moment(now)), None);
             for _ in 0..300 {
                 let item = u32::try_from(rng.below(40)).unwrap();
                 match rng.below(4) {
                     0 => {
-                        wheel.remove(item);
+                        deadlines.remove(item);
                         plain.remove(&item);
                     }
                     1 => {
                         now += rng.next_u64() >> (40 + rng.below(24));
                         let mut due: Vec<u32> =
-                            std::iter::from_fn(|| wheel.pop(Moment(now))).collect();
+                            std::iter::from_fn(|| deadlines.pop(Moment(now))).collect();
                         due.sort_unstable();
                         let expected: Vec<u32> = plain
                             .iter()
@@ -161,13 +181,13 @@ mod tests {
                     }
                     _ => {
                         let deadline = now + (rng.next_u64() >> (30 + rng.below(34)));
-                        wheel.set(item, Moment(deadline));
+                        deadlines.set(item, Moment(deadline));
                         plain.insert(item, deadline);
                     }
                 }
                 let first = plain.values().min();
-                assert_eq!(wheel.next().is_some(), first.is_some(), "seed {seed}");
-                if let (Some(next), Some(first)) = (wheel.next(), first) {
+                assert_eq!(deadlines.next().is_some(), first.is_some(), "seed {seed}");
+                if let (Some(next), Some(first)) = (deadlines.next(), first) {
                     assert!(
                         next.0 <= *first && next.0 >= now,
                         "seed {seed}: {next:?} {first} {now}"
@@ -178,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_until_the_next_deadline_wakes_few_times() {
-        let mut wheel = Wheel::new();
-        wheel.set(0, Moment(60_000));
+    fn sleeping_until_the_next_moment_wakes_a_few_times_only() {
+        let mut deadlines = Deadlines::new();
+        deadlines.set(0, Moment(60_000));
         let mut wakes = 0;
-        while let Some(next) = wheel.next() {
+        while let Some(next) = deadlines.next() {
             wakes += 1;
-            wheel.pop(next);
+            deadlines.pop(next);
         }
         assert!(wakes <= 4, "{wakes}");
     }

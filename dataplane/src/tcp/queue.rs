@@ -1,4 +1,4 @@
-//! The wait for room, where every endpoint has as many connections as it may have.
+//! The queue of a service: clients wait while every endpoint has as many connections as it may have.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -9,10 +9,9 @@ use ballast_core::admit::Refusal;
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Picked, Unavailable};
 use ballast_core::queue::Ticket;
-use tokio::io::Interest;
 use tokio::time::sleep_until;
 
-use super::{Attempts, During, Unserved};
+use super::dial::{Attempts, During, Unserved};
 
 impl Attempts<'_> {
     /// Waits until it is this client's turn and there is room. The service is that of the plan in force then. `None`: no
@@ -20,17 +19,17 @@ impl Attempts<'_> {
     pub(super) async fn wait_in_queue(&mut self) -> Result<Option<Picked>, Unserved> {
         let began = self.now;
         let state = Arc::clone(self.service.state());
-        self.dial.before = state.queue().len();
+        self.progress.before = state.queue().len();
         let until = began.after(self.service.spec().timeouts.queue());
         let Some(ticket) = Ticket::take(&state, self.service.max_queue(), &self.tried) else {
             self.count_unserved();
             return Err(Refusal::QueueFull.into());
         };
-        self.dial.is_queued = true;
+        self.progress.is_queued = true;
         let turn = self.wait_for_turn(ticket, until).await;
-        self.dial.is_queued = false;
+        self.progress.is_queued = false;
         let waited = self.now.since(began);
-        let counters = state.counters(self.client.worker.id);
+        let counters = state.counters(self.caller.worker.id);
         counters.queued(waited);
         match turn {
             Err(Unserved::Left(_)) => counters.client_aborts.add(1),
@@ -48,10 +47,8 @@ impl Attempts<'_> {
         ticket: Ticket,
         until: Moment,
     ) -> Result<Option<Picked>, Unserved> {
-        let worker = self.client.worker;
+        let worker = self.caller.worker;
         let state = Arc::clone(self.service.state());
-        // One that is only done sending still waits for its answer.
-        let mut left = pin!(self.client.socket.ready(Interest::ERROR));
         loop {
             let tick = match self.service.next_return(self.now) {
                 Some(returns) => returns.min(until),
@@ -60,7 +57,7 @@ impl Attempts<'_> {
             // By turn, or because an ejection ends, which wakes nobody.
             let mut tick = pin!(sleep_until(worker.shared.clock.instant(tick)));
             let news = poll_fn(|cx| {
-                if left.as_mut().poll(cx).is_ready() {
+                if (self.caller.poll_gone)(cx).is_ready() {
                     return Poll::Ready(News::ClientLeft);
                 }
                 match ticket.poll_turn(cx) {

@@ -1,25 +1,24 @@
-//! What an endpoint hears of the client before its first byte: the outbound PROXY header.
+//! The PROXY header that an endpoint is sent before the client's bytes.
 
 use ballast_core::pick::Key;
 use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v1, encode_v2};
 use ballast_core::service::Service;
 use ballast_core::table::{SendProxy, Tlv};
 
-use super::{Caller, Client};
-use crate::preamble::destination;
+use super::connection::Connection;
 
-/// The header; empty where none is asked for.
-pub(super) fn header(service: &Service, client: &Client<'_>, caller: &Caller) -> Vec<u8> {
+/// The header; empty where the service asks for none.
+pub(super) fn header(service: &Service, connection: &Connection) -> Vec<u8> {
     let spec = service.spec();
     let mut header = Vec::new();
     if spec.send_proxy == SendProxy::Off {
         return header;
     }
-    let Ok(destination) = destination(client.socket, caller) else {
+    let Ok(destination) = connection.destination() else {
         return header;
     };
     let addresses = Addresses {
-        source: caller.key.client(),
+        source: connection.key.client(),
         destination: Key::new(destination).client(),
     };
     if spec.send_proxy == SendProxy::V1 {
@@ -30,13 +29,13 @@ pub(super) fn header(service: &Service, client: &Client<'_>, caller: &Caller) ->
         Some(tlvs) => tlvs.contains(&tlv),
         None => tlv == Tlv::Authority,
     };
-    let fresh_id = client.worker.fresh_id();
+    let introduced = connection.introduced.as_deref();
+    let authority = introduced.and_then(|introduced| introduced.authority.as_deref());
+    let known_id = introduced.and_then(|introduced| introduced.unique_id.as_deref());
+    let fresh_id = connection.worker.fresh_id();
     let extras = Extras {
-        authority: caller
-            .authority
-            .as_deref()
-            .filter(|_| wants(Tlv::Authority)),
-        unique_id: wants(Tlv::UniqueId).then(|| caller.unique_id.as_deref().unwrap_or(&fresh_id)),
+        authority: authority.filter(|_| wants(Tlv::Authority)),
+        unique_id: wants(Tlv::UniqueId).then(|| known_id.unwrap_or(&fresh_id)),
         ssl: None,
         checksum: if wants(Tlv::Crc32c) {
             Checksum::Crc32c

@@ -1,4 +1,4 @@
-//! Endpoints whose ejection is over are tried without a client.
+//! An endpoint whose ejection is over is tried without a client.
 
 use std::mem;
 use std::rc::Rc;
@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::pick::Picked;
-use tokio::time::Instant;
 
-use super::{Attempts, InVain, reach, short_attempt};
+use super::{Attempts, Failed, connect, short_attempt};
 use crate::fault;
-use crate::relay::reset_on_close;
 
 impl Attempts<'_> {
-    /// An endpoint whose ejection is over may be as silent as before, and no client shall pay to learn that: while another
-    /// one can be had, it is tried without a client.
+    /// An endpoint whose ejection is over may be as silent as before, and no client should pay for finding out. If another endpoint
+    /// is available, the client gets that one, and the returning endpoint is tried by a task of its own.
     pub(super) fn spare_client(&self, mut picked: Picked) -> Picked {
         while picked.lease.endpoint().begin_trial(TRIAL, self.now) {
             match self.pick_in_turn() {
@@ -29,15 +27,15 @@ impl Attempts<'_> {
 
     /// Looks whether an endpoint is back.
     fn try_out(&self, picked: Picked) {
-        let worker = Rc::clone(self.client.worker);
-        let (service, plan) = (Arc::clone(&self.service), Arc::clone(&self.plan));
+        let worker = Rc::clone(self.caller.worker);
+        let (service, plan) = (Arc::clone(&self.service), Rc::clone(&self.plan));
         tokio::task::spawn_local(async move {
-            let until = Instant::now() + short_attempt(&service);
-            let reached = reach(&service, picked.lease.address(), until, None).await;
+            let until = worker.shared.clock.now().after(short_attempt(&service));
+            let poller = &worker.tools.poller;
+            let reached = connect(poller, &service, picked.lease.endpoint(), until).await;
             let now = worker.shared.clock.now();
             match reached {
-                Ok(stream) => {
-                    reset_on_close(&stream);
+                Ok(_stream) => {
                     service.connected(picked.index, now);
                     tracing::info!(
                         service = service.state().name(),
@@ -45,13 +43,13 @@ impl Attempts<'_> {
                         "endpoint is back"
                     );
                 }
-                // What says nothing about the endpoint leaves it as it was: soon somebody else tries it.
-                Err(InVain::Failed(error)) if fault::of_endpoint(&error).is_none() => {}
+                // An error that says nothing about the endpoint changes nothing: a later client tries it again.
+                Err(Failed::Error(error)) if fault::of_endpoint(&error).is_none() => {}
                 Err(_) => {
                     service.tried_in_vain(picked.index, now);
                 }
             }
-            // The last one to hold a plan may have much to free: that is left to `apply`, which holds it, too.
+            // `apply` holds the plan too, and frees it: so this never is the last owner of a large plan.
             drop((service, plan));
         });
     }

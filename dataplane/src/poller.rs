@@ -1,0 +1,618 @@
+//! Readiness and deadlines of one worker's TCP connections.
+//!
+//! The sockets of all connections are in one epoll of the worker's own, which is a single descriptor to the runtime. Compared with
+//! registering each socket with the runtime, closing a socket needs no `epoll_ctl` (the kernel removes a closed descriptor),
+//! and a socket costs a slot of a vector instead of an allocation and a lock. Deadlines are in one timer wheel for the same
+//! reason: setting and removing one costs a few instructions.
+//!
+//! A [`Stream`] or a [`Timer`] belongs to one task at a time: it remembers one waker.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::mem;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use ballast_core::deadlines::Deadlines;
+use ballast_core::endpoint::EndpointState;
+use ballast_core::moment::Moment;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::SockRef;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep_until};
+
+use crate::clock::Clock;
+use crate::sys;
+
+/// The sockets and timers of one worker. [`Poller::run`] must run beside them.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    clock: Clock,
+    epoll: AsyncFd<OwnedFd>,
+    sockets: RefCell<Slab<Socket>>,
+    timers: RefCell<Timers>,
+    /// Wakes [`Poller::run`], and the moment for which that sleeps.
+    driver: RefCell<Option<Waker>>,
+    awaited: Cell<Moment>,
+}
+
+/// What is known of a registered socket.
+#[derive(Debug, Default)]
+struct Socket {
+    ready: Ready,
+    waker: Option<Waker>,
+    /// The endpoint that it leads to.
+    endpoint: Option<Arc<EndpointState>>,
+}
+
+#[derive(Debug, Default)]
+struct Timers {
+    deadlines: Deadlines,
+    slab: Slab<Option<Waker>>,
+}
+
+impl Poller {
+    pub(crate) fn new(clock: Clock) -> io::Result<Rc<Self>> {
+        Ok(Rc::new(Self {
+            clock,
+            epoll: sys::watched(epoll::create(epoll::CreateFlags::CLOEXEC)?)?,
+            sockets: RefCell::default(),
+            timers: RefCell::default(),
+            driver: RefCell::default(),
+            awaited: Cell::new(Moment(0)),
+        }))
+    }
+
+    /// Wakes tasks whose sockets have news or whose timers are due, for as long as it is polled.
+    pub(crate) async fn run(self: Rc<Self>) {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut sleep = pin!(self.sleep());
+        poll_fn(|cx| self.drive(&mut events, sleep.as_mut(), cx)).await
+    }
+
+    fn drive(
+        &self,
+        events: &mut Vec<Event>,
+        mut sleep: Pin<&mut Sleep>,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let driver = &mut *self.driver.borrow_mut();
+        match driver {
+            Some(known) => known.clone_from(cx.waker()),
+            None => *driver = Some(cx.waker().clone()),
+        }
+        while let Poll::Ready(ready) = self.epoll.poll_read_ready(cx) {
+            let Ok(mut ready) = ready else {
+                // The runtime is shutting down.
+                return Poll::Ready(());
+            };
+            if self.dispatch(events) < EVENTS {
+                ready.clear_ready();
+            }
+        }
+        loop {
+            if sleep.as_mut().poll(cx).is_ready() {
+                self.expire();
+                sleep.set(self.sleep());
+            } else if sleep.deadline() > self.clock.instant(self.awaited.get()) {
+                sleep.set(self.sleep());
+            } else {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Ends the streams that lead to these endpoints: the tasks that own them find them cut.
+    pub(crate) fn cut(&self, endpoints: &[Arc<EndpointState>]) {
+        let gone: HashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
+        for socket in &mut self.sockets.borrow_mut().items {
+            let endpoint = socket.endpoint.as_ref().map(Arc::as_ptr);
+            if endpoint.is_some_and(|endpoint| gone.contains(&endpoint)) {
+                socket.ready.0 |= Ready::CUT;
+                if let Some(waker) = &socket.waker {
+                    waker.wake_by_ref();
+                }
+            }
+        }
+    }
+
+    /// Takes the kernel's next events. Tasks run only afterwards, so no slot changes hands in between.
+    fn dispatch(&self, events: &mut Vec<Event>) -> usize {
+        events.clear();
+        let spare = spare_capacity(events);
+        // It fails only when interrupted.
+        let got = epoll::wait(self.epoll.get_ref(), spare, Some(&Timespec::default()));
+        let mut sockets = self.sockets.borrow_mut();
+        for event in &*events {
+            let Some(socket) = usize::try_from(event.data.u64())
+                .ok()
+                .and_then(|slot| sockets.items.get_mut(slot))
+            else {
+                continue;
+            };
+            socket.ready.add(event.flags);
+            if let Some(waker) = &socket.waker {
+                waker.wake_by_ref();
+            }
+        }
+        got.unwrap_or(EVENTS)
+    }
+
+    /// Wakes the tasks whose timers are due.
+    fn expire(&self) {
+        let now = self.clock.now();
+        let mut timers = self.timers.borrow_mut();
+        while let Some(due) = timers.deadlines.pop(now) {
+            if let Some(Some(waker)) = timers.slab.items.get_mut(due as usize) {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    /// Sleeps until the next deadline, but not for longer than [`LONGEST_SLEEP`].
+    fn sleep(&self) -> Sleep {
+        let longest = self.clock.now().after(LONGEST_SLEEP);
+        let next = self.timers.borrow().deadlines.next();
+        let until = next.map_or(longest, |next| next.min(longest));
+        self.awaited.set(until);
+        sleep_until(self.clock.instant(until))
+    }
+}
+
+/// A vector with free places.
+#[derive(Debug)]
+struct Slab<T> {
+    items: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T: Default> Slab<T> {
+    fn take(&mut self, item: T) -> u32 {
+        if let Some(slot) = self.free.pop()
+            && let Some(place) = self.items.get_mut(slot as usize)
+        {
+            *place = item;
+            return slot;
+        }
+        self.items.push(item);
+        u32::try_from(self.items.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Returns what was there, to be dropped when nothing is borrowed any more.
+    fn release(&mut self, slot: u32) -> T {
+        self.free.push(slot);
+        self.items
+            .get_mut(slot as usize)
+            .map(mem::take)
+            .unwrap_or_default()
+    }
+}
+
+/// What can be done with a socket without waiting, as far as is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready(u8);
+
+impl Ready {
+    const READ: u8 = 1;
+    const WRITE: u8 = 2;
+    /// The peer has ended its direction, or the connection is broken: reading never has to wait again.
+    const READ_END: u8 = 4;
+    /// The connection is broken, or both directions have ended: writing never has to wait again.
+    const WRITE_END: u8 = 8;
+    const ERROR: u8 = 16;
+    /// The connection is to end: an operator, or a table, said so.
+    const CUT: u8 = 32;
+
+    fn add(&mut self, flags: EventFlags) {
+        let mut add = |on: EventFlags, bits: u8| {
+            if flags.intersects(on) {
+                self.0 |= bits;
+            }
+        };
+        add(EventFlags::IN, Self::READ);
+        add(EventFlags::OUT, Self::WRITE);
+        add(EventFlags::RDHUP, Self::READ_END);
+        add(EventFlags::HUP, Self::READ_END | Self::WRITE_END);
+        add(
+            EventFlags::ERR,
+            Self::READ_END | Self::WRITE_END | Self::ERROR,
+        );
+    }
+}
+
+/// A connected TCP socket, or one that is being connected. Dropping it resets the connection, unless [`Stream::close_in_order`] was
+/// called: whatever else ends a connection, its peer learns that this was no orderly end.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    fd: TcpStream,
+    slot: u32,
+    poller: Rc<Poller>,
+    is_orderly: Cell<bool>,
+    nagle: Cell<Nagle>,
+}
+
+/// When the kernel is told to send small segments at once (TCP_NODELAY). It delays a segment only while an earlier one is not
+/// acknowledged, so a connection with a single short request never needs the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nagle {
+    /// Told already.
+    Off,
+    /// To be told before the second write, or before a first one of several segments.
+    BeforeFirstWrite,
+    BeforeSecondWrite,
+}
+
+impl Stream {
+    /// Watches the socket of an accepted connection, which is non-blocking and has TCP_NODELAY.
+    pub(crate) fn accepted(poller: &Rc<Poller>, fd: TcpStream) -> io::Result<Self> {
+        Self::new(poller, fd, None, Nagle::Off)
+    }
+
+    /// Watches a non-blocking socket that is being connected to this endpoint.
+    pub(crate) fn connecting(
+        poller: &Rc<Poller>,
+        fd: TcpStream,
+        endpoint: &Arc<EndpointState>,
+    ) -> io::Result<Self> {
+        let endpoint = Some(Arc::clone(endpoint));
+        Self::new(poller, fd, endpoint, Nagle::BeforeFirstWrite)
+    }
+
+    fn new(
+        poller: &Rc<Poller>,
+        fd: TcpStream,
+        endpoint: Option<Arc<EndpointState>>,
+        nagle: Nagle,
+    ) -> io::Result<Self> {
+        let slot = poller.sockets.borrow_mut().take(Socket {
+            endpoint,
+            ..Socket::default()
+        });
+        // From here on its `drop` releases the slot.
+        let stream = Self {
+            fd,
+            slot,
+            poller: Rc::clone(poller),
+            is_orderly: Cell::new(false),
+            nagle: Cell::new(nagle),
+        };
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        epoll::add(
+            poller.epoll.get_ref(),
+            &stream.fd,
+            EventData::new_u64(slot.into()),
+            flags,
+        )?;
+        Ok(stream)
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.fd.peer_addr()
+    }
+
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.fd.local_addr()
+    }
+
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.fd.take_error()
+    }
+
+    /// Whether the kernel has reported that the connection is broken.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.has(Ready::ERROR)
+    }
+
+    /// Ready when a read may return something.
+    pub(crate) fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll_any(Ready::READ | Ready::READ_END, cx)
+    }
+
+    /// Ready when a write may be accepted.
+    pub(crate) fn poll_writable(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll_any(Ready::WRITE | Ready::WRITE_END, cx)
+    }
+
+    /// Ready when the connection is broken.
+    pub(crate) fn poll_failed(&self, cx: &Context<'_>) -> Poll<()> {
+        self.poll_any(Ready::ERROR, cx)
+    }
+
+    /// Whether the connection is to end because of an order. The task is woken when that comes.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.has(Ready::CUT)
+    }
+
+    /// From now on dropping the stream is an ordinary close.
+    pub(crate) fn close_in_order(&self) {
+        self.is_orderly.set(true);
+    }
+
+    /// Ready when the attempt to connect has ended, with the error if it failed.
+    pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_writable(cx));
+        // Only a socket that says that something is wrong is asked what.
+        if self.has(Ready::WRITE_END)
+            && let Some(error) = self.take_error()?
+        {
+            return Poll::Ready(Err(error));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads into `buffer`, which is not empty. 0: the peer has ended its direction.
+    pub(crate) fn poll_take(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let most = buffer.len();
+        loop {
+            ready!(self.poll_readable(cx));
+            match recv(&self.fd, &mut *buffer, RecvFlags::empty()) {
+                Ok((_, taken)) => {
+                    // A short read has emptied the socket: the next bytes are a new event.
+                    if taken < most && taken > 0 {
+                        self.clear(Ready::READ);
+                    }
+                    return Poll::Ready(Ok(taken));
+                }
+                Err(error) => self.note(Ready::READ | Ready::READ_END, error)?,
+            }
+        }
+    }
+
+    /// Writes some of `bytes`.
+    pub(crate) fn poll_give(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_writable(cx));
+            self.before_writing(bytes.len());
+            match send(&self.fd, bytes, SendFlags::NOSIGNAL) {
+                Ok(given) => {
+                    if given < bytes.len() {
+                        self.clear(Ready::WRITE);
+                    }
+                    return Poll::Ready(Ok(given));
+                }
+                Err(error) => self.note(Ready::WRITE | Ready::WRITE_END, error)?,
+            }
+        }
+    }
+
+    /// One call that reads from the socket, made only when it may succeed. `WouldBlock` from the call means that the socket is
+    /// empty.
+    pub(crate) fn poll_reading<T>(
+        &self,
+        cx: &Context<'_>,
+        mut call: impl FnMut() -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            ready!(self.poll_readable(cx));
+            match call() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.clear(Ready::READ | Ready::READ_END);
+                }
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    /// The same for writing.
+    pub(crate) fn poll_writing<T>(
+        &self,
+        cx: &Context<'_>,
+        mut call: impl FnMut() -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            ready!(self.poll_writable(cx));
+            self.before_writing(usize::MAX);
+            match call() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.clear(Ready::WRITE | Ready::WRITE_END);
+                }
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    fn before_writing(&self, bytes: usize) {
+        let nagle = match self.nagle.get() {
+            Nagle::Off => return,
+            Nagle::BeforeFirstWrite if bytes <= ONE_SEGMENT => Nagle::BeforeSecondWrite,
+            Nagle::BeforeFirstWrite | Nagle::BeforeSecondWrite => {
+                // It fails only for a socket that is gone, which the write reports.
+                self.fd.set_nodelay(true).ok();
+                Nagle::Off
+            }
+        };
+        self.nagle.set(nagle);
+    }
+
+    fn note(&self, bits: u8, error: rustix::io::Errno) -> io::Result<()> {
+        match error {
+            rustix::io::Errno::AGAIN => self.clear(bits),
+            rustix::io::Errno::INTR => {}
+            error => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn has(&self, bits: u8) -> bool {
+        let sockets = self.poller.sockets.borrow();
+        let socket = sockets.items.get(self.slot as usize);
+        socket.is_some_and(|socket| socket.ready.0 & bits != 0)
+    }
+
+    fn clear(&self, bits: u8) {
+        let mut sockets = self.poller.sockets.borrow_mut();
+        if let Some(socket) = sockets.items.get_mut(self.slot as usize) {
+            socket.ready.0 &= !bits;
+        }
+    }
+
+    fn poll_any(&self, bits: u8, cx: &Context<'_>) -> Poll<()> {
+        let mut sockets = self.poller.sockets.borrow_mut();
+        let Some(socket) = sockets.items.get_mut(self.slot as usize) else {
+            return Poll::Ready(());
+        };
+        if socket.ready.0 & bits != 0 {
+            return Poll::Ready(());
+        }
+        let replaced = remember(&mut socket.waker, cx);
+        drop(sockets);
+        drop(replaced);
+        Poll::Pending
+    }
+}
+
+/// Stores the task's waker, unless it is there already. Returns the one before, to be dropped when nothing is borrowed: it may be the
+/// last owner of a task, and its end may come back here.
+fn remember(known: &mut Option<Waker>, cx: &Context<'_>) -> Option<Waker> {
+    match known {
+        Some(known) if known.will_wake(cx.waker()) => None,
+        known => known.replace(cx.waker().clone()),
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.is_orderly.get() {
+            // It fails only for a socket that is gone already: there is nobody left to tell.
+            SockRef::from(&self.fd)
+                .set_linger(Some(Duration::ZERO))
+                .ok();
+        }
+        let socket = self.poller.sockets.borrow_mut().release(self.slot);
+        drop(socket);
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let taken = ready!(self.poll_take(cx, buffer.initialize_unfilled()))?;
+        buffer.advance(taken);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_give(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.fd.shutdown(Shutdown::Write))
+    }
+}
+
+/// A deadline that can be set again and again.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    slot: u32,
+    poller: Rc<Poller>,
+    deadline: Moment,
+}
+
+impl Timer {
+    pub(crate) fn new(poller: &Rc<Poller>) -> Self {
+        Self {
+            slot: poller.timers.borrow_mut().slab.take(None),
+            poller: Rc::clone(poller),
+            deadline: Moment(u64::MAX),
+        }
+    }
+
+    /// Sets the deadline, in place of the one before.
+    pub(crate) fn set(&mut self, deadline: Moment) {
+        self.deadline = deadline;
+        self.poller
+            .timers
+            .borrow_mut()
+            .deadlines
+            .set(self.slot, deadline);
+        if deadline < self.poller.awaited.get() {
+            self.poller.awaited.set(deadline);
+            if let Some(driver) = &*self.poller.driver.borrow() {
+                driver.wake_by_ref();
+            }
+        }
+    }
+
+    /// Removes the deadline.
+    pub(crate) fn clear(&mut self) {
+        self.deadline = Moment(u64::MAX);
+        self.poller.timers.borrow_mut().deadlines.remove(self.slot);
+    }
+
+    /// Ready once the deadline is over.
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut timers = self.poller.timers.borrow_mut();
+        if !timers.deadlines.has(self.slot) {
+            if self.deadline != Moment(u64::MAX) {
+                return Poll::Ready(());
+            }
+            return Poll::Pending;
+        }
+        let Some(waker) = timers.slab.items.get_mut(self.slot as usize) else {
+            return Poll::Pending;
+        };
+        let replaced = remember(waker, cx);
+        drop(timers);
+        drop(replaced);
+        Poll::Pending
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let mut timers = self.poller.timers.borrow_mut();
+        timers.deadlines.remove(self.slot);
+        let waker = timers.slab.release(self.slot);
+        drop(timers);
+        drop(waker);
+    }
+}
+
+/// Fits into one segment on every path.
+const ONE_SEGMENT: usize = 1_200;
+/// Events taken with one call.
+const EVENTS: usize = 128;
+/// The driver looks this often at least. Deadlines that are farther away than this never wake it when they are set.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,361 @@
+//! The dial: attempts to connect to an endpoint of a service, until one succeeds.
+//!
+//! Each attempt takes a lease on an endpoint, and each failure is reported to the service, which may eject the endpoint. No endpoint is
+//! sent a byte of the client before its connection stands, so nothing is lost by trying another one.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ballast_core::admit::Refusal;
+use ballast_core::endpoint::EndpointState;
+use ballast_core::moment::Moment;
+use ballast_core::pick::{Key, Picked, Tried, Unavailable};
+use ballast_core::plan::Plan;
+use ballast_core::service::{Failure, Service};
+use socket2::Type;
+
+use crate::log::Rarely;
+use crate::poller::{Poller, Stream, Timer};
+use crate::worker::{Stage, Worker};
+use crate::{fault, source};
+
+mod again;
+mod outcome;
+mod trial;
+
+pub(crate) use outcome::{During, Progress, Unserved, Upstream};
+
+/// For whom an endpoint is wanted. It need not be a connection of its own: an HTTP/2 request is none.
+pub(crate) struct Caller<'a> {
+    pub(crate) worker: &'a Rc<Worker>,
+    /// The client's address, by which endpoints are chosen.
+    pub(crate) key: &'a Key,
+    /// When the client's connection was accepted.
+    pub(crate) began: Moment,
+    /// Ready when the client does not want an endpoint any more.
+    pub(crate) poll_gone: &'a dyn Fn(&Context<'_>) -> Poll<()>,
+}
+
+impl fmt::Debug for Caller<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("key", self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Connects the caller to an endpoint of this service of `plan`, or says why it cannot be. Returns the service beside the endpoint: a
+/// newer plan may have replaced it meanwhile. `progress` says how the dial went, or goes.
+pub(crate) async fn dial(
+    caller: Caller<'_>,
+    service: Arc<Service>,
+    plan: Rc<Arc<Plan>>,
+    progress: &mut Progress,
+) -> Result<(Upstream, Arc<Service>), Unserved> {
+    let now = caller.worker.shared.clock.now();
+    let attempts = Attempts {
+        caller,
+        progress,
+        service,
+        plan,
+        tried: Tried::default(),
+        left: None,
+        arrived: now,
+        now,
+        queued: Duration::ZERO,
+        deadline: None,
+    };
+    attempts.run().await
+}
+
+/// The attempts of one caller.
+pub(super) struct Attempts<'a> {
+    pub(super) caller: Caller<'a>,
+    pub(super) progress: &'a mut Progress,
+    /// Of `plan`. A newer plan is looked at only after a wait, or after connections were cut.
+    pub(super) service: Arc<Service>,
+    pub(super) plan: Rc<Arc<Plan>>,
+    pub(super) tried: Tried,
+    /// The endpoint of the last attempt, which failed.
+    left: Option<Arc<EndpointState>>,
+    arrived: Moment,
+    /// The time as of the last wait.
+    pub(super) now: Moment,
+    pub(super) queued: Duration,
+    /// When the time to connect is over; set by the first attempt.
+    pub(super) deadline: Option<Moment>,
+}
+
+/// Why an attempt failed.
+#[derive(Debug)]
+enum Failed {
+    Error(io::Error),
+    /// The client left.
+    ClientLeft,
+    /// An order cut the endpoint's connections, or the endpoint may have none any more.
+    Cut,
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Attempts<'_> {
+    async fn run(mut self) -> Result<(Upstream, Arc<Service>), Unserved> {
+        let worker = self.caller.worker;
+        self.service.state().counters(worker.id).sessions.add(1);
+        loop {
+            let picked = self.pick().await?;
+            self.progress.queued = Some(self.queued);
+            let picked = self.spare_client(picked);
+            self.count_retry(&picked);
+            if picked.is_panic {
+                self.service.state().counters(worker.id).panics.add(1);
+            }
+            let began = self.now;
+            match self.attempt(&picked).await {
+                Ok(stream) => return Ok(self.connected(picked, stream)),
+                Err(Failed::ClientLeft) => {
+                    let counters = picked.lease.endpoint().counters(worker.id);
+                    counters.client_aborts.add(1);
+                    return Err(Unserved::Left(During::Dial));
+                }
+                Err(Failed::Error(error)) => {
+                    let failure = self.note_failure(&picked, &error, began);
+                    self.go_on(&picked, failure)?;
+                }
+                Err(Failed::Cut) => {
+                    self.tried.cut(picked.lease.endpoint());
+                    self.go_on(&picked, Failure::Refused)?;
+                    // Where its endpoint is gone, those that came instead are in a newer plan.
+                    self.follow_table()?;
+                }
+            }
+        }
+    }
+
+    /// The endpoint to try next.
+    async fn pick(&mut self) -> Result<Picked, Unserved> {
+        loop {
+            let picked = self.service.pick(
+                self.caller.key,
+                &self.tried,
+                self.now,
+                &mut self.caller.worker.rng.borrow_mut(),
+            );
+            let picked = match picked {
+                Ok(picked) => Some(picked),
+                Err(Unavailable::Full) => Box::pin(self.wait_in_queue()).await?,
+                Err(Unavailable::NoEndpoint) => None,
+            };
+            match picked {
+                Some(picked) => return Ok(picked),
+                None => Box::pin(self.wait_to_try_again()).await?,
+            }
+        }
+    }
+
+    pub(super) fn pick_in_turn(&self) -> Result<Picked, Unavailable> {
+        let mut rng = self.caller.worker.rng.borrow_mut();
+        self.service
+            .pick_in_turn(self.caller.key, &self.tried, self.now, &mut rng)
+    }
+
+    /// From now on the service is that of the plan in force.
+    pub(super) fn follow_table(&mut self) -> Result<(), Refusal> {
+        let plan = self.caller.worker.plan();
+        if !Arc::ptr_eq(&plan, &self.plan) {
+            let service = plan.service(self.service.state().name());
+            self.service = Arc::clone(service.ok_or(Refusal::NoEndpoint)?);
+            self.plan = plan;
+        }
+        Ok(())
+    }
+
+    /// A further attempt begins, at the same endpoint as the one before it or at another one.
+    fn count_retry(&mut self, picked: &Picked) {
+        let Some(left) = self.left.take() else {
+            return;
+        };
+        let counters = left.counters(self.caller.worker.id);
+        if Arc::ptr_eq(&left, picked.lease.endpoint()) {
+            counters.retries.add(1);
+        } else {
+            counters.redispatches.add(1);
+            self.progress.is_redispatched = true;
+        }
+        self.progress.retries += 1;
+    }
+
+    /// Nobody can be picked: from the beginning, or because all have been tried.
+    pub(super) fn none_left(&self) -> Refusal {
+        if self.tried.is_empty() {
+            Refusal::NoEndpoint
+        } else {
+            Refusal::Failed
+        }
+    }
+
+    pub(super) fn count_unserved(&self) {
+        let counters = self.service.state().counters(self.caller.worker.id);
+        counters.unserved.add(u64::from(self.tried.is_empty()));
+    }
+
+    /// One attempt: short while another endpoint is left to try, else as long as the time to connect allows.
+    async fn attempt(&mut self, picked: &Picked) -> Result<Stream, Failed> {
+        let worker = self.caller.worker;
+        let endpoint = picked.lease.endpoint();
+        let counters = endpoint.counters(worker.id);
+        counters.picked.add(1);
+        counters.dials.add(1);
+        worker
+            .shared
+            .reach(Stage::Dialing, self.caller.key.client());
+        let until = self.until(picked);
+        let connected = {
+            let mut connecting = pin!(connect(
+                &worker.tools.poller,
+                &self.service,
+                endpoint,
+                until
+            ));
+            let poll_gone = self.caller.poll_gone;
+            poll_fn(|cx| {
+                if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
+                    return Poll::Ready(connected);
+                }
+                poll_gone(cx).map(|()| Err(Failed::ClientLeft))
+            })
+            .await
+        };
+        self.now = worker.shared.clock.now();
+        connected
+    }
+
+    /// When the time to connect is over. It begins with the first attempt.
+    fn deadline(&mut self) -> Moment {
+        let deadline = self.now.after(self.service.spec().timeouts.connect);
+        *self.deadline.get_or_insert(deadline)
+    }
+
+    /// When the attempt that begins now is to end.
+    fn until(&mut self, picked: &Picked) -> Moment {
+        let deadline = self.deadline();
+        let is_last = self.tried.len() >= usize::from(self.service.spec().retries)
+            || !self.service.has_another(picked.index, &self.tried);
+        match is_last {
+            true => deadline,
+            false => deadline.min(self.now.after(short_attempt(&self.service))),
+        }
+    }
+
+    /// On to the next attempt, while there is time and an attempt is left.
+    fn go_on(&mut self, picked: &Picked, failure: Failure) -> Result<(), Refusal> {
+        if let Some(endpoint) = self.service.endpoints().get(picked.index) {
+            self.tried.note(endpoint, failure);
+        }
+        self.progress.timed_out = failure == Failure::TimedOut;
+        if self.service.is_spent(&self.tried)
+            || self.deadline.is_some_and(|deadline| self.now >= deadline)
+        {
+            return Err(Refusal::Failed);
+        }
+        self.left = Some(Arc::clone(picked.lease.endpoint()));
+        Ok(())
+    }
+
+    /// Tells the service of a failed attempt. An attempt that failed for want of something of our own says nothing
+    /// about the endpoint.
+    fn note_failure(&self, picked: &Picked, error: &io::Error, began: Moment) -> Failure {
+        let endpoint = picked.lease.endpoint();
+        if !fault::is_ours(error) {
+            let counters = endpoint.counters(self.caller.worker.id);
+            counters.connect_errors.add(1);
+        }
+        let Some(failure) = fault::of_endpoint(error) else {
+            static SAID: Rarely = Rarely::new();
+            if let Some(unsaid) = SAID.say(self.now) {
+                tracing::warn!(endpoint = %endpoint.address(), %error, unsaid, "cannot dial");
+            }
+            return Failure::Unreachable;
+        };
+        let news = self.service.failed(picked.index, failure, began, self.now);
+        fault::announce(endpoint, &news, &self.plan, self.now);
+        failure
+    }
+
+    fn connected(self, picked: Picked, stream: Stream) -> (Upstream, Arc<Service>) {
+        let connecting = self.now.since(self.arrived).saturating_sub(self.queued);
+        self.progress.connecting = Some(connecting);
+        self.service.connected(picked.index, self.now);
+        let Caller { worker, began, .. } = self.caller;
+        let upstream = Upstream::new(stream, picked.lease, worker, began);
+        upstream
+            .counters()
+            .session(self.now, self.queued, connecting);
+        (upstream, self.service)
+    }
+}
+
+fn short_attempt(service: &Service) -> Duration {
+    FIRST_ATTEMPTS.min(service.spec().timeouts.connect / 2)
+}
+
+/// Connects to an endpoint, from one of the service's own addresses if it has any.
+async fn connect(
+    poller: &Rc<Poller>,
+    service: &Service,
+    endpoint: &Arc<EndpointState>,
+    until: Moment,
+) -> Result<Stream, Failed> {
+    let turn = || service.state().next_source();
+    let mut result = Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
+    for source in source::candidates(&service.spec().source, endpoint.address(), turn) {
+        result = connect_from(source, poller, endpoint, until).await;
+        if !matches!(&result, Err(Failed::Error(error)) if source::is_used_up(error)) {
+            break;
+        }
+    }
+    result
+}
+
+async fn connect_from(
+    source: Option<IpAddr>,
+    poller: &Rc<Poller>,
+    endpoint: &Arc<EndpointState>,
+    until: Moment,
+) -> Result<Stream, Failed> {
+    let socket = source::connecting(endpoint.address(), source, Type::STREAM)?;
+    let stream = Stream::connecting(poller, socket.into(), endpoint)?;
+    // From now on an order to cut this endpoint's connections finds the stream. An order that came before has left a mark.
+    if endpoint.has_ended() {
+        return Err(Failed::Cut);
+    }
+    let mut timer = Timer::new(poller);
+    timer.set(until);
+    poll_fn(|cx| {
+        if stream.is_cut() {
+            return Poll::Ready(Err(Failed::Cut));
+        }
+        if let Poll::Ready(connected) = stream.poll_connected(cx) {
+            return Poll::Ready(connected.map_err(Failed::Error));
+        }
+        timer
+            .poll(cx)
+            .map(|()| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+    })
+    .await?;
+    Ok(stream)
+}
+
+/// Long enough for one lost SYN to be repeated.
+const FIRST_ATTEMPTS: Duration = Duration::from_millis(1_250);

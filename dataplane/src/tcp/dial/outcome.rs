@@ -1,0 +1,98 @@
+//! What becomes of a dial.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ballast_core::admit::Refusal;
+use ballast_core::endpoint::{EndpointCounters, Lease};
+use ballast_core::moment::Moment;
+
+use crate::poller::Stream;
+use crate::relay::Side;
+use crate::worker::Worker;
+
+/// A connection to an endpoint, counted there until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) stream: Stream,
+    pub(crate) lease: Lease,
+    worker: Rc<Worker>,
+    /// When the client's connection was accepted.
+    began: Moment,
+}
+
+impl Upstream {
+    pub(super) fn new(stream: Stream, lease: Lease, worker: &Rc<Worker>, began: Moment) -> Self {
+        Self {
+            stream,
+            lease,
+            worker: Rc::clone(worker),
+            began,
+        }
+    }
+
+    pub(crate) fn counters(&self) -> &EndpointCounters {
+        self.lease.endpoint().counters(self.worker.id)
+    }
+
+    /// Counts whose fault the end of the session was.
+    pub(crate) fn count_fault(&self, fault: Option<Side>) {
+        match fault {
+            Some(Side::Client) => self.counters().client_aborts.add(1),
+            Some(Side::Server) => {
+                self.counters().server_aborts.add(1);
+                self.counters().response_errors.add(1);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        let now = self.worker.shared.clock.now();
+        self.counters().ended(now.since(self.began));
+    }
+}
+
+/// How the way to an endpoint went, or goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Time spent in the queue; `None`: the client never left the queue.
+    pub(crate) queued: Option<Duration>,
+    /// Time until an endpoint answered, without the time in the queue.
+    pub(crate) connecting: Option<Duration>,
+    /// Attempts after the first one.
+    pub(crate) retries: u16,
+    /// Whether one of them was at another endpoint than the attempt before it.
+    pub(crate) is_redispatched: bool,
+    /// Clients that were before this one in the queue.
+    pub(crate) before: usize,
+    /// Whether the last attempt failed because its time was over.
+    pub(crate) timed_out: bool,
+    /// Whether the client is in the queue now.
+    pub(crate) is_queued: bool,
+}
+
+/// Why a client got no endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unserved {
+    Refused(Refusal),
+    /// The client aborted while it waited.
+    Left(During),
+}
+
+/// What a client waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum During {
+    /// Room at an endpoint.
+    Queue,
+    /// An endpoint's answer.
+    Dial,
+}
+
+impl From<Refusal> for Unserved {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}

@@ -1,0 +1,35 @@
+//! A worker's own handle on the plan in force.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use arc_swap::cache::Cache;
+use ballast_core::plan::Plan;
+
+use crate::live::Live;
+
+/// The plan as this worker last saw it. Workers that cloned the shared `Arc` for each connection would all write to its one
+/// reference count; cloning the `Rc` stays within the worker.
+#[derive(Debug)]
+pub(super) struct CachedPlan {
+    live: Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>,
+    plan: Rc<Arc<Plan>>,
+}
+
+impl CachedPlan {
+    pub(super) fn new(live: &Live) -> Self {
+        let mut live = live.cache();
+        let plan = Rc::new(Arc::clone(live.load()));
+        Self { live, plan }
+    }
+
+    /// The plan in force now. Holding it keeps a whole table alive; drop it once a connection is set up.
+    pub(super) fn get(&mut self) -> Rc<Arc<Plan>> {
+        let now = self.live.load();
+        if !Arc::ptr_eq(now, &self.plan) {
+            self.plan = Rc::new(Arc::clone(now));
+        }
+        Rc::clone(&self.plan)
+    }
+}
