@@ -15,4 +15,6 @@ mod operators;
 mod peers;
 mod process;
 mod run;
+#[path = "../common/skip.rs"]
+mod skip;
 mod usage;
