@@ -151,9 +151,9 @@ impl Attempts<'_> {
         );
         match picked {
             Ok(picked) => Ok(picked),
-            Err(Unavailable::NoEndpoint) => {
+            Err(why @ (Unavailable::NoEndpoint | Unavailable::Loop)) => {
                 self.count_unserved();
-                Err(self.none_left().into())
+                Err(self.none_left(why).into())
             }
             Err(Unavailable::Full) => Box::pin(self.wait_in_queue()).await,
         }
@@ -177,11 +177,11 @@ impl Attempts<'_> {
     }
 
     /// Nobody can be picked: from the beginning, or because all have been tried.
-    fn none_left(&self) -> Refusal {
-        if self.tried.is_empty() {
-            Refusal::NoEndpoint
-        } else {
-            Refusal::Failed
+    fn none_left(&self, why: Unavailable) -> Refusal {
+        match why {
+            _ if !self.tried.is_empty() => Refusal::Failed,
+            Unavailable::Loop => Refusal::Loop,
+            Unavailable::NoEndpoint | Unavailable::Full => Refusal::NoEndpoint,
         }
     }
 

@@ -58,8 +58,9 @@ mod threads;
 mod udp;
 mod worker;
 
+pub use by_hand::Unchanged;
 pub use config::Config;
-pub use intake::check;
+pub use intake::{check, warnings};
 pub use runtime::{Running, start};
 pub use start_error::StartError;
 pub use worker::Shared;

@@ -78,7 +78,9 @@ impl Attempts<'_> {
             match self.pick_in_turn() {
                 Ok(picked) => return Ok(picked),
                 Err(Unavailable::Full) => {}
-                Err(Unavailable::NoEndpoint) => return Err(self.none_left().into()),
+                Err(why @ (Unavailable::NoEndpoint | Unavailable::Loop)) => {
+                    return Err(self.none_left(why).into());
+                }
             }
         }
     }
