@@ -83,26 +83,7 @@ pub fn find<F: Borrow<table::Frontend>, S: Borrow<table::Service>>(
 ) -> Loops {
     let own = Own::of(frontends, here);
     let users = Users::of(frontends, services);
-    let mut leads = Vec::new();
-    for (at, service) in services.iter().enumerate() {
-        let service = service.borrow();
-        for (place, endpoint) in service.endpoints.iter().enumerate() {
-            breath::take_later();
-            for transport in users.transports(at) {
-                let Some(frontend) = own.frontend(transport, endpoint.address) else {
-                    continue;
-                };
-                if is_used(service, endpoint) {
-                    leads.push(Lead {
-                        service: at,
-                        endpoint: place,
-                        transport,
-                        frontend,
-                    });
-                }
-            }
-        }
-    }
+    let leads = leads(services, &own, &users, is_used);
     if leads.is_empty() {
         return Loops::default();
     }
@@ -133,6 +114,36 @@ pub fn find<F: Borrow<table::Frontend>, S: Borrow<table::Service>>(
         }
     }
     loops
+}
+
+/// By service, endpoint and transport.
+fn leads<S: Borrow<table::Service>>(
+    services: &[S],
+    own: &Own<'_>,
+    users: &Users,
+    is_used: impl Fn(&table::Service, &table::Endpoint) -> bool,
+) -> Vec<Lead> {
+    let mut leads = Vec::new();
+    for (at, service) in services.iter().enumerate() {
+        let service = service.borrow();
+        for (place, endpoint) in service.endpoints.iter().enumerate() {
+            breath::take_later();
+            for transport in users.transports(at) {
+                let Some(frontend) = own.frontend(transport, endpoint.address) else {
+                    continue;
+                };
+                if is_used(service, endpoint) {
+                    leads.push(Lead {
+                        service: at,
+                        endpoint: place,
+                        transport,
+                        frontend,
+                    });
+                }
+            }
+        }
+    }
+    leads
 }
 
 /// An endpoint that is an own frontend, for a transport by which its service is used.
