@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use ballast_core::compile::{Surroundings, compile};
+use ballast_core::loops::LOOPBACK_ALONE;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
@@ -44,6 +45,7 @@ fn compiled(table: RoutingTable, previous: &Plan) -> Plan {
         now: Moment(1),
         workers: 2,
         ipv6: true,
+        here: &LOOPBACK_ALONE,
         rng: &mut Rng::new(1),
     };
     compile(table, previous, &mut around)

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use ballast_core::compile::{Surroundings, compile};
 use ballast_core::counters::WorkerId;
 use ballast_core::flow::{FlowTable, Key, Listener, Load, Verdict};
+use ballast_core::loops::LOOPBACK_ALONE;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
@@ -19,6 +20,7 @@ fn plan(rng: &mut Rng) -> Plan {
         now: Moment(0),
         workers: 1,
         ipv6: true,
+        here: &LOOPBACK_ALONE,
         rng,
     };
     compile(table, &Plan::default(), &mut around)

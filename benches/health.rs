@@ -17,6 +17,7 @@ use ballast::config::Admin;
 use ballast::{Config, Running};
 use ballast_core::compile::{Surroundings, compile};
 use ballast_core::health::{Checks, Outcome};
+use ballast_core::loops::LOOPBACK_ALONE;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
@@ -52,6 +53,7 @@ fn decisions(criterion: &mut Criterion) {
         now: Moment(0),
         workers: 1,
         ipv6: true,
+        here: &LOOPBACK_ALONE,
         rng: &mut rng,
     };
     let table = table::parse(text.as_bytes(), Format::Yaml).expect("a table");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ballast::stats::{self, Observer, Process, Selection, Snapshot};
 use ballast_core::compile::{Surroundings, compile};
 use ballast_core::counters::WorkerId;
+use ballast_core::loops::LOOPBACK_ALONE;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
@@ -87,6 +88,7 @@ fn plan() -> Arc<Plan> {
         now: Moment(0),
         workers: 2,
         ipv6: true,
+        here: &LOOPBACK_ALONE,
         rng: &mut Rng::new(1),
     };
     let plan = Arc::new(compile(table, &Plan::default(), &mut around));

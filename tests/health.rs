@@ -1,6 +1,8 @@
 //! Checks over real sockets: what is asked, how answers are judged, how sockets are closed, and what clients notice.
 
 mod common;
+#[path = "common/skip.rs"]
+mod skip;
 
 #[path = "health/answers.rs"]
 mod answers;

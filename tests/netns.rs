@@ -12,6 +12,8 @@ mod common;
 mod netns;
 #[path = "common/peers.rs"]
 mod peers;
+#[path = "common/skip.rs"]
+mod skip;
 
 #[path = "netns/silent_node.rs"]
 mod silent_node;
@@ -42,7 +44,7 @@ fn ten_thousand_slow_handshakes_are_no_errors() {
     };
     site.nodes[0].within(|| echo_of_thousands_at(7001));
     if let Err(why) = site.slow_down() {
-        return netns::skip(&why);
+        return skip::skip(&why);
     }
     let endpoint = SocketAddr::from((node_address(0), 7001));
     site.place.within(|| {

@@ -7,6 +7,8 @@ mod browser;
 #[allow(dead_code, reason = "each test file uses its part of this")]
 mod client;
 mod common;
+#[path = "common/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::net::UdpSocket;
@@ -227,7 +229,9 @@ fn datagrams_limits_by_hand_and_what_is_not_served_are_shown() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    assert!(runtime.block_on(ballast.running.shared().change(vec![change])));
+    runtime
+        .block_on(ballast.running.shared().change(vec![change]))
+        .unwrap();
     browser.until("document.querySelector('#frontends .hand')");
     browser.click("#frontends .undo button");
     browser.until("document.querySelector('#main .note')?.innerText === 'Done.'");

@@ -5,6 +5,8 @@ mod common;
 mod netns;
 #[path = "common/peers.rs"]
 mod peers;
+#[path = "common/skip.rs"]
+mod skip;
 
 #[path = "udp/flows.rs"]
 mod flows;

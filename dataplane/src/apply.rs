@@ -11,6 +11,7 @@ use ballast_core::ack::{Exception, Refused, Served};
 use ballast_core::breath;
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile, revise};
+use ballast_core::loops::Here;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{self, OnGone, Problem, Problems, RoutingTable};
@@ -19,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Places, Wish};
-use crate::by_hand::Changes;
+use crate::by_hand::{Changes, Unchanged};
 use crate::intake::{Found, Intake, Text, Which, named};
 use crate::limits::Budget;
 use crate::listen;
@@ -61,6 +62,8 @@ pub(crate) struct Apply {
     retired: Vec<Arc<Plan>>,
     rng: Rng,
     ipv6: bool,
+    /// As last looked at.
+    here: Here,
     places: Places,
     admin: watch::Sender<Option<Wish>>,
     by_hand: mpsc::UnboundedReceiver<Changes>,
@@ -80,6 +83,7 @@ impl Apply {
             retired: Vec::new(),
             rng: duty.rng,
             ipv6: listen::has_ipv6(),
+            here: Here::default(),
             places: duty.places,
             admin: duty.admin,
             by_hand: duty.by_hand,
@@ -202,19 +206,12 @@ impl Apply {
     async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant, anyhow: bool) {
         let (log, generation) = (table.log.clone(), table.generation);
         let previous = self.shared.live.plan();
-        let mut surroundings = Surroundings {
-            now: self.shared.clock.now(),
-            workers: self.shared.loads.len(),
-            ipv6: self.ipv6,
-            rng: &mut self.rng,
-        };
-        let Some(plan) = panics::survived(|| compile(table, &previous, &mut surroundings)) else {
+        self.look_where_this_is();
+        let Some(plan) = self.make_plan(|around| compile(table, &previous, around)) else {
             return self.refuse(&fault_of_ours(generation), digest, anyhow);
         };
-        let plan = Arc::new(plan);
         self.shared.access.follow(&log, &self.intake.folder());
         let (opened, closed) = self.put_in_force(&previous, &plan).await;
-        drop(previous);
         self.move_admin(&plan);
         let took = began.elapsed();
         tracing::info!(
@@ -226,6 +223,8 @@ impl Apply {
             took_ms = took.as_millis(),
             "table applied"
         );
+        say_what_loops(&previous, &plan);
+        drop(previous);
         let exceptions = self.exceptions(&plan);
         self.answer.serve(Served { generation, digest }, exceptions);
         // Who finds this process ready finds the answer, too.
@@ -234,25 +233,36 @@ impl Apply {
         self.answer.tell(&self.shared.status);
     }
 
-    /// What an operator changed is a new plan of the same table.
-    async fn revise(&mut self, changes: Changes) {
+    /// Puts changes by hand in force: a new plan of the same table.
+    async fn revise(&mut self, Changes { changes, done }: Changes) {
         let previous = self.shared.live.plan();
-        let mut overrides = previous.overrides().clone();
-        for change in &changes.changes {
-            overrides.change(change);
-        }
-        let plan = Arc::new(revise(
-            &previous,
-            overrides,
-            &mut Surroundings {
-                now: self.shared.clock.now(),
-                workers: self.shared.loads.len(),
-                ipv6: self.ipv6,
-                rng: &mut self.rng,
-            },
-        ));
-        self.put_in_force(&previous, &plan).await;
-        changes.done.send(()).ok();
+        let revised = self.make_plan(|around| {
+            let mut overrides = previous.overrides().clone();
+            for change in &changes {
+                overrides.change(change);
+            }
+            revise(&previous, overrides, around)
+        });
+        let answer = match revised {
+            Some(plan) => {
+                self.put_in_force(&previous, &plan).await;
+                Ok(())
+            }
+            None => Err(Unchanged::Fault),
+        };
+        done.send(answer).ok();
+    }
+
+    /// Makes a plan by `make`. `None`: that panicked, and nothing has changed.
+    fn make_plan(&mut self, make: impl FnOnce(&mut Surroundings<'_>) -> Plan) -> Option<Arc<Plan>> {
+        let mut around = Surroundings {
+            now: self.shared.clock.now(),
+            workers: self.shared.loads.len(),
+            ipv6: self.ipv6,
+            here: &self.here,
+            rng: &mut self.rng,
+        };
+        panics::survived(|| make(&mut around)).map(Arc::new)
     }
 
     /// Opens what is new, publishes, closes what is gone. Says how many sockets were opened and closed.
@@ -310,9 +320,39 @@ impl Apply {
         });
     }
 
+    /// Reads the addresses of this host. Says whether they have changed.
+    fn look_where_this_is(&mut self) -> bool {
+        match listen::here() {
+            Ok(here) if here != self.here => {
+                self.here = here;
+                true
+            }
+            Ok(_) => false,
+            Err(error) => {
+                tracing::debug!(%error, "cannot read the addresses of this host");
+                false
+            }
+        }
+    }
+
+    /// An address that this host got or lost may make or end a loop.
+    async fn follow_addresses(&mut self) {
+        if !self.look_where_this_is() {
+            return;
+        }
+        let previous = self.shared.live.plan();
+        let overrides = previous.overrides().clone();
+        let moved = self.make_plan(|around| revise(&previous, overrides, around));
+        if let Some(plan) = moved.filter(|plan| plan.loops() != previous.loops()) {
+            self.put_in_force(&previous, &plan).await;
+            say_what_loops(&previous, &plan);
+        }
+    }
+
     /// Tries again what could not be bound, and looks again at addresses that were not here.
     async fn retry(&mut self) {
         self.sockets.retry().await;
+        self.follow_addresses().await;
         if self.answer.serves() {
             let exceptions = self.exceptions(&self.shared.live.plan());
             self.answer.except(exceptions);
@@ -341,6 +381,15 @@ impl Apply {
     }
 }
 
+/// Logs which endpoints are frontends of the same table, unless that was so before.
+fn say_what_loops(previous: &Plan, plan: &Plan) {
+    if previous.loops() != plan.loops() {
+        for line in plan.loops().warnings() {
+            tracing::warn!("{line}");
+        }
+    }
+}
+
 /// What is said of a table that nothing is wrong with, and that cannot be served.
 fn fault_of_ours(generation: Option<u64>) -> Problems {
     let problem = Problem::new(
@@ -355,3 +404,6 @@ fn fault_of_ours(generation: Option<u64>) -> Problems {
 const HALF_WRITTEN: Duration = Duration::from_millis(200);
 const RETRY_EVERY: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

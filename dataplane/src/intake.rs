@@ -19,8 +19,8 @@ mod check;
 pub(crate) mod named;
 mod watch;
 
-pub use check::check;
 pub(crate) use check::table_at;
+pub use check::{check, warnings};
 use watch::{Came, Watch};
 
 /// The text of a table.

@@ -58,9 +58,10 @@ mod threads;
 mod udp;
 mod worker;
 
+pub use by_hand::Unchanged;
 pub use config::Config;
 pub use guard::Ending;
-pub use intake::check;
+pub use intake::{check, warnings};
 pub use runtime::{Running, start};
 pub use start_error::StartError;
 pub use worker::Shared;

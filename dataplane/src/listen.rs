@@ -4,11 +4,12 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
+use ballast_core::loops::Here;
 use ballast_core::plan::{SocketKey, Transport};
 use socket2::{Domain, Socket, Type};
 
 use crate::relay::keepalive;
-use crate::sys::datagrams;
+use crate::sys::{addresses, datagrams};
 
 /// Binds `count` sockets to one address, so that as many workers can accept or receive there. The kernel spreads clients,
 /// and over another number of sockets it spreads them otherwise: so all are bound before any is read.
@@ -95,6 +96,11 @@ pub(crate) fn is_local(address: IpAddr) -> bool {
     // Any other error, as for want of descriptors, says nothing of the address.
     let is_foreign = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
     address.is_unspecified() || !UdpSocket::bind((address, 0)).is_err_and(is_foreign)
+}
+
+/// The addresses that this host has now, beside loopback.
+pub(crate) fn here() -> io::Result<Here> {
+    Ok(addresses::of_host()?.into_iter().collect())
 }
 
 /// Whether the kernel speaks IPv6.

@@ -184,6 +184,11 @@ fn check(path: &Path) -> ExitCode {
         Ok(table) => {
             let line = format!("{}: {}\n", path.display(), table.summary());
             io::stdout().write_all(line.as_bytes()).ok();
+            for warning in ballast::warnings(&table) {
+                io::stderr()
+                    .write_all(format!("warning: {warning}\n").as_bytes())
+                    .ok();
+            }
             ExitCode::SUCCESS
         }
         Err(error) => {

@@ -1,5 +1,5 @@
 //! What a panic ends. In the task of one connection, check or request it ends that one alone, and is counted; over a table
-//! it has that table refused. In what lives as long as the process it would leave a node that looks ready and does not
+//! or a change by hand, that is refused. In what lives as long as the process it would leave a node that looks ready and does not
 //! serve: it ends the process, to be started anew.
 //!
 //! `runtime` begins to count; threads, accept loops and the like hold a [`Vital`].
@@ -40,8 +40,8 @@ pub(crate) fn count() {
     });
 }
 
-/// Does what must not end more than itself: a table that meets a bug is refused, and every node that has it goes on with the
-/// one before. `None`: it panicked, which is counted and said.
+/// Does `work`, and returns `None` if it panicked, which the panic hook counts and logs. For the making of plans: a table or a
+/// change by hand that meets a bug is refused, and the plan before it stays in force.
 pub(crate) fn survived<T>(work: impl FnOnce() -> T) -> Option<T> {
     panic::catch_unwind(AssertUnwindSafe(work)).ok()
 }

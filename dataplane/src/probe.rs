@@ -270,6 +270,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use ballast_core::compile::{Surroundings, compile};
+    use ballast_core::loops::LOOPBACK_ALONE;
     use ballast_core::table::{Format, parse};
 
     use super::*;
@@ -310,6 +311,7 @@ mod tests {
             now: shared.clock.now(),
             workers: 1,
             ipv6: false,
+            here: &LOOPBACK_ALONE,
             rng: &mut Rng::new(1),
         };
         let table = parse(text.as_bytes(), Format::Yaml).unwrap();

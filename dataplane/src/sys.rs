@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+pub mod addresses;
 pub mod datagrams;
 
 /// Bytes that the kernel holds for the peer: sent but not acknowledged, or not even sent.

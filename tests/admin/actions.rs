@@ -60,7 +60,9 @@ fn a_limit_that_was_changed_by_hand_is_marked_and_undone() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        assert!(runtime.block_on(ballast.running.shared().change(vec![change])));
+        runtime
+            .block_on(ballast.running.shared().change(vec![change]))
+            .unwrap();
     };
     assert!(!page(admin, "/").contains("limit by hand"));
     by_hand(7);

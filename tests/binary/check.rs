@@ -28,6 +28,24 @@ fn a_good_table_is_summed_up_in_a_line() {
 }
 
 #[test]
+fn a_loop_is_a_warning_with_its_path_and_the_remedy() {
+    let at = fresh_address();
+    let folder = folder(&table(&[(at, at)]));
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.out.lines().count(), 1, "{ended:?}");
+    let (path, advice) = ended.err.split_once(": a loop; ").unwrap();
+    let expected = format!("warning: frontend f0 -> service s0 -> endpoint {at} -> frontend f0");
+    assert_eq!(path, expected);
+    assert!(advice.contains("refused with the reason loop"), "{advice}");
+    assert!(advice.contains("remove them"), "{advice}");
+
+    let process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+    process.until_said(path.strip_prefix("warning: ").unwrap());
+}
+
+#[test]
 fn every_mistake_is_said_at_once_with_place_reason_and_remedy() {
     let folder = folder(MISTAKES);
     let ended = check(folder.path());

@@ -17,4 +17,6 @@ mod peers;
 mod process;
 mod run;
 mod succession;
+#[path = "../common/skip.rs"]
+mod skip;
 mod usage;

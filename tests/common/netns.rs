@@ -15,6 +15,7 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::peers::alone;
+use crate::skip::skip;
 
 /// A network of its own.
 pub(crate) struct Namespace(File);
@@ -177,13 +178,6 @@ impl Site {
     pub(crate) fn heal(&self, node: usize) {
         self.nodes[node].ip("link set eth0 up");
     }
-}
-
-/// Says that a test cannot be done here, and why; where CI=true, all must be.
-pub(crate) fn skip(why: &str) {
-    let must = std::env::var("CI").is_ok_and(|ci| ci == "true");
-    assert!(!must, "it must not be skipped, but: {why}");
-    println!("SKIP: {why}");
 }
 
 /// Where a site's place is.

@@ -9,7 +9,6 @@ use crate::corner::{Corner, in_a_corner};
 use crate::node::LbNode;
 use crate::process::comes_within;
 
-#[test]
 fn a_foreign_class_is_never_touched() {
     in_a_corner("foreign", |corner| {
         let class = "  loadBalancerClass: example.com/other\n";
@@ -25,7 +24,6 @@ fn a_foreign_class_is_never_touched() {
     });
 }
 
-#[test]
 fn with_a_class_of_our_own_services_without_one_are_foreign() {
     in_a_corner("classed", |corner| {
         let node = LbNode::start(corner, "a", &["--lb-class=ballast.dev/edge"]);
@@ -45,7 +43,6 @@ fn with_a_class_of_our_own_services_without_one_are_foreign() {
     });
 }
 
-#[test]
 fn a_service_that_somebody_else_publishes_already_is_left_to_them() {
     in_a_corner("theirs", |corner| {
         corner.apply(
@@ -83,3 +80,9 @@ fn untouched(corner: &Corner<'_>, services: &[&str]) {
         }
     }
 }
+
+tests![
+    a_foreign_class_is_never_touched,
+    with_a_class_of_our_own_services_without_one_are_foreign,
+    a_service_that_somebody_else_publishes_already_is_left_to_them,
+];

@@ -52,9 +52,7 @@ pub(crate) struct Arguments {
 
 /// Runs a test in a corner of the API server that tests share.
 pub(crate) fn in_a_corner(name: &'static str, test: impl FnOnce(&Corner<'_>) + Send) {
-    let Some(yard) = Yard::of_this_process() else {
-        return;
-    };
+    let yard = Yard::of_this_process();
     let plane = Plane::shared(yard);
     yard.place
         .within(|| Corner::make(yard, plane, name).run(test));
@@ -62,9 +60,7 @@ pub(crate) fn in_a_corner(name: &'static str, test: impl FnOnce(&Corner<'_>) + S
 
 /// Runs a test with an API server of its own.
 pub(crate) fn with_its_own_server(name: &'static str, test: impl FnOnce(&Corner<'_>) + Send) {
-    let Some(yard) = Yard::of_this_process() else {
-        return;
-    };
+    let yard = Yard::of_this_process();
     let plane = Plane::start(yard);
     yard.place
         .within(|| Corner::make(yard, &plane, name).run(test));
@@ -73,9 +69,7 @@ pub(crate) fn with_its_own_server(name: &'static str, test: impl FnOnce(&Corner<
 /// Runs a test in a cluster of its own that Ballast was installed in by `kubectl create -f rc.yaml`, with the arguments which
 /// that says.
 pub(crate) fn as_installed(test: impl FnOnce(&Corner<'_>) + Send) {
-    let Some(yard) = Yard::of_this_process() else {
-        return;
-    };
+    let yard = Yard::of_this_process();
     let plane = Plane::start(yard);
     let created = yard.kubectl(&plane, &["create", "-f", RC_YAML]);
     created.expect("a cluster that takes rc.yaml");

@@ -7,7 +7,6 @@ use crate::corner::{Corner, in_a_corner};
 use crate::node::LbNode;
 use crate::process::until;
 
-#[test]
 fn the_finalizer_comes_and_goes_with_the_type() {
     in_a_corner("finalizer", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -45,7 +44,6 @@ fn the_finalizer_comes_and_goes_with_the_type() {
     });
 }
 
-#[test]
 fn a_service_that_was_deleted_while_nobody_looked_is_let_go() {
     in_a_corner("unseen", |corner| {
         let mut node = LbNode::start(corner, "a", &[]);
@@ -59,7 +57,6 @@ fn a_service_that_was_deleted_while_nobody_looked_is_let_go() {
     });
 }
 
-#[test]
 fn without_the_finalizer_deleting_waits_for_nobody() {
     in_a_corner("unheld", |corner| {
         let node = LbNode::start(corner, "a", &["--finalizer=false"]);
@@ -71,7 +68,6 @@ fn without_the_finalizer_deleting_waits_for_nobody() {
     });
 }
 
-#[test]
 fn without_the_finalizer_what_an_earlier_controller_put_there_goes() {
     in_a_corner("unhold", |corner| {
         let mut node = LbNode::start(corner, "a", &[]);
@@ -90,7 +86,6 @@ fn without_the_finalizer_what_an_earlier_controller_put_there_goes() {
     });
 }
 
-#[test]
 fn an_uninstallation_leaves_nothing_of_ours_behind() {
     in_a_corner("uninstall", |corner| {
         let mut node = LbNode::start(corner, "a", &[]);
@@ -174,3 +169,11 @@ fn finalizers(corner: &Corner<'_>, name: &str) -> Vec<String> {
 }
 
 const OURS: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+tests![
+    the_finalizer_comes_and_goes_with_the_type,
+    a_service_that_was_deleted_while_nobody_looked_is_let_go,
+    without_the_finalizer_deleting_waits_for_nobody,
+    without_the_finalizer_what_an_earlier_controller_put_there_goes,
+    an_uninstallation_leaves_nothing_of_ours_behind,
+];

@@ -10,7 +10,6 @@ use crate::corner::{Corner, Event, in_a_corner};
 use crate::node::LbNode;
 use crate::process::{comes_within, until};
 
-#[test]
 fn a_service_is_told_its_story_once() {
     in_a_corner("story", |corner| {
         let pods = Backends::start(corner, 1);
@@ -46,7 +45,6 @@ fn a_service_is_told_its_story_once() {
     });
 }
 
-#[test]
 fn a_bad_annotation_is_one_warning_however_often_the_service_changes() {
     in_a_corner("warned", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -86,7 +84,6 @@ fn a_bad_annotation_is_one_warning_however_often_the_service_changes() {
     });
 }
 
-#[test]
 fn the_end_of_a_load_balancer_is_told() {
     in_a_corner("told-end", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -98,7 +95,6 @@ fn the_end_of_a_load_balancer_is_told() {
     });
 }
 
-#[test]
 fn a_cluster_without_load_balancer_nodes_is_told_so() {
     in_a_corner("nobody", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -115,7 +111,6 @@ fn a_cluster_without_load_balancer_nodes_is_told_so() {
     });
 }
 
-#[test]
 fn a_table_that_the_data_plane_refuses_is_told_to_its_node() {
     in_a_corner("refused", |corner| {
         let mut node = LbNode::start(corner, "a", &[]);
@@ -169,3 +164,11 @@ fn unchanged(corner: &Corner<'_>, object: &str, told: &[Event]) {
     comes_within(Duration::from_secs(8), || corner.events(object) != told);
     assert_eq!(corner.events(object), told);
 }
+
+tests![
+    a_service_is_told_its_story_once,
+    a_bad_annotation_is_one_warning_however_often_the_service_changes,
+    the_end_of_a_load_balancer_is_told,
+    a_cluster_without_load_balancer_nodes_is_told_so,
+    a_table_that_the_data_plane_refuses_is_told_to_its_node,
+];

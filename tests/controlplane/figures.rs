@@ -15,7 +15,6 @@ use crate::corner::{Corner, in_a_corner, with_its_own_server};
 use crate::node::LbNode;
 use crate::process::{Process, comes_within, until};
 
-#[test]
 fn an_endpoint_change_reaches_the_next_client() {
     in_a_corner("latency", |corner| {
         let pods = Backends::start(corner, 2);
@@ -55,7 +54,6 @@ fn an_endpoint_change_reaches_the_next_client() {
     });
 }
 
-#[test]
 fn many_services_cost_little() {
     with_its_own_server("many", |corner| {
         let (services, endpoints) = if promised() { (5000, 20) } else { (200, 20) };
@@ -163,3 +161,8 @@ fn promised() -> bool {
 
 /// What a busy machine may add.
 const BUSY: Duration = Duration::from_secs(5);
+
+tests![
+    an_endpoint_change_reaches_the_next_client,
+    many_services_cost_little,
+];

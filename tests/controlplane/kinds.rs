@@ -14,7 +14,6 @@ use crate::corner::{Corner, in_a_corner};
 use crate::node::{LbNode, ask};
 use crate::process::until;
 
-#[test]
 fn datagrams_reach_their_endpoint_and_another_one_when_it_goes() {
     in_a_corner("datagrams", |corner| {
         let pods = Backends::start(corner, 2);
@@ -57,7 +56,6 @@ fn datagrams_reach_their_endpoint_and_another_one_when_it_goes() {
     });
 }
 
-#[test]
 fn a_service_of_both_families_is_published_and_served_in_both() {
     in_a_corner("families", |corner| {
         let pods = Backends::start(corner, 1);
@@ -103,7 +101,6 @@ fn a_service_of_both_families_is_published_and_served_in_both() {
     });
 }
 
-#[test]
 fn a_strict_local_service_is_published_where_its_endpoints_are() {
     in_a_corner("strict", |corner| {
         let pods = Backends::start(corner, 2);
@@ -128,7 +125,6 @@ fn a_strict_local_service_is_published_where_its_endpoints_are() {
     });
 }
 
-#[test]
 fn endpoints_are_reached_by_node_ports_or_by_the_cluster_ip_where_that_is_asked_for() {
     in_a_corner("via", |corner| {
         let pods = Backends::start(corner, 1);
@@ -179,7 +175,6 @@ status: {{addresses: [{{type: InternalIP, address: {worker}}}], conditions: [{{t
     });
 }
 
-#[test]
 fn a_service_that_is_a_name_is_served_by_whoever_has_the_name() {
     in_a_corner("names", |corner| {
         let pods = Backends::start(corner, 2);
@@ -299,3 +294,11 @@ fn answer(asked: &[u8], address: Ipv4Addr) -> Vec<u8> {
     }
     answer
 }
+
+tests![
+    datagrams_reach_their_endpoint_and_another_one_when_it_goes,
+    a_service_of_both_families_is_published_and_served_in_both,
+    a_strict_local_service_is_published_where_its_endpoints_are,
+    endpoints_are_reached_by_node_ports_or_by_the_cluster_ip_where_that_is_asked_for,
+    a_service_that_is_a_name_is_served_by_whoever_has_the_name,
+];

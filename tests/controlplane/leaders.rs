@@ -12,7 +12,6 @@ use crate::figures::in_time;
 use crate::node::{LbNode, leader};
 use crate::process::{Signal, comes_within, until};
 
-#[test]
 fn a_leader_that_dies_is_followed_within_fifteen_seconds() {
     in_a_corner("crash", |corner| {
         let mut nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
@@ -38,7 +37,6 @@ fn a_leader_that_dies_is_followed_within_fifteen_seconds() {
     });
 }
 
-#[test]
 fn a_leader_that_leaves_in_order_is_followed_at_once() {
     in_a_corner("order", |corner| {
         let mut nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
@@ -71,7 +69,6 @@ fn a_leader_that_leaves_in_order_is_followed_at_once() {
     });
 }
 
-#[test]
 fn a_leader_that_begins_unpublishes_nobody_by_a_clock() {
     in_a_corner("clock", |corner| {
         let mut first = LbNode::start(corner, "a", &[]);
@@ -134,3 +131,9 @@ fn writers(corner: &Corner<'_>) -> BTreeSet<String> {
         .map(str::to_owned)
         .collect()
 }
+
+tests![
+    a_leader_that_dies_is_followed_within_fifteen_seconds,
+    a_leader_that_leaves_in_order_is_followed_at_once,
+    a_leader_that_begins_unpublishes_nobody_by_a_clock,
+];

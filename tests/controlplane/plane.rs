@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::netns::{Namespace, skip};
+use crate::netns::Namespace;
 use crate::process::{Companion, PATIENCE, comes_within, until};
 
 /// The network that all tests of this process share: a switch, API servers at its place, and hosts with cables to it.
@@ -44,16 +44,17 @@ pub(crate) struct Plane {
 }
 
 impl Yard {
-    /// It, or `None`, having said why it is not to be had; it must be where CI=true.
-    pub(crate) fn of_this_process() -> Option<&'static Self> {
+    /// It. A test runs only where [`Yard::made`] it.
+    pub(crate) fn of_this_process() -> &'static Self {
+        Self::made().unwrap_or_else(|why| panic!("{why}"))
+    }
+
+    /// It, or why it cannot be had here.
+    pub(crate) fn made() -> Result<&'static Self, &'static str> {
         static YARD: OnceLock<Result<Yard, String>> = OnceLock::new();
-        match YARD.get_or_init(Self::make) {
-            Ok(yard) => Some(yard),
-            Err(why) => {
-                skip(why);
-                None
-            }
-        }
+        YARD.get_or_init(Self::make)
+            .as_ref()
+            .map_err(String::as_str)
     }
 
     fn make() -> Result<Self, String> {

@@ -13,7 +13,6 @@ use crate::corner::{Corner, in_a_corner};
 use crate::node::LbNode;
 use crate::process::until;
 
-#[test]
 fn a_secret_that_may_not_be_read_is_a_warning_that_says_how() {
     in_a_corner("unreadable", |corner| {
         let pods = Backends::start(corner, 1);
@@ -48,7 +47,6 @@ fn a_secret_that_may_not_be_read_is_a_warning_that_says_how() {
     });
 }
 
-#[test]
 fn certificates_follow_their_secrets() {
     in_a_corner("certificates", |corner| {
         let pods = Backends::start(corner, 1);
@@ -81,7 +79,6 @@ fn certificates_follow_their_secrets() {
     });
 }
 
-#[test]
 fn a_certificate_that_cannot_be_written_holds_up_nobody_else() {
     in_a_corner("unwritable", |corner| {
         let pods = Backends::start(corner, 1);
@@ -161,3 +158,9 @@ fn secret(corner: &Corner<'_>, namespace: &str, name: &str, subject: &str) {
     });
     corner.must(corner.plane.admin.apply(&secret, namespace));
 }
+
+tests![
+    a_secret_that_may_not_be_read_is_a_warning_that_says_how,
+    certificates_follow_their_secrets,
+    a_certificate_that_cannot_be_written_holds_up_nobody_else,
+];

@@ -10,7 +10,6 @@ use crate::figures::in_time;
 use crate::node::LbNode;
 use crate::process::{Signal, comes_within, until};
 
-#[test]
 fn the_nodes_that_serve_a_service_are_published() {
     in_a_corner("published", |corner| {
         let pods = Backends::start(corner, 1);
@@ -39,7 +38,6 @@ fn the_nodes_that_serve_a_service_are_published() {
     });
 }
 
-#[test]
 fn a_service_without_endpoints_is_published_and_stays_so() {
     in_a_corner("idle", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -63,7 +61,6 @@ fn a_service_without_endpoints_is_published_and_stays_so() {
     });
 }
 
-#[test]
 fn the_later_of_two_services_with_one_port_is_pending_until_it_is_free() {
     in_a_corner("taken", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -81,7 +78,6 @@ fn the_later_of_two_services_with_one_port_is_pending_until_it_is_free() {
     });
 }
 
-#[test]
 fn a_node_that_is_cut_off_is_unpublished_within_fifteen_seconds() {
     in_a_corner("cut", |corner| {
         let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
@@ -102,7 +98,6 @@ fn a_node_that_is_cut_off_is_unpublished_within_fifteen_seconds() {
     });
 }
 
-#[test]
 fn a_node_that_says_goodbye_is_unpublished_within_two_seconds() {
     in_a_corner("goodbye", |corner| {
         let mut nodes = ["a", "b", "c"].map(|name| LbNode::prepare(corner, name, &[]));
@@ -144,7 +139,6 @@ fn a_node_that_says_goodbye_is_unpublished_within_two_seconds() {
     });
 }
 
-#[test]
 fn a_data_plane_that_restarts_makes_no_flap() {
     in_a_corner("flap", |corner| {
         let mut node = LbNode::start(corner, "a", &[]);
@@ -161,7 +155,6 @@ fn a_data_plane_that_restarts_makes_no_flap() {
     });
 }
 
-#[test]
 fn a_node_without_the_label_is_unpublished_and_serves_no_more() {
     in_a_corner("label", |corner| {
         let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
@@ -183,7 +176,6 @@ fn a_node_without_the_label_is_unpublished_and_serves_no_more() {
     });
 }
 
-#[test]
 fn a_rival_writer_is_named_and_left_alone() {
     in_a_corner("rival", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -212,7 +204,6 @@ fn a_rival_writer_is_named_and_left_alone() {
     });
 }
 
-#[test]
 fn a_rival_who_takes_the_addresses_away_is_left_alone_too() {
     in_a_corner("clearing", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -235,7 +226,6 @@ fn a_rival_who_takes_the_addresses_away_is_left_alone_too() {
     });
 }
 
-#[test]
 fn a_hostname_is_published_in_place_of_addresses() {
     in_a_corner("hostname", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -247,3 +237,16 @@ fn a_hostname_is_published_in_place_of_addresses() {
         corner.until_published("web", &[&node.address()]);
     });
 }
+
+tests![
+    the_nodes_that_serve_a_service_are_published,
+    a_service_without_endpoints_is_published_and_stays_so,
+    the_later_of_two_services_with_one_port_is_pending_until_it_is_free,
+    a_node_that_is_cut_off_is_unpublished_within_fifteen_seconds,
+    a_node_that_says_goodbye_is_unpublished_within_two_seconds,
+    a_data_plane_that_restarts_makes_no_flap,
+    a_node_without_the_label_is_unpublished_and_serves_no_more,
+    a_rival_writer_is_named_and_left_alone,
+    a_rival_who_takes_the_addresses_away_is_left_alone_too,
+    a_hostname_is_published_in_place_of_addresses,
+];

@@ -3,6 +3,21 @@
 //! `plane` starts API servers, `corner` gives each test its own part of one, `node` is a load balancer node in it with both
 //! programs running, `api` speaks to the API server as a person with kubectl would. The programs of the control plane are
 //! found by KUBEBUILDER_ASSETS; `tests/controlplane/make` builds them.
+//!
+//! This file is the test harness: where there is no control plane, each test is reported as ignored, with the reason. Its
+//! command line is that of every other test, but what tests print is not captured.
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+/// At the end of a module: its functions that are tests. One that is left out here is dead code, which clippy reports.
+macro_rules! tests {
+    ($($test:ident),+ $(,)?) => {
+        pub(crate) const TESTS: &[(&str, fn())] =
+            &[$((concat!(module_path!(), "::", stringify!($test)), $test)),+];
+    };
+}
 
 mod api;
 mod backends;
@@ -29,6 +44,9 @@ mod program;
 #[path = "../common/netns.rs"]
 mod netns;
 
+#[path = "../common/skip.rs"]
+mod skip;
+
 /// What `netns` asks of its neighbours.
 mod peers {
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,5 +55,40 @@ mod peers {
     pub(crate) fn alone() -> MutexGuard<'static, ()> {
         static STARTS: Mutex<()> = Mutex::new(());
         STARTS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn main() -> ExitCode {
+    let tests = [
+        class::TESTS,
+        ending::TESTS,
+        events::TESTS,
+        figures::TESTS,
+        kinds::TESTS,
+        leaders::TESTS,
+        manifests::TESTS,
+        rights::TESTS,
+        status::TESTS,
+        traffic::TESTS,
+        trouble::TESTS,
+    ];
+    let trials = tests.concat().into_iter().map(|(path, test)| {
+        // As libtest names it: without the crate.
+        let name = path.split_once("::").map_or(path, |(_, name)| name);
+        Trial::ignorable_test(name, move || run(test))
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+fn run(test: fn()) -> Result<Completion, Failed> {
+    match plane::Yard::made() {
+        Ok(_) => {
+            test();
+            Ok(Completion::Completed)
+        }
+        Err(why) if skip::is_an_error() => {
+            Err(format!("CI=true, and this cannot run: {why}").into())
+        }
+        Err(why) => Ok(Completion::ignored_with(why)),
     }
 }

@@ -15,7 +15,6 @@ use crate::node::{LbNode, ask};
 use crate::plane::Host;
 use crate::process::until;
 
-#[test]
 fn source_ranges_let_in_whom_they_name_and_nobody_else() {
     in_a_corner("ranges", |corner| {
         let pods = Backends::start(corner, 1);
@@ -63,7 +62,6 @@ fn source_ranges_let_in_whom_they_name_and_nobody_else() {
     });
 }
 
-#[test]
 fn from_kubectl_apply_to_a_clients_answer_through_two_nodes() {
     as_installed(|corner| {
         let pods = Backends::start(corner, 3);
@@ -346,4 +344,9 @@ const QUIET_KNOBS: [&str; 9] = [
     "ballast.dev/node-selector=role",
     "loadbalancer.openstack.org/flavor-id=x",
     "metallb.io/address-pool=production",
+];
+
+tests![
+    source_ranges_let_in_whom_they_name_and_nobody_else,
+    from_kubectl_apply_to_a_clients_answer_through_two_nodes,
 ];

@@ -14,7 +14,6 @@ use crate::corner::{Corner, in_a_corner, with_its_own_server};
 use crate::node::LbNode;
 use crate::process::{Signal, comes_within, until};
 
-#[test]
 fn a_slice_that_changes_without_meaning_causes_no_write() {
     in_a_corner("noise", |corner| {
         let pods = Backends::start(corner, 1);
@@ -37,7 +36,6 @@ fn a_slice_that_changes_without_meaning_causes_no_write() {
     });
 }
 
-#[test]
 fn a_controller_that_restarts_changes_nothing_that_clients_see() {
     in_a_corner("restart", |corner| {
         let pods = Backends::start(corner, 2);
@@ -82,7 +80,6 @@ fn a_controller_that_restarts_changes_nothing_that_clients_see() {
     });
 }
 
-#[test]
 fn an_api_server_that_is_away_changes_nothing() {
     with_its_own_server("away", |corner| {
         let pods = Backends::start(corner, 2);
@@ -119,7 +116,6 @@ fn an_api_server_that_is_away_changes_nothing() {
     });
 }
 
-#[test]
 fn a_watch_that_cannot_go_on_begins_anew() {
     with_its_own_server("expired", |corner| {
         let pods = Backends::start(corner, 2);
@@ -157,7 +153,6 @@ fn a_watch_that_cannot_go_on_begins_anew() {
     });
 }
 
-#[test]
 fn after_a_storm_everything_is_as_it_was_left() {
     in_a_corner("storm", |corner| {
         let pods = Backends::start(corner, 4);
@@ -264,3 +259,11 @@ fn quiet_writes(corner: &Corner<'_>) -> Vec<String> {
 
 /// Services in a storm; a multiple of twelve.
 const STORM: u16 = 60;
+
+tests![
+    a_slice_that_changes_without_meaning_causes_no_write,
+    a_controller_that_restarts_changes_nothing_that_clients_see,
+    an_api_server_that_is_away_changes_nothing,
+    a_watch_that_cannot_go_on_begins_anew,
+    after_a_storm_everything_is_as_it_was_left,
+];

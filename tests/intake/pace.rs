@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::common::Ballast;
+use crate::skip::undecided;
 use crate::{numbered, served, swaps};
 
 #[test]
@@ -132,7 +133,7 @@ fn a_table_written_anew_where_the_old_one_was_is_read_when_it_is_whole() {
             return;
         }
     }
-    println!("SKIP: the machine is too busy to write a table in time");
+    undecided("the machine is too busy to write a table in time");
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn a_table_edited_after_it_was_moved_there_is_read_when_it_is_whole() {
             return;
         }
     }
-    println!("SKIP: the machine is too busy to write a table in time");
+    undecided("the machine is too busy to write a table in time");
 }
 
 /// By a rename.

@@ -289,10 +289,12 @@ ballast_udp_dropped_total{frontend="dns",reason="source-range"} 0
 ballast_udp_dropped_total{frontend="dns",reason="proxy-header"} 0
 ballast_udp_dropped_total{frontend="dns",reason="max-connections"} 0
 ballast_udp_dropped_total{frontend="dns",reason="no-endpoint"} 0
+ballast_udp_dropped_total{frontend="dns",reason="loop"} 0
 ballast_udp_dropped_total{frontend="closed",reason="source-range"} 3
 ballast_udp_dropped_total{frontend="closed",reason="proxy-header"} 0
 ballast_udp_dropped_total{frontend="closed",reason="max-connections"} 0
 ballast_udp_dropped_total{frontend="closed",reason="no-endpoint"} 0
+ballast_udp_dropped_total{frontend="closed",reason="loop"} 0
 # HELP ballast_udp_kernel_drops_total Datagrams of clients that came faster than they were read, so that the kernel dropped them.
 # TYPE ballast_udp_kernel_drops_total counter
 ballast_udp_kernel_drops_total{frontend="dns"} 0

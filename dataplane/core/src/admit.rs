@@ -432,11 +432,13 @@ pub enum Refusal {
     QueueTimeout,
     /// Every attempt to connect failed.
     Failed,
+    /// What is left of the service's endpoints would lead the client back to it.
+    Loop,
 }
 
 impl Refusal {
     /// All of them, in the order of [`Refusal::index`].
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::SourceRange,
         Self::MaxConnections,
         Self::MaxConnectionsPerClient,
@@ -445,6 +447,7 @@ impl Refusal {
         Self::QueueFull,
         Self::QueueTimeout,
         Self::Failed,
+        Self::Loop,
     ];
 
     /// Its word, as the table's reference has it.
@@ -459,6 +462,7 @@ impl Refusal {
             Self::QueueFull => "queue-full",
             Self::QueueTimeout => "queue-timeout",
             Self::Failed => "failed",
+            Self::Loop => "loop",
         }
     }
 

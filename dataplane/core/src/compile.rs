@@ -13,6 +13,7 @@ use crate::admit::{Limits, PrefixSet};
 use crate::breath;
 use crate::change::gone;
 use crate::endpoint::EndpointState;
+use crate::loops::{self, Here};
 use crate::moment::Moment;
 use crate::overrides::Overrides;
 use crate::plan::{
@@ -21,7 +22,7 @@ use crate::plan::{
 use crate::preamble::Versions;
 use crate::rng::Rng;
 use crate::service::{Around, Node, Service, ServiceState};
-use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable};
+use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable, State};
 
 /// What a plan needs to know beside its table.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct Surroundings<'a> {
     pub workers: usize,
     /// Whether the kernel has IPv6, so that `*` stands for `[::]` too.
     pub ipv6: bool,
+    /// The addresses of this host.
+    pub here: &'a Here,
     /// Seeds for hashes of what clients choose.
     pub rng: &'a mut Rng,
 }
@@ -100,10 +103,21 @@ fn plan(
     };
     let left = Left::of(previous);
     let overrides = Arc::clone(&plan.overrides);
+    plan.loops = loops::find(
+        &specs.frontends,
+        &specs.services,
+        around.here,
+        |service, endpoint| {
+            let over = overrides.of_endpoint(&service.name, &endpoint.address);
+            over.state.unwrap_or(endpoint.state) != State::Disabled
+        },
+    );
     plan.services.reserve_exact(specs.services.len());
     for spec in specs.services {
         let index = plan.services.len();
-        let service = service(spec, &overrides, previous, &left, &mut plan.nodes, around);
+        let closing = plan.loops.of_service(index);
+        let nodes = &mut plan.nodes;
+        let service = service(spec, closing, &overrides, previous, &left, nodes, around);
         for node in service
             .endpoints()
             .iter()
@@ -165,6 +179,7 @@ fn previous_nodes(previous: &Plan) -> FxHashMap<Box<str>, OnNode> {
 
 fn service(
     spec: Arc<table::Service>,
+    closing: &[usize],
     overrides: &Overrides,
     previous: &Plan,
     left: &Left<'_>,
@@ -174,6 +189,7 @@ fn service(
     let before = previous.service(&spec.name);
     if let Some(before) = before
         && *before.spec() == spec
+        && before.closing() == closing
         && previous.overrides.of_service(&spec.name) == overrides.of_service(&spec.name)
     {
         return Arc::clone(before);
@@ -192,6 +208,7 @@ fn service(
         left: &|service| left.services.get(service).copied().cloned(),
         gone: &|service, address| left.endpoints.get(&(service, *address)).copied().cloned(),
         over: &|service, address| overrides.of_endpoint(service, address),
+        closing,
     };
     let before = before.map(Arc::as_ref);
     Arc::new(Service::compile(spec, before, &mut around))
@@ -252,11 +269,7 @@ fn frontend(
     plan: &Plan,
     around: &mut Surroundings<'_>,
 ) -> Frontend {
-    let transport = if spec.protocol.is_udp() {
-        Transport::Udp
-    } else {
-        Transport::Tcp
-    };
+    let transport = Transport::of(spec.protocol);
     let state = previous_states.get(&spec.name).map_or_else(
         || {
             Arc::new(FrontendState::new(

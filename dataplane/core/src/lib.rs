@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`table`] | what may be asked for, and every mistake in it: [`table::parse()`] |
 //! | [`mod@compile`] | what a table means: [`compile::compile()`], the only maker of a [`Plan`](plan::Plan) |
+//! | [`loops`] | which endpoints are Ballast's own frontends, and which of those no client may be sent to |
 //! | [`mod@change`] | which sockets to open and to close, and which endpoints have gone: [`change::change()`] |
 //! | [`ack`] | what is answered: [`Ack`](ack::Ack) |
 //!
@@ -72,6 +73,7 @@ pub mod deadlines;
 pub mod endpoint;
 pub mod flow;
 pub mod health;
+pub mod loops;
 pub mod moment;
 pub mod overrides;
 pub mod pick;

@@ -100,7 +100,7 @@ impl Service {
     ) -> Result<Picked, Unavailable> {
         // Others take places meanwhile, and each time one is lost to them they got one: a few rounds are plenty.
         for _ in 0..ROUNDS {
-            let found = self.best_tier(tried, now).ok_or(Unavailable::NoEndpoint)?;
+            let found = self.best_tier(tried, now).ok_or_else(|| self.why_none())?;
             if found.open == 0 {
                 return Err(Unavailable::Full);
             }
@@ -124,6 +124,14 @@ impl Service {
             }
         }
         Err(Unavailable::Full)
+    }
+
+    /// Why there is no tier at all.
+    fn why_none(&self) -> Unavailable {
+        match self.closing().is_empty() {
+            true => Unavailable::NoEndpoint,
+            false => Unavailable::Loop,
+        }
     }
 
     fn take(&self, index: usize) -> Option<Picked> {
@@ -262,6 +270,8 @@ pub enum Unavailable {
     Full,
     /// None may be picked.
     NoEndpoint,
+    /// None may be picked, and some only because they lead back to this service.
+    Loop,
 }
 
 /// The ways to choose, compiled from the table's algorithm and affinity.

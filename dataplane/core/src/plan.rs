@@ -15,6 +15,7 @@ use crate::breath;
 use crate::counters::{Cell, PerWorker, WorkerId};
 use crate::endpoint::EndpointState;
 use crate::flow::UdpCounters;
+use crate::loops::Loops;
 use crate::moment::Moment;
 use crate::overrides::Overrides;
 use crate::preamble::Versions;
@@ -27,6 +28,7 @@ pub struct Plan {
     pub(crate) generation: Option<u64>,
     pub(crate) stats: Option<table::Stats>,
     pub(crate) overrides: Arc<Overrides>,
+    pub(crate) loops: Loops,
     pub(crate) frontends: Vec<Arc<Frontend>>,
     pub(crate) by_socket: FxHashMap<SocketKey, Arc<Frontend>>,
     pub(crate) services: Vec<Arc<Service>>,
@@ -55,6 +57,12 @@ impl Plan {
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
+    }
+
+    /// Which endpoints are frontends of this plan, and which of those no client is sent to.
+    #[must_use]
+    pub fn loops(&self) -> &Loops {
+        &self.loops
     }
 
     /// Whose clients connect to this socket.
@@ -128,6 +136,17 @@ pub enum Transport {
     Tcp,
     /// Datagrams.
     Udp,
+}
+
+impl Transport {
+    /// What this protocol is spoken over.
+    #[must_use]
+    pub fn of(protocol: table::Protocol) -> Self {
+        match protocol.is_udp() {
+            true => Self::Udp,
+            false => Self::Tcp,
+        }
+    }
 }
 
 /// The identity of a listening socket: it lives as long as some applied table wants it, whoever uses it.

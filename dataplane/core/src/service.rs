@@ -38,6 +38,8 @@ pub struct Service {
     pub(crate) slow_start: u64,
     /// How long a client's endpoint is remembered.
     pub(crate) affinity: Option<Duration>,
+    /// The places of the endpoints that close a loop, in order.
+    closing: Box<[usize]>,
     spec: Arc<table::Service>,
     state: Arc<ServiceState>,
 }
@@ -64,7 +66,8 @@ impl Service {
                 let before = known
                     .as_ref()
                     .map(|known| known.find(index, endpoint.address));
-                Endpoint::compile(endpoint, before, &state, around)
+                let closes_loop = around.closing.binary_search(&index).is_ok();
+                Endpoint::compile(endpoint, before, &state, closes_loop, around)
             })
             .collect();
         let affinity = match spec.affinity {
@@ -83,9 +86,14 @@ impl Service {
             try_all: spec.all_down == table::AllDown::TryAll,
             slow_start: spec.slow_start.map_or(0, whole_millis),
             affinity,
+            closing: around.closing.into(),
             spec,
             state,
         }
+    }
+
+    pub(crate) fn closing(&self) -> &[usize] {
+        &self.closing
     }
 
     /// What the table says of it.
@@ -173,6 +181,7 @@ pub struct Endpoint {
     pub(crate) max: u32,
     pub(crate) weight: u16,
     pub(crate) state: State,
+    closes_loop: bool,
 }
 
 impl Endpoint {
@@ -180,6 +189,7 @@ impl Endpoint {
         spec: &table::Endpoint,
         before: Option<Option<&Self>>,
         service: &Arc<ServiceState>,
+        closes_loop: bool,
         around: &mut Around<'_>,
     ) -> Self {
         let over = (around.over)(service.name(), &spec.address);
@@ -210,6 +220,7 @@ impl Endpoint {
             max: spec.max_connections.map_or(u32::MAX, NonZeroU32::get),
             weight: over.weight.unwrap_or(spec.weight),
             state,
+            closes_loop,
         }
     }
 
@@ -249,9 +260,21 @@ impl Endpoint {
         self.node.as_ref()
     }
 
+    /// Whether it is a frontend of the same table, by which its clients would come back to this service: no client is
+    /// sent to it.
+    #[must_use]
+    pub fn closes_loop(&self) -> bool {
+        self.closes_loop
+    }
+
     /// Whether clients without affinity may be sent to it at all.
     pub(crate) fn is_eligible(&self) -> bool {
-        self.weight > 0 && matches!(self.state, State::Ready | State::Backup)
+        self.weight > 0 && matches!(self.state, State::Ready | State::Backup) && !self.closes_loop
+    }
+
+    /// Whether no client at all may be sent to it, nor a check.
+    pub(crate) fn is_out(&self) -> bool {
+        self.state == State::Disabled || self.closes_loop
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -273,6 +296,8 @@ pub struct Around<'a> {
     pub gone: &'a dyn Fn(&str, &SocketAddr) -> Option<Arc<EndpointState>>,
     /// What an operator changed by hand at the endpoint of this service and address.
     pub over: &'a dyn Fn(&str, &SocketAddr) -> Override,
+    /// The places of the endpoints that close a loop, in order.
+    pub closing: &'a [usize],
 }
 
 impl Around<'_> {
@@ -332,7 +357,7 @@ impl<'a> Known<'a> {
 fn is_even(endpoints: &[Endpoint]) -> bool {
     let mut weights = endpoints
         .iter()
-        .filter(|endpoint| endpoint.state == State::Ready && endpoint.weight > 0)
+        .filter(|endpoint| endpoint.is_ready())
         .map(|endpoint| endpoint.weight);
     weights
         .next()

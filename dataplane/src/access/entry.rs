@@ -79,7 +79,7 @@ impl Entry {
     /// It was turned away.
     pub(crate) fn refused(&mut self, refusal: Refusal) {
         self.end(match refusal {
-            Refusal::NoEndpoint => b"SC",
+            Refusal::NoEndpoint | Refusal::Loop => b"SC",
             Refusal::QueueFull => b"SQ",
             Refusal::QueueTimeout => b"sQ",
             Refusal::Failed if self.progress.timed_out => b"sC",

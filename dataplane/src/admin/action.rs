@@ -7,6 +7,7 @@ use ballast_core::table::State;
 
 use super::gate::Visitor;
 use super::query;
+use crate::by_hand::Unchanged;
 use crate::operator::{self, Meant};
 use crate::stats::{EndpointStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
@@ -30,10 +31,21 @@ pub(super) enum Outcome {
     Invalid,
     /// The process is ending.
     Unknown,
+    /// A bug prevents it.
+    Fault,
+}
+
+impl From<Unchanged> for Outcome {
+    fn from(why: Unchanged) -> Self {
+        match why {
+            Unchanged::Ending => Self::Unknown,
+            Unchanged::Fault => Self::Fault,
+        }
+    }
 }
 
 impl Outcome {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Done,
         Self::Nothing,
         Self::Part,
@@ -42,6 +54,7 @@ impl Outcome {
         Self::Denied,
         Self::Invalid,
         Self::Unknown,
+        Self::Fault,
     ];
 
     pub(super) const fn word(self) -> &'static str {
@@ -54,6 +67,7 @@ impl Outcome {
             Self::Denied => "DENY",
             Self::Invalid => "IVAL",
             Self::Unknown => "UNKN",
+            Self::Fault => "FAIL",
         }
     }
 
@@ -70,6 +84,9 @@ impl Outcome {
             Self::Denied => "Denied, nothing was changed: this page did not send that.",
             Self::Invalid => "Nothing was changed: that was not a form.",
             Self::Unknown => "Nothing was changed: the process is ending.",
+            Self::Fault => {
+                "Nothing was changed: a bug in Ballast prevents this change. The log has the details; please report them."
+            }
         }
     }
 }
@@ -179,8 +196,8 @@ pub(super) async fn perform(
         let changes = endpoints
             .iter()
             .filter_map(|endpoint| action.change(service, endpoint));
-        if !shared.change(changes.collect()).await {
-            return Outcome::Unknown;
+        if let Err(why) = shared.change(changes.collect()).await {
+            return why.into();
         }
     }
     for endpoint in &endpoints {
@@ -212,8 +229,8 @@ async fn limit_as_the_table(
         return Outcome::Wrong;
     };
     let change = ByHand::MaxConnections(frontend.name.clone(), None);
-    if !shared.change(vec![change]).await {
-        return Outcome::Unknown;
+    if let Err(why) = shared.change(vec![change]).await {
+        return why.into();
     }
     tracing::info!(
         frontend = &*frontend.name,

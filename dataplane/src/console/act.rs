@@ -152,9 +152,8 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Answer, Stri
             )
         }
     };
-    if !shared.change(vec![by_hand]).await {
-        return Err("Nothing was changed: the process is ending.".into());
-    }
+    let changed = shared.change(vec![by_hand]).await;
+    changed.map_err(|why| format!("Nothing was changed: {why}."))?;
     tracing::info!(
         pid = by.pid,
         uid = by.uid,

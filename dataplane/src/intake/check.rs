@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use ballast_core::table::{self, Problems, RoutingTable};
+use ballast_core::loops;
+use ballast_core::table::{self, Problems, RoutingTable, State};
 
 use super::{folder_of, named, read_once};
+use crate::listen;
 use crate::start_error::StartError;
 
 /// Reads the table at `path`, and says whatever is wrong with it and with the files that it names.
@@ -24,6 +26,17 @@ pub fn check(path: &Path) -> Result<RoutingTable, StartError> {
         Ok(table) if lines.is_empty() => Ok(table),
         _ => Err(StartError::Table(lines.join("\n"))),
     }
+}
+
+/// What a good table asks for that its author hardly wants: endpoints that are frontends of the same table. Where `*` is bound,
+/// the addresses of the host that this runs on count.
+#[must_use]
+pub fn warnings(table: &RoutingTable) -> Vec<String> {
+    let here = listen::here().unwrap_or_default();
+    let found = loops::find(&table.frontends, &table.services, &here, |_, endpoint| {
+        endpoint.state != State::Disabled
+    });
+    found.warnings().to_vec()
 }
 
 /// Reads the table at `path`, and says whatever is wrong with it alone.

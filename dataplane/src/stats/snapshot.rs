@@ -320,6 +320,8 @@ pub struct EndpointStats {
     pub growth: Option<u8>,
     /// For how long it will be kept out because it could not be reached.
     pub ejected: Option<Duration>,
+    /// It leads its clients back to this service, and gets none.
+    pub closes_loop: bool,
     /// Sessions now.
     pub current: u32,
     /// The most at once.

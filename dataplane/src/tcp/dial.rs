@@ -153,13 +153,12 @@ impl Attempts<'_> {
                 &mut self.caller.worker.rng.borrow_mut(),
             );
             let picked = match picked {
-                Ok(picked) => Some(picked),
                 Err(Unavailable::Full) => Box::pin(self.wait_in_queue()).await?,
-                Err(Unavailable::NoEndpoint) => None,
+                picked => picked,
             };
             match picked {
-                Some(picked) => return Ok(picked),
-                None => Box::pin(self.wait_to_try_again()).await?,
+                Ok(picked) => return Ok(picked),
+                Err(why) => Box::pin(self.wait_to_try_again(why)).await?,
             }
         }
     }
@@ -196,12 +195,12 @@ impl Attempts<'_> {
         self.progress.retries += 1;
     }
 
-    /// Nobody can be picked: from the beginning, or because all have been tried.
-    pub(super) fn none_left(&self) -> Refusal {
-        if self.tried.is_empty() {
-            Refusal::NoEndpoint
-        } else {
-            Refusal::Failed
+    /// The refusal where no endpoint can be picked: from the beginning, or because all have been tried.
+    pub(super) fn none_left(&self, why: Unavailable) -> Refusal {
+        match why {
+            _ if !self.tried.is_empty() => Refusal::Failed,
+            Unavailable::Loop => Refusal::Loop,
+            Unavailable::NoEndpoint | Unavailable::Full => Refusal::NoEndpoint,
         }
     }
 

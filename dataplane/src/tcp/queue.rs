@@ -14,9 +14,9 @@ use tokio::time::sleep_until;
 use super::dial::{Attempts, During, Unserved};
 
 impl Attempts<'_> {
-    /// Waits until it is this client's turn and there is room. The service is that of the plan in force then. `None`: no
+    /// Waits until it is this client's turn and there is room. The service is that of the plan in force then. The inner error: no
     /// endpoint is left that it could wait for.
-    pub(super) async fn wait_in_queue(&mut self) -> Result<Option<Picked>, Unserved> {
+    pub(super) async fn wait_in_queue(&mut self) -> Result<Result<Picked, Unavailable>, Unserved> {
         let began = self.now;
         let state = Arc::clone(self.service.state());
         self.progress.before = state.queue().len();
@@ -46,7 +46,7 @@ impl Attempts<'_> {
         &mut self,
         ticket: Ticket,
         until: Moment,
-    ) -> Result<Option<Picked>, Unserved> {
+    ) -> Result<Result<Picked, Unavailable>, Unserved> {
         let worker = self.caller.worker;
         let state = Arc::clone(self.service.state());
         loop {
@@ -78,9 +78,8 @@ impl Attempts<'_> {
             }
             self.follow_table()?;
             match self.pick_in_turn() {
-                Ok(picked) => return Ok(Some(picked)),
                 Err(Unavailable::Full) => {}
-                Err(Unavailable::NoEndpoint) => return Ok(None),
+                picked => return Ok(picked),
             }
         }
     }

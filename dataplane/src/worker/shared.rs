@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::Order;
 use crate::access::AccessLog;
-use crate::by_hand::Changes;
+use crate::by_hand::{Changes, Unchanged};
 use crate::clock::Clock;
 use crate::live::Live;
 use crate::relay::PipeCounts;
@@ -162,10 +162,13 @@ impl Shared {
         *errors.entry(errno).or_default() += 1;
     }
 
-    /// Puts changes by hand in force, and returns when they are. `false`: the process is ending.
-    pub async fn change(&self, changes: Vec<ByHand>) -> bool {
+    /// Puts changes by hand in force, and returns when they are, or why they are not.
+    pub async fn change(&self, changes: Vec<ByHand>) -> Result<(), Unchanged> {
         let (done, told) = oneshot::channel();
-        self.by_hand.send(Changes { changes, done }).is_ok() && told.await.is_ok()
+        self.by_hand
+            .send(Changes { changes, done })
+            .map_err(|_| Unchanged::Ending)?;
+        told.await.unwrap_or(Err(Unchanged::Ending))
     }
 
     /// Resets the connections that these endpoints have.

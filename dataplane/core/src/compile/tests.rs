@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::change::{Change, change};
+use crate::loops::LOOPBACK_ALONE;
 use crate::plan::Listens;
 use crate::rng::Rng;
 use crate::table::{Format, OnGone, State};
@@ -45,6 +46,7 @@ fn compiled(process: &mut Process, yaml: &str) -> Plan {
         now: Moment(1000),
         workers: 2,
         ipv6: true,
+        here: &LOOPBACK_ALONE,
         rng: &mut process.rng,
     };
     compile(table, &process.plan, &mut around)

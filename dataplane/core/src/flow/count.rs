@@ -17,15 +17,18 @@ pub enum Dropped {
     MaxConnections,
     /// There is nobody to send it to.
     NoEndpoint,
+    /// What is left of the service's endpoints would lead it back to this service.
+    Loop,
 }
 
 impl Dropped {
     /// All of them, in the order of [`Dropped::index`].
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::SourceRange,
         Self::ProxyHeader,
         Self::MaxConnections,
         Self::NoEndpoint,
+        Self::Loop,
     ];
 
     /// Its word, as the table's reference has it.
@@ -36,6 +39,7 @@ impl Dropped {
             Self::ProxyHeader => "proxy-header",
             Self::MaxConnections => "max-connections",
             Self::NoEndpoint => "no-endpoint",
+            Self::Loop => "loop",
         }
     }
 
@@ -56,6 +60,7 @@ impl From<Refusal> for Dropped {
             | Refusal::QueueFull
             | Refusal::QueueTimeout => Self::MaxConnections,
             Refusal::NoEndpoint | Refusal::Failed => Self::NoEndpoint,
+            Refusal::Loop => Self::Loop,
         }
     }
 }
@@ -65,6 +70,7 @@ impl From<Unavailable> for Dropped {
         match why {
             Unavailable::Full => Self::MaxConnections,
             Unavailable::NoEndpoint => Self::NoEndpoint,
+            Unavailable::Loop => Self::Loop,
         }
     }
 }

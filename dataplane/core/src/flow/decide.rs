@@ -111,7 +111,7 @@ impl<S> FlowTable<S> {
             None => self.admit(way, key.client)?,
         };
         let picked = match way.pick(key, tried, self.worker, rng) {
-            Err(Dropped::NoEndpoint) if !tried.is_empty() => {
+            Err(Dropped::NoEndpoint | Dropped::Loop) if !tried.is_empty() => {
                 // Better once more to the same one than nowhere.
                 way.pick(key, &Tried::default(), self.worker, rng)?
             }

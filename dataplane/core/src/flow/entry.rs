@@ -7,7 +7,6 @@ use crate::endpoint::Lease;
 use crate::moment::Moment;
 use crate::plan::FrontendState;
 use crate::service::{Failure, Service};
-use crate::table::State;
 
 use super::count::FlowEnd;
 use super::key::Compact;
@@ -97,7 +96,7 @@ impl<S> Flow<S> {
     pub(super) fn stays(&self, service: &Service) -> Option<usize> {
         let index = self.place(service)?;
         let endpoint = service.endpoints().get(index)?;
-        if endpoint.state() == State::Disabled {
+        if endpoint.is_out() {
             return None;
         }
         // Where checks are ignored because all fail, they move nobody either.

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::compile::{Surroundings, compile};
+use crate::loops::LOOPBACK_ALONE;
 use crate::plan::Plan;
 use crate::service::Endpoint;
 use crate::table::{self, Format, State};
@@ -224,6 +225,7 @@ impl World {
             now: self.now,
             workers: 1,
             ipv6: true,
+            here: &LOOPBACK_ALONE,
             rng: &mut self.dice,
         };
         self.plan = compile(table, &self.plan, &mut around);

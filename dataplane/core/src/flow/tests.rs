@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::compile::{Surroundings, compile};
+use crate::loops::LOOPBACK_ALONE;
 use crate::plan::Plan;
 use crate::table::{self, Format};
 
@@ -34,6 +35,7 @@ impl World {
             now: Moment(0),
             workers: 1,
             ipv6: true,
+            here: &LOOPBACK_ALONE,
             rng: &mut self.rng,
         };
         let table = table::parse(yaml.as_bytes(), Format::Yaml).unwrap();
@@ -254,6 +256,28 @@ fn when_the_process_ends_flows_go_on_and_new_ones_do_not_begin() {
     assert_eq!(world.ask(1, 1), Verdict::Forward(flow));
     assert_eq!(world.ask(1, 2), Verdict::Drop(Dropped::NoEndpoint));
     assert!(world.answer(2, flow).is_some());
+}
+
+#[test]
+fn a_datagram_that_would_come_back_is_dropped_and_a_flow_leaves_who_would_send_it_back() {
+    let mut world = World::new("", "{address: '127.0.0.1:53'}");
+    assert_eq!(world.ask(0, 1), Verdict::Drop(Dropped::Loop));
+    assert!(world.table.is_empty());
+
+    world.swap("", "{address: '127.0.0.1:54'}");
+    world.opened(0, 1);
+    // Another frontend of the same service is now where its endpoint was.
+    let another = "}, {name: g, protocol: udp, bind: ['127.0.0.1:54'], service: s";
+    world.swap(another, "{address: '127.0.0.1:54'}");
+    assert_eq!(world.ask(1, 1), Verdict::Drop(Dropped::Loop));
+    assert_eq!(world.ended(FlowEnd::Endpoint), 1);
+
+    world.swap(
+        another,
+        "{address: '127.0.0.1:54'}, {address: '127.0.0.1:55'}",
+    );
+    let (_, port) = world.opened(2, 1);
+    assert_eq!(port, 55);
 }
 
 #[test]

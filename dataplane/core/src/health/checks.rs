@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::preamble::Addresses;
 use crate::rng::Rng;
 use crate::service::Service;
-use crate::table::{self, Health, HealthMode, Name, SendProxy, State};
+use crate::table::{self, Health, HealthMode, Name, SendProxy};
 
 use super::exchange::introduce;
 use super::schedule::{Phase, Schedule, soon};
@@ -278,7 +278,7 @@ impl Checks {
                 }
                 continue;
             };
-            if endpoint.state() == State::Disabled {
+            if endpoint.is_out() {
                 continue;
             }
             let slot = known.get(&endpoint.address()).copied();

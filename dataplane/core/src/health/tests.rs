@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::compile::{Surroundings, compile};
 use crate::endpoint::EndpointState;
+use crate::loops::LOOPBACK_ALONE;
 use crate::moment::Moment;
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -46,6 +47,7 @@ impl Process {
             now: self.now,
             workers: 1,
             ipv6: true,
+            here: &LOOPBACK_ALONE,
             rng: &mut self.rng,
         };
         self.plan = compile(table, &self.plan, &mut around);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::compile::{Surroundings, compile, revise};
+use crate::loops::LOOPBACK_ALONE;
 use crate::moment::Moment;
 use crate::plan::{Listens, Plan};
 use crate::rng::Rng;
@@ -12,6 +13,7 @@ fn surroundings(rng: &mut Rng) -> Surroundings<'_> {
         now: Moment(1000),
         workers: 1,
         ipv6: true,
+        here: &LOOPBACK_ALONE,
         rng,
     }
 }
@@ -131,4 +133,33 @@ fn what_the_table_says_anyway_is_no_change() {
         overrides.set_state(&name("s"), at("10.0.0.1:80"), None);
     });
     assert!(plan.overrides().is_empty());
+}
+
+/// Services that did not change are shared between plans, but not where another one made a loop of them.
+#[test]
+fn an_endpoint_enabled_by_hand_may_close_a_loop_over_a_service_that_did_not_change() {
+    let chain = served(
+        &Plan::default(),
+        "
+frontends:
+  - {name: a, bind: ['*:80'], protocol: tcp, service: x}
+  - {name: b, bind: ['*:81'], protocol: tcp, service: y}
+services:
+  - {name: x, endpoints: [{address: '127.0.0.1:81'}]}
+  - {name: y, endpoints: [{address: '127.0.0.1:80', state: disabled}, {address: '10.0.0.1:80'}]}
+",
+    );
+    let closing = |plan: &Plan| -> Vec<bool> {
+        let endpoints = plan.services().iter().flat_map(|one| one.endpoints());
+        endpoints.map(|endpoint| endpoint.closes_loop()).collect()
+    };
+    assert_eq!(closing(&chain), [false; 3]);
+    let ready = |over: &mut Overrides| {
+        over.set_state(&name("y"), at("127.0.0.1:80"), Some(State::Ready));
+    };
+    let around = changed(&chain, ready);
+    assert_eq!(closing(&around), [true, true, false]);
+    let again = changed(&around, |over| *over = Overrides::default());
+    assert_eq!(closing(&again), [false; 3]);
+    assert_eq!(again.loops(), chain.loops());
 }

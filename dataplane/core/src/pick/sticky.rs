@@ -3,7 +3,7 @@
 //! | where it went | what happens |
 //! |---|---|
 //! | draining or weight 0 | it goes there all the same |
-//! | left, disabled, fails its checks, or this client just tried it | it goes elsewhere, and that is remembered |
+//! | left, disabled, closes a loop, fails its checks, or this client just tried it | it goes elsewhere, and that is remembered |
 //! | full, or ejected | it goes elsewhere for this once |
 //!
 //! An ejection is short and may be one lost packet's doing: a session is worth more than that. Where checks are ignored
@@ -15,7 +15,6 @@ use crate::affinity::{Affinity, Place};
 use crate::moment::Moment;
 use crate::rng::Rng;
 use crate::service::{Endpoint, Service};
-use crate::table::State;
 
 use super::tier::Tier;
 use super::{Key, Picked, Tried, Unavailable};
@@ -86,7 +85,7 @@ impl Service {
     }
 
     fn reach(&self, endpoint: &Endpoint, tried: &Tried, now: Moment) -> Reach {
-        if endpoint.state == State::Disabled || tried.has(endpoint) {
+        if endpoint.is_out() || tried.has(endpoint) {
             return Reach::Never;
         }
         if !endpoint.live.is_passing() {

@@ -88,8 +88,8 @@ impl Endpoint {
     }
 
     /// Whether it could be in the best tier, whatever its health.
-    pub(super) fn is_ready(&self) -> bool {
-        self.state == State::Ready && self.weight > 0
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state == State::Ready && self.is_eligible()
     }
 
     /// Whether it is in the best tier.

@@ -34,6 +34,7 @@ pub(crate) struct Process {
     pub(crate) nodes: RefCell<FxHashMap<String, Arc<Node>>>,
     pub(crate) gone: FxHashMap<SocketAddr, Arc<EndpointState>>,
     pub(crate) over: FxHashMap<SocketAddr, Override>,
+    pub(crate) closing: Vec<usize>,
 }
 
 impl Process {
@@ -61,6 +62,7 @@ impl Process {
             },
             gone: &|_, address| self.gone.get(address).cloned(),
             over: &|_, address| self.over.get(address).copied().unwrap_or_default(),
+            closing: &self.closing,
         };
         Service::compile(spec, previous, &mut around)
     }

@@ -167,6 +167,11 @@ pub(super) struct LastCheck<'a>(pub(super) &'a EndpointStats);
 
 impl Display for LastCheck<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.0.closes_loop {
+            return f.write_str(
+                "a loop<small>this address is a frontend of the same table, so no client is sent to it</small>",
+            );
+        }
         if let Some(rest) = self.0.ejected {
             return write!(
                 f,

@@ -113,6 +113,7 @@ impl End {
             sid: self.sid,
             status,
             is_backup: endpoint.state() == State::Backup,
+            closes_loop: endpoint.closes_loop(),
             is_overridden: endpoint.state() != spec.state || endpoint.weight() != spec.weight,
             weight: match growth {
                 // Whoever grows has a share, be it ever so small.
@@ -155,7 +156,8 @@ pub(super) fn means([queue, connect, total]: &[Mean; 3]) -> Means {
 
 /// What the operator said comes first, then whether it can be reached, then what checks say.
 fn status(endpoint: &Endpoint, check: Option<&Check>, now: Moment) -> Status {
-    let is_down = !endpoint.live().is_passing() || endpoint.live().is_ejected(now);
+    let is_down =
+        endpoint.closes_loop() || !endpoint.live().is_passing() || endpoint.live().is_ejected(now);
     let kind = match endpoint.state() {
         State::Disabled => StatusKind::Maintenance,
         State::Draining if !is_down => StatusKind::Draining,

@@ -1,6 +1,7 @@
 use std::cell::Cell;
 
 use ballast_core::compile::{Surroundings, compile};
+use ballast_core::loops::LOOPBACK_ALONE;
 use ballast_core::rng::Rng;
 use ballast_core::table::Format;
 
@@ -71,6 +72,7 @@ fn plan(services: u32, endpoints: u32) -> Arc<Plan> {
         now: Moment(1),
         workers: 1,
         ipv6: true,
+        here: &LOOPBACK_ALONE,
         rng: &mut Rng::new(1),
     };
     Arc::new(compile(table, &Plan::default(), &mut around))

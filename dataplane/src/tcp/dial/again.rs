@@ -3,19 +3,21 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use ballast_core::pick::Unavailable;
+
 use super::{Attempts, During, Unserved};
 use crate::poller::Timer;
 
 impl Attempts<'_> {
     /// Waits until endpoints that were tried may be tried again, and then follows the table. The client holds no lease meanwhile.
-    /// Returns the refusal at once if there is no further attempt.
-    pub(super) async fn wait_to_try_again(&mut self) -> Result<(), Unserved> {
+    /// Returns the refusal at once if there is no further attempt. `why` no endpoint could be picked.
+    pub(super) async fn wait_to_try_again(&mut self, why: Unavailable) -> Result<(), Unserved> {
         let worker = self.caller.worker;
         let deadline = self.deadline();
         let pause = self.service.pause(&self.tried, self.now, deadline);
         let (Some(pause), Some(left)) = (pause, self.left.clone()) else {
             self.count_unserved();
-            return Err(self.none_left().into());
+            return Err(self.none_left(why).into());
         };
         let mut timer = Timer::new(&worker.tools.poller);
         timer.set(self.now.after(pause));

@@ -38,6 +38,7 @@ fn a_large_table() {
             now: Moment(1000),
             workers: 2,
             ipv6: true,
+            here: &LOOPBACK_ALONE,
             rng: &mut process.rng,
         };
         let plan = compile(table, &process.plan, &mut around);

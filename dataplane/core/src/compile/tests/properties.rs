@@ -14,6 +14,7 @@ use super::super::*;
 use super::tables::{TableSpec, tables};
 use crate::change::{Change, change};
 use crate::endpoint::Lease;
+use crate::loops::LOOPBACK_ALONE;
 use crate::rng::Rng;
 use crate::service::{Endpoint, ServiceState};
 use crate::table::OnGone;
@@ -55,6 +56,7 @@ impl Process {
             now: Moment(1000),
             workers: 2,
             ipv6: self.ipv6,
+            here: &LOOPBACK_ALONE,
             rng: &mut self.rng,
         };
         compile(table.parsed(), &self.plan, &mut around)

@@ -22,6 +22,7 @@ struct Member {
     held: u32,
     passing: bool,
     ejected: bool,
+    closes_loop: bool,
     node: u8,
 }
 
@@ -38,16 +39,18 @@ fn member() -> impl Strategy<Value = Member> {
         0_u32..4,
         prop::bool::weighted(0.7),
         prop::bool::weighted(0.3),
+        prop::bool::weighted(0.2),
         0_u8..3,
     )
         .prop_map(
-            |(state, weight, max, held, passing, ejected, node)| Member {
+            |(state, weight, max, held, passing, ejected, closes_loop, node)| Member {
                 state,
                 weight,
                 max,
                 held: held.min(max.unwrap_or(4)),
                 passing,
                 ejected,
+                closes_loop,
                 node,
             },
         )
@@ -89,7 +92,12 @@ impl Case {
             algorithm(ALGORITHMS[self.algorithm]),
             if self.try_all { "try-all" } else { "refuse" }
         );
-        let service = service(&json, &words);
+        let closing = (0..self.endpoints.len()).filter(|index| self.endpoints[*index].closes_loop);
+        let process = Process {
+            closing: closing.collect(),
+            ..Process::default()
+        };
+        let service = process.compile(spec_of(&json, &words), None, Moment(0));
         let mut held = Vec::new();
         for (index, member) in self.endpoints.iter().enumerate() {
             if !member.passing {
@@ -108,7 +116,8 @@ impl Case {
     /// The rule of the table, said once more and without any haste.
     fn tier(&self, index: usize) -> Option<u8> {
         let member = &self.endpoints[index];
-        let eligible = member.weight > 0 && matches!(member.state, "ready" | "backup");
+        let eligible =
+            member.weight > 0 && matches!(member.state, "ready" | "backup") && !member.closes_loop;
         let backup = u8::from(member.state == "backup");
         match (eligible, member.passing, member.ejected) {
             (false, ..) => None,
@@ -141,8 +150,10 @@ proptest! {
                 let of_best = || untried().filter(|index| case.tier(*index) == best && !case.is_full(*index));
                 let elsewhere = of_best().any(|index| !silent.contains(&case.endpoints[index].node));
                 match service.pick(&client(n), &tried, NOW, &mut rng) {
-                    Err(Unavailable::NoEndpoint) => {
+                    Err(why @ (Unavailable::NoEndpoint | Unavailable::Loop)) => {
                         prop_assert_eq!(best, None);
+                        let is_loop = case.endpoints.iter().any(|member| member.closes_loop);
+                        prop_assert_eq!(why == Unavailable::Loop, is_loop);
                         break;
                     }
                     Err(Unavailable::Full) => {

@@ -189,3 +189,16 @@ fn an_ejected_one_is_better_than_none() {
     let stranger = index(&draining, &client(999), &mut Rng::new(1));
     assert_eq!(stranger, Err(Unavailable::NoEndpoint));
 }
+
+#[test]
+fn a_client_leaves_an_endpoint_that_closes_a_loop_now() {
+    let old = service_of(STICKY, 2);
+    let before = places(&old, 100);
+    assert!(before.contains(&0) && before.contains(&1));
+    let process = Process {
+        closing: vec![0],
+        ..Process::default()
+    };
+    let new = process.compile(spec_of(STICKY, &["", ""]), Some(&old), NOW);
+    assert_eq!(places(&new, 100), [1; 100]);
+}

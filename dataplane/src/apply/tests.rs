@@ -1,0 +1,98 @@
+//! Apply by itself, without workers.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use ballast_core::breath;
+use ballast_core::overrides::ByHand;
+use ballast_core::table::State;
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::access::AccessLog;
+use crate::config::Config;
+use crate::threads;
+
+/// An apply that serves the table in this folder, and where its admin side's addresses go.
+fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
+    let (access, _records) = AccessLog::new();
+    let (hand, by_hand) = mpsc::unbounded_channel();
+    let (shared, _inboxes) = Shared::new(1, 10, 1, access, hand);
+    let (admin, wanted) = watch::channel(None);
+    let table = folder.join("table.yaml");
+    let duty = Duty {
+        places: Places::of(&Config::new(table.clone())),
+        table,
+        ack: None,
+        instance: "test".to_owned(),
+        rng: Rng::new(1),
+        budget: Budget::in_force(),
+        told: Some(10),
+        admin,
+        by_hand,
+    };
+    (Apply::new(shared, duty), wanted)
+}
+
+/// More services than are compiled between two breaths.
+fn many_services() -> String {
+    let mut table = String::from("version: 1\nservices:\n");
+    for service in 0..100 {
+        writeln!(
+            table,
+            "  - {{name: s{service}, endpoints: [{{address: '127.0.0.1:80'}}]}}"
+        )
+        .unwrap();
+    }
+    table
+}
+
+/// Changes the weight of the endpoint of `s0`; says what is answered.
+async fn change_weight(apply: &mut Apply, weight: u16) -> Result<(), Unchanged> {
+    let (done, told) = oneshot::channel();
+    let plan = apply.shared.live.plan();
+    let service = plan.services()[0].spec().name.clone();
+    let change = ByHand::Weight(service, endpoint(), Some(weight));
+    apply
+        .revise(Changes {
+            changes: vec![change],
+            done,
+        })
+        .await;
+    told.await.unwrap()
+}
+
+fn endpoint() -> std::net::SocketAddr {
+    "127.0.0.1:80".parse().unwrap()
+}
+
+#[test]
+fn a_change_by_hand_that_panics_is_refused_and_the_plan_stays() {
+    let _alone = panics::tests::alone();
+    panics::count();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("table.yaml"), many_services()).unwrap();
+    threads::local_runtime().unwrap().block_on(async {
+        let (mut apply, _wanted) = apply_in(folder.path());
+        apply.look(true).await;
+        assert_eq!(change_weight(&mut apply, 7).await, Ok(()));
+        let before = apply.shared.live.plan();
+        assert_eq!(before.services().len(), 100);
+        let panics_before = panics::panics();
+
+        // What long work calls now and then stands for a bug in the middle of it.
+        breath::between(|| panic!("for the test"));
+        let answer = change_weight(&mut apply, 9).await;
+        breath::between(|| {});
+        assert_eq!(answer, Err(Unchanged::Fault));
+        assert_eq!(panics::panics(), panics_before + 1);
+        assert!(Arc::ptr_eq(&before, &apply.shared.live.plan()));
+        let over = before.overrides().of_endpoint("s0", &endpoint());
+        assert_eq!((over.weight, over.state), (Some(7), None::<State>));
+
+        assert_eq!(change_weight(&mut apply, 11).await, Ok(()));
+        let now = apply.shared.live.plan();
+        assert_eq!(now.services()[0].endpoints()[0].weight(), 11);
+    });
+}
