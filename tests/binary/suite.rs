@@ -16,7 +16,7 @@ mod operators;
 mod peers;
 mod process;
 mod run;
-mod succession;
 #[path = "../common/skip.rs"]
 mod skip;
+mod succession;
 mod usage;

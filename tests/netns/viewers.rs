@@ -9,7 +9,8 @@ use ballast::config::Admin;
 use crate::client::{ANNA, Answer, Request, USERS, connect};
 use crate::common::Ballast;
 use crate::common::crowd::serve_as;
-use crate::netns::{Namespace, skip};
+use crate::netns::Namespace;
+use crate::skip::skip;
 
 /// A namespace that holds addresses of the internet: who asks one of them comes from it, too.
 fn edge() -> Option<Namespace> {
