@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendError;
 use tokio::time::sleep;
 
-use super::admission::Room;
+use super::admission::Reservation;
 use super::connection::{Accepted, HandedOver, reset_on_close};
 use crate::fault;
 use crate::log::Rarely;
@@ -60,13 +60,13 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
     };
     let mut now = worker.shared.clock.now();
     for _ in 0..BATCH {
-        let Some((plan, room)) = Room::wait(worker, key, now).await else {
+        let Some((plan, reservation)) = Reservation::wait(worker, key, now).await else {
             // The plan does not want this socket any more: the order to close it is on its way.
             return pending().await;
         };
-        now = room.now;
+        now = reservation.now;
         match accept(listener) {
-            Ok(Some(came)) => take_in(worker, key, &plan, came, now, Some(room)),
+            Ok(Some(came)) => take_in(worker, key, &plan, came, now, Some(reservation)),
             Ok(None) => {
                 ready.clear_ready();
                 return;
@@ -75,7 +75,7 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
                 note(worker, key, &error);
                 if fault::is_exhausted(&error) {
                     // Other connections may end meanwhile, and other work of this worker goes on.
-                    drop(room);
+                    drop(reservation);
                     sleep(EXHAUSTED_PAUSE).await;
                     return;
                 }
@@ -121,7 +121,7 @@ fn take_in(
     plan: &Rc<Arc<Plan>>,
     (socket, peer): (TcpStream, SocketAddr),
     now: Moment,
-    room: Option<Room>,
+    reservation: Option<Reservation>,
 ) {
     let Some(frontend) = plan.frontend(key) else {
         return;
@@ -133,7 +133,7 @@ fn take_in(
     let is_trusted = frontend
         .accept_proxy()
         .is_some_and(|accept| accept.trusts(peer.ip()));
-    let (admission, process) = match admit(worker, frontend, peer, is_trusted, now, room) {
+    let (admission, process) = match admit(worker, frontend, peer, is_trusted, now, reservation) {
         Ok(admitted) => admitted,
         Err(refusal) => {
             counters.refused[refusal.index()].add(1);
@@ -160,11 +160,11 @@ fn admit(
     peer: SocketAddr,
     is_trusted: bool,
     now: Moment,
-    room: Option<Room>,
+    reservation: Option<Reservation>,
 ) -> Result<(Admission, Option<Admission>), Refusal> {
     // The last connections of a socket that is being closed do not count in the process.
-    let (process, permit) = match room {
-        Some(room) => (Some(room.process), room.frontend),
+    let (process, permit) = match reservation {
+        Some(reservation) => (Some(reservation.process), reservation.frontend),
         None => (None, None),
     };
     let (admit, limits) = (frontend.state().admit(), frontend.limits());

@@ -1,6 +1,6 @@
-//! The wait for room before a connection is accepted: in the process, and at its frontend.
+//! The wait for reservation before a connection is accepted: in the process, and at its frontend.
 //!
-//! Clients above a limit stay in the kernel's backlog until there is room, where the table says `on-limit: wait`.
+//! Clients above a limit stay in the kernel's backlog until there is reservation, where the table says `on-limit: wait`.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -14,17 +14,17 @@ use tokio::time::sleep_until;
 
 use crate::worker::Worker;
 
-/// Room reserved for the next connection. `None` where the frontend does not make clients wait: those above a limit are refused once
+/// Reservation reserved for the next connection. `None` where the frontend does not make clients wait: those above a limit are refused once
 /// they are accepted.
-pub(super) struct Room {
+pub(super) struct Reservation {
     pub(super) process: Option<Permit>,
     pub(super) frontend: Option<Permit>,
     /// When it was reserved.
     pub(super) now: Moment,
 }
 
-impl Room {
-    /// Waits until there is room, and returns it with the plan whose limits were asked: a newer plan may come while this waits.
+impl Reservation {
+    /// Waits until there is reservation, and returns it with the plan whose limits were asked: a newer plan may come while this waits.
     /// `None`: the plan in force does not want this socket any more.
     pub(super) async fn wait(
         worker: &Worker,
@@ -43,8 +43,8 @@ impl Room {
                     let Some(frontend) = plan.frontend(key) else {
                         return Poll::Ready(None);
                     };
-                    let room = match Self::ask(worker, frontend, call, now, cx.waker()) {
-                        Ok(room) => Ok(room),
+                    let reservation = match Self::ask(worker, frontend, call, now, cx.waker()) {
+                        Ok(reservation) => Ok(reservation),
                         Err(Later::At(when)) => Err(when),
                         Err(Later::OnceCalled(place)) => {
                             queue = Some(place);
@@ -56,11 +56,11 @@ impl Room {
                             continue;
                         }
                     };
-                    return Poll::Ready(Some((plan, room)));
+                    return Poll::Ready(Some((plan, reservation)));
                 }
             });
             match asked.await? {
-                (plan, Ok(room)) => return Some((plan, room)),
+                (plan, Ok(reservation)) => return Some((plan, reservation)),
                 (_, Err(when)) => {
                     sleep_until(worker.shared.clock.instant(when)).await;
                     now = worker.shared.clock.now();
@@ -69,7 +69,7 @@ impl Room {
         }
     }
 
-    /// Asks the frontend first. If the frontend has no room, the process's `call` is passed on to another accept loop.
+    /// Asks the frontend first. If the frontend has no reservation, the process's `call` is passed on to another accept loop.
     fn ask(
         worker: &Worker,
         frontend: &Frontend,
@@ -118,7 +118,7 @@ enum Queue {
 
 impl Queue {
     /// Leaves the queue to ask again. A call of the process is returned: it is meant for any accept loop, and this one's frontend may
-    /// have no room. A call of the frontend is meant for the loops of that frontend, all of which ask it first.
+    /// have no reservation. A call of the frontend is meant for the loops of that frontend, all of which ask it first.
     fn leave(self) -> Option<Call> {
         match self {
             Self::Process(waiting) => waiting.over(),
