@@ -6,13 +6,12 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::splice::{Pipe, Pipes};
+use super::splice::Pipe;
 use super::{Leg, Tools};
 
 /// One direction.
@@ -172,7 +171,14 @@ impl Direction {
         }
         if let (Some(pipe), Some(socket)) = (&mut self.pipe, sink.plain()) {
             while pipe.held() > 0 {
-                ready!(socket.poll_write_ready(cx))?;
+                if socket.poll_write_ready(cx)?.is_pending() {
+                    if let Some(rest) = pipe.take_out()? {
+                        // Where pipes are few, who waits copies.
+                        (self.kept, self.pipe) = (rest, None);
+                        self.way = Way::Copy { large: 0 };
+                    }
+                    return Poll::Pending;
+                }
                 match socket.try_io(Interest::WRITABLE, || pipe.drain(socket)) {
                     Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                     Ok(_) => {}
@@ -196,7 +202,7 @@ impl Direction {
     ) -> Poll<io::Result<usize>> {
         if let Way::Splice { small } = self.way
             && let (Some(from), Some(_)) = (source.plain(), sink.plain())
-            && let Some(loaded) = ready!(self.splice(from, small, cx, &tools.pipes))
+            && let Some(loaded) = ready!(self.splice(from, small, cx, tools))
         {
             return Poll::Ready(loaded);
         }
@@ -209,13 +215,14 @@ impl Direction {
         from: &TcpStream,
         small: u8,
         cx: &mut Context<'_>,
-        pipes: &Rc<Pipes>,
+        tools: &Tools,
     ) -> Poll<Option<io::Result<usize>>> {
         loop {
             if let Err(error) = ready!(from.poll_read_ready(cx)) {
                 return Poll::Ready(Some(Err(error)));
             }
-            let Some(mut pipe) = pipes.empty() else {
+            let most_kept = tools.scratch.borrow().len();
+            let Some(mut pipe) = tools.pipes.empty(most_kept) else {
                 self.way = Way::Copy { large: 0 };
                 return Poll::Ready(None);
             };
@@ -269,6 +276,9 @@ impl Direction {
                 Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
                 Poll::Pending => {
                     self.kept = rest.to_vec();
+                    if self.way == (Way::Splice { small: 0 }) && tools.pipes.lends() {
+                        self.way = Way::Copy { large: 0 };
+                    }
                     break;
                 }
             }
