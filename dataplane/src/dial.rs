@@ -318,7 +318,11 @@ async fn dial(
     until: Instant,
     client: Option<Client<'_>>,
 ) -> Result<TcpStream, InVain> {
-    let socket = source::connecting(address, source, Type::STREAM)?;
+    let memory = client.and_then(|client| client.worker.shared.room.memory);
+    let socket = source::connecting_as(address, source, Type::STREAM, |socket| {
+        // Without a limit of memory the kernel finds the best sizes.
+        memory.map_or(Ok(()), |memory| memory.buffers.limit(socket))
+    })?;
     socket.set_tcp_nodelay(true)?;
     let stream = TcpStream::from_std(socket.into())?;
     let answer = async {

@@ -50,6 +50,7 @@ mod panics;
 mod preamble;
 mod probe;
 mod relay;
+mod reserve;
 mod runtime;
 mod source;
 mod start_error;

@@ -274,6 +274,7 @@ mod tests {
 
     use super::*;
     use crate::access::AccessLog;
+    use crate::limits::{Budget, Room};
     use crate::threads;
 
     #[test]
@@ -305,7 +306,8 @@ mod tests {
         );
         let (access, _records) = AccessLog::new();
         let (by_hand, _changes) = mpsc::unbounded_channel();
-        let (shared, _inboxes) = Shared::new(1, 1, 1, access, by_hand);
+        let room = Room::new(Budget::in_force(), 1, None, None);
+        let (shared, _inboxes) = Shared::new(room, 1, access, by_hand);
         let mut around = Surroundings {
             now: shared.clock.now(),
             workers: 1,

@@ -49,7 +49,6 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::limits::Budget;
 use crate::panics::panics;
 use crate::worker::{Order, Shared};
 
@@ -167,7 +166,7 @@ impl Stats {
         let words = status.words();
         let errors = shared.accept_errors.lock();
         let errors = errors.unwrap_or_else(PoisonError::into_inner);
-        let (budget, workers) = (Budget::in_force(), shared.loads.len());
+        let (room, workers) = (&shared.room, shared.loads.len());
         Process {
             node: Arc::clone(&self.node),
             pid: std::process::id(),
@@ -186,8 +185,8 @@ impl Stats {
             swaps: status.swaps(),
             current: shared.admit.current(),
             limit: shared.most.load(Ordering::Relaxed),
-            most_flows: small(budget.flows(workers) * workers),
-            most_pipes: small(budget.pipes(workers) * workers),
+            most_flows: small(shared.most_flows.load(Ordering::Relaxed) * workers),
+            most_pipes: small(room.at_rest().pipes * workers),
             descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             listening: small(listening),
             connections: shared.counters.sum(|counters| &counters.accepted),

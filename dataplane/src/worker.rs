@@ -61,9 +61,13 @@ impl Worker {
         flows: usize,
         rng: Rng,
     ) -> Rc<Self> {
+        let tools = Tools::new(shared.clock, pipes);
         Rc::new(Self {
             id: WorkerId(id),
-            tools: Tools::new(shared.clock, pipes),
+            tools: match shared.room.memory {
+                Some(memory) => tools.reading(memory.buffers.read),
+                None => tools,
+            },
             shared,
             rng: RefCell::new(rng),
             seats: RefCell::default(),

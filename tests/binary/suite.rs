@@ -11,6 +11,8 @@ mod datagrams;
 mod demo;
 mod descriptors;
 mod ending;
+mod listeners;
+mod memory;
 mod operators;
 mod peers;
 mod process;
