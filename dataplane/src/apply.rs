@@ -22,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{Places, Wish};
 use crate::by_hand::{Changes, Unchanged};
 use crate::intake::{Found, Intake, Text, Which, named};
-use crate::limits::Budget;
 use crate::listen;
 use crate::panics;
 use crate::worker::{Order, Shared};
@@ -41,9 +40,6 @@ pub(crate) struct Duty {
     pub(crate) ack: Option<PathBuf>,
     pub(crate) instance: String,
     pub(crate) rng: Rng,
-    pub(crate) budget: Budget,
-    /// The limit of connections, if the command line has one; else it leaves room for what listens.
-    pub(crate) told: Option<u32>,
     /// What the command line says of the admin side.
     pub(crate) places: Places,
     /// Where the admin side hears what the table says of it.
@@ -77,7 +73,7 @@ impl Apply {
     pub(crate) fn new(shared: Arc<Shared>, duty: Duty) -> Self {
         Self {
             intake: Intake::new(duty.table),
-            sockets: Sockets::new(Arc::clone(&shared), duty.budget, duty.told),
+            sockets: Sockets::new(Arc::clone(&shared)),
             answer: Answer::new(duty.instance, duty.ack),
             shared,
             retired: Vec::new(),
@@ -290,6 +286,10 @@ impl Apply {
         }
         self.sockets.hand_out(opened).await;
         self.sockets.close(&change.close, previous).await;
+        if !change.close.is_empty() && self.sockets.failed() > 0 {
+            // What has just been closed may have been in the way.
+            self.sockets.retry().await;
+        }
         self.end_connections(change.gone_endpoints);
         (
             change.open.len() - self.sockets.failed(),

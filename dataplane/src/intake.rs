@@ -4,7 +4,7 @@
 //! seconds where inotify cannot see.
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use ballast_core::breath;
 use ballast_core::table::Format;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
+
+use crate::reserve;
 
 mod check;
 pub(crate) mod named;
@@ -115,7 +117,7 @@ impl Intake {
         }
         is_file(&path)?;
         let cannot = |error| cannot_be_read(&path, &error);
-        let file = File::open(&path).map_err(cannot)?;
+        let file = reserve::open(OpenOptions::new().read(true), &path).map_err(cannot)?;
         // It may be another one by now; this one is read, and none else.
         let entry = file.metadata().map_err(cannot)?;
         if let Some(rest) = self.being_written(&path, &entry) {
@@ -242,7 +244,7 @@ fn locate(path: &Path) -> Result<(PathBuf, Format), String> {
     }
 }
 
-fn read(file: File) -> io::Result<Vec<u8>> {
+fn read(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MOST_READ).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -50,6 +50,7 @@ mod panics;
 mod poller;
 mod probe;
 mod relay;
+mod reserve;
 mod runtime;
 mod source;
 mod start_error;

@@ -1,10 +1,14 @@
 //! What the process may use: descriptors, memory, cores; and how much of it is for what.
 
-use std::fs;
 use std::io;
-use std::path::{Component, Path};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+mod descriptors;
+mod memory;
+
+pub use descriptors::Descriptors;
+pub use memory::{Buffers, Memory, cgroup_memory};
 
 /// The process's share of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +48,7 @@ impl Budget {
 
     /// Refuses to begin with so few descriptors that not even one connection could be served.
     pub fn suffices(&self, workers: usize) -> io::Result<()> {
-        let needed = at_rest(workers) + A_CONNECTION;
+        let needed = descriptors::least(workers);
         if self.descriptors >= needed {
             return Ok(());
         }
@@ -54,23 +58,10 @@ impl Budget {
         )))
     }
 
-    /// How many sockets one more address gets while `there` are listening already: one a worker below 40 % of all
-    /// descriptors, then a single one, and above 80 % none.
-    #[must_use]
-    pub fn sockets(&self, there: usize, workers: usize) -> Option<usize> {
-        if there + workers <= self.descriptors / 10 * 4 {
-            Some(workers)
-        } else if there < self.descriptors / 10 * 8 {
-            Some(1)
-        } else {
-            None
-        }
-    }
-
     /// How many health checks may be under way at once: when a rack is gone, each of them lasts as long as it may.
     #[must_use]
     pub fn checks(&self) -> usize {
-        (self.descriptors / 20).clamp(4, 2048)
+        descriptors::checks(self.descriptors)
     }
 
     /// How many UDP flows each of `workers` may have; each takes a descriptor, and together they get half of all.
@@ -78,115 +69,91 @@ impl Budget {
     pub fn flows(&self, workers: usize) -> usize {
         (self.descriptors / 2 / workers.max(1)).max(1)
     }
+}
 
-    /// How many pipes each of `workers` may have; each takes two descriptors.
-    #[must_use]
-    pub fn pipes(&self, workers: usize) -> usize {
-        self.spare() / 4 / workers.max(1)
-    }
+/// What the process may use as long as it lives, and what follows from that.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Its descriptors.
+    pub budget: Budget,
+    /// Its workers.
+    pub workers: usize,
+    /// Its memory, if that is limited.
+    pub memory: Option<Memory>,
+    /// How many connections the command line allows, if it says so.
+    pub told: Option<u32>,
+}
 
-    /// How many connections there may be at once: as many as was `told`, or as many as fit. Logs why.
+impl Room {
+    /// With so many workers, so many bytes of memory if there is a limit, and a limit of connections if one was told.
     #[must_use]
-    pub fn connections(&self, workers: usize, told: Option<u32>, memory: Option<u64>) -> u32 {
-        let (fit, why) = self.fit(workers, memory, 0);
-        let Some(told) = told else {
-            tracing::info!("at most {fit} connections: {why}");
-            return fit;
-        };
-        if told <= fit {
-            tracing::info!("at most {told} connections, as told");
-        } else {
-            tracing::warn!(
-                "at most {told} connections, as told, but only {fit} fit: {why}; raise these limits, or lower --max-connections"
-            );
+    pub fn new(budget: Budget, workers: usize, memory: Option<u64>, told: Option<u32>) -> Self {
+        Self {
+            budget,
+            workers,
+            memory: memory.map(|limit| Memory::divide(limit, told)),
+            told,
         }
-        told
     }
 
-    /// How many connections fit beside so many listening sockets: these may take most of all descriptors.
+    /// The division of the descriptors before anything listens.
     #[must_use]
-    pub fn beside(&self, listening: usize, workers: usize, memory: Option<u64>) -> u32 {
-        self.fit(workers, memory, listening).0
+    pub fn at_rest(&self) -> Descriptors {
+        let most_pipes = self.memory.map_or(usize::MAX, |memory| memory.pipes);
+        Descriptors::at_rest(self.budget.descriptors, self.workers, most_pipes)
     }
 
-    /// How many connections fit, with the reckoning.
-    fn fit(&self, workers: usize, memory: Option<u64>, listening: usize) -> (u32, String) {
-        // Pipes take half of what is spare.
-        let kept = at_rest(workers)
-            + self.spare()
-            + self.checks()
-            + listening.saturating_sub(self.spare() / 2);
-        let by_descriptors = self.descriptors.saturating_sub(kept) / A_CONNECTION;
-        let (by_memory, memory) = match memory {
-            None => (usize::MAX, "no limit of memory".to_owned()),
-            Some(memory) => (
-                usize::try_from((memory - memory / 4) / CONNECTION_MEMORY).unwrap_or(usize::MAX),
-                format!(
-                    "{} MiB of memory, a quarter kept for tables, {} KiB a connection",
-                    memory >> 20,
-                    CONNECTION_MEMORY >> 10
-                ),
-            ),
+    /// The division beside so many listening sockets, some of them for UDP or not.
+    #[must_use]
+    pub fn beside(&self, listening: usize, has_udp: bool) -> Descriptors {
+        let most_flows = self.memory.map_or(usize::MAX, |memory| memory.flows);
+        let most_flows = match has_udp {
+            true => most_flows.min(self.budget.flows(self.workers) * self.workers),
+            false => 0,
         };
-        let fit = u32::try_from(by_descriptors.min(by_memory)).unwrap_or(u32::MAX);
-        let why = format!(
-            "{} descriptors, {kept} of them kept for listening, checks and admin, two a connection; {memory}",
-            self.descriptors
-        );
-        (fit.max(1), why)
+        self.at_rest().beside(listening, most_flows)
     }
 
-    /// Descriptors for more listening sockets, pipes, and the admin side's connections.
-    fn spare(&self) -> usize {
-        (self.descriptors / 8).min(512)
+    /// How many connections may be served at once: as many as was told, else as many as fit.
+    #[must_use]
+    pub fn connections(&self, descriptors: &Descriptors) -> u32 {
+        self.told.unwrap_or_else(|| self.fit(descriptors))
     }
-}
 
-/// Descriptors of a process that serves nobody yet, as counted: a worker's runtime has four, and a listening socket; the
-/// rest are of the other runtimes, and of the admin side with its reserve.
-fn at_rest(workers: usize) -> usize {
-    30 + 5 * workers
-}
+    /// How many connections fit into this division, and into memory. Never none: with nobody to serve there is no use in
+    /// anything else.
+    fn fit(&self, descriptors: &Descriptors) -> u32 {
+        let by_descriptors = u32::try_from(descriptors.connections).unwrap_or(u32::MAX);
+        let by_memory = self.memory.map_or(u32::MAX, |memory| memory.connections);
+        by_descriptors.min(by_memory).max(1)
+    }
 
-/// The memory that the process's cgroup may use; `None`: as much as there is.
-#[must_use]
-pub fn cgroup_memory() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    memory_of(Path::new("/sys/fs/cgroup"), &groups)
-}
-
-/// By the lines of `/proc/self/cgroup`, of version 2 as of version 1.
-fn memory_of(mount: &Path, groups: &str) -> Option<u64> {
-    groups
-        .lines()
-        .filter_map(|line| {
-            let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
-            if controllers.is_empty() {
-                return smallest(mount, group, "memory.max");
+    /// Logs how many connections there may be, and why.
+    pub fn say(&self, descriptors: &Descriptors) {
+        let (fit, why) = (self.fit(descriptors), self.why(descriptors));
+        match self.told {
+            None => tracing::info!("at most {fit} connections: {why}"),
+            Some(told) if told <= fit => {
+                tracing::info!("at most {told} connections, as told; {fit} fit: {why}");
             }
-            let of_memory = controllers.split(',').any(|one| one == "memory");
-            let mount = of_memory.then(|| mount.join("memory"))?;
-            smallest(&mount, group, "memory.limit_in_bytes")
-        })
-        .min()
-}
+            Some(told) => tracing::warn!(
+                "at most {told} connections, as told, but only {fit} fit: {why}; raise these limits, or lower --max-connections"
+            ),
+        }
+    }
 
-/// The smallest limit of a group and of all above it: each of them holds.
-fn smallest(mount: &Path, group: &str, file: &str) -> Option<u64> {
-    let group = Path::new(group);
-    // A group outside of this namespace is not to be seen here; the topmost one that is holds nevertheless.
-    let group = match group.components().any(|part| part == Component::ParentDir) {
-        true => Path::new(""),
-        false => group.strip_prefix("/").unwrap_or(group),
-    };
-    group
-        .ancestors()
-        .filter_map(|group| {
-            let limit = fs::read_to_string(mount.join(group).join(file)).ok()?;
-            limit.trim().parse().ok()
-        })
-        .filter(|limit| *limit < UNLIMITED)
-        .min()
+    fn why(&self, descriptors: &Descriptors) -> String {
+        let Some(memory) = self.memory else {
+            return format!("{descriptors}; no limit of memory");
+        };
+        let Buffers { socket, .. } = memory.buffers;
+        format!(
+            "{descriptors}; {} MiB of memory, five sixteenths of it for tables and UDP flows, {} KiB a connection when neither side reads, with socket buffers set to {} KiB",
+            memory.limit >> 20,
+            memory.a_connection >> 10,
+            socket >> 10,
+        )
+    }
 }
 
 /// Cores that this process may use: by its affinity, and by the quota of its cgroup and of those above it, of either
@@ -197,118 +164,59 @@ pub fn cores() -> usize {
 }
 
 const MOST_DESCRIPTORS: u64 = 1_048_576;
-/// Descriptors of a connection: its client's, its endpoint's.
-const A_CONNECTION: usize = 2;
-/// Two sockets with modest buffers.
-const CONNECTION_MEMORY: u64 = 32 * 1024;
-/// Version 1 says "unlimited" by a number that no machine has.
-const UNLIMITED: u64 = 1 << 60;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sockets_get_fewer_as_descriptors_run_out() {
-        let budget = Budget {
-            descriptors: 20_000,
-        };
-        assert_eq!(budget.sockets(0, 2), Some(2));
-        assert_eq!(budget.sockets(7_998, 2), Some(2));
-        assert_eq!(budget.sockets(7_999, 2), Some(1));
-        assert_eq!(budget.sockets(15_999, 2), Some(1));
-        assert_eq!(budget.sockets(16_000, 2), None);
-    }
-
-    #[test]
     fn connections_fit_into_descriptors_and_memory() {
-        for (descriptors, workers, memory, fit) in [
-            (20_000, 2, None, 9_224),
-            (20_000, 2, Some(64 << 20), 1_536),
-            (20_000, 2, Some(1 << 40), 9_224),
-            (1_048_576, 64, None, 522_833),
-            (256, 2, None, 86),
-            (64, 2, None, 6),
+        for (descriptors, workers, memory, listening, fit) in [
+            (20_000, 2, None, 0, 9_271),
+            (20_000, 2, None, 14_000, 2_271),
+            (20_000, 2, Some(64 << 20), 0, 256),
+            (20_000, 2, Some(1 << 40), 0, 9_271),
+            (256, 2, None, 1, 86),
+            (64, 2, None, 1, 4),
+            (64, 2, Some(0), 1, 1),
         ] {
-            let (found, why) = Budget { descriptors }.fit(workers, memory, 0);
-            assert_eq!(found, fit, "{why}");
-        }
-    }
-
-    #[test]
-    fn no_limit_is_ever_zero() {
-        for descriptors in [0, 1, 16, 64, 1_024] {
-            for workers in [1, 2, 64, 1_024] {
-                for memory in [None, Some(0), Some(1), Some(1 << 20)] {
-                    let budget = Budget { descriptors };
-                    assert!(budget.fit(workers, memory, 0).0 >= 1);
-                    assert!(budget.sockets(0, workers) != Some(0));
-                }
-            }
+            let room = Room::new(Budget { descriptors }, workers, memory, None);
+            let division = room.beside(listening, false);
+            let found = room.connections(&division);
+            assert_eq!(found, fit, "{}", room.why(&division));
         }
     }
 
     #[test]
     fn what_was_told_is_what_holds() {
         let budget = Budget { descriptors: 64 };
-        assert_eq!(budget.connections(2, Some(1_000), None), 1_000);
-        assert_eq!(budget.connections(2, None, None), 6);
+        for told in [1, 4, 1_000] {
+            let room = Room::new(budget, 2, None, Some(told));
+            assert_eq!(room.connections(&room.beside(1, false)), told);
+        }
+    }
+
+    #[test]
+    fn flows_fit_into_descriptors_and_memory() {
+        let budget = Budget {
+            descriptors: 20_000,
+        };
+        for (memory, has_udp, flows) in [
+            (None, true, 9_270),
+            (None, false, 0),
+            (Some(64 << 20), true, 1_024),
+        ] {
+            let room = Room::new(budget, 2, memory, None);
+            assert_eq!(room.beside(0, has_udp).flows, flows, "{memory:?}");
+        }
     }
 
     #[test]
     fn too_few_descriptors_are_said_with_a_remedy() {
-        let few = Budget { descriptors: 41 };
+        let few = Budget { descriptors: 56 };
         let words = few.suffices(2).unwrap_err().to_string();
-        assert!(words.contains("need 42; raise the limit"), "{words}");
+        assert!(words.contains("need 57; raise the limit"), "{words}");
         few.suffices(1).unwrap();
-        Budget { descriptors: 42 }.suffices(2).unwrap();
-    }
-
-    #[test]
-    fn listening_sockets_leave_room_for_fewer_connections() {
-        let budget = Budget {
-            descriptors: 20_000,
-        };
-        let most = |listening| budget.beside(listening, 2, None);
-        assert_eq!(most(0), most(100), "some are reckoned with from the start");
-        assert_eq!(most(0) - most(8_256), 4_000);
-        assert_eq!(most(30_000), 1);
-    }
-
-    #[test]
-    fn the_smallest_limit_of_a_cgroup_and_of_all_above_it_holds() {
-        let mount = tempfile::tempdir().unwrap();
-        let limit = |group: &str, file: &str, limit: &str| {
-            let group = mount.path().join(group);
-            fs::create_dir_all(&group).unwrap();
-            fs::write(group.join(file), limit).unwrap();
-        };
-        limit("a", "memory.max", "1000\n");
-        limit("a/b", "memory.max", "max\n");
-        limit("a/b/c", "memory.max", "3000\n");
-        limit("d", "memory.max", "max\n");
-        limit("memory", "memory.limit_in_bytes", "9223372036854771712\n");
-        limit("memory/e", "memory.limit_in_bytes", "4000\n");
-        limit("memory/e/f", "memory.limit_in_bytes", "9223372036854771712");
-        for (groups, memory) in [
-            ("0::/a/b/c\n", Some(1000)),
-            ("0::/a/b\n", Some(1000)),
-            ("0::/d\n", None),
-            ("0::/\n", None),
-            ("0::/../../a\n", None),
-            ("0::/not/there\n", None),
-            ("4:memory:/e/f\n3:cpuset:/\n0::/\n", Some(4000)),
-            ("4:hugetlb,memory:/e\n", Some(4000)),
-            ("4:memory:/\n1:cpu:/a/b\n", None),
-            ("nonsense\n\n::\n", None),
-        ] {
-            assert_eq!(memory_of(mount.path(), groups), memory, "{groups}");
-        }
-        // In a container the topmost group that is to be seen is the container's own.
-        limit("", "memory.max", "500\n");
-        for group in ["/", "/not/there", "/../elsewhere", "/a/b/c"] {
-            let groups = format!("0::{group}\n");
-            assert_eq!(memory_of(mount.path(), &groups), Some(500), "{groups}");
-        }
+        Budget { descriptors: 57 }.suffices(2).unwrap();
     }
 }

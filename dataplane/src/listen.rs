@@ -8,15 +8,21 @@ use ballast_core::loops::Here;
 use ballast_core::plan::{SocketKey, Transport};
 use socket2::{Domain, Socket, Type};
 
+use crate::fault;
+use crate::limits::Buffers;
 use crate::relay::keepalive;
 use crate::sys::{addresses, datagrams};
 
 /// Binds `count` sockets to one address, so that as many workers can accept or receive there. The kernel spreads clients,
 /// and over another number of sockets it spreads them otherwise: so all are bound before any is read.
-pub(crate) fn open(key: &SocketKey, count: usize) -> io::Result<Vec<Socket>> {
-    let bind = match key.transport {
-        Transport::Tcp => bind,
-        Transport::Udp => bind_datagrams,
+pub(crate) fn open(
+    key: &SocketKey,
+    count: usize,
+    buffers: Option<Buffers>,
+) -> io::Result<Vec<Socket>> {
+    let bind = |address| match key.transport {
+        Transport::Tcp => bind(address, buffers),
+        Transport::Udp => bind_datagrams(address),
     };
     let first = bind(key.address)?;
     // Port 0 means any port, but the same one for all.
@@ -49,7 +55,7 @@ pub(crate) fn open_alone(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn bind(address: SocketAddr) -> io::Result<Socket> {
+fn bind(address: SocketAddr, buffers: Option<Buffers>) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM.nonblocking().cloexec(),
@@ -60,6 +66,9 @@ fn bind(address: SocketAddr) -> io::Result<Socket> {
     // Accepted connections inherit these: no call for each of them.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive())?;
+    if let Some(buffers) = buffers {
+        buffers.limit(&socket)?;
+    }
     bind_freely(&socket, address)?;
     Ok(socket)
 }
@@ -125,6 +134,9 @@ pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => format!(
             "bind {address}: {error}; a security policy forbids it (SELinux, AppArmor, seccomp): allow it there, or choose another port"
         ),
+        _ if fault::is_exhausted(error) => format!(
+            "bind {address}: {error}; raise the limit of open files (ulimit -n), or serve fewer addresses"
+        ),
         _ => format!("bind {address}: {error}"),
     }
 }
@@ -157,6 +169,31 @@ mod tests {
             let said = explain(SocketAddr::from(([127, 0, 0, 1], port)), &denied);
             assert!(said.contains(words), "{said}");
         }
+    }
+
+    #[test]
+    fn accepted_connections_inherit_the_sizes_of_buffers_only_where_there_are_some() {
+        let buffers = Buffers {
+            socket: 16 << 10,
+            read: 0,
+        };
+        let accepted = |buffers| {
+            let key = SocketKey {
+                address: SocketAddr::from(([127, 0, 0, 1], 0)),
+                transport: Transport::Tcp,
+                asked_by: None,
+            };
+            let listening = open(&key, 1, buffers).unwrap().remove(0);
+            let address = listening.local_addr().unwrap().as_socket().unwrap();
+            let _client = std::net::TcpStream::connect(address).unwrap();
+            listening.set_nonblocking(false).unwrap();
+            let (socket, _) = listening.accept().unwrap();
+            let sizes = [socket.recv_buffer_size(), socket.send_buffer_size()];
+            sizes.map(Result::unwrap)
+        };
+        // The kernel doubles what it is told.
+        assert_eq!(accepted(Some(buffers)), [32 << 10; 2]);
+        assert!(accepted(None)[1] > 32 << 10);
     }
 
     #[test]

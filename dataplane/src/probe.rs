@@ -275,6 +275,7 @@ mod tests {
 
     use super::*;
     use crate::access::AccessLog;
+    use crate::limits::{Budget, Room};
     use crate::threads;
 
     #[test]
@@ -306,7 +307,8 @@ mod tests {
         );
         let (access, _records) = AccessLog::new();
         let (by_hand, _changes) = mpsc::unbounded_channel();
-        let (shared, _inboxes) = Shared::new(1, 1, 1, access, by_hand, None);
+        let room = Room::new(Budget::in_force(), 1, None, None);
+        let (shared, _inboxes) = Shared::new(room, 1, access, by_hand, None);
         let mut around = Surroundings {
             now: shared.clock.now(),
             workers: 1,

@@ -77,6 +77,17 @@ impl Tools {
     }
 }
 
+impl Tools {
+    /// The same, reading so many bytes at once.
+    #[must_use]
+    pub(crate) fn reading(self, bytes: usize) -> Self {
+        Self {
+            scratch: RefCell::new(vec![0; bytes].into()),
+            ..self
+        }
+    }
+}
+
 /// A side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {

@@ -25,9 +25,10 @@ use crate::config::Config;
 use crate::console::{self, Door};
 use crate::guard::{self, Guard, Guards, Name};
 use crate::intake;
-use crate::limits::{Budget, cgroup_memory, cores};
+use crate::limits::{Budget, Room, cgroup_memory, cores};
 use crate::panics::{self, vital};
 use crate::probe::Probe;
+use crate::reserve;
 use crate::start_error::StartError;
 use crate::threads::{self, Pace};
 use crate::worker::{Faults, Order, Shared, Worker};
@@ -62,11 +63,13 @@ pub(crate) fn start_with(
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
     budget.suffices(workers)?;
-    let most = budget.connections(workers, config.max_connections, cgroup_memory());
+    reserve::keep()?;
+    let room = Room::new(budget, workers, cgroup_memory(), config.max_connections);
+    room.say(&room.beside(0, false));
     let seeds = RandomState::new();
     let (access, messages) = AccessLog::new();
     let (hand, by_hand) = mpsc::unbounded_channel();
-    let (shared, inboxes) = Shared::new(workers, most, seeds.hash_one(0), access, hand, faults);
+    let (shared, inboxes) = Shared::new(room, seeds.hash_one(0), access, hand, faults);
     {
         let shared = Arc::clone(&shared);
         // Ends with the process: there is nothing to wait for but a reader who may never read.
@@ -75,7 +78,7 @@ pub(crate) fn start_with(
         })?;
     }
     let (stop, reread) = (Stop::default(), Arc::new(Notify::new()));
-    let workers = start_workers(inboxes, &shared, budget, &seeds, &stop.workers)?;
+    let workers = start_workers(inboxes, &shared, &seeds, &stop.workers)?;
     shared.status.set_admin(claims.doors.bound());
     let (admin, wishes) = watch::channel(None);
     start_admin(
@@ -88,7 +91,7 @@ pub(crate) fn start_with(
     )?;
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
-    let duty = duty(config, claims.places, budget, &seeds, admin, by_hand);
+    let duty = duty(config, claims.places, &seeds, admin, by_hand);
     let apply = start_apply(&shared, duty, Arc::clone(&reread), stop.apply.clone())?;
     Ok(Running {
         shared,
@@ -273,12 +276,11 @@ impl Claims {
 fn start_workers(
     inboxes: Vec<mpsc::UnboundedReceiver<Order>>,
     shared: &Arc<Shared>,
-    budget: Budget,
     seeds: &RandomState,
     stop: &CancellationToken,
 ) -> io::Result<Vec<JoinHandle<()>>> {
-    let workers = inboxes.len();
-    let (pipes, flows) = (budget.pipes(workers), budget.flows(workers));
+    let room = shared.room;
+    let (pipes, flows) = (room.at_rest().pipes, room.budget.flows(room.workers));
     let start = |(id, inbox)| {
         let (shared, stop) = (Arc::clone(shared), stop.clone());
         let rng = Rng::new(seeds.hash_one(id + 1));
@@ -337,7 +339,6 @@ fn start_probe(
 fn duty(
     config: Config,
     places: Places,
-    budget: Budget,
     seeds: &RandomState,
     admin: watch::Sender<Option<Wish>>,
     by_hand: mpsc::UnboundedReceiver<Changes>,
@@ -348,8 +349,6 @@ fn duty(
         table: config.table,
         instance: format!("{:016x}", mix(seeds.hash_one("instance"))),
         rng: Rng::new(seeds.hash_one("apply")),
-        budget,
-        told: config.max_connections,
         places,
         admin,
         by_hand,

@@ -31,8 +31,19 @@ pub(crate) fn connecting(
     source: Option<IpAddr>,
     kind: Type,
 ) -> io::Result<Socket> {
+    connecting_as(endpoint, source, kind, |_| Ok(()))
+}
+
+/// The same with options that are to be set before it connects.
+pub(crate) fn connecting_as(
+    endpoint: SocketAddr,
+    source: Option<IpAddr>,
+    kind: Type,
+    prepare: impl FnOnce(&Socket) -> io::Result<()>,
+) -> io::Result<Socket> {
     let kind_and_flags = kind.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(endpoint), kind_and_flags, None)?;
+    prepare(&socket)?;
     if let Some(source) = source {
         sys::bind_address_without_port(&socket)?;
         socket.bind(&SocketAddr::new(source, 0).into())?;

@@ -49,7 +49,6 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::limits::Budget;
 use crate::log;
 use crate::panics::panics;
 use crate::worker::{Order, Shared};
@@ -168,7 +167,7 @@ impl Stats {
         let words = status.words();
         let errors = shared.accept_errors.lock();
         let errors = errors.unwrap_or_else(PoisonError::into_inner);
-        let (budget, workers) = (Budget::in_force(), shared.loads.len());
+        let (room, workers) = (&shared.room, shared.loads.len());
         let pipes = shared.pipes.iter().filter_map(OnceLock::get);
         let (pipes_used, pipes_free) = pipes.fold((0, 0), |(used, free), counts| {
             let (more_used, more_free) = counts.used_and_free();
@@ -193,8 +192,8 @@ impl Stats {
             swaps: status.swaps(),
             current: shared.admit.current(),
             limit: shared.most.load(Ordering::Relaxed),
-            most_flows: small(budget.flows(workers) * workers),
-            most_pipes: small(budget.pipes(workers) * workers),
+            most_flows: small(shared.most_flows.load(Ordering::Relaxed) * workers),
+            most_pipes: small(room.at_rest().pipes * workers),
             pipes_used,
             pipes_free,
             tasks: small(tasks),

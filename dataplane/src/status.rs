@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub struct Status {
     stopping: AtomicBool,
+    /// Why no client can be accepted, if none can.
+    not_accepting: Mutex<Option<Arc<str>>>,
     /// In seconds since 1970; 0 before the first table.
     applied_at: AtomicU64,
     /// Tables that were refused.
@@ -33,7 +35,24 @@ impl Status {
     /// Whether clients should be sent here.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.applied_at() > 0 && !self.stopping.load(Ordering::SeqCst)
+        self.why_not_ready().is_none()
+    }
+
+    /// Why clients should be sent elsewhere; `None`: they should not.
+    #[must_use]
+    pub fn why_not_ready(&self) -> Option<Arc<str>> {
+        if self.is_stopping() {
+            return Some("the process is ending".into());
+        }
+        if self.applied_at() == 0 {
+            return Some("no table is applied yet".into());
+        }
+        lock(&self.not_accepting).clone()
+    }
+
+    /// Why no client can be accepted now, if none can.
+    pub(crate) fn set_not_accepting(&self, why: Option<String>) {
+        *lock(&self.not_accepting) = why.map(Into::into);
     }
 
     /// Whether the end has begun.

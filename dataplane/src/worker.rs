@@ -73,7 +73,10 @@ impl Worker {
         }
         Ok(Rc::new(Self {
             id: WorkerId(id),
-            tools,
+            tools: match shared.room.memory {
+                Some(memory) => tools.reading(memory.buffers.read),
+                None => tools,
+            },
             shared,
             rng: RefCell::new(rng),
             seats: RefCell::default(),

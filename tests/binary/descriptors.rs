@@ -1,5 +1,6 @@
 //! Few descriptors: nobody is harmed by clients that they are too few for.
 
+use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -13,10 +14,10 @@ use crate::process::{Process, folder, limited, table};
 #[test]
 fn what_is_derived_from_few_descriptors_keeps_them_from_running_out() {
     let (process, frontend, _folder) = serve("64", echo_server(), &[]);
-    process.until_said("at most 6 connections: 64 descriptors");
+    process.until_said("at most 3 connections: 64 descriptors");
     let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| asking(frontend)).collect();
-    let mut served = take_answered(&process, &mut clients, 6);
-    assert_eq!(served.len(), 6);
+    let mut served = take_answered(&process, &mut clients, 3);
+    assert_eq!(served.len(), 3);
 
     is_quiet(&process);
     served.iter_mut().for_each(|client| ping(client).unwrap());
@@ -53,7 +54,7 @@ fn descriptors_that_run_out_harm_nobody_who_is_served() {
 fn errors_while_descriptors_run_out(descriptors: &str) -> (u64, u64) {
     let (process, frontend, _folder) =
         serve(descriptors, echo_server(), &["--max-connections", "1000"]);
-    process.until_said("at most 1000 connections, as told, but only 6 fit");
+    process.until_said("at most 1000 connections, as told, but only 4 fit");
     let mut served = Vec::new();
     // Served ones first, so that some surely are.
     for _ in 0..6 {
@@ -101,7 +102,7 @@ fn bulk_of_more_connections_than_there_are_pipes_arrives_whole() {
         client.write_all(&bulk(!seed[0])).unwrap();
     });
     let (process, frontend, _folder) = serve("256", swap, &[]);
-    process.until_said("at most 86 connections: 256 descriptors");
+    process.until_said("at most 87 connections: 256 descriptors");
     let clients: Vec<_> = (0..100)
         .map(|seed: u8| {
             thread::spawn(move || {
@@ -126,6 +127,43 @@ fn bulk_of_more_connections_than_there_are_pipes_arrives_whole() {
             .metrics()
             .contains("\nballast_spliced_bytes_total 0\n")
     });
+}
+
+#[test]
+fn readers_that_stop_reading_leave_pipes_to_those_that_read() {
+    let endless = server(|mut client| {
+        client.read_exact(&mut [0]).unwrap();
+        while client.write_all(&[7; 64 << 10]).is_ok() {}
+    });
+    // Each of two workers has four pipes.
+    let (process, frontend, _folder) = serve("256", endless, &[]);
+    let stuck: Vec<TcpStream> = (0..40).map(|_| asking(frontend)).collect();
+    let sent = || value(&process, "ballast_spliced_bytes_total ");
+    let out = || value(&process, "haproxy_frontend_bytes_out_total{proxy=\"f0\"} ");
+    let before = Cell::new(0);
+    process.until("downloads that are stuck", || {
+        thread::sleep(Duration::from_millis(200));
+        let now = out();
+        now > 0 && before.replace(now) == now
+    });
+
+    let before = sent();
+    let mut reader = asking(frontend);
+    let mut bytes = vec![0; 1 << 20];
+    for _ in 0..READ {
+        reader.read_exact(&mut bytes).unwrap();
+    }
+    drop(reader);
+    let least = before + (READ << 20) / 2;
+    process.until("what was read, spliced", || sent() > least);
+    drop(stuck);
+}
+
+/// The value of one metric.
+fn value(process: &Process, name: &str) -> u64 {
+    let metrics = process.metrics();
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name));
+    value.expect(name).parse().unwrap()
 }
 
 /// `ballast run` with so many descriptors, and one frontend for this endpoint.
@@ -229,3 +267,5 @@ fn bulk(seed: u8) -> Vec<u8> {
 
 const CLIENTS: usize = 200;
 const BULK: usize = 1 << 20;
+/// MiB.
+const READ: u64 = 64;

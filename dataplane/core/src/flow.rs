@@ -84,6 +84,11 @@ impl<S> FlowTable<S> {
         }
     }
 
+    /// Never more than `most` from now on. Those that are too many end when the next one begins.
+    pub fn allow(&mut self, most: usize) {
+        self.most = most.max(1);
+    }
+
     /// What to do with a client's datagram that came to `frontend`; or with several of one size, where
     /// [`takes_groups`] lets them count as one.
     pub fn from_client(

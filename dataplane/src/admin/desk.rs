@@ -170,11 +170,11 @@ impl Desk {
     }
 
     fn readiness(&self) -> Answer {
-        match self.shared.status.is_ready() {
-            true => text(StatusCode::OK, "ready\n"),
-            false => text(
+        match self.shared.status.why_not_ready() {
+            None => text(StatusCode::OK, "ready\n"),
+            Some(why) => text(
                 StatusCode::SERVICE_UNAVAILABLE,
-                "not ready: no table is applied yet, or the process is ending\n",
+                format!("not ready: {why}\n"),
             ),
         }
     }

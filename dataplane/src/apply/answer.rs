@@ -1,7 +1,7 @@
 //! The answer: what became of tables, for the ack file and for who looks at this process.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use ballast_core::ack::{Ack, Exception, Refused, Served};
 use tokio::time::Instant;
 
+use crate::reserve;
 use crate::status::Status;
 
 /// The answer, and who knows it.
@@ -142,7 +143,9 @@ fn is(known: Option<&Arc<Ack>>, ack: &Arc<Ack>) -> bool {
 fn replace(path: &Path, ack: &Ack) -> io::Result<()> {
     let draft = path.with_extension("json.tmp");
     let text = serde_json::to_vec(ack).map_err(io::Error::other)?;
-    fs::write(&draft, text)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    reserve::open(&options, &draft)?.write_all(&text)?;
     fs::rename(&draft, path)
 }
 
@@ -153,7 +156,13 @@ fn holds(path: &Path, ack: &Ack) -> bool {
     };
     // Looked at first: what stands there may be a pipe, or endless.
     let is_alike = |entry: fs::Metadata| entry.is_file() && entry.len() == text.len() as u64;
-    fs::metadata(path).is_ok_and(is_alike) && fs::read(path).is_ok_and(|there| there == text)
+    let is_this = || {
+        let mut there = Vec::with_capacity(text.len());
+        let file = reserve::open(OpenOptions::new().read(true), path)?;
+        file.take(text.len() as u64 + 1).read_to_end(&mut there)?;
+        io::Result::Ok(there == text)
+    };
+    fs::metadata(path).is_ok_and(is_alike) && is_this().unwrap_or(false)
 }
 
 /// Trouble that lasts is said again after so long.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ballast_core::breath;
 use ballast_core::plan::{Plan, SocketKey, Transport};
@@ -11,7 +10,6 @@ use ballast_core::rng::mix;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
-use crate::limits::{Budget, cgroup_memory};
 use crate::listen;
 use crate::worker::{Order, Shared};
 
@@ -19,9 +17,8 @@ use crate::worker::{Order, Shared};
 #[derive(Debug)]
 pub(super) struct Sockets {
     shared: Arc<Shared>,
-    budget: Budget,
-    /// The limit of connections, if the command line has one; else it leaves room for what listens.
-    told: Option<u32>,
+    /// How many connections fitted when that was last logged.
+    said: usize,
     bound: BTreeMap<SocketKey, Bound>,
     failed: BTreeMap<SocketKey, String>,
 }
@@ -40,11 +37,10 @@ pub(super) type Opened = (SocketKey, Vec<Socket>);
 
 impl Sockets {
     /// None are there yet.
-    pub(super) fn new(shared: Arc<Shared>, budget: Budget, told: Option<u32>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
+            said: shared.room.at_rest().connections,
             shared,
-            budget,
-            told,
             bound: BTreeMap::new(),
             failed: BTreeMap::new(),
         }
@@ -80,18 +76,19 @@ impl Sockets {
 
     fn open(&mut self, keys: &[SocketKey]) -> Vec<Opened> {
         let mut opened = Vec::new();
-        let workers = self.shared.loads.len();
-        let mut there: usize = self.bound.values().map(|bound| bound.workers.len()).sum();
+        let room = self.shared.room;
+        let (descriptors, buffers) = (room.at_rest(), room.memory.map(|memory| memory.buffers));
+        let mut there = self.listening();
         for key in keys {
-            let Some(count) = self.budget.sockets(there, workers) else {
+            let Some(count) = descriptors.sockets(there) else {
                 let why = format!(
-                    "bind {}: {there} listening sockets are as many as {} descriptors allow; raise the limit (ulimit -n)",
-                    key.address, self.budget.descriptors
+                    "bind {}: {there} listening sockets are as many as {} descriptors allow; raise the limit (ulimit -n), or serve fewer addresses",
+                    key.address, descriptors.total
                 );
                 self.fail(key, why);
                 continue;
             };
-            match listen::open(key, count) {
+            match listen::open(key, count, buffers) {
                 Ok(sockets) => {
                     there += sockets.len();
                     self.failed.remove(key);
@@ -167,22 +164,35 @@ impl Sockets {
         bound
     }
 
-    fn say_what_listens(&self) {
+    /// Sockets that listen now.
+    fn listening(&self) -> usize {
+        self.bound.values().map(|bound| bound.workers.len()).sum()
+    }
+
+    fn say_what_listens(&mut self) {
         let listening = self
             .bound
             .iter()
             .map(|(key, bound)| (key.clone(), bound.local));
         self.shared.status.set_listening(listening.collect());
-        if self.told.is_none() {
-            let mut sockets = self.bound.values().map(|bound| bound.workers.len()).sum();
-            let workers = self.shared.loads.len();
-            if self.bound.keys().any(|key| key.transport == Transport::Udp) {
-                sockets += self.budget.flows(workers) * workers;
-            }
-            let most = self.budget.beside(sockets, workers, cgroup_memory());
-            self.shared.most.store(most, Ordering::Relaxed);
-            self.shared.admit.wake();
+        let has_udp = self.bound.keys().any(|key| key.transport == Transport::Udp);
+        self.shared
+            .status
+            .set_not_accepting(self.why_not_accepting());
+        let descriptors = self.shared.divide(self.listening(), has_udp);
+        if self.said.abs_diff(descriptors.connections) > self.said / 8 {
+            self.said = descriptors.connections;
+            self.shared.room.say(&descriptors);
         }
+    }
+
+    /// Why no client can be accepted, if none can: addresses are wanted, and not one of them could be bound.
+    fn why_not_accepting(&self) -> Option<String> {
+        let why = self.failed.values().next()?;
+        let count = self.failed.len();
+        self.bound
+            .is_empty()
+            .then(|| format!("none of the table's {count} addresses could be bound; {why}"))
     }
 
     /// Closes whole addresses, each after what its queue holds was accepted.

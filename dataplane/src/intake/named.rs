@@ -2,7 +2,7 @@
 //! much memory: only plain files are opened, and only so much of them is read.
 
 use std::fmt;
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -10,6 +10,8 @@ use std::path::Path;
 use ballast_core::table::Problem;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
+
+use crate::reserve::{self, Opened};
 
 /// What is wrong with a file.
 #[derive(Debug)]
@@ -90,16 +92,17 @@ pub(super) fn digest(path: &Path) -> Result<[u8; 32], Fault> {
 }
 
 /// Opens a plain file. Merely to open something else may wait for somebody, or set something going.
-fn open(path: &Path) -> Result<File, Fault> {
+fn open(path: &Path) -> Result<Opened, Fault> {
     if let Some(what) = what_else(fs::metadata(path)?.file_type()) {
         return Err(Fault::NoFile(what));
     }
     // It may be another one by now.
     let at_once = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new()
+    let mut options = OpenOptions::new();
+    options
         .read(true)
-        .custom_flags(at_once.bits().cast_signed())
-        .open(path)?;
+        .custom_flags(at_once.bits().cast_signed());
+    let file = reserve::open(&options, path)?;
     let entry = file.metadata()?;
     if let Some(what) = what_else(entry.file_type()) {
         return Err(Fault::NoFile(what));

@@ -6,10 +6,9 @@
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use super::splice::{Pipe, Pipes};
+use super::splice::Pipe;
 use super::{Leg, Tools};
 use crate::poller::Stream;
 
@@ -156,8 +155,21 @@ impl Direction {
         }
         if let (Some(pipe), Some(socket)) = (&mut self.pipe, sink.plain()) {
             while pipe.held() > 0 {
-                if ready!(socket.poll_writing(cx, || pipe.drain(socket)))? == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                match socket.poll_writing(cx, || pipe.drain(socket)) {
+                    Poll::Ready(Ok(0)) => {
+                        return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                    }
+                    Poll::Ready(drained) => {
+                        drained?;
+                    }
+                    Poll::Pending => {
+                        if let Some(rest) = pipe.take_out()? {
+                            // Pipes are few: while the sink waits, its bytes are in memory, and this direction copies.
+                            (self.kept, self.pipe) = (rest, None);
+                            self.way = Way::Copy { large: 0 };
+                        }
+                        return Poll::Pending;
+                    }
                 }
             }
             self.pipe = None;
@@ -176,7 +188,7 @@ impl Direction {
     ) -> Poll<io::Result<usize>> {
         if let Way::Splice { small } = self.way
             && let (Some(from), Some(_)) = (source.plain(), sink.plain())
-            && let Some(loaded) = ready!(self.splice(from, small, cx, &tools.pipes))
+            && let Some(loaded) = ready!(self.splice(from, small, cx, tools))
         {
             return Poll::Ready(loaded);
         }
@@ -189,11 +201,12 @@ impl Direction {
         from: &Stream,
         small: u8,
         cx: &mut Context<'_>,
-        pipes: &Rc<Pipes>,
+        tools: &Tools,
     ) -> Poll<Option<io::Result<usize>>> {
         // A pipe is taken only when there is something to put into it.
         ready!(from.poll_readable(cx));
-        let Some(mut pipe) = pipes.empty() else {
+        let most_kept = tools.scratch.borrow().len();
+        let Some(mut pipe) = tools.pipes.empty(most_kept) else {
             self.way = Way::Copy { large: 0 };
             return Poll::Ready(None);
         };
@@ -245,6 +258,9 @@ impl Direction {
                 Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
                 Poll::Pending => {
                     self.kept = rest.to_vec();
+                    if self.way == (Way::Splice { small: 0 }) && tools.pipes.lends() {
+                        self.way = Way::Copy { large: 0 };
+                    }
                     break;
                 }
             }

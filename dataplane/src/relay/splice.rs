@@ -3,6 +3,9 @@
 //! Owns the pipes of one worker. A pipe is filled only while it is empty and drained before it is filled again, so
 //! "try again" from the kernel never is ambiguous: on filling it means that the source is dry, on draining that the
 //! sink is full. A direction holds a pipe only while bytes are in it.
+//!
+//! A sink that takes nothing would keep its pipe for as long. So the last quarter of the pipes is only lent: who is lent one
+//! takes out what the sink does not take at once, and gives the pipe back. Slow readers cannot use up the last quarter.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -11,6 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::io::read;
 use rustix::pipe::{
     PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice,
 };
@@ -70,8 +74,13 @@ impl Pipes {
         self.counts.open.store(open, Ordering::Relaxed);
     }
 
-    /// An empty pipe; `None` where none can be had, or only one too small to be worth it: copy instead.
-    pub(super) fn empty(self: &Rc<Self>) -> Option<Pipe> {
+    /// An empty pipe; `None` where none can be had, or only one too small to be worth it: copy instead. One that is only lent
+    /// is filled with no more than `lent` bytes.
+    pub(super) fn empty(self: &Rc<Self>, lent: usize) -> Option<Pipe> {
+        let is_lent = self.lends();
+        if is_lent && lent < WORTHWHILE {
+            return None;
+        }
         let spare = self.spare.borrow_mut().pop();
         let ends = match spare {
             Some(ends) => ends,
@@ -79,10 +88,27 @@ impl Pipes {
         };
         self.publish_counts();
         Some(Pipe {
+            most: if is_lent {
+                lent.min(ends.size)
+            } else {
+                ends.size
+            },
             ends: Some(ends),
             held: 0,
+            is_lent,
             pool: Rc::clone(self),
         })
+    }
+
+    /// Whether the next pipe is only lent.
+    pub(super) fn lends(&self) -> bool {
+        let in_use = self.made.get() - self.spare.borrow().len();
+        // What the kernel refuses is not there.
+        let all = match self.refused.get() {
+            0 => self.limit,
+            _ => self.made.get(),
+        };
+        all - in_use <= all.div_ceil(4)
     }
 
     /// Bytes that went through pipes since the last call.
@@ -98,7 +124,7 @@ impl Pipes {
             self.refused.set(left);
             return None;
         }
-        let wanted = match self.made.get() < LARGE_ONES {
+        let wanted = match self.made.get() < self.limit / LARGE_OF {
             true => LARGE,
             false => USUAL,
         };
@@ -129,6 +155,9 @@ impl Pipes {
 pub(super) struct Pipe {
     ends: Option<Ends>,
     held: usize,
+    /// Bytes that it is filled with at most.
+    most: usize,
+    is_lent: bool,
     pool: Rc<Pipes>,
 }
 
@@ -139,12 +168,9 @@ impl Pipe {
         let Some(ends) = &self.ends else {
             return Ok(0);
         };
-        let moved = splice(from, None, &ends.write, None, ends.size, flags())?;
+        let moved = splice(from, None, &ends.write, None, self.most, flags())?;
         // More than the nominal size may have come in: a slot holds whatever one packet held.
         self.held = moved;
-        self.pool
-            .spliced
-            .set(self.pool.spliced.get() + moved as u64);
         Ok(moved)
     }
 
@@ -155,7 +181,26 @@ impl Pipe {
         };
         let moved = splice(&ends.read, None, to, None, self.held, flags())?;
         self.held -= moved.min(self.held);
+        let spliced = &self.pool.spliced;
+        spliced.set(spliced.get() + moved as u64);
         Ok(moved)
+    }
+
+    /// Takes out what the pipe holds, if it is only lent, so that it can be given back. `None`: it may be kept.
+    pub(super) fn take_out(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Some(ends) = self.ends.as_ref().filter(|_| self.is_lent) else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; self.held];
+        let mut rest = &mut bytes[..];
+        while !rest.is_empty() {
+            match read(&ends.read, &mut *rest)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => rest = rest.get_mut(count..).unwrap_or_default(),
+            }
+        }
+        self.held = 0;
+        Ok(Some(bytes))
     }
 
     /// Bytes that are in the pipe.
@@ -192,7 +237,8 @@ fn flags() -> SpliceFlags {
 /// A tenth cheaper a byte than [`USUAL`], but a user gets only 128 pipes of that size, for all workers together: the first
 /// ones have it, which are in use most.
 const LARGE: usize = 512 * 1024;
-const LARGE_ONES: usize = 8;
+/// One of so many.
+const LARGE_OF: usize = 8;
 const USUAL: usize = 256 * 1024;
 /// Below this, copying is cheaper than two calls for so little.
 const WORTHWHILE: usize = 64 * 1024;
@@ -201,21 +247,23 @@ const UNASKED: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     #[test]
     fn only_an_empty_pipe_returns_to_the_pool() {
         let pipes = Pipes::new(1);
-        drop(pipes.empty().unwrap());
+        drop(pipes.empty(WORTHWHILE).unwrap());
         assert_eq!(pipes.spare.borrow().len(), 1);
 
-        let mut full = pipes.empty().unwrap();
-        assert!(pipes.empty().is_none(), "the limit holds");
+        let mut full = pipes.empty(WORTHWHILE).unwrap();
+        assert!(pipes.empty(WORTHWHILE).is_none(), "the limit holds");
         full.held = 3;
         drop(full);
         assert_eq!(pipes.spare.borrow().len(), 0);
         assert!(
-            pipes.empty().is_some(),
+            pipes.empty(WORTHWHILE).is_some(),
             "a closed pipe makes room for another"
         );
     }
@@ -239,8 +287,36 @@ mod tests {
         let pipes = Pipes::new(1);
         pipes.refused.set(UNASKED);
         for _ in 0..UNASKED {
-            assert!(pipes.empty().is_none());
+            assert!(pipes.empty(WORTHWHILE).is_none());
         }
-        assert!(pipes.empty().is_some());
+        assert!(pipes.empty(WORTHWHILE).is_some());
+    }
+
+    #[test]
+    fn the_last_quarter_of_the_pipes_is_only_lent() {
+        for (limit, kept) in [(1, 0), (2, 1), (3, 2), (4, 3), (8, 6), (12, 9), (64, 48)] {
+            let pipes = Pipes::new(limit);
+            let taken: Vec<Pipe> = std::iter::from_fn(|| pipes.empty(WORTHWHILE)).collect();
+            assert_eq!(taken.len(), limit);
+            assert!(taken[..kept].iter().all(|pipe| !pipe.is_lent), "{limit}");
+            assert!(taken[kept..].iter().all(|pipe| pipe.is_lent), "{limit}");
+            drop(taken);
+            let small = std::iter::from_fn(|| pipes.empty(WORTHWHILE - 1));
+            assert_eq!(small.collect::<Vec<_>>().len(), kept, "{limit}");
+        }
+    }
+
+    #[test]
+    fn what_a_lent_pipe_holds_can_be_taken_out_and_is_not_counted_as_spliced() {
+        let pipes = Pipes::new(1);
+        let mut lent = pipes.empty(WORTHWHILE).unwrap();
+        let (from, to) = std::os::unix::net::UnixStream::pair().unwrap();
+        (&from).write_all(b"twelve bytes").unwrap();
+        assert_eq!(lent.fill(&to).unwrap(), 12);
+        assert_eq!(lent.take_out().unwrap().unwrap(), b"twelve bytes");
+        assert_eq!(lent.held(), 0);
+        assert_eq!(pipes.take_spliced(), 0);
+        drop(lent);
+        assert_eq!(pipes.spare.borrow().len(), 1, "it is given back");
     }
 }

@@ -474,7 +474,7 @@ fn the_leg_to_the_client_is_watched_from_the_first_moment() {
         transport: Transport::Tcp,
         asked_by: None,
     };
-    let listening = crate::listen::open(&key, 1).unwrap();
+    let listening = crate::listen::open(&key, 1, None).unwrap();
     let address = listening[0].local_addr().unwrap();
     let _client = std::net::TcpStream::connect(address.as_socket().unwrap()).unwrap();
     // It does not wait for who is on its way already.

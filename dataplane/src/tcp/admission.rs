@@ -1,6 +1,6 @@
-//! The wait for reservation before a connection is accepted: in the process, and at its frontend.
+//! The wait for room before a connection is accepted: in the process, and at its frontend.
 //!
-//! Clients above a limit stay in the kernel's backlog until there is reservation, where the table says `on-limit: wait`.
+//! Clients above a limit stay in the kernel's backlog until there is room, where the table says `on-limit: wait`.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 
 use crate::worker::Worker;
 
-/// Reservation reserved for the next connection. `None` where the frontend does not make clients wait: those above a limit are refused once
+/// Room reserved for the next connection. `None` where the frontend does not make clients wait: those above a limit are refused once
 /// they are accepted.
 pub(super) struct Reservation {
     pub(super) process: Option<Permit>,
@@ -24,7 +24,7 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Waits until there is reservation, and returns it with the plan whose limits were asked: a newer plan may come while this waits.
+    /// Waits until there is room, and returns the reservation with the plan whose limits were asked: a newer plan may come while this waits.
     /// `None`: the plan in force does not want this socket any more.
     pub(super) async fn wait(
         worker: &Worker,
@@ -69,7 +69,7 @@ impl Reservation {
         }
     }
 
-    /// Asks the frontend first. If the frontend has no reservation, the process's `call` is passed on to another accept loop.
+    /// Asks the frontend first. If the frontend has no room, the process's `call` is passed on to another accept loop.
     fn ask(
         worker: &Worker,
         frontend: &Frontend,
@@ -118,7 +118,7 @@ enum Queue {
 
 impl Queue {
     /// Leaves the queue to ask again. A call of the process is returned: it is meant for any accept loop, and this one's frontend may
-    /// have no reservation. A call of the frontend is meant for the loops of that frontend, all of which ask it first.
+    /// have no room. A call of the frontend is meant for the loops of that frontend, all of which ask it first.
     fn leave(self) -> Option<Call> {
         match self {
             Self::Process(waiting) => waiting.over(),

@@ -22,7 +22,7 @@ use ballast_core::service::{Failure, Service};
 use socket2::Type;
 
 use crate::log::Rarely;
-use crate::poller::{Poller, Stream, Timer};
+use crate::poller::{Stream, Timer};
 use crate::worker::{Stage, Worker};
 use crate::{fault, source};
 
@@ -311,7 +311,7 @@ fn short_attempt(service: &Service) -> Duration {
 
 /// Connects to an endpoint, from one of the service's own addresses if it has any.
 async fn connect(
-    poller: &Rc<Poller>,
+    worker: &Worker,
     service: &Service,
     endpoint: &Arc<EndpointState>,
     until: Moment,
@@ -319,7 +319,7 @@ async fn connect(
     let turn = || service.state().next_source();
     let mut result = Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
     for source in source::candidates(&service.spec().source, endpoint.address(), turn) {
-        result = connect_from(source, poller, endpoint, until).await;
+        result = connect_from(source, worker, endpoint, until).await;
         if !matches!(&result, Err(Failed::Error(error)) if source::is_used_up(error)) {
             break;
         }
@@ -329,11 +329,16 @@ async fn connect(
 
 async fn connect_from(
     source: Option<IpAddr>,
-    poller: &Rc<Poller>,
+    worker: &Worker,
     endpoint: &Arc<EndpointState>,
     until: Moment,
 ) -> Result<Stream, Failed> {
-    let socket = source::connecting(endpoint.address(), source, Type::STREAM)?;
+    let memory = worker.shared.room.memory;
+    let socket = source::connecting_as(endpoint.address(), source, Type::STREAM, |socket| {
+        // Without a limit of memory the kernel finds the best sizes of its buffers.
+        memory.map_or(Ok(()), |memory| memory.buffers.limit(socket))
+    })?;
+    let poller = &worker.tools.poller;
     let stream = Stream::connecting(poller, socket.into(), endpoint)?;
     // From now on an order to cut this endpoint's connections finds the stream. An order that came before has left a mark.
     if endpoint.has_ended() {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ballast_core::flow::{
     FlowEnd, FlowId, FlowTable, Key, Load, UdpCounters, Verdict, takes_groups,
@@ -53,6 +54,8 @@ pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
         flows,
         now: worker.shared.clock.now(),
     };
+    let most = worker.shared.most_flows.load(Ordering::Relaxed);
+    passage.flows.allow(most.min(worker.most_flows));
     let mut slot = 0;
     while slot < received {
         let Some(first) = inbox.datagram(slot) else {

@@ -18,6 +18,7 @@ use super::Order;
 use crate::access::AccessLog;
 use crate::by_hand::{Changes, Unchanged};
 use crate::clock::Clock;
+use crate::limits::{Descriptors, Room};
 use crate::live::Live;
 use crate::relay::PipeCounts;
 use crate::stats::Stats;
@@ -36,8 +37,12 @@ pub struct Shared {
     pub(crate) by_hand: mpsc::UnboundedSender<Changes>,
     /// Where each worker takes orders.
     pub(crate) inboxes: Box<[mpsc::UnboundedSender<Order>]>,
+    /// What the process may use.
+    pub room: Room,
     /// The process's own limit of connections. Listening sockets that come later leave room for fewer.
     pub most: AtomicU32,
+    /// How many UDP flows each worker may have beside what listens.
+    pub(crate) most_flows: AtomicUsize,
     /// Who is in, counted for that limit.
     pub admit: Arc<AdmitState>,
     /// What each worker counts beside frontends, services and endpoints.
@@ -76,15 +81,15 @@ pub(crate) enum Stage {
 }
 
 impl Shared {
-    /// What is shared by so many workers, which serve `most` connections; and where each of them takes orders.
+    /// What is shared by the workers for which there is `room`; and where each of them takes orders.
     pub(crate) fn new(
-        workers: usize,
-        most: u32,
+        room: Room,
         seed: u64,
         access: AccessLog,
         by_hand: mpsc::UnboundedSender<Changes>,
         faults: Option<Box<dyn Faults>>,
     ) -> (Arc<Self>, Vec<mpsc::UnboundedReceiver<Order>>) {
+        let workers = room.workers;
         let (inboxes, receivers): (Vec<_>, _) =
             (0..workers).map(|_| mpsc::unbounded_channel()).unzip();
         let shared = Self {
@@ -93,7 +98,9 @@ impl Shared {
             loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
             by_hand,
             inboxes: inboxes.into(),
-            most: AtomicU32::new(most),
+            room,
+            most: AtomicU32::default(),
+            most_flows: AtomicUsize::default(),
             admit: Arc::new(AdmitState::new(seed)),
             counters: PerWorker::new(workers),
             pipes: (0..workers).map(|_| OnceLock::new()).collect(),
@@ -105,7 +112,19 @@ impl Shared {
             stats: Stats::default(),
             faults,
         };
+        shared.divide(0, false);
         (Arc::new(shared), receivers)
+    }
+
+    /// Limits connections and flows to what so many listening sockets leave, some of them for UDP or not.
+    pub(crate) fn divide(&self, listening: usize, has_udp: bool) -> Descriptors {
+        let descriptors = self.room.beside(listening, has_udp);
+        let most = self.room.connections(&descriptors);
+        self.most.store(most, Ordering::Relaxed);
+        let most_flows = self.room.beside(listening, true).flows / self.room.workers.max(1);
+        self.most_flows.store(most_flows.max(1), Ordering::Relaxed);
+        self.admit.wake();
+        descriptors
     }
 
     /// Connections now.

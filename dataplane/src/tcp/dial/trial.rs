@@ -31,8 +31,7 @@ impl Attempts<'_> {
         let (service, plan) = (Arc::clone(&self.service), Rc::clone(&self.plan));
         tokio::task::spawn_local(async move {
             let until = worker.shared.clock.now().after(short_attempt(&service));
-            let poller = &worker.tools.poller;
-            let reached = connect(poller, &service, picked.lease.endpoint(), until).await;
+            let reached = connect(&worker, &service, picked.lease.endpoint(), until).await;
             let now = worker.shared.clock.now();
             match reached {
                 Ok(_stream) => {

@@ -1,0 +1,193 @@
+//! Memory under a limit: how much of it is for connections, and how large the buffers of each may be.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path};
+
+use socket2::Socket;
+
+/// How the memory of a limited process is divided. A cgroup's limit counts the kernel's socket buffers, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes that the process may use.
+    pub limit: u64,
+    /// What the sockets of a connection are set to.
+    pub buffers: Buffers,
+    /// The most bytes that one connection can hold, when neither its client nor its endpoint takes anything.
+    pub a_connection: u64,
+    /// So many connections fit if each of them holds the most.
+    pub connections: u32,
+    /// So many UDP flows fit.
+    pub flows: usize,
+    /// So many pipes fit.
+    pub pipes: usize,
+}
+
+/// How many bytes a connection may hold in each place. Kernels count a socket's buffer as twice what it is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// `SO_SNDBUF` and `SO_RCVBUF` of both sockets.
+    pub socket: usize,
+    /// The most that is read at once, and so the most that is kept in the process for a side that takes nothing.
+    pub read: usize,
+}
+
+impl Buffers {
+    /// Sets both buffers of a socket: of one that listens, for all that it accepts; of another one before it connects.
+    pub(crate) fn limit(&self, socket: &Socket) -> io::Result<()> {
+        socket.set_recv_buffer_size(self.socket)?;
+        socket.set_send_buffer_size(self.socket)
+    }
+}
+
+impl Memory {
+    /// Divides `limit`. The fewer connections are `told`, the larger the buffers of each.
+    #[must_use]
+    pub fn divide(limit: u64, told: Option<u32>) -> Self {
+        let share = limit - limit / OF_TABLES - limit / OF_FLOWS;
+        let wanted = u64::from(told.unwrap_or(USUALLY_WANTED).max(1));
+        let socket = (share / wanted).saturating_sub(BESIDE_SOCKET_BUFFERS) / SOCKET_BUFFERS;
+        let socket = socket.clamp(LEAST_BUFFER, MOST_BUFFER);
+        let a_connection = socket * SOCKET_BUFFERS + BESIDE_SOCKET_BUFFERS;
+        let small = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        Self {
+            limit,
+            buffers: Buffers {
+                socket: small(socket),
+                read: small(READ),
+            },
+            a_connection,
+            connections: u32::try_from(share / a_connection).unwrap_or(u32::MAX),
+            flows: small(limit / OF_FLOWS / A_FLOW),
+            pipes: small(limit / OF_PIPES / A_PIPE),
+        }
+    }
+}
+
+/// The memory that the process's cgroup may use; `None`: as much as there is.
+#[must_use]
+pub fn cgroup_memory() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    memory_of(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// By the lines of `/proc/self/cgroup`, of version 2 as of version 1.
+fn memory_of(mount: &Path, groups: &str) -> Option<u64> {
+    groups
+        .lines()
+        .filter_map(|line| {
+            let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+            if controllers.is_empty() {
+                return smallest(mount, group, "memory.max");
+            }
+            let of_memory = controllers.split(',').any(|one| one == "memory");
+            let mount = of_memory.then(|| mount.join("memory"))?;
+            smallest(&mount, group, "memory.limit_in_bytes")
+        })
+        .min()
+}
+
+/// The smallest limit of a group and of all above it: each of them holds.
+fn smallest(mount: &Path, group: &str, file: &str) -> Option<u64> {
+    let group = Path::new(group);
+    // A group outside of this namespace is not to be seen here; the topmost one that is holds nevertheless.
+    let group = match group.components().any(|part| part == Component::ParentDir) {
+        true => Path::new(""),
+        false => group.strip_prefix("/").unwrap_or(group),
+    };
+    group
+        .ancestors()
+        .filter_map(|group| {
+            let limit = fs::read_to_string(mount.join(group).join(file)).ok()?;
+            limit.trim().parse().ok()
+        })
+        .filter(|limit| *limit < UNLIMITED)
+        .min()
+}
+
+/// A quarter of the limit is kept for tables, and for the process itself.
+const OF_TABLES: u64 = 4;
+/// A sixteenth of it is for UDP flows, each of which has a socket.
+const OF_FLOWS: u64 = 16;
+const A_FLOW: u64 = 4 << 10;
+/// What is in a pipe is not counted by a cgroup, but it takes the machine's memory.
+const OF_PIPES: u64 = 16;
+const A_PIPE: u64 = 512 << 10;
+/// Connections that buffers leave room for, if the command line does not say how many are wanted.
+const USUALLY_WANTED: u32 = 8_192;
+/// Two sockets with two buffers each, and twice what they are set to.
+const SOCKET_BUFFERS: u64 = 8;
+/// With less, the kernel holds no less: a packet of loopback, or one that the device has put together, has 64 KiB.
+const LEAST_BUFFER: u64 = 16 << 10;
+/// More would be of use only to a long way with much bandwidth.
+const MOST_BUFFER: u64 = 1 << 20;
+const READ: u64 = 16 << 10;
+/// What is kept of a read in each direction, both sockets themselves, and the task.
+const BESIDE_SOCKET_BUFFERS: u64 = 2 * READ + (16 << 10);
+/// Version 1 says "unlimited" by a number that no machine has.
+const UNLIMITED: u64 = 1 << 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_that_hold_the_most_fit_into_their_share() {
+        // The limit in MiB, how many connections are wanted; the buffers in KiB, how many connections fit.
+        for (limit, told, buffer, fit) in [
+            (0, None, 16, 0),
+            (64, None, 16, 256),
+            (64, Some(1_500), 16, 256),
+            (64, Some(100), 50, 100),
+            (64, Some(1), 1_024, 5),
+            (256, None, 16, 1_024),
+            (1_024, None, 16, 4_096),
+            (4_096, None, 38, 8_192),
+            (16_384, None, 170, 8_192),
+            (1 << 20, None, 1_024, 89_587),
+        ] {
+            let memory = Memory::divide(limit << 20, told);
+            let found = (memory.buffers.socket >> 10, memory.connections);
+            assert_eq!(found, (buffer, fit), "{limit} MiB, {told:?}");
+            let held = u64::from(memory.connections) * memory.a_connection;
+            assert!(held <= memory.limit * 11 / 16, "{memory:?}");
+        }
+    }
+
+    #[test]
+    fn the_smallest_limit_of_a_cgroup_and_of_all_above_it_holds() {
+        let mount = tempfile::tempdir().unwrap();
+        let limit = |group: &str, file: &str, limit: &str| {
+            let group = mount.path().join(group);
+            fs::create_dir_all(&group).unwrap();
+            fs::write(group.join(file), limit).unwrap();
+        };
+        limit("a", "memory.max", "1000\n");
+        limit("a/b", "memory.max", "max\n");
+        limit("a/b/c", "memory.max", "3000\n");
+        limit("d", "memory.max", "max\n");
+        limit("memory", "memory.limit_in_bytes", "9223372036854771712\n");
+        limit("memory/e", "memory.limit_in_bytes", "4000\n");
+        limit("memory/e/f", "memory.limit_in_bytes", "9223372036854771712");
+        for (groups, memory) in [
+            ("0::/a/b/c\n", Some(1000)),
+            ("0::/a/b\n", Some(1000)),
+            ("0::/d\n", None),
+            ("0::/\n", None),
+            ("0::/../../a\n", None),
+            ("0::/not/there\n", None),
+            ("4:memory:/e/f\n3:cpuset:/\n0::/\n", Some(4000)),
+            ("4:hugetlb,memory:/e\n", Some(4000)),
+            ("4:memory:/\n1:cpu:/a/b\n", None),
+            ("nonsense\n\n::\n", None),
+        ] {
+            assert_eq!(memory_of(mount.path(), groups), memory, "{groups}");
+        }
+        // In a container the topmost group that is to be seen is the container's own.
+        limit("", "memory.max", "500\n");
+        for group in ["/", "/not/there", "/../elsewhere", "/a/b/c"] {
+            let groups = format!("0::{group}\n");
+            assert_eq!(memory_of(mount.path(), &groups), Some(500), "{groups}");
+        }
+    }
+}
