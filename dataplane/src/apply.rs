@@ -277,6 +277,9 @@ impl Apply {
         self.sockets.hand_out(opened).await;
         self.sockets.close(&change.close, previous).await;
         self.end_connections(change.gone_endpoints);
+        if change.idle_times {
+            self.shared.follow_idle_times();
+        }
         (
             change.open.len() - self.sockets.failed(),
             change.close.len(),

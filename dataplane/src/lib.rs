@@ -47,6 +47,7 @@ mod intake;
 mod listen;
 mod operator;
 mod panics;
+mod ports;
 mod preamble;
 mod probe;
 mod relay;

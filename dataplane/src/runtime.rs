@@ -26,9 +26,11 @@ use crate::guard::{self, Guard};
 use crate::intake;
 use crate::limits::{Budget, cgroup_memory, cores};
 use crate::panics::{self, vital};
+use crate::ports;
 use crate::probe::Probe;
 use crate::start_error::StartError;
 use crate::threads::{self, Pace};
+use crate::udp::FlowRoom;
 use crate::worker::{Order, Shared, Worker};
 
 /// A data plane that serves.
@@ -226,11 +228,16 @@ fn start_workers(
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let workers = inboxes.len();
     let (pipes, flows) = (budget.pipes(workers), budget.flows(workers));
+    let ports = ports::local(flows, workers);
     let start = |(id, inbox)| {
+        let flow_room = FlowRoom {
+            most: flows,
+            ports: ports.share(id, workers),
+        };
         let (shared, stop) = (Arc::clone(shared), stop.clone());
         let rng = Rng::new(seeds.hash_one(id + 1));
         threads::start(format!("worker-{id}"), Pace::Prompt, move |runtime| {
-            let worker = Worker::new(id, shared, pipes, flows, rng);
+            let worker = Worker::new(id, shared, pipes, flow_room, rng);
             runtime.block_on(worker.run(inbox, stop));
             // Dropping the runtime drops what is left of its connections: each is reset.
         })

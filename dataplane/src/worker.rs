@@ -22,7 +22,7 @@ use crate::panics::vital;
 use crate::relay::Tools;
 use crate::sys;
 use crate::tcp;
-use crate::udp::{self, Udp};
+use crate::udp::{self, FlowRoom, Udp};
 
 mod order;
 mod seats;
@@ -46,19 +46,19 @@ pub(crate) struct Worker {
     pub rng: RefCell<Rng>,
     /// Its connections.
     pub seats: RefCell<Seats>,
-    /// How many UDP flows it may have.
-    pub most_flows: usize,
+    /// What its UDP flows may use.
+    pub flow_room: FlowRoom,
     /// Its UDP flows, once a socket for them has come.
     pub udp: OnceCell<Udp>,
 }
 
 impl Worker {
-    /// A worker that has nothing to do yet, and may have so many pipes and flows.
+    /// A worker that has nothing to do yet, and may have so many pipes, and so much room for flows.
     pub(crate) fn new(
         id: usize,
         shared: Arc<Shared>,
         pipes: usize,
-        flows: usize,
+        flow_room: FlowRoom,
         rng: Rng,
     ) -> Rc<Self> {
         Rc::new(Self {
@@ -67,7 +67,7 @@ impl Worker {
             shared,
             rng: RefCell::new(rng),
             seats: RefCell::default(),
-            most_flows: flows,
+            flow_room,
             udp: OnceCell::new(),
         })
     }
@@ -98,10 +98,8 @@ impl Worker {
                     self.seats.borrow_mut().cut(&endpoints);
                     udp::cut(&self, &endpoints);
                 }
-                Order::Finish { done } => {
-                    udp::finish(&self);
-                    done.send(()).ok();
-                }
+                Order::FollowIdleTimes => udp::follow_idle_times(&self),
+                Order::Finish { done } => udp::finish(&self, done),
                 Order::List { most, done } => {
                     let mut seen = self.seats.borrow().list(most);
                     seen.extend(udp::list(&self, most - seen.len()));

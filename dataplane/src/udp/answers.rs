@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -19,6 +20,13 @@ use crate::worker::Worker;
 use super::leg::Leg;
 use super::questions::{MOST_GATHERED, cannot_cut, note_failure};
 use super::{Door, State, Udp};
+
+/// Whether it is the endpoint of the flow that sent a datagram. A socket is bound a moment before it is connected, and what comes from
+/// others in between stays in its queue: a late answer to an earlier flow, for example, which is another client's.
+fn is_from(peer: Option<SocketAddr>, endpoint: Option<SocketAddr>) -> bool {
+    let pair = |address: SocketAddr| (address.ip(), address.port());
+    peer.map(pair) == endpoint.map(pair)
+}
 
 /// Whether there is more to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +143,10 @@ impl Passage<'_> {
         let Some(datagram) = inbox.datagram(slot) else {
             return;
         };
+        let endpoint = flows.endpoint(flow).map(|endpoint| endpoint.address());
+        if !is_from(datagram.peer, endpoint) {
+            return;
+        }
         let load = Load {
             datagrams: u32::try_from(datagram.count()).unwrap_or(u32::MAX),
             bytes: datagram.bytes.len() as u64,

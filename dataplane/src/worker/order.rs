@@ -45,7 +45,9 @@ pub(crate) enum Order {
     },
     /// Forget the longest times of these services and endpoints: only their worker may write what it counts.
     ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),
-    /// Begin no more flows, and from now on count those that are there among the connections to wait for.
+    /// Give the flows that are there the idle times of the plan in force.
+    FollowIdleTimes,
+    /// Begin no more flows, and from now on count the active ones among the connections to wait for.
     Finish {
         /// Told when they are counted.
         done: oneshot::Sender<()>,
