@@ -9,7 +9,7 @@ use ballast_core::flow::{Dropped, FlowEnd};
 use crate::netns::Site;
 use crate::{Ballast, client, dropped, ended, hear, patient, say, table};
 
-/// Four ports out of five to one endpoint: 87 for flows, of which a sixteenth rests.
+/// 100 ports: 87 of them are for flows, of which a sixteenth rests.
 const RANGE: &str = "40000 40099";
 const OF_ONE_ENDPOINT: usize = 82;
 
@@ -38,19 +38,14 @@ fn with_no_port_left_the_longest_idle_flow_of_the_endpoint_makes_room() {
 
 #[test]
 fn a_port_serves_a_flow_of_each_endpoint_and_answers_are_not_mixed_up() {
-    let Some(site) = few_ports(RANGE) else {
-        return;
-    };
-    site.place.within(|| {
-        let endpoints = [
-            echo("127.0.0.1:7001"),
-            echo("127.0.0.1:7002"),
-            echo("[::1]:7001"),
-        ];
-        for (port, threads, count) in [(7053, 1, 240), (7054, 2, 150)] {
-            let bind = format!("127.0.0.1:{port}");
-            let ballast = Ballast::serve(&table(&bind, "", "", &endpoints), threads);
-            let clients = clients(port, count);
+    for (threads, count) in [(1, 240), (2, 150)] {
+        let Some(site) = few_ports(RANGE) else {
+            return;
+        };
+        site.place.within(|| {
+            let endpoints = ["127.0.0.1:7001", "127.0.0.1:7002", "[::1]:7001"].map(echo);
+            let ballast = Ballast::serve(&table("127.0.0.1:7053", "", "", &endpoints), threads);
+            let clients = clients(7053, count);
             for round in 0..2 {
                 let question = |n: usize| format!("{round} of {n}");
                 for (n, client) in clients.iter().enumerate() {
@@ -64,8 +59,8 @@ fn a_port_serves_a_flow_of_each_endpoint_and_answers_are_not_mixed_up() {
             assert_eq!(ballast.in_flight() as usize, count);
             assert_eq!(ended(&ballast, FlowEnd::Evicted), 0);
             foreign_client_is_served();
-        }
-    });
+        });
+    }
 }
 
 #[test]
@@ -129,9 +124,8 @@ fn without_any_port_clients_are_refused_by_name_and_with_one_they_take_turns() {
                 } else {
                     let before = dropped(&ballast, Dropped::MaxConnections);
                     client.send(b"?").expect("it is sent");
-                    ballast.until(|ballast| {
-                        dropped(ballast, Dropped::MaxConnections) == before + 1
-                    });
+                    ballast
+                        .until(|ballast| dropped(ballast, Dropped::MaxConnections) == before + 1);
                     assert_eq!(ballast.in_flight(), 0);
                 }
             }

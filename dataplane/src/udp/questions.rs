@@ -278,7 +278,9 @@ impl Passage<'_> {
         for source in sources {
             match self.open_from(flow, way, source) {
                 Err(Unopened::NoPort) => is_full = true,
-                Err(Unopened::Failed(error)) if source::is_used_up(&error) => not_here = Some(error),
+                Err(Unopened::Failed(error)) if source::is_used_up(&error) => {
+                    not_here = Some(error)
+                }
                 opened => return opened,
             }
         }

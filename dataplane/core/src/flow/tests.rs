@@ -355,16 +355,27 @@ fn a_flow_too_many_for_the_ports_of_an_endpoint_ends_its_longest_idle_one() {
     assert!(matches!(world.ask(200, 0), Verdict::Forward(_)));
     let (flow, _) = world.opened(300, 100);
     assert_eq!(world.port(300, flow), None, "one of sixteen rests");
-    assert!(world.table.evict_for_port(Moment(300), flow, [None].into_iter()));
+    assert!(
+        world
+            .table
+            .evict_for_port(Moment(300), flow, [None].into_iter())
+    );
     let local = world.port(300, flow).expect("a port");
     assert!(!local.is_shared);
     assert!(!ports[2..].contains(&local.address.port()) && local.address.port() != ports[0]);
     assert!(matches!(world.ask(301, 0), Verdict::Forward(_)));
-    assert!(matches!(world.ask(301, 1), Verdict::Open { .. }), "it ended");
+    assert!(
+        matches!(world.ask(301, 1), Verdict::Open { .. }),
+        "it ended"
+    );
     assert_eq!(world.ended(FlowEnd::Evicted), 1);
     // Nobody of that source address has a flow.
     let source = Some(IpAddr::from([192, 0, 2, 1]));
-    assert!(!world.table.evict_for_port(Moment(302), flow, [source].into_iter()));
+    assert!(
+        !world
+            .table
+            .evict_for_port(Moment(302), flow, [source].into_iter())
+    );
 }
 
 #[test]
@@ -377,7 +388,10 @@ fn who_finds_no_descriptor_takes_that_of_another_flow() {
     assert!(world.table.evict_for(Moment(1), new));
     assert_eq!(world.answer(2, old), None);
     assert_eq!(world.ask(2, 2), Verdict::Forward(new));
-    assert!(!world.table.evict_for(Moment(3), new), "nobody else is there");
+    assert!(
+        !world.table.evict_for(Moment(3), new),
+        "nobody else is there"
+    );
     assert_eq!(world.ask(4, 2), Verdict::Forward(new));
 }
 

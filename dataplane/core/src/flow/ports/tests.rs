@@ -55,9 +55,9 @@ fn no_two_flows_ever_have_the_same_two_addresses() {
                 .filter(may_meet)
                 .map(|other| other.local.address.port())
                 .collect();
-            let own = known.iter().filter(|other| {
-                (other.endpoint, other.local.address.ip()) == (endpoint, source)
-            });
+            let own = known
+                .iter()
+                .filter(|other| (other.endpoint, other.local.address.ip()) == (endpoint, source));
             let is_full = own.count() >= most_of_a_group(count) || used.len() == count;
             let Some((taken, local)) = ports.take(Moment(0), endpoint, source, &mut rng) else {
                 assert!(is_full, "seed {seed}: a port was left");
@@ -66,7 +66,10 @@ fn no_two_flows_ever_have_the_same_two_addresses() {
             assert!(!is_full, "seed {seed}");
             assert_eq!(local.address.ip(), source);
             assert!(list.contains(&local.address.port()));
-            assert!(!used.contains(&local.address.port()), "seed {seed}: mixed up");
+            assert!(
+                !used.contains(&local.address.port()),
+                "seed {seed}: mixed up"
+            );
             let is_held = known
                 .iter()
                 .filter(may_meet)
@@ -117,7 +120,9 @@ fn a_port_of_somebody_else_is_left_alone_for_a_second() {
     }
     assert_eq!(refused.len(), 3, "each is tried once");
     assert_eq!(ports.take(Moment(1_004), endpoint, source, &mut rng), None);
-    let (taken, local) = ports.take(Moment(1_005), endpoint, source, &mut rng).unwrap();
+    let (taken, local) = ports
+        .take(Moment(1_005), endpoint, source, &mut rng)
+        .unwrap();
     assert!(!local.is_shared);
     ports.release(taken);
     assert!(ports.sources.is_empty());
@@ -128,7 +133,10 @@ fn without_ports_nobody_gets_one() {
     let mut ports = LocalPorts::new(Vec::new());
     let mut rng = Rng::new(1);
     let endpoint = endpoint(0);
-    assert_eq!(ports.take(Moment(0), endpoint, any_source(endpoint), &mut rng), None);
+    assert_eq!(
+        ports.take(Moment(0), endpoint, any_source(endpoint), &mut rng),
+        None
+    );
     ports.release(Taken::default());
     ports.release_foreign(Moment(0), Taken::default());
     assert_eq!(ports.groups.len(), 1);
