@@ -464,7 +464,7 @@ impl World {
                 let victim = self.known.remove(&id).expect("a flow that was there");
                 self.gone.push(id);
                 assert_eq!(victim.endpoint, endpoint);
-                let from = source.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
+                let from = source.unwrap_or_else(|| Ipv4Addr::UNSPECIFIED.into());
                 assert_eq!(victim.local.map(|local| local.ip()), Some(from));
                 let of_group = |known: &Known| {
                     (known.endpoint, known.local.map(|local| local.ip())) == (endpoint, Some(from))
