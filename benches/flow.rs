@@ -80,7 +80,9 @@ fn open_and_expire(criterion: &mut Criterion) {
     for count in COUNTS {
         let mut rng = Rng::new(1);
         let plan = plan(&mut rng);
-        let mut flows = FlowTable::<()>::new(WorkerId(0), 1_000_000, 7);
+        // Enough ports for two endpoints with half of the flows each.
+        let ports = (1..=u16::MAX).collect();
+        let mut flows = FlowTable::<()>::new(WorkerId(0), 1_000_000, 7).with_ports(ports);
         let mut client = 0_u32;
         // So many new ones in 60 s that as many are there as are meant to be.
         let moment = |client: u32| Moment(u64::from(client) * 60_000 / u64::from(count));
@@ -95,7 +97,11 @@ fn open_and_expire(criterion: &mut Criterion) {
             }
             let frontend = &plan.frontends()[0];
             let verdict = flows.from_client(now, key(client), Load::one(64), frontend, &mut rng);
-            (matches!(verdict, Verdict::Open { .. }), flows.len())
+            let Verdict::Open { flow, .. } = verdict else {
+                return (None, flows.len());
+            };
+            let local = flows.take_port(now, flow, None, &mut rng);
+            (local, flows.len())
         };
         for _ in 0..2 * count {
             black_box(next());

@@ -1,4 +1,4 @@
-//! Datagrams through the whole data plane: here sizes, addresses, limits and what is lost; in the folder flows, headers and networks.
+//! Datagrams through the whole data plane: here sizes, addresses, limits and what is lost; in the folder flows, headers, networks and local ports.
 
 mod common;
 #[path = "common/netns.rs"]
@@ -16,6 +16,8 @@ mod following;
 mod headers;
 #[path = "udp/networks.rs"]
 mod networks;
+#[path = "udp/ports.rs"]
+mod ports;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
@@ -194,6 +196,14 @@ fn free_udp_port() -> u16 {
 }
 
 fn answering(bind: &str, answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> SocketAddr {
+    answering_to(bind, move |asked, _| answer(asked))
+}
+
+/// A server whose answers depend on who asks.
+fn answering_to(
+    bind: &str,
+    answer: impl Fn(&[u8], SocketAddr) -> Vec<u8> + Send + 'static,
+) -> SocketAddr {
     let socket = UdpSocket::bind(bind).expect("a socket");
     let address = socket.local_addr().expect("an address");
     thread::spawn(move || {
@@ -201,7 +211,7 @@ fn answering(bind: &str, answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> 
         // Nothing that befalls one datagram ends a server.
         loop {
             if let Ok((length, peer)) = socket.recv_from(&mut asked) {
-                socket.send_to(&answer(&asked[..length]), peer).ok();
+                socket.send_to(&answer(&asked[..length], peer), peer).ok();
             }
         }
     });

@@ -291,6 +291,9 @@ impl Apply {
             self.sockets.retry().await;
         }
         self.end_connections(change.gone_endpoints);
+        if change.idle_times {
+            self.shared.follow_idle_times();
+        }
         (
             change.open.len() - self.sockets.failed(),
             change.close.len(),

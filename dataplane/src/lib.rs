@@ -48,6 +48,7 @@ mod listen;
 mod operator;
 mod panics;
 mod poller;
+mod ports;
 mod probe;
 mod relay;
 mod reserve;

@@ -27,10 +27,12 @@ use crate::guard::{self, Guard, Guards, Name};
 use crate::intake;
 use crate::limits::{Budget, Room, cgroup_memory, cores};
 use crate::panics::{self, vital};
+use crate::ports;
 use crate::probe::Probe;
 use crate::reserve;
 use crate::start_error::StartError;
 use crate::threads::{self, Pace};
+use crate::udp::FlowRoom;
 use crate::worker::{Faults, Order, Shared, Worker};
 
 /// A data plane that serves.
@@ -280,15 +282,21 @@ fn start_workers(
     stop: &CancellationToken,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let room = shared.room;
-    let (pipes, flows) = (room.at_rest().pipes, room.budget.flows(room.workers));
+    let workers = room.workers;
+    let (pipes, flows) = (room.at_rest().pipes, room.budget.flows(workers));
+    let ports = ports::local(flows, workers);
     let start = |(id, inbox)| {
+        let flow_room = FlowRoom {
+            most: flows,
+            ports: ports.share(id, workers),
+        };
         let (shared, stop) = (Arc::clone(shared), stop.clone());
         let rng = Rng::new(seeds.hash_one(id + 1));
         let counted = Arc::clone(&shared);
         threads::start_prepared(
             format!("worker-{id}"),
             Pace::Prompt,
-            move || Worker::new(id, shared, pipes, flows, rng),
+            move || Worker::new(id, shared, pipes, flow_room, rng),
             move |runtime, worker| {
                 let _counted = counted.count_tasks(&runtime);
                 runtime.block_on(worker.run(inbox, stop));

@@ -16,7 +16,7 @@ pub(crate) fn candidates(
     sources: &[IpAddr],
     endpoint: SocketAddr,
     turn: impl FnOnce() -> usize,
-) -> impl Iterator<Item = Option<IpAddr>> {
+) -> impl Iterator<Item = Option<IpAddr>> + Clone {
     let fitting = sources
         .iter()
         .filter(move |source| source.is_ipv4() == endpoint.is_ipv4());

@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ballast_core::endpoint::EndpointState;
 use ballast_core::flow::{FlowTable, Listener};
@@ -22,8 +23,8 @@ use ballast_core::plan::SocketKey;
 use rustix::event::epoll;
 use socket2::Socket;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Notify, mpsc};
-use tokio::time::sleep_until;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::{sleep, sleep_until};
 
 use crate::panics::{At, Vital, vital};
 use crate::sys;
@@ -62,6 +63,17 @@ struct State {
     awaited: Option<Moment>,
     /// Flows that count as connections, once the process ends.
     counted: Option<usize>,
+    /// The place of the next flow that takes over its frontend's idle time, while that goes on.
+    following: Option<u32>,
+}
+
+/// What the flows of a worker may use.
+#[derive(Debug)]
+pub(crate) struct FlowRoom {
+    /// How many there may be.
+    pub most: usize,
+    /// The local ports of their sockets, which no other worker has.
+    pub ports: Vec<u16>,
 }
 
 /// A listening socket.
@@ -85,7 +97,8 @@ pub(crate) fn listen(
 ) -> io::Result<()> {
     if worker.udp.get().is_none() {
         let seed = worker.rng.borrow_mut().next_u64();
-        let flows = FlowTable::new(worker.id, worker.most_flows, seed);
+        let room = &worker.flow_room;
+        let flows = FlowTable::new(worker.id, room.most, seed).with_ports(room.ports.clone());
         worker.udp.set(Udp::new(flows)?).ok();
         tokio::task::spawn_local(vital("UDP answering", watch(Rc::clone(worker))));
     }
@@ -139,17 +152,85 @@ pub(crate) fn list(worker: &Worker, most: usize) -> Vec<Seen> {
     seen.take(most).collect()
 }
 
-/// No new flows from now on. Those that are there are waited for as connections are.
-pub(crate) fn finish(worker: &Worker) {
+/// No new flows from now on. Those that are there go on until the process ends, which waits for the active ones as it does for
+/// connections. `done` hears when they are counted.
+pub(crate) fn finish(worker: &Rc<Worker>, done: oneshot::Sender<()>) {
+    if let Some(udp) = worker.udp.get() {
+        udp.state.borrow_mut().flows.take_no_more();
+        let counting = count_active(Rc::clone(worker), done);
+        tokio::task::spawn_local(vital("counting UDP flows", counting));
+    } else {
+        done.send(()).ok();
+    }
+}
+
+/// Counts again and again which flows are active.
+async fn count_active(worker: Rc<Worker>, done: oneshot::Sender<()>) {
     let Some(udp) = worker.udp.get() else {
         return;
     };
-    {
-        let mut state = udp.state.borrow_mut();
-        state.flows.take_no_more();
-        state.counted.get_or_insert(0);
+    let mut done = Some(done);
+    loop {
+        let now = worker.shared.clock.now();
+        let (mut active, mut next) = (0, Some(0));
+        while let Some(from) = next {
+            let (more, then) = udp.state.borrow().flows.count_active(now, from);
+            (active, next) = (active + more, then);
+            if next.is_some() {
+                tokio::task::yield_now().await;
+            }
+        }
+        let before = udp.state.borrow_mut().counted.replace(active);
+        count(&worker, before.unwrap_or(0), active);
+        if let Some(done) = done.take() {
+            done.send(()).ok();
+        }
+        sleep(COUNT_EVERY).await;
     }
+}
+
+/// So many flows count among the worker's connections.
+fn count(worker: &Worker, before: usize, now: usize) {
+    let (more, fewer) = (now.saturating_sub(before), before.saturating_sub(now));
+    worker.load().fetch_add(more, Ordering::Relaxed);
+    worker.load().fetch_sub(fewer, Ordering::Relaxed);
+}
+
+/// Gives all flows the idle times of the plan in force, some at a time.
+pub(crate) fn follow_idle_times(worker: &Rc<Worker>) {
+    let Some(udp) = worker.udp.get() else {
+        return;
+    };
+    let under_way = udp.state.borrow_mut().following.replace(0);
+    if under_way.is_none() {
+        let worker = Rc::clone(worker);
+        tokio::task::spawn_local(vital("new idle times of UDP flows", async move {
+            while follow_some(&worker) {
+                tokio::task::yield_now().await;
+            }
+        }));
+    }
+}
+
+/// Says whether there are more flows to look at.
+fn follow_some(worker: &Worker) -> bool {
+    let Some(udp) = worker.udp.get() else {
+        return false;
+    };
+    let plan = worker.plan();
+    let mut state = udp.state.borrow_mut();
+    let State {
+        flows,
+        doors,
+        following,
+        ..
+    } = &mut *state;
+    let frontend = |listener| plan.frontend(&doors.get(&listener)?.key);
+    *following = following.and_then(|from| flows.follow_idle_times(from, frontend));
+    let has_more = following.is_some();
+    drop(state);
     udp.settle(worker);
+    has_more
 }
 
 async fn receive(worker: Rc<Worker>, door: Rc<Door>, mut closing: mpsc::Receiver<Closing>) {
@@ -240,6 +321,7 @@ impl Udp {
                 batch: Batch::default(),
                 awaited: None,
                 counted: None,
+                following: None,
             }),
             watch: sys::watched(epoll::create(epoll::CreateFlags::CLOEXEC)?)?,
             alarm: Notify::new(),
@@ -267,17 +349,15 @@ impl Udp {
             self.alarm.notify_one();
         }
         let live = state.flows.len();
-        if let Some(counted) = &mut state.counted {
+        if let Some(counted) = state.counted.as_mut().filter(|counted| **counted > live) {
+            // Flows have ended since they were counted.
             let before = std::mem::replace(counted, live);
-            worker
-                .load()
-                .fetch_add(live.saturating_sub(before), Ordering::Relaxed);
-            worker
-                .load()
-                .fetch_sub(before.saturating_sub(live), Ordering::Relaxed);
+            count(worker, before, live);
         }
     }
 }
 
+/// How often active flows are counted while the process ends.
+const COUNT_EVERY: Duration = Duration::from_millis(250);
 /// Batches received in a row before other tasks have their turn.
 const BATCHES: usize = 4;

@@ -22,7 +22,7 @@ use crate::poller::Poller;
 use crate::relay::Tools;
 use crate::sys;
 use crate::tcp;
-use crate::udp::{self, Udp};
+use crate::udp::{self, FlowRoom, Udp};
 
 mod order;
 mod plan;
@@ -50,19 +50,19 @@ pub(crate) struct Worker {
     /// Its connections.
     pub seats: RefCell<Seats>,
     plan: RefCell<CachedPlan>,
-    /// How many UDP flows it may have.
-    pub most_flows: usize,
+    /// What its UDP flows may use.
+    pub flow_room: FlowRoom,
     /// Its UDP flows, once a socket for them has come.
     pub udp: OnceCell<Udp>,
 }
 
 impl Worker {
-    /// A worker that has nothing to do yet, and may have so many pipes and flows.
+    /// A worker that has nothing to do yet, and may have so many pipes, and so much room for flows.
     pub(crate) fn new(
         id: usize,
         shared: Arc<Shared>,
         pipes: usize,
-        flows: usize,
+        flow_room: FlowRoom,
         rng: Rng,
     ) -> io::Result<Rc<Self>> {
         let poller = Poller::new(shared.clock)?;
@@ -81,7 +81,7 @@ impl Worker {
             rng: RefCell::new(rng),
             seats: RefCell::default(),
             plan,
-            most_flows: flows,
+            flow_room,
             udp: OnceCell::new(),
         }))
     }
@@ -114,10 +114,8 @@ impl Worker {
                     self.tools.poller.cut(&endpoints);
                     udp::cut(&self, &endpoints);
                 }
-                Order::Finish { done } => {
-                    udp::finish(&self);
-                    done.send(()).ok();
-                }
+                Order::FollowIdleTimes => udp::follow_idle_times(&self),
+                Order::Finish { done } => udp::finish(&self, done),
                 Order::List { most, done } => {
                     let mut seen = self.seats.borrow().list(most);
                     seen.extend(udp::list(&self, most - seen.len()));

@@ -186,6 +186,25 @@ fn an_idle_flow_ends() {
 }
 
 #[test]
+fn a_shorter_idle_time_reaches_flows_that_are_there() {
+    let server = echo("127.0.0.1:0");
+    let bind = format!("127.0.0.1:{}", common::free_port());
+    let with = |idle: &str| {
+        let timeouts = format!(", timeouts: {{idle: {idle}}}");
+        table(&bind, &timeouts, "", &[server])
+    };
+    let ballast = Ballast::serve(&with("60s"), 2);
+    let clients: Vec<UdpSocket> = (0..20).map(|_| client(ballast.address())).collect();
+    for client in &clients {
+        say(client, "?");
+    }
+    assert_eq!(ballast.in_flight(), 20);
+    ballast.swap(&with("100ms"));
+    ballast.until(|ballast| ballast.in_flight() == 0);
+    assert_eq!(ended(&ballast, FlowEnd::Idle), 20);
+}
+
+#[test]
 fn a_hundred_clients_ask_while_a_hundred_tables_a_second_are_swapped() {
     let servers = [echo("127.0.0.1:0"), echo("127.0.0.1:0")];
     let bind = format!("127.0.0.1:{}", common::free_port());
@@ -248,6 +267,57 @@ fn a_burst_of_a_new_client_makes_one_flow() {
     assert_eq!(peers.len(), 1);
     assert_eq!(ballast.in_flight(), 1);
 }
+
+#[test]
+fn the_end_does_not_wait_for_flows_that_are_idle() {
+    let server = echo("127.0.0.1:0");
+    let ballast = Ballast::serve(&table("127.0.0.1:0", "", "", &[server]), 2);
+    let clients: Vec<UdpSocket> = (0..20).map(|_| client(ballast.address())).collect();
+    for client in &clients {
+        say(client, "?");
+    }
+    let begun = Instant::now();
+    assert_eq!(end(ballast), 0, "an idle flow had to be cut");
+    assert!(begun.elapsed() < DRAIN_TIMEOUT, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn the_end_waits_for_a_flow_that_is_not_idle() {
+    let server = echo("127.0.0.1:0");
+    let ballast = Ballast::serve(&table("127.0.0.1:0", "", "", &[server]), 1);
+    let (idle, busy) = (client(ballast.address()), client(ballast.address()));
+    for client in [&idle, &busy] {
+        say(client, "?");
+    }
+    let done = AtomicBool::new(false);
+    let begun = Instant::now();
+    let cut = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                // Refused once the process has ended.
+                busy.send(b"?").ok();
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let cut = end(ballast);
+        done.store(true, Ordering::Relaxed);
+        cut
+    });
+    assert_eq!(cut, 1, "the idle one does not count");
+    assert!(begun.elapsed() >= DRAIN_TIMEOUT, "{:?}", begun.elapsed());
+}
+
+/// Ends it in order, and says how many had to be cut.
+fn end(ballast: Ballast) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(ballast.running.stop())
+}
+
+/// What `common` gives each data plane.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[test]
 fn at_the_end_flows_are_waited_for_and_no_new_ones_begin() {

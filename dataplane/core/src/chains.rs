@@ -7,7 +7,7 @@
 /// Several doubly linked lists over the same numbers. Each number is in one of them at most.
 #[derive(Debug)]
 pub(crate) struct Chains {
-    ends: Box<[Ends]>,
+    ends: Vec<Ends>,
     links: Vec<Link>,
 }
 
@@ -15,8 +15,15 @@ impl Chains {
     /// So many empty lists.
     pub(crate) fn new(count: usize) -> Self {
         Self {
-            ends: vec![Ends::EMPTY; count].into(),
+            ends: vec![Ends::EMPTY; count],
             links: Vec::new(),
+        }
+    }
+
+    /// Has at least so many lists from now on; new ones are empty.
+    pub(crate) fn have(&mut self, count: usize) {
+        if self.ends.len() < count {
+            self.ends.resize(count, Ends::EMPTY);
         }
     }
 
@@ -119,7 +126,9 @@ mod tests {
     fn lists_do_as_plain_lists_do() {
         for seed in 0..64 {
             let mut rng = Rng::new(seed);
-            let mut chains = Chains::new(3);
+            let mut chains = Chains::new(1);
+            chains.have(3);
+            chains.have(2);
             let mut plain: [Vec<u32>; 3] = Default::default();
             for _ in 0..500 {
                 let item = u32::try_from(rng.below(20)).unwrap();

@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 
 use crate::breath;
 use crate::endpoint::EndpointState;
-use crate::plan::{Listens, Plan, SocketKey};
+use crate::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use crate::service::{Endpoint, Service};
 use crate::table::OnGone;
 
@@ -24,6 +24,8 @@ pub struct Change {
     pub close: Vec<SocketKey>,
     /// Endpoints that the old plan had and the new one has not.
     pub gone_endpoints: Vec<GoneEndpoint>,
+    /// Whether a udp frontend of both plans has another idle time now, which its flows are to take over.
+    pub idle_times: bool,
 }
 
 /// An endpoint that left the table.
@@ -54,7 +56,21 @@ pub fn change(bound: &BTreeSet<SocketKey>, old: &Plan, new: &Plan) -> Change {
                 connections: service.spec().on_removed,
             })
             .collect(),
+        idle_times: new
+            .frontends()
+            .iter()
+            .any(|frontend| has_other_idle_time(frontend, old)),
     }
+}
+
+fn has_other_idle_time(frontend: &Frontend, old: &Plan) -> bool {
+    breath::take_later();
+    let before = || frontend.sockets().iter().find_map(|key| old.frontend(key));
+    matches!(frontend.serves(), Serves::Udp(_))
+        && before().is_some_and(|before| {
+            Arc::ptr_eq(before.state(), frontend.state())
+                && before.spec().timeouts.idle != frontend.spec().timeouts.idle
+        })
 }
 
 /// The endpoints of `old` that `new` has not, each with its service in `old`. Services that both plans share are not

@@ -11,7 +11,8 @@
 //!
 //! The number of flows is bounded. Above half of the bound those with one question and one answer end 2 s after it. At
 //! the bound a newcomer takes the place of whoever was idle for the longest time, first among those that never got beyond
-//! one question and one answer, so that a flood of invented clients costs the others nothing.
+//! one question and one answer, so that a flood of invented clients costs the others nothing. The same holds for the flows of
+//! one endpoint, which need a local port each: see [`Local`].
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -31,23 +32,33 @@ use crate::plan::{Frontend, FrontendCounters, FrontendState, Serves};
 use crate::rng::{Rng, mix};
 use crate::service::{Failure, FailureNews, Service};
 
+mod bits;
 mod count;
 mod decide;
 mod entry;
+mod idle;
 mod index;
 mod key;
+mod port_range;
+mod ports;
+mod room;
 #[cfg(test)]
 mod simulation;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use count::{Dropped, FlowEnd, UdpCounters};
 pub use key::{FlowId, Key, Listener};
+pub use port_range::PortRange;
+pub use ports::Local;
 
 use entry::{Class, Flow, Standing};
+use idle::Idle;
 use index::Index;
 use key::Compact;
+use ports::LocalPorts;
 use slots::Slots;
 
 /// The flows of one worker. `S` is what the shell keeps for each.
@@ -59,8 +70,9 @@ pub struct FlowTable<S> {
     /// The last flow of each peer that a PROXY header spoke for.
     introduced: HashMap<Key, u32, Seed>,
     deadlines: Deadlines,
-    /// By [`Class`], the longest idle first.
-    idle: Chains,
+    /// The longest idle first.
+    idle: Idle,
+    ports: LocalPorts,
     most: usize,
     worker: WorkerId,
     takes_new: bool,
@@ -77,7 +89,8 @@ impl<S> FlowTable<S> {
             seed,
             introduced: HashMap::with_hasher(seed),
             deadlines: Deadlines::new(),
-            idle: Chains::new(Class::ALL.len()),
+            idle: Idle::new(),
+            ports: LocalPorts::new(Vec::new()),
             most: most.max(1),
             worker,
             takes_new: true,
@@ -87,6 +100,15 @@ impl<S> FlowTable<S> {
     /// Never more than `most` from now on. Those that are too many end when the next one begins.
     pub fn allow(&mut self, most: usize) {
         self.most = most.max(1);
+    }
+
+    /// With these local ports, which no other table has, for the sockets of its flows.
+    #[must_use]
+    pub fn with_ports(self, ports: Vec<u16>) -> Self {
+        Self {
+            ports: LocalPorts::new(ports),
+            ..self
+        }
     }
 
     /// What to do with a client's datagram that came to `frontend`; or with several of one size, where
@@ -222,7 +244,7 @@ impl<S> FlowTable<S> {
 
     /// When to call [`FlowTable::expire`]. It may come too early, but never too late.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Moment> {
+    pub fn next_deadline(&mut self) -> Option<Moment> {
         let answered = self.next_answered().map(|(_, when)| when);
         match (self.deadlines.next(), answered) {
             (Some(one), Some(other)) => Some(one.min(other)),
@@ -266,23 +288,6 @@ impl<S> FlowTable<S> {
         self.end_all(now, |flow| {
             gone.contains(&Arc::as_ptr(flow.lease.endpoint()))
         });
-    }
-
-    /// Ends whoever would have to make room next. Says whether there was anybody.
-    pub fn evict(&mut self, now: Moment) -> bool {
-        let oldest = |class: Class| {
-            let place = self.idle.first(class.chain())?;
-            Some((self.flows.at(place)?.queued, place))
-        };
-        let short = match (oldest(Class::Answered), oldest(Class::Asked)) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        let Some((_, place)) = short.or_else(|| oldest(Class::Established)) else {
-            return false;
-        };
-        self.end_at(now, place, FlowEnd::Evicted);
-        true
     }
 
     /// A flow that cannot be had after all is over.
@@ -331,12 +336,14 @@ impl<S> FlowTable<S> {
     }
 
     /// The first of those that had their one answer, and when it ends for want of room.
-    fn next_answered(&self) -> Option<(u32, Moment)> {
+    fn next_answered(&mut self) -> Option<(u32, Moment)> {
         if self.flows.len() <= self.most / 2 {
             return None;
         }
-        let place = self.idle.first(Class::Answered.chain())?;
-        Some((place, self.flows.at(place)?.last.after(AFTER_ITS_ANSWER)))
+        // Each datagram moves a flow of this class: it was put where it is when the last one came.
+        let since = |place| Some(self.flows.at(place)?.queued);
+        let (last, place) = self.idle.first(Class::Answered, since)?;
+        Some((place, last.after(AFTER_ITS_ANSWER)))
     }
 
     fn end_all(&mut self, now: Moment, which: impl Fn(&Flow<S>) -> bool) {
@@ -358,6 +365,7 @@ impl<S> FlowTable<S> {
         };
         self.deadlines.remove(place);
         self.idle.remove(place);
+        self.ports.release(flow.taken);
         let ended = &flow.frontend.udp_counters(self.worker).ended;
         ended[flow.end(why).index()].add(1);
         let endpoint = flow.lease.endpoint().counters(self.worker);
@@ -446,14 +454,13 @@ pub fn takes_groups(frontend: &Frontend) -> bool {
 }
 
 /// A datagram has come: puts the flow where it belongs now. Its deadline is put off when the old one comes.
-fn touched<S>(idle: &mut Chains, flow: &mut Flow<S>, place: u32, now: Moment) {
+fn touched<S>(idle: &mut Idle, flow: &mut Flow<S>, place: u32, now: Moment) {
     let class = flow.class();
     let is_there = flow.queue == class;
     // A flow that is busy need not be moved with each datagram.
     if !is_there || class == Class::Answered || now.since(flow.queued) >= COARSE {
         (flow.queue, flow.queued) = (class, now);
-        idle.remove(place);
-        idle.push(class.chain(), place);
+        idle.renew(place, class, now);
     }
 }
 

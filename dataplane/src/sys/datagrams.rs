@@ -36,7 +36,7 @@ struct Note {
 pub struct Received<'a> {
     /// What it holds.
     pub bytes: &'a [u8],
-    /// Who sent it; unknown where the socket is connected.
+    /// Who sent it.
     pub peer: Option<SocketAddr>,
     /// To which address of ours, where the socket was told to say so.
     pub local: Option<IpAddr>,

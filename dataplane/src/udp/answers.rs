@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -135,6 +136,10 @@ impl Passage<'_> {
         let Some(datagram) = inbox.datagram(slot) else {
             return;
         };
+        let endpoint = flows.endpoint(flow).map(|endpoint| endpoint.address());
+        if !is_from(datagram.peer, endpoint) {
+            return;
+        }
         let load = Load {
             datagrams: u32::try_from(datagram.count()).unwrap_or(u32::MAX),
             bytes: datagram.bytes.len() as u64,
@@ -383,6 +388,13 @@ impl Leaving {
     }
 }
 
+/// Whether it is the endpoint of the flow that sent a datagram. A socket is bound a moment before it is connected, and what comes from
+/// others in between stays in its queue: a late answer to an earlier flow, for example, which is another client's.
+fn is_from(peer: Option<SocketAddr>, endpoint: Option<SocketAddr>) -> bool {
+    let pair = |address: SocketAddr| (address.ip(), address.port());
+    peer.map(pair) == endpoint.map(pair)
+}
+
 /// Flows that are looked at before other tasks have their turn.
 const EVENTS: usize = 256;
 /// Answers that are taken from one flow before others have their turn.
@@ -391,3 +403,23 @@ const AT_ONCE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_endpoint_of_a_flow_answers_there() {
+        let address = |text: &str| Some(text.parse().unwrap());
+        for (peer, endpoint, is_it) in [
+            ("10.0.0.1:53", "10.0.0.1:53", true),
+            ("10.0.0.1:54", "10.0.0.1:53", false),
+            ("10.0.0.2:53", "10.0.0.1:53", false),
+            ("[fe80::1%7]:53", "[fe80::1]:53", true),
+            ("[fe80::2]:53", "[fe80::1]:53", false),
+        ] {
+            assert_eq!(is_from(address(peer), address(endpoint)), is_it, "{peer}");
+        }
+        assert!(!is_from(None, address("10.0.0.1:53")));
+    }
+}

@@ -4,15 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ballast_core::flow::{FlowId, Key};
+use ballast_core::flow::{FlowId, Key, Local};
 use ballast_core::pick;
 use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v2};
 use ballast_core::service::Service;
 use ballast_core::table::{SendProxy, SendProxyUdp, Tlv};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use socket2::{Socket, Type};
+use socket2::{Domain, Socket, Type};
 
-use crate::source;
 use crate::sys::datagrams::{self, Outgoing};
 use crate::worker::Worker;
 
@@ -60,16 +59,16 @@ pub(super) struct Ends<'a> {
 }
 
 impl Leg {
-    /// Connects to `endpoint`, and has `watch` tell what comes back as coming by `flow`.
+    /// Connects to `endpoint` from `local`, and has `watch` tell what comes back as coming by `flow`.
     pub(super) fn open(
         worker: &Worker,
         service: &Service,
-        endpoint: SocketAddr,
+        (local, endpoint): (Local, SocketAddr),
         ends: Ends<'_>,
         watch: BorrowedFd<'_>,
         flow: FlowId,
     ) -> io::Result<Self> {
-        let socket = reach(service, endpoint)?;
+        let socket = connected(local, endpoint)?;
         let data = EventData::new_u64(flow.bits());
         epoll::add(watch, &socket, data, EventFlags::IN)?;
         Ok(Self {
@@ -127,17 +126,25 @@ impl AsFd for Leg {
     }
 }
 
-/// From one of the service's own addresses, if it has any.
-fn reach(service: &Service, endpoint: SocketAddr) -> io::Result<Socket> {
-    let turn = || service.state().next_source();
-    let mut result = Err(io::ErrorKind::AddrNotAvailable.into());
-    for source in source::candidates(&service.spec().source, endpoint, turn) {
-        result = source::connecting(endpoint, source, Type::DGRAM);
-        if !matches!(&result, Err(error) if source::is_used_up(error)) {
-            break;
-        }
+/// A socket from `local` to `endpoint`. It fails with `AddrInUse` if somebody else has the port.
+fn connected(local: Local, endpoint: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::DGRAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(endpoint), kind, None)?;
+    if endpoint.is_ipv6() {
+        // Else it could not have a port that a socket of IPv4 has.
+        socket.set_only_v6(true)?;
     }
-    result
+    // Unlike SO_REUSEADDR, this shares ports with processes of the same user only. The first socket at a port is bound without
+    // it, so that ports of other processes, another Ballast included, are never shared.
+    if local.is_shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&local.address.into())?;
+    if !local.is_shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.connect(&endpoint.into())?;
+    Ok(socket)
 }
 
 fn header(worker: &Worker, service: &Service, ends: Ends<'_>) -> Option<Box<Header>> {

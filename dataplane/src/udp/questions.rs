@@ -1,20 +1,21 @@
 //! From clients to endpoints.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ballast_core::flow::{
-    FlowEnd, FlowId, FlowTable, Key, Load, UdpCounters, Verdict, takes_groups,
+    Dropped, FlowEnd, FlowId, FlowTable, Key, Load, UdpCounters, Verdict, takes_groups,
 };
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, Serves};
-use ballast_core::service::Failure;
+use ballast_core::service::{Failure, Service};
 use rustix::io::Errno;
 
 use crate::fault;
+use crate::source;
 use crate::sys::datagrams::{BATCH, Received};
 use crate::worker::Worker;
 
@@ -55,7 +56,7 @@ pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
         now: worker.shared.clock.now(),
     };
     let most = worker.shared.most_flows.load(Ordering::Relaxed);
-    passage.flows.allow(most.min(worker.most_flows));
+    passage.flows.allow(most.min(worker.flow_room.most));
     let mut slot = 0;
     while slot < received {
         let Some(first) = inbox.datagram(slot) else {
@@ -210,9 +211,11 @@ impl Passage<'_> {
                 }
             };
             let has_way = opened.is_ok();
-            let sent = opened.and_then(|()| self.send(flow, bytes, segment));
-            let Err(error) = sent else {
-                return;
+            let sent = opened.and_then(|()| Ok(self.send(flow, bytes, segment)?));
+            let error = match sent {
+                Ok(()) => return,
+                Err(Unopened::NoPort) => return self.refuse(flow, load),
+                Err(Unopened::Failed(error)) => error,
             };
             self.flows.unsent(flow, load);
             let Some(failure) = fault::of_endpoint(&error) else {
@@ -238,7 +241,7 @@ impl Passage<'_> {
         endpoint: SocketAddr,
         key: Key,
         destination: Option<SocketAddr>,
-    ) -> io::Result<()> {
+    ) -> Result<(), Unopened> {
         let Serves::Udp(service) = self.frontend.serves() else {
             return Ok(());
         };
@@ -247,15 +250,78 @@ impl Passage<'_> {
             key: &key,
             destination: destination.unwrap_or(ours),
         };
-        let watch = self.udp.watch.as_fd();
-        let open = || Leg::open(self.worker, service, endpoint, ends, watch, flow);
-        let opened = match open() {
-            // Whoever was idle for the longest time gives its descriptor.
-            Err(error) if fault::is_exhausted(&error) && self.flows.evict(self.now) => open(),
-            opened => opened,
+        let turn = || service.state().next_source();
+        let sources = source::candidates(&service.spec().source, endpoint, turn);
+        let way = (service.as_ref(), endpoint, ends);
+        let opened = self.open_by_any(flow, way, sources.clone());
+        // Whoever was idle for the longest time gives up its port or its descriptor.
+        let has_room = match &opened {
+            Err(Unopened::NoPort) => self.flows.evict_for_port(self.now, flow, sources.clone()),
+            Err(Unopened::Failed(error)) if fault::is_exhausted(error) => {
+                self.flows.evict_for(self.now, flow)
+            }
+            _ => false,
+        };
+        let opened = match has_room {
+            true => self.open_by_any(flow, way, sources),
+            false => opened,
         };
         self.flows.attach(flow, opened?);
         Ok(())
+    }
+
+    /// From the first of these source addresses that has a port left.
+    fn open_by_any(
+        &mut self,
+        flow: FlowId,
+        way: (&Service, SocketAddr, Ends<'_>),
+        sources: impl Iterator<Item = Option<IpAddr>>,
+    ) -> Result<Leg, Unopened> {
+        let (mut is_full, mut not_here) = (false, None);
+        for source in sources {
+            match self.open_from(flow, way, source) {
+                Err(Unopened::NoPort) => is_full = true,
+                Err(Unopened::Failed(error)) if source::is_used_up(&error) => {
+                    not_here = Some(error)
+                }
+                opened => return opened,
+            }
+        }
+        // A source address that is not here must not hide that another one has no port left.
+        Err(match not_here {
+            Some(error) if !is_full => Unopened::Failed(error),
+            _ => Unopened::NoPort,
+        })
+    }
+
+    fn open_from(
+        &mut self,
+        flow: FlowId,
+        (service, endpoint, ends): (&Service, SocketAddr, Ends<'_>),
+        source: Option<IpAddr>,
+    ) -> Result<Leg, Unopened> {
+        let watch = self.udp.watch.as_fd();
+        for _ in 0..PORTS_TRIED {
+            let mut rng = self.worker.rng.borrow_mut();
+            let local = self.flows.take_port(self.now, flow, source, &mut rng);
+            drop(rng);
+            let way = (local.ok_or(Unopened::NoPort)?, endpoint);
+            match Leg::open(self.worker, service, way, ends, watch, flow) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                    self.flows.port_is_foreign(self.now, flow);
+                }
+                opened => return Ok(opened?),
+            }
+        }
+        Err(Unopened::NoPort)
+    }
+
+    /// The new flow has no port, and nobody can give it one.
+    fn refuse(&mut self, flow: FlowId, load: Load) {
+        self.flows.unsent(flow, load);
+        self.flows.end(self.now, flow, FlowEnd::Evicted);
+        let dropped = &self.counters().dropped[Dropped::MaxConnections.index()];
+        dropped.add(load.datagrams.into());
     }
 
     fn send(&mut self, flow: FlowId, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
@@ -280,6 +346,23 @@ impl Passage<'_> {
         self.frontend.state().udp_counters(self.worker.id)
     }
 }
+
+/// Why a flow has no socket.
+#[derive(Debug)]
+enum Unopened {
+    /// All local ports are in use towards its endpoint.
+    NoPort,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Unopened {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Ports that somebody else may turn out to have before a flow is given up. Each is left alone for a while then.
+const PORTS_TRIED: usize = 16;
 
 /// Larger ones are not gathered: the packets of most networks hold no more, and those cannot be cut by the kernel.
 pub(super) const MOST_GATHERED: usize = 1_472;

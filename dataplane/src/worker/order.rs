@@ -47,7 +47,9 @@ pub(crate) enum Order {
     ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),
     /// Let go of the plan that was replaced.
     NewPlan,
-    /// Begin no more flows, and from now on count those that are there among the connections to wait for.
+    /// Give the flows that are there the idle times of the plan in force.
+    FollowIdleTimes,
+    /// Begin no more flows, and from now on count the active ones among the connections to wait for.
     Finish {
         /// Told when they are counted.
         done: oneshot::Sender<()>,

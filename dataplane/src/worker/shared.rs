@@ -202,6 +202,14 @@ impl Shared {
         }
     }
 
+    /// Has all UDP flows take over the idle times of the plan in force.
+    pub(crate) fn follow_idle_times(&self) {
+        for inbox in &self.inboxes {
+            // A worker that is gone has no flows.
+            inbox.send(Order::FollowIdleTimes).ok();
+        }
+    }
+
     /// The worker to hand a connection to, if `from` holds too many more than another one.
     pub(crate) fn less_loaded_than(&self, from: WorkerId) -> Option<WorkerId> {
         let mine = self.loads.get(from.0)?.load(Ordering::Relaxed);

@@ -82,6 +82,27 @@ fn who_takes_over_an_address_takes_over_its_socket() {
     );
 }
 
+#[test]
+fn another_idle_time_of_a_udp_frontend_that_stays_is_a_change() {
+    let with = |name: &str, protocol: &str, idle: &str| {
+        format!(
+            "{{version: 1, frontends: [{{name: {name}, bind: ['*:80'], protocol: {protocol}, service: s, timeouts: {{idle: {idle}}}}}], {ONE}}}"
+        )
+    };
+    let (mut process, first) = process_with(&with("f", "udp", "60s"));
+    assert!(!first.idle_times, "no flow is there yet");
+    for (table, is_change) in [
+        (with("f", "udp", "60s"), false),
+        (with("f", "udp", "1s"), true),
+        (with("f", "udp", "2s"), true),
+        (with("g", "udp", "1s"), false),
+        (with("g", "tcp", "1s"), false),
+        (with("g", "tcp", "2s"), false),
+    ] {
+        assert_eq!(swap(&mut process, &table).idle_times, is_change, "{table}");
+    }
+}
+
 /// The socket is that of the address: what is spoken there is asked of the plan for each connection.
 #[test]
 fn tcp_sockets_have_one_identity_whatever_is_spoken_there() {

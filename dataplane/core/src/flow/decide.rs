@@ -18,6 +18,7 @@ use crate::service::{Failure, Service};
 use super::count::{Dropped, FlowEnd};
 use super::entry::{Class, Flow, Standing};
 use super::key::{Compact, Key};
+use super::ports::Taken;
 use super::{FlowTable, Load, Verdict, counters, introduction, service_of, touched};
 
 impl<S> FlowTable<S> {
@@ -166,6 +167,7 @@ impl<S> FlowTable<S> {
             most_responses: u32::MAX,
             queued: way.now,
             queue: Class::Asked,
+            taken: Taken::default(),
             leg: None,
         };
         let (deadline, hash) = (flow.deadline(), self.hash(&flow.key));
@@ -175,7 +177,8 @@ impl<S> FlowTable<S> {
             self.introduced.insert(introduction(key), id.place);
         }
         self.deadlines.set(id.place, deadline);
-        self.idle.push(Class::Asked.chain(), id.place);
+        let group = Taken::default().group;
+        self.idle.push(group, Class::Asked, id.place, way.now);
         Ok(Verdict::Open { flow: id, endpoint })
     }
 
@@ -223,7 +226,7 @@ fn to_endpoint(key: &Key, picked: &Picked) -> Compact {
 }
 
 /// Longer than 49 days is as good as never.
-fn idle_of(frontend: &Frontend) -> u32 {
+pub(super) fn idle_of(frontend: &Frontend) -> u32 {
     u32::try_from(whole_millis(frontend.spec().timeouts.idle)).unwrap_or(u32::MAX)
 }
 

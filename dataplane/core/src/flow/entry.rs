@@ -10,6 +10,7 @@ use crate::service::{Failure, Service};
 
 use super::count::FlowEnd;
 use super::key::Compact;
+use super::ports::Taken;
 
 /// The conversation of one client with one endpoint. What a datagram needs stands before what only the beginning and the end need.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Flow<S> {
     pub(super) leg: Option<S>,
     pub(super) began: Moment,
     pub(super) admission: Option<Admission>,
+    /// The local port of its socket.
+    pub(super) taken: Taken,
 }
 
 /// What becomes of a client's next datagram.
@@ -63,10 +66,6 @@ pub(super) enum Class {
 
 impl Class {
     pub(super) const ALL: [Self; 3] = [Self::Answered, Self::Asked, Self::Established];
-
-    pub(super) const fn chain(self) -> usize {
-        self as usize
-    }
 }
 
 impl<S> Flow<S> {

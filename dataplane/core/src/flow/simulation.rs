@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use super::*;
@@ -56,6 +57,8 @@ struct Known {
     failed: bool,
     is_over: bool,
     is_single: bool,
+    /// Where its socket is bound.
+    local: Option<SocketAddr>,
 }
 
 impl Known {
@@ -88,10 +91,12 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let most = 4 + usize::try_from(rng.below(40)).unwrap();
+        let ports = 2 + usize::try_from(rng.below(20)).unwrap();
         let mut world = Self {
             now: Moment(1_000),
             plan: Plan::default(),
-            table: FlowTable::new(WorkerId(0), most, seed),
+            table: FlowTable::new(WorkerId(0), most, seed)
+                .with_ports((40_000..).take(ports).collect()),
             most,
             ended: Rc::default(),
             known: HashMap::new(),
@@ -110,6 +115,7 @@ impl World {
         for _ in 0..STEPS {
             match self.rng.below(40) {
                 0 => self.swap(),
+                1 if self.chance(2) => self.follow(),
                 1 => self.check(),
                 2 => self.close(),
                 3 => self.cut(),
@@ -244,6 +250,21 @@ impl World {
                     .insert(endpoint.address(), Arc::clone(endpoint.live()));
             }
         }
+    }
+
+    /// All flows take over the idle times of the table in force.
+    fn follow(&mut self) {
+        let frontends = [0, 1].map(|listener| self.frontend(Listener(listener)));
+        let of = |listener: Listener| frontends.get(listener.0 as usize);
+        assert_eq!(self.table.follow_idle_times(0, of), None);
+        for known in self.known.values_mut() {
+            let frontend = &frontends[known.key.listener.0 as usize];
+            if known.frontend == **frontend.name() {
+                known.idle = frontend.spec().timeouts.idle;
+            }
+        }
+        // The shell wakes for a deadline that has come nearer.
+        self.expire();
     }
 
     fn check(&mut self) {
@@ -419,8 +440,44 @@ impl World {
             failed: false,
             is_over: false,
             is_single: frontend.spec().udp().per_datagram,
+            local: None,
         };
         assert!(self.known.insert(flow, known).is_none());
+        self.bind(flow, endpoint);
+    }
+
+    /// Finds a port for a new flow, as the shell does.
+    fn bind(&mut self, flow: FlowId, endpoint: SocketAddr) {
+        let source = [None, Some(IpAddr::from([10, 0, 0, 9]))][usize::from(self.chance(5))];
+        let now = self.now;
+        let mut local = self.table.take_port(now, flow, source, &mut self.dice);
+        if local.is_some() && self.chance(10) {
+            // Somebody else has that port.
+            self.table.port_is_foreign(now, flow);
+            local = self.table.take_port(now, flow, source, &mut self.dice);
+        }
+        if local.is_none() {
+            let before = self.known.clone();
+            let sources = [source].into_iter();
+            let made_room = self.table.evict_for_port(now, flow, sources);
+            let ended = self.ended.take();
+            assert_eq!(ended.len(), usize::from(made_room));
+            if let Some(id) = ended.into_iter().next() {
+                let victim = self.known.remove(&id).expect("a flow that was there");
+                self.gone.push(id);
+                assert_eq!(victim.endpoint, endpoint);
+                let from = source.unwrap_or_else(|| Ipv4Addr::UNSPECIFIED.into());
+                assert_eq!(victim.local.map(|local| local.ip()), Some(from));
+                let of_group = |known: &Known| {
+                    (known.endpoint, known.local.map(|local| local.ip())) == (endpoint, Some(from))
+                };
+                let group = before.into_iter().filter(|(_, known)| of_group(known));
+                self.is_next(&group.collect(), &victim);
+            }
+            local = self.table.take_port(now, flow, source, &mut self.dice);
+        }
+        let known = self.known.get_mut(&flow).expect("the new flow");
+        known.local = local.map(|local| local.address);
     }
 
     /// Whether `victim` was the one to make room.
@@ -576,6 +633,13 @@ impl World {
             .collect();
         let distinct: HashSet<&Key> = keys.iter().collect();
         assert_eq!(keys.len(), distinct.len(), "two flows of one client");
+        let bound = self.known.values().filter_map(|known| {
+            // Without a source address of its own a socket may have any.
+            Some((known.endpoint, known.local?.port()))
+        });
+        let bound: Vec<(SocketAddr, u16)> = bound.collect();
+        let distinct: HashSet<&(SocketAddr, u16)> = bound.iter().collect();
+        assert_eq!(bound.len(), distinct.len(), "two flows with one socket");
         for (name, state) in &self.states {
             let flows = self
                 .known

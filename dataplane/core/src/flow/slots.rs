@@ -86,6 +86,11 @@ impl<T> Slots<T> {
             .filter_map(|(place, slot)| Some((place, slot.thing.as_ref()?)))
     }
 
+    /// How many places there are, from 0 on; some may be empty.
+    pub(super) fn places(&self) -> u32 {
+        u32::try_from(self.made).unwrap_or(u32::MAX)
+    }
+
     /// One place more.
     fn make(&mut self) -> u32 {
         if self.made.is_multiple_of(CHUNK) {

@@ -71,6 +71,28 @@ impl World {
             .failed(Moment(at), flow, Failure::Refused, Some(&frontend));
     }
 
+    fn port(&mut self, at: u64, flow: FlowId) -> Option<Local> {
+        self.table.take_port(Moment(at), flow, None, &mut self.rng)
+    }
+
+    /// All flows take over the idle time of their frontends.
+    fn follow(&mut self) {
+        let frontend = Arc::clone(&self.plan.frontends()[0]);
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.table.follow_idle_times(from, |_| Some(&frontend));
+        }
+    }
+
+    fn active(&self, at: u64) -> usize {
+        let (mut all, mut next) = (0, Some(0));
+        while let Some(from) = next {
+            let (active, then) = self.table.count_active(Moment(at), from);
+            (all, next) = (all + active, then);
+        }
+        all
+    }
+
     fn ended(&self, why: FlowEnd) -> u64 {
         let state = self.plan.frontends()[0].state();
         state.udp_counters(WorkerId(0)).ended[why.index()].value()
@@ -338,4 +360,93 @@ fn keys_come_back_as_they_were() {
         assert_eq!((alone.key(), to_one.key()), (key, key), "{peer}");
         assert_ne!(alone, to_one);
     }
+}
+
+#[test]
+fn a_flow_too_many_for_the_ports_of_an_endpoint_ends_its_longest_idle_one() {
+    let mut world = World::new("", ONE);
+    world.table = FlowTable::new(WorkerId(0), 100, 7).with_ports((40_000..40_016).collect());
+    let ports: Vec<u16> = (0..15)
+        .map(|client| {
+            let at = u64::from(client);
+            let (flow, _) = world.opened(at, client);
+            assert!(world.answer(at, flow).is_some());
+            assert_eq!(world.ask(at, client), Verdict::Forward(flow));
+            world.port(at, flow).expect("a port").address.port()
+        })
+        .collect();
+    // One that came early is asked late.
+    assert!(matches!(world.ask(200, 0), Verdict::Forward(_)));
+    let (flow, _) = world.opened(300, 100);
+    assert_eq!(world.port(300, flow), None, "one of sixteen rests");
+    assert!(
+        world
+            .table
+            .evict_for_port(Moment(300), flow, [None].into_iter())
+    );
+    let local = world.port(300, flow).expect("a port");
+    assert!(!local.is_shared);
+    assert!(!ports[2..].contains(&local.address.port()) && local.address.port() != ports[0]);
+    assert!(matches!(world.ask(301, 0), Verdict::Forward(_)));
+    assert!(
+        matches!(world.ask(301, 1), Verdict::Open { .. }),
+        "it ended"
+    );
+    assert_eq!(world.ended(FlowEnd::Evicted), 1);
+    // Nobody of that source address has a flow.
+    let source = Some(IpAddr::from([192, 0, 2, 1]));
+    assert!(
+        !world
+            .table
+            .evict_for_port(Moment(302), flow, [source].into_iter())
+    );
+}
+
+#[test]
+fn who_finds_no_descriptor_takes_that_of_another_flow() {
+    let mut world = World::new("", ONE);
+    let (old, _) = world.opened(0, 1);
+    assert!(world.answer(0, old).is_some());
+    assert_eq!(world.ask(0, 1), Verdict::Forward(old));
+    let (new, _) = world.opened(1, 2);
+    assert!(world.table.evict_for(Moment(1), new));
+    assert_eq!(world.answer(2, old), None);
+    assert_eq!(world.ask(2, 2), Verdict::Forward(new));
+    assert!(
+        !world.table.evict_for(Moment(3), new),
+        "nobody else is there"
+    );
+    assert_eq!(world.ask(4, 2), Verdict::Forward(new));
+}
+
+#[test]
+fn flows_that_are_there_follow_a_new_idle_time() {
+    let mut world = World::of(10_000, "", ONE);
+    let count = 3_000;
+    for client in 0..count {
+        world.opened(u64::from(client), client);
+    }
+    world.swap(", timeouts: {idle: 1s}", ONE);
+    world.follow();
+    world.table.expire(Moment(1_999));
+    assert_eq!(world.table.len(), 2_000, "those from 1,000 on are younger");
+    world.swap(", timeouts: {idle: 10s}", ONE);
+    world.follow();
+    world.table.expire(Moment(10_999));
+    assert_eq!(world.table.len(), 2_000);
+    world.table.expire(Moment(12_999));
+    assert!(world.table.is_empty());
+}
+
+#[test]
+fn a_flow_is_active_for_two_seconds_after_a_datagram() {
+    let mut world = World::of(10_000, "", ONE);
+    let flows: Vec<FlowId> = (0..3_000)
+        .map(|client| world.opened(u64::from(client), client).0)
+        .collect();
+    assert_eq!(world.active(2_999), 2_000);
+    assert!(world.answer(4_000, flows[7]).is_some());
+    assert_eq!(world.active(5_999), 1);
+    assert_eq!(world.active(6_000), 0);
+    assert_eq!(world.table.len(), 3_000, "they are served all the same");
 }

@@ -1,0 +1,344 @@
+//! Which local port a flow's socket gets.
+//!
+//! The kernel tells sockets apart by both addresses and both ports, so one local port can serve one flow of each endpoint.
+//! The kernel's own choice of a port does not do that: each port it hands out has one socket. Therefore the flow table
+//! chooses, from the ports that belong to its worker alone.
+//!
+//! Two sockets with the same four values would mix up the answers of two clients. Within a worker this module prevents that; between
+//! workers the partition of the ports does; between processes the kernel does, because the first socket at a port
+//! ([`Local::is_shared`] is false) is bound without address reuse, which fails while anybody else has a socket there.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+
+use crate::moment::Moment;
+use crate::rng::Rng;
+
+use super::bits::Bits;
+
+/// Where the socket of a flow is to be bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Local {
+    /// The source address and the port. The address is unspecified where the kernel chooses it by its routes.
+    pub address: SocketAddr,
+    /// Whether other flows of this worker have sockets at this port. If not, the socket must be bound without address reuse,
+    /// and fails to bind if the port belongs to somebody else.
+    pub is_shared: bool,
+}
+
+/// The port that a flow has, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// The flows of the same endpoint and source address. 0: the flow has no port.
+    pub(super) group: u32,
+    /// The place of the port in [`LocalPorts::ports`].
+    index: u16,
+}
+
+/// The ports of one worker, and which flows have them.
+#[derive(Debug)]
+pub(super) struct LocalPorts {
+    ports: Box<[u16]>,
+    sources: FxHashMap<IpAddr, Source>,
+    by_key: FxHashMap<(SocketAddr, IpAddr), u32>,
+    /// Group 0 stands for flows without a port.
+    groups: Vec<Option<Group>>,
+    free_groups: Vec<u32>,
+    /// Ports that may not be taken, while one is being chosen.
+    barred: Bits,
+}
+
+/// A source address.
+#[derive(Debug)]
+struct Source {
+    /// Flows at each port.
+    holders: Box<[u32]>,
+    /// Ports with flows.
+    owned: Bits,
+    flows: usize,
+    /// Ports that somebody else was found to have.
+    foreign: Bits,
+    /// When the first of those was found; all of them are tried again after [`TRY_FOREIGN_AFTER`].
+    foreign_since: Moment,
+}
+
+/// The flows of one endpoint and source address: each has another port.
+#[derive(Debug)]
+struct Group {
+    endpoint: SocketAddr,
+    source: IpAddr,
+    used: Used,
+}
+
+/// The ports of a group: a list while it takes less memory than a bit for each port.
+#[derive(Debug)]
+enum Used {
+    Few(Vec<u16>),
+    Many { bits: Bits, count: usize },
+}
+
+impl LocalPorts {
+    /// Of a worker that has these ports, of which no other worker has any.
+    pub(super) fn new(ports: Vec<u16>) -> Self {
+        Self {
+            barred: Bits::new(ports.len()),
+            ports: ports.into(),
+            sources: FxHashMap::default(),
+            by_key: FxHashMap::default(),
+            groups: vec![None],
+            free_groups: Vec::new(),
+        }
+    }
+
+    /// A port for a flow to `endpoint` from `source`. `None`: all are in use towards this endpoint.
+    pub(super) fn take(
+        &mut self,
+        now: Moment,
+        endpoint: SocketAddr,
+        source: IpAddr,
+        rng: &mut Rng,
+    ) -> Option<(Taken, Local)> {
+        let used = self
+            .group(endpoint, source)
+            .map_or(0, |group| self.used(group));
+        if used >= most_of_a_group(self.ports.len()) {
+            return None;
+        }
+        let from = usize::try_from(rng.below(self.ports.len() as u64)).unwrap_or(0);
+        let unowned = self.unowned(now, source, from);
+        let index = unowned.or_else(|| self.not_of_this_endpoint(endpoint, source, from))?;
+        let local = Local {
+            address: SocketAddr::new(source, *self.ports.get(index)?),
+            is_shared: unowned.is_none(),
+        };
+        let group = self.group_for(endpoint, source);
+        let index = u16::try_from(index).ok()?;
+        self.hold(group, index);
+        Some((Taken { group, index }, local))
+    }
+
+    /// The flow with this port is over.
+    pub(super) fn release(&mut self, taken: Taken) {
+        let Taken { group, index } = taken;
+        let Some(Some(of_group)) = self.groups.get_mut(group as usize) else {
+            return;
+        };
+        let source = of_group.source;
+        of_group.used.remove(index);
+        if of_group.used.len() == 0 {
+            self.by_key.remove(&(of_group.endpoint, source));
+            self.groups[group as usize] = None;
+            self.free_groups.push(group);
+        }
+        if let Some(of_source) = self.sources.get_mut(&source) {
+            of_source.release(index.into());
+            if of_source.flows == 0 && of_source.foreign.is_empty() {
+                self.sources.remove(&source);
+            }
+        }
+    }
+
+    /// The port could not be bound, because somebody else has it: it is left alone for a while.
+    pub(super) fn release_foreign(&mut self, now: Moment, taken: Taken) {
+        if let Some(Some(group)) = self.groups.get(taken.group as usize)
+            && let Some(source) = self.sources.get_mut(&group.source)
+        {
+            if source.foreign.is_empty() {
+                source.foreign_since = now;
+            }
+            source.foreign.insert(taken.index.into());
+        }
+        self.release(taken);
+    }
+
+    /// The group of this endpoint and source address, if it has flows.
+    pub(super) fn group(&self, endpoint: SocketAddr, source: IpAddr) -> Option<u32> {
+        self.by_key.get(&(endpoint, source)).copied()
+    }
+
+    fn used(&self, group: u32) -> usize {
+        let group = self.groups.get(group as usize).and_then(Option::as_ref);
+        group.map_or(0, |group| group.used.len())
+    }
+
+    /// A port at which this worker has no socket that an own socket at `source` could be mistaken for.
+    fn unowned(&mut self, now: Moment, source: IpAddr, from: usize) -> Option<usize> {
+        self.bar_foreign(now, source);
+        for (other, of_other) in &self.sources {
+            if overlap(*other, source) {
+                self.barred.add(&of_other.owned);
+            }
+        }
+        self.barred.first_missing(from)
+    }
+
+    /// A port that only flows of other endpoints have.
+    fn not_of_this_endpoint(
+        &mut self,
+        endpoint: SocketAddr,
+        source: IpAddr,
+        from: usize,
+    ) -> Option<usize> {
+        self.barred.clear();
+        if let Some(of_source) = self.sources.get(&source) {
+            self.barred.add(&of_source.foreign);
+        }
+        for other in self.sources.keys().filter(|other| overlap(**other, source)) {
+            let group = self.by_key.get(&(endpoint, *other));
+            if let Some(Some(group)) = group.and_then(|group| self.groups.get(*group as usize)) {
+                group.used.add_to(&mut self.barred);
+            }
+        }
+        self.barred.first_missing(from)
+    }
+
+    /// Leaves out what belongs to somebody else, and nothing more.
+    fn bar_foreign(&mut self, now: Moment, source: IpAddr) {
+        self.barred.clear();
+        let Some(of_source) = self.sources.get_mut(&source) else {
+            return;
+        };
+        if now.since(of_source.foreign_since) >= TRY_FOREIGN_AFTER {
+            of_source.foreign.clear();
+        }
+        self.barred.add(&of_source.foreign);
+    }
+
+    fn group_for(&mut self, endpoint: SocketAddr, source: IpAddr) -> u32 {
+        *self.by_key.entry((endpoint, source)).or_insert_with(|| {
+            let group = Some(Group {
+                endpoint,
+                source,
+                used: Used::Few(Vec::new()),
+            });
+            match self.free_groups.pop() {
+                Some(number) => {
+                    self.groups[number as usize] = group;
+                    number
+                }
+                None => {
+                    self.groups.push(group);
+                    u32::try_from(self.groups.len() - 1).unwrap_or(0)
+                }
+            }
+        })
+    }
+
+    fn hold(&mut self, group: u32, index: u16) {
+        let count = self.ports.len();
+        let Some(Some(group)) = self.groups.get_mut(group as usize) else {
+            return;
+        };
+        group.used.insert(index, count);
+        self.sources
+            .entry(group.source)
+            .or_insert_with(|| Source::new(count))
+            .hold(index.into());
+    }
+}
+
+impl Source {
+    fn new(ports: usize) -> Self {
+        Self {
+            holders: vec![0; ports].into(),
+            owned: Bits::new(ports),
+            flows: 0,
+            foreign: Bits::new(ports),
+            foreign_since: Moment(0),
+        }
+    }
+
+    fn hold(&mut self, port: usize) {
+        if let Some(holders) = self.holders.get_mut(port) {
+            *holders += 1;
+            self.owned.insert(port);
+            self.flows += 1;
+        }
+    }
+
+    fn release(&mut self, port: usize) {
+        if let Some(holders) = self.holders.get_mut(port).filter(|holders| **holders > 0) {
+            *holders -= 1;
+            self.flows -= 1;
+            if *holders == 0 {
+                self.owned.remove(port);
+            }
+        }
+    }
+}
+
+impl Used {
+    fn len(&self) -> usize {
+        match self {
+            Self::Few(list) => list.len(),
+            Self::Many { count, .. } => *count,
+        }
+    }
+
+    fn insert(&mut self, port: u16, of: usize) {
+        match self {
+            Self::Few(list) if list.len() < of / 16 => list.push(port),
+            Self::Few(list) => {
+                let mut bits = Bits::new(of);
+                let all = list.iter().chain([&port]);
+                all.for_each(|port| bits.insert((*port).into()));
+                let count = list.len() + 1;
+                *self = Self::Many { bits, count };
+            }
+            Self::Many { bits, count } => {
+                bits.insert(port.into());
+                *count += 1;
+            }
+        }
+    }
+
+    fn remove(&mut self, port: u16) {
+        match self {
+            Self::Few(list) => {
+                if let Some(place) = list.iter().position(|other| *other == port) {
+                    list.swap_remove(place);
+                }
+            }
+            Self::Many { bits, count } => {
+                bits.remove(port.into());
+                *count -= 1;
+            }
+        }
+    }
+
+    fn add_to(&self, barred: &mut Bits) {
+        match self {
+            Self::Few(list) => list.iter().for_each(|port| barred.insert((*port).into())),
+            Self::Many { bits, .. } => barred.add(bits),
+        }
+    }
+}
+
+/// The source address that stands for whichever one the kernel chooses towards this endpoint.
+pub(super) fn any_source(endpoint: SocketAddr) -> IpAddr {
+    match endpoint {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Whether sockets bound to these may have the same address in the end. Sockets of IPv6 are for IPv6 alone.
+fn overlap(one: IpAddr, other: IpAddr) -> bool {
+    one.is_ipv4() == other.is_ipv4()
+        && (one == other || one.is_unspecified() || other.is_unspecified())
+}
+
+/// Flows that one endpoint may have from one source address with so many ports. A sixteenth of the ports is not used, so that a
+/// port rests after its flow is over: a late answer to that flow would reach the next one.
+pub(super) fn most_of_a_group(ports: usize) -> usize {
+    ports - ports / 16
+}
+
+/// How long a port is left alone that somebody else has.
+const TRY_FOREIGN_AFTER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;
