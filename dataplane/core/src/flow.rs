@@ -23,7 +23,6 @@ use std::time::Duration;
 use rustc_hash::FxHashSet;
 
 use crate::affinity::{canonical, shards::Seed};
-use crate::chains::Chains;
 use crate::counters::WorkerId;
 use crate::deadlines::Deadlines;
 use crate::endpoint::EndpointState;

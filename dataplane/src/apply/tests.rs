@@ -12,13 +12,15 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::access::AccessLog;
 use crate::config::Config;
+use crate::limits::{Budget, Room};
 use crate::threads;
 
 /// An apply that serves the table in this folder, and where its admin side's addresses go.
-fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
+fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wish>>) {
     let (access, _records) = AccessLog::new();
     let (hand, by_hand) = mpsc::unbounded_channel();
-    let (shared, _inboxes) = Shared::new(1, 10, 1, access, hand);
+    let room = Room::new(Budget::in_force(), 1, None, Some(10));
+    let (shared, _inboxes) = Shared::new(room, 1, access, hand, None);
     let (admin, wanted) = watch::channel(None);
     let table = folder.join("table.yaml");
     let duty = Duty {
@@ -27,8 +29,6 @@ fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
         ack: None,
         instance: "test".to_owned(),
         rng: Rng::new(1),
-        budget: Budget::in_force(),
-        told: Some(10),
         admin,
         by_hand,
     };

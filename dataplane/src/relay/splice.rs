@@ -273,7 +273,10 @@ mod tests {
         let pipes = Pipes::new(2);
         let counts = pipes.counts();
         assert_eq!(counts.used_and_free(), (0, 0));
-        let (one, mut other) = (pipes.empty().unwrap(), pipes.empty().unwrap());
+        let (one, mut other) = (
+            pipes.empty(WORTHWHILE).unwrap(),
+            pipes.empty(WORTHWHILE).unwrap(),
+        );
         assert_eq!(counts.used_and_free(), (2, 0));
         drop(one);
         assert_eq!(counts.used_and_free(), (1, 1));

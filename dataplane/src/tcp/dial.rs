@@ -221,12 +221,7 @@ impl Attempts<'_> {
             .reach(Stage::Dialing, self.caller.key.client());
         let until = self.until(picked);
         let connected = {
-            let mut connecting = pin!(connect(
-                &worker.tools.poller,
-                &self.service,
-                endpoint,
-                until
-            ));
+            let mut connecting = pin!(connect(worker, &self.service, endpoint, until));
             let poll_gone = self.caller.poll_gone;
             poll_fn(|cx| {
                 if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
