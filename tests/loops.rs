@@ -45,7 +45,7 @@ fn sum(ballast: &Ballast, begin: &str) -> u64 {
     let metrics = ballast.metrics();
     let lines = metrics.lines().filter_map(|line| line.strip_prefix(begin));
     lines
-        .map(|rest| rest.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+        .filter_map(|rest| rest.rsplit(' ').next()?.parse::<u64>().ok())
         .sum()
 }
 
