@@ -245,8 +245,7 @@ impl Ready {
 #[derive(Debug)]
 pub(crate) struct Stream {
     fd: TcpStream,
-    slot: u32,
-    poller: Rc<Poller>,
+    slot: Slot,
     is_orderly: Cell<bool>,
     nagle: Cell<Nagle>,
 }
@@ -284,15 +283,9 @@ impl Stream {
         endpoint: Option<Arc<EndpointState>>,
         nagle: Nagle,
     ) -> io::Result<Self> {
-        let slot = poller.sockets.borrow_mut().take(Socket {
-            endpoint,
-            ..Socket::default()
-        });
-        // From here on its `drop` releases the slot.
         let stream = Self {
             fd,
-            slot,
-            poller: Rc::clone(poller),
+            slot: Slot::new(poller, endpoint),
             is_orderly: Cell::new(false),
             nagle: Cell::new(nagle),
         };
@@ -300,7 +293,7 @@ impl Stream {
         epoll::add(
             poller.epoll.get_ref(),
             &stream.fd,
-            EventData::new_u64(slot.into()),
+            EventData::new_u64(stream.slot.index.into()),
             flags,
         )?;
         Ok(stream)
@@ -320,27 +313,27 @@ impl Stream {
 
     /// Whether the kernel has reported that the connection is broken.
     pub(crate) fn is_broken(&self) -> bool {
-        self.has(Ready::ERROR)
+        self.slot.has(Ready::ERROR)
     }
 
     /// Ready when a read may return something.
     pub(crate) fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.poll_any(Ready::READ | Ready::READ_END, cx)
+        self.slot.poll_any(Ready::READ | Ready::READ_END, cx)
     }
 
     /// Ready when a write may be accepted.
     pub(crate) fn poll_writable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.poll_any(Ready::WRITE | Ready::WRITE_END, cx)
+        self.slot.poll_any(Ready::WRITE | Ready::WRITE_END, cx)
     }
 
     /// Ready when the connection is broken.
     pub(crate) fn poll_failed(&self, cx: &Context<'_>) -> Poll<()> {
-        self.poll_any(Ready::ERROR, cx)
+        self.slot.poll_any(Ready::ERROR, cx)
     }
 
     /// Whether the connection is to end because of an order. The task is woken when that comes.
     pub(crate) fn is_cut(&self) -> bool {
-        self.has(Ready::CUT)
+        self.slot.has(Ready::CUT)
     }
 
     /// From now on dropping the stream is an ordinary close.
@@ -352,7 +345,7 @@ impl Stream {
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_writable(cx));
         // Only a socket that says that something is wrong is asked what.
-        if self.has(Ready::WRITE_END)
+        if self.slot.has(Ready::WRITE_END)
             && let Some(error) = self.take_error()?
         {
             return Poll::Ready(Err(error));
@@ -369,7 +362,7 @@ impl Stream {
                 Ok((_, taken)) => {
                     // A short read has emptied the socket: the next bytes are a new event.
                     if taken < most && taken > 0 {
-                        self.clear(Ready::READ);
+                        self.slot.clear(Ready::READ);
                     }
                     return Poll::Ready(Ok(taken));
                 }
@@ -386,7 +379,7 @@ impl Stream {
             match send(&self.fd, bytes, SendFlags::NOSIGNAL) {
                 Ok(given) => {
                     if given < bytes.len() {
-                        self.clear(Ready::WRITE);
+                        self.slot.clear(Ready::WRITE);
                     }
                     return Poll::Ready(Ok(given));
                 }
@@ -406,7 +399,7 @@ impl Stream {
             ready!(self.poll_readable(cx));
             match call() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.clear(Ready::READ | Ready::READ_END);
+                    self.slot.clear(Ready::READ | Ready::READ_END);
                 }
                 result => return Poll::Ready(result),
             }
@@ -424,7 +417,7 @@ impl Stream {
             self.before_writing(usize::MAX);
             match call() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.clear(Ready::WRITE | Ready::WRITE_END);
+                    self.slot.clear(Ready::WRITE | Ready::WRITE_END);
                 }
                 result => return Poll::Ready(result),
             }
@@ -446,29 +439,49 @@ impl Stream {
 
     fn note(&self, bits: u8, error: rustix::io::Errno) -> io::Result<()> {
         match error {
-            rustix::io::Errno::AGAIN => self.clear(bits),
+            rustix::io::Errno::AGAIN => self.slot.clear(bits),
             rustix::io::Errno::INTR => {}
             error => return Err(error.into()),
         }
         Ok(())
     }
+}
+
+/// A place among the poller's sockets.
+#[derive(Debug)]
+struct Slot {
+    index: u32,
+    poller: Rc<Poller>,
+}
+
+impl Slot {
+    fn new(poller: &Rc<Poller>, endpoint: Option<Arc<EndpointState>>) -> Self {
+        let socket = Socket {
+            endpoint,
+            ..Socket::default()
+        };
+        Self {
+            index: poller.sockets.borrow_mut().take(socket),
+            poller: Rc::clone(poller),
+        }
+    }
 
     fn has(&self, bits: u8) -> bool {
         let sockets = self.poller.sockets.borrow();
-        let socket = sockets.items.get(self.slot as usize);
+        let socket = sockets.items.get(self.index as usize);
         socket.is_some_and(|socket| socket.ready.0 & bits != 0)
     }
 
     fn clear(&self, bits: u8) {
         let mut sockets = self.poller.sockets.borrow_mut();
-        if let Some(socket) = sockets.items.get_mut(self.slot as usize) {
+        if let Some(socket) = sockets.items.get_mut(self.index as usize) {
             socket.ready.0 &= !bits;
         }
     }
 
     fn poll_any(&self, bits: u8, cx: &Context<'_>) -> Poll<()> {
         let mut sockets = self.poller.sockets.borrow_mut();
-        let Some(socket) = sockets.items.get_mut(self.slot as usize) else {
+        let Some(socket) = sockets.items.get_mut(self.index as usize) else {
             return Poll::Ready(());
         };
         if socket.ready.0 & bits != 0 {
@@ -478,6 +491,28 @@ impl Stream {
         drop(sockets);
         drop(replaced);
         Poll::Pending
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let socket = self.poller.sockets.borrow_mut().release(self.index);
+        drop(socket);
+    }
+}
+
+/// Tells when an order cuts the connections of an endpoint, for a task that has no stream to it.
+#[derive(Debug)]
+pub(crate) struct CutWatch(Slot);
+
+impl CutWatch {
+    pub(crate) fn new(poller: &Rc<Poller>, endpoint: &Arc<EndpointState>) -> Self {
+        Self(Slot::new(poller, Some(Arc::clone(endpoint))))
+    }
+
+    /// Ready once that has happened.
+    pub(crate) fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
+        self.0.poll_any(Ready::CUT, cx)
     }
 }
 
@@ -498,8 +533,6 @@ impl Drop for Stream {
                 .set_linger(Some(Duration::ZERO))
                 .ok();
         }
-        let socket = self.poller.sockets.borrow_mut().release(self.slot);
-        drop(socket);
     }
 }
 

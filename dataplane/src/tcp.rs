@@ -105,7 +105,8 @@ async fn story(mut connection: Connection, arrival: Arrival) {
     let frontend = connection.frontend.counters().of(worker.id);
     let Upstream { stream, lease, .. } = &mut upstream;
     let endpoint = lease.endpoint().counters(worker.id);
-    let entry = &mut connection.entry;
+    // A local of its own, so that it is dropped, and its line written, while the connection still counts everywhere.
+    let mut entry = connection.entry.take();
     let mut moved = |up, down| {
         frontend.bytes_in.add(up);
         frontend.bytes_out.add(down);
@@ -115,7 +116,7 @@ async fn story(mut connection: Connection, arrival: Arrival) {
         if spliced > 0 {
             worker.counters().spliced.add(spliced);
         }
-        if let Some(entry) = entry {
+        if let Some(entry) = &mut entry {
             entry.moved(up, down);
         }
     };
@@ -132,7 +133,7 @@ async fn story(mut connection: Connection, arrival: Arrival) {
     )
     .await;
     let fault = closed.fault(client_is_stricter);
-    if let Some(entry) = &mut connection.entry {
+    if let Some(mut entry) = entry {
         entry.closed(closed.why, fault);
     }
     upstream.count_fault(fault);

@@ -25,7 +25,14 @@ services:
     let Some(terminal) = Terminal::open(&ballast) else {
         return;
     };
-    let screen = terminal.until(&["Ballast Version: ", ">>> web", ">>> pool", "one "]);
+    let screen = terminal.until(&[
+        "Ballast Version: ",
+        ">>> web",
+        ">>> pool",
+        "one ",
+        "two ",
+        "BACKEND",
+    ]);
     let row = |screen: &str, name: &str| -> Vec<String> {
         let row = screen.lines().find(|line| line.starts_with(name));
         let cells = row.unwrap_or_default().split_whitespace();

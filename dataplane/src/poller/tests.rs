@@ -49,7 +49,7 @@ async fn an_end_that_comes_with_the_last_bytes_is_read_behind_them() {
         let (ours, mut peer) = pair(poller);
         peer.write_all(b"last").unwrap();
         drop(peer);
-        while !ours.has(Ready::READ_END) {
+        while !ours.slot.has(Ready::READ_END) {
             news().await;
         }
         // A short read says that the socket is empty; the end was reported together with the bytes.
@@ -136,14 +136,21 @@ async fn an_order_to_cut_finds_the_streams_of_an_endpoint_and_no_others() {
         for stream in &streams {
             poll_fn(|cx| stream.poll_connected(cx)).await.unwrap();
         }
+        let watch = CutWatch::new(poller, &endpoints[0]);
+        assert!(
+            poll_fn(|cx| Poll::Ready(watch.poll_cut(cx)))
+                .await
+                .is_pending()
+        );
         poller.cut(&endpoints[..1]);
+        poll_fn(|cx| watch.poll_cut(cx)).await;
         assert!(streams[0].is_cut());
         assert!(!streams[1].is_cut());
         let [cut, _] = streams;
-        let slot = cut.slot;
+        let slot = cut.slot.index;
         drop(cut);
         let next = connecting(poller, &endpoints[0]);
-        assert_eq!(next.slot, slot, "the slot is used again");
+        assert_eq!(next.slot.index, slot, "the slot is used again");
         assert!(!next.is_cut(), "and is as new");
     })
     .await;

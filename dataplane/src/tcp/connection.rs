@@ -164,6 +164,8 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // The line is written while the connection still counts everywhere.
+        drop(self.entry.take());
         self.worker.seats.borrow_mut().leave(self.seat);
         self.worker.load().fetch_sub(1, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use std::task::Poll;
 use ballast_core::pick::Unavailable;
 
 use super::{Attempts, During, Unserved};
-use crate::poller::Timer;
+use crate::poller::{CutWatch, Timer};
 
 impl Attempts<'_> {
     /// Waits until endpoints that were tried may be tried again, and then follows the table. The client holds no lease meanwhile.
@@ -19,23 +19,40 @@ impl Attempts<'_> {
             self.count_unserved();
             return Err(self.none_left(why).into());
         };
-        let mut timer = Timer::new(&worker.tools.poller);
+        let poller = &worker.tools.poller;
+        let cut = CutWatch::new(poller, &left);
+        let mut timer = Timer::new(poller);
         timer.set(self.now.after(pause));
-        let is_gone = poll_fn(|cx| {
+        let news = poll_fn(|cx| {
             if (self.caller.poll_gone)(cx).is_ready() {
-                return Poll::Ready(true);
+                return Poll::Ready(News::ClientLeft);
             }
-            timer.poll(cx).map(|()| false)
+            // An order to cut the connections of that endpoint ends the pause, as it would end a dial.
+            if cut.poll_cut(cx).is_ready() {
+                return Poll::Ready(News::Cut);
+            }
+            timer.poll(cx).map(|()| News::Time)
         })
         .await;
-        drop(timer);
+        drop((cut, timer));
         self.now = worker.shared.clock.now();
-        if is_gone {
+        if news == News::ClientLeft {
             left.counters(worker.id).client_aborts.add(1);
             return Err(Unserved::Left(During::Dial));
         }
         self.follow_table()?;
-        self.tried.begin_again(&self.service, self.now);
+        match news {
+            News::Cut => self.tried.cut(&left),
+            News::Time | News::ClientLeft => self.tried.begin_again(&self.service, self.now),
+        }
         Ok(())
     }
+}
+
+/// What ends the pause.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum News {
+    Time,
+    Cut,
+    ClientLeft,
 }
