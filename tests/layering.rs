@@ -22,9 +22,11 @@ fn the_cores_dependencies_are_these_and_no_more() {
         [
             "ipnet",
             "rustc-hash",
+            "schemars",
             "serde",
             "serde-saphyr",
             "serde_json",
+            "strsim",
             "thiserror"
         ]
     );

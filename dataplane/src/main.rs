@@ -9,7 +9,7 @@ use std::time::Duration;
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
 use ballast::show::{self, Paint, Place as Asked, Unanswered, What};
 use ballast::{Config, Running, StartError, demo, log};
-use ballast_core::table::parse_duration;
+use ballast_core::table::{parse_duration, schema};
 use clap::{Args, Parser, Subcommand};
 use tikv_jemallocator::Jemalloc;
 
@@ -45,6 +45,8 @@ enum Command {
         /// The table: a file, or a folder with table.json or table.yaml
         path: PathBuf,
     },
+    /// Print the JSON Schema of the table, by which editors complete and check tables
+    Schema,
     /// Serve two small built-in backends through a table, to look at
     Demo,
     /// Say what a running ballast does: aligned for people, or as JSON
@@ -169,6 +171,11 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Check { path } => check(&path),
+        Command::Schema => {
+            // A reader that ends early, such as `head`, has read enough.
+            io::stdout().write_all(schema().as_bytes()).ok();
+            ExitCode::SUCCESS
+        }
         Command::Demo => serve((log::Format::Text, log::Level::Info), None, demo::begin),
         Command::Show(show) => say(&show),
         Command::Ctl { command, socket } => pass(command.as_deref(), &socket),

@@ -78,7 +78,7 @@ impl Poller {
     pub(crate) async fn run(self: Rc<Self>) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut sleep = pin!(self.sleep());
-        poll_fn(|cx| self.drive(&mut events, sleep.as_mut(), cx)).await
+        poll_fn(|cx| self.drive(&mut events, sleep.as_mut(), cx)).await;
     }
 
     fn drive(

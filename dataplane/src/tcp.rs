@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
-use ballast_core::plan::{Frontend, Plan, Serves, SocketKey};
+use ballast_core::plan::{Frontend, Serves, SocketKey};
 use ballast_core::service::Service;
 use ballast_core::table::Protocol;
 
 use crate::relay::{Patience, relay};
-use crate::worker::{Stage, Worker};
+use crate::worker::{Stage, Worker, WorkerPlan};
 
 mod accept;
 mod admission;
@@ -47,7 +47,7 @@ fn serve(
     worker: &Rc<Worker>,
     accepted: Accepted,
     socket: &Rc<SocketKey>,
-    plan: &Rc<Arc<Plan>>,
+    plan: &WorkerPlan,
     is_trusted: bool,
 ) {
     let Some(frontend) = plan.frontend(socket) else {
@@ -69,7 +69,7 @@ fn serve(
 /// What a connection needs only until it has an endpoint. It keeps a whole table alive.
 struct Arrival {
     frontend: Arc<Frontend>,
-    plan: Rc<Arc<Plan>>,
+    plan: WorkerPlan,
     is_trusted: bool,
 }
 
@@ -179,7 +179,7 @@ fn choose_service(frontend: &Frontend) -> Result<Arc<Service>, Ending> {
 async fn connect(
     connection: &mut Connection,
     service: Arc<Service>,
-    plan: Rc<Arc<Plan>>,
+    plan: WorkerPlan,
 ) -> Result<(Upstream, Arc<Service>), Ending> {
     let mut unread = Progress::default();
     let progress = match &mut connection.entry {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use ballast_core::counters::WorkerId;
-use ballast_core::plan::{Plan, SocketKey, Transport};
+use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::Rng;
 use socket2::Socket;
 use tokio::sync::mpsc;
@@ -31,6 +31,7 @@ mod shared;
 
 pub(crate) use order::{Closing, Order};
 use plan::CachedPlan;
+pub(crate) use plan::WorkerPlan;
 pub(crate) use seats::{Seats, Seen};
 pub use shared::Shared;
 pub(crate) use shared::WorkerCounters;
@@ -152,8 +153,8 @@ impl Worker {
         Ok(close)
     }
 
-    /// The plan in force. Holding it keeps the whole table alive; drop it once a connection is set up.
-    pub(crate) fn plan(&self) -> Rc<Arc<Plan>> {
+    /// The plan in force.
+    pub(crate) fn plan(&self) -> WorkerPlan {
         self.plan.borrow_mut().get()
     }
 

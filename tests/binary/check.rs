@@ -46,6 +46,14 @@ fn a_loop_is_a_warning_with_its_path_and_the_remedy() {
 }
 
 #[test]
+fn the_schema_of_the_table_is_printed() {
+    let ended = ballast(["schema"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.out, include_str!("../../templates/table.schema.json"));
+    assert_eq!(ended.err, "");
+}
+
+#[test]
 fn every_mistake_is_said_at_once_with_place_reason_and_remedy() {
     let folder = folder(MISTAKES);
     let ended = check(folder.path());

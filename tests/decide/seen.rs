@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ballast_controller::decide::{About, Desired, Notice, Reason, Verdict, decide};
 use ballast_controller::observe::{Family, Key, Observed, Secret, Wanted};
 use ballast_controller::settings::Settings;
-use ballast_core::table::{Format, parse};
+use ballast_core::table::{Algorithm, Format, parse};
 
 use super::settings;
 
@@ -214,7 +214,7 @@ spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
         bad.remembered = remembered;
         let desired = decided(&bad, &[]);
         let table = desired.table.expect("a table");
-        assert_eq!(table.services[0].algorithm.word(), "random");
+        assert_eq!(table.services[0].algorithm, Algorithm::Random);
         remembered = desired.remembered;
     }
 }

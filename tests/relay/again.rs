@@ -19,7 +19,7 @@ fn serve(service: &str, endpoints: &[SocketAddr]) -> Watched {
 /// A client that has asked, and whose every attempt was refused so far; at least so many were.
 fn refused(ballast: &Watched, attempts: u64) -> TcpStream {
     let mut client = ballast.connect();
-    client.write_all(b"?").unwrap();
+    client.write_all(b"?").expect("a client asks");
     ballast.until(|_| errors(ballast) >= attempts);
     client
 }
@@ -30,7 +30,7 @@ fn errors(ballast: &Watched) -> u64 {
 
 /// From now on somebody listens there, and says its name.
 fn open(address: SocketAddr, name: &'static str) {
-    let listener = TcpListener::bind(address).unwrap();
+    let listener = TcpListener::bind(address).expect("the endpoint's port is free");
     thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
             let _asked = client.read(&mut [0]);

@@ -24,14 +24,14 @@ fn with_no_port_left_the_longest_idle_flow_of_the_endpoint_makes_room() {
         let first: Vec<String> = clients.iter().map(|client| say(client, "?")).collect();
         assert_eq!(ballast.in_flight() as usize, OF_ONE_ENDPOINT);
         let evicted = clients.len() - OF_ONE_ENDPOINT;
-        assert_eq!(ended(&ballast, FlowEnd::Evicted) as usize, evicted);
+        assert_eq!(ended(&ballast, FlowEnd::Evicted), evicted as u64);
         for (client, first) in clients.iter().zip(&first).skip(evicted) {
             assert_eq!(&say(client, "?"), first, "a younger flow made room");
         }
         let distinct: HashSet<&String> = first.iter().skip(evicted).collect();
         assert_eq!(distinct.len(), OF_ONE_ENDPOINT);
         say(&clients[0], "?");
-        assert_eq!(ended(&ballast, FlowEnd::Evicted) as usize, evicted + 1);
+        assert_eq!(ended(&ballast, FlowEnd::Evicted), evicted as u64 + 1);
         foreign_client_is_served();
     });
 }

@@ -134,7 +134,7 @@ fn nothing(stats: &Stats) -> RoutingTable {
         version: 1,
         generation: None,
         stats: stats.clone(),
-        log: Log::absent(),
+        log: Log::default(),
         ticket_keys: None,
         frontends: Vec::new(),
         services: Vec::new(),

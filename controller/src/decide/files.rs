@@ -37,7 +37,7 @@ impl WantedFile {
     /// That of `--ssl-cert`, with its key.
     pub(super) fn default_certificate() -> Certificate {
         Certificate {
-            cert: PathBuf::from(DEFAULT_CERT).into_boxed_path(),
+            cert: PathBuf::from(DEFAULT_CERT).into(),
             key: None,
             ocsp: None,
         }
@@ -52,8 +52,8 @@ impl WantedFile {
             from: Source::Secret(key.clone(), entry),
         });
         let certificate = Certificate {
-            cert: PathBuf::from(path("crt")).into_boxed_path(),
-            key: Some(PathBuf::from(path("key")).into_boxed_path()),
+            cert: PathBuf::from(path("crt")).into(),
+            key: Some(PathBuf::from(path("key")).into()),
             ocsp: None,
         };
         (certificate, wanted)

@@ -118,9 +118,9 @@ pub(super) fn assemble(settings: &Settings, asked: &mut [Asked<'_>]) -> RoutingT
         log: match settings.flags.syslog {
             true => Log {
                 access: Access::Haproxy,
-                ..Log::absent()
+                ..Log::default()
             },
-            false => Log::absent(),
+            false => Log::default(),
         },
         ticket_keys: None,
         frontends,
@@ -184,7 +184,7 @@ fn shared_https(settings: &Settings, asked: &[Asked<'_>]) -> Option<Frontend> {
         });
     }
     let client_auth = settings.flags.ssl_ca_cert.as_ref().map(|_| ClientAuth {
-        ca: PathBuf::from(CLIENT_CA).into_boxed_path(),
+        ca: PathBuf::from(CLIENT_CA).into(),
         mode: ClientAuthMode::Required,
         header: None,
     });
@@ -231,7 +231,7 @@ fn default_route(settings: &Settings) -> Option<Route> {
             .flags
             .error_page
             .as_ref()
-            .map(|_| PathBuf::from(ERROR_PAGE).into_boxed_path()),
+            .map(|_| PathBuf::from(ERROR_PAGE).into()),
         ..route(None)
     })
 }
@@ -343,7 +343,7 @@ pub(super) fn backend(
         http: (spoken == Some(Spoken::H2)).then(|| {
             Box::new(ServiceHttp {
                 version: HttpVersion::H2,
-                ..ServiceHttp::absent()
+                ..ServiceHttp::default()
             })
         }),
         endpoints,

@@ -10,23 +10,25 @@ mod check;
 mod entries;
 mod fields;
 mod files;
+mod form;
 mod frontend;
 mod health;
 mod host;
 mod http;
+mod leaf;
 #[cfg(test)]
 mod oracle;
 mod parse;
 mod problems;
-mod record;
+mod schema;
 mod service;
 mod span;
+mod strict;
 #[cfg(test)]
 mod tests;
 mod text;
 mod tls;
 mod tree;
-mod walk;
 
 pub use address::{Bind, no_single_host};
 pub use entries::Entries;
@@ -39,9 +41,10 @@ pub use http::{
     ErrorStatus, FrontendHttp, HeaderEdits, HttpVersion, PathMatch, Redirect, Reuse, Route,
     ServiceHttp, XForwarded,
 };
+pub use leaf::Wrong;
 pub use parse::{Format, LARGEST, flaws, parse};
 pub use problems::{Problem, Problems};
-pub use record::Wrong;
+pub use schema::schema;
 pub use service::{
     Affinity, Algorithm, AllDown, Ejection, Endpoint, OnGone, SendProxy, SendProxyUdp, Service,
     ServiceTimeouts, State, Tlv,
@@ -57,47 +60,67 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use ipnet::IpNet;
-use record::{Leaf, leaf, parsed, record, serde_by_field, words};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-record! {
-    /// Everything that is asked for.
-    pub struct RoutingTable {
-        /// Of the contract: 1.
-        version: u32;
-        /// A label, not an order.
-        generation: Option<u64> = None;
-        /// The admin addresses.
-        stats: Stats = Stats::ABSENT;
-        /// Access lines.
-        log: Log = Log::absent();
-        /// TLS ticket keys that several nodes share. Absent: random ones.
-        ticket_keys: Option<File> = None;
-        /// What clients connect to.
-        frontends: Vec<Frontend> = Vec::new();
-        /// Where they go.
-        services: Vec<Service> = Vec::new();
-    }
+use fields::{exact, is_default};
+use leaf::{AsText, Leaf, leaf};
+
+/// The routing table: what Ballast listens on, and where connections go.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[schemars(title = "The routing table of Ballast")]
+pub struct RoutingTable {
+    /// The version of the table's form: 1.
+    pub version: u32,
+    /// A number of your own. It comes back in the ack and in the metrics; it orders nothing.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub generation: Option<u64>,
+    /// The addresses of the page, the metrics and the health of Ballast itself. Flags of `ballast run` come first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stats: Stats,
+    /// Access lines: one for each connection or request.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub log: Log,
+    /// A file with the keys of TLS session tickets, for nodes that share them. Absent: random keys.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ticket_keys: Option<File>,
+    /// What clients connect to.
+    #[serde(
+        default,
+        deserialize_with = "exact",
+        skip_serializing_if = "is_default"
+    )]
+    pub frontends: Vec<Frontend>,
+    /// Where connections and requests go.
+    #[serde(
+        default,
+        deserialize_with = "exact",
+        skip_serializing_if = "is_default"
+    )]
+    pub services: Vec<Service>,
 }
 
-record! {
-    /// The admin addresses. The flags of `ballast run` win.
-    pub struct Stats {
-        /// Absent: see [`Stats::bind`].
-        bind: Option<List<Bind>> = None;
-        /// Where `/healthz` alone is answered.
-        healthz: OrOff<List<Bind>> = OrOff::Off;
-        /// Who may see the page. Absent: see `docs/table.md`.
-        source_ranges: Option<List<IpNet>> = None;
-    }
+/// The admin addresses. Flags of `ballast run` come before them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Stats {
+    /// Addresses of the page, the metrics and the health of Ballast itself. Default: 127.0.0.1:1936.
+    #[serde(skip_serializing_if = "is_default")]
+    pub bind: Option<List<Bind>>,
+    /// Addresses that answer `/healthz` and nothing else, or off. Default: off.
+    #[serde(skip_serializing_if = "is_default")]
+    pub healthz: OrOff<List<Bind>>,
+    /// Who may see the page, the metrics and the API. Default: loopback, link-local, private and shared (100.64.0.0/10)
+    /// addresses; everybody where a `--stats-auth-file` guards them.
+    #[serde(
+        with = "AsText::<Option<List<IpNet>>>",
+        skip_serializing_if = "is_default"
+    )]
+    pub source_ranges: Option<List<IpNet>>,
 }
 
 impl Stats {
-    const ABSENT: Self = Self {
-        bind: None,
-        healthz: OrOff::Off,
-        source_ranges: None,
-    };
-
     /// Where the admin side listens; by default at 127.0.0.1:1936.
     #[must_use]
     pub fn bind(&self) -> &[Bind] {
@@ -105,20 +128,20 @@ impl Stats {
     }
 }
 
-record! {
-    /// Access lines.
-    pub struct Log {
-        /// Whether there are any, and of which form.
-        access: Access = Access::Off;
-        /// Where they go.
-        to: List<LogTarget> = List::new(vec![LogTarget::Stdout]);
-    }
+/// Access lines.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Log {
+    /// The form of access lines, or off. Default: off.
+    #[serde(skip_serializing_if = "is_default")]
+    pub access: Access,
+    /// Where access lines go. A reader that is too slow loses lines and delays nobody. Default: stdout.
+    #[serde(skip_serializing_if = "is_stdout")]
+    pub to: List<LogTarget>,
 }
 
-impl Log {
-    /// What a table without `log` has.
-    #[must_use]
-    pub fn absent() -> Self {
+impl Default for Log {
+    fn default() -> Self {
         Self {
             access: Access::Off,
             to: List::new(vec![LogTarget::Stdout]),
@@ -126,16 +149,22 @@ impl Log {
     }
 }
 
-words! {
-    /// The form of access lines.
-    pub enum Access: "a form of access lines" {
-        /// There are none.
-        Off = "off",
-        /// haproxy's tcplog and httplog.
-        Haproxy = "haproxy",
-        /// One JSON object a line.
-        Json = "json",
-    }
+fn is_stdout(targets: &List<LogTarget>) -> bool {
+    **targets == [LogTarget::Stdout]
+}
+
+/// The form of access lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a form of access lines")]
+pub enum Access {
+    /// There are no access lines.
+    #[default]
+    Off,
+    /// haproxy's tcplog and httplog.
+    Haproxy,
+    /// One JSON object a line.
+    Json,
 }
 
 /// Where access lines go.
@@ -160,8 +189,11 @@ impl fmt::Display for LogTarget {
 }
 
 impl Leaf for LogTarget {
+    const NAME: &'static str = "LogTarget";
     const WHAT: &'static str = "a place for access lines";
     const FORM: &'static str = "stdout, unix:PATH or udp:IP:PORT";
+    const PATTERN: &'static str = r"^(stdout|unix:.+|udp:.+:[0-9]+)$";
+    const EXAMPLE: &'static str = "stdout";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         if text == "stdout" {
@@ -181,15 +213,9 @@ impl Leaf for LogTarget {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Self::Stdout
-    }
 }
 
 leaf!(LogTarget);
-serde_by_field!(LogTarget);
-parsed!(LogTarget);
 
 const ADMIN: [Bind; 1] = [Bind::Exact(SocketAddr::V4(SocketAddrV4::new(
     Ipv4Addr::LOCALHOST,

@@ -200,7 +200,7 @@ impl Direction {
         &mut self,
         from: &Stream,
         small: u8,
-        cx: &mut Context<'_>,
+        cx: &Context<'_>,
         tools: &Tools,
     ) -> Poll<Option<io::Result<usize>>> {
         // A pipe is taken only when there is something to put into it.

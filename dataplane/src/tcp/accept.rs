@@ -27,7 +27,7 @@ use super::connection::{Accepted, HandedOver, reset_on_close};
 use crate::fault;
 use crate::log::Rarely;
 use crate::panics::{At, Vital};
-use crate::worker::{Closing, Order, Worker};
+use crate::worker::{Closing, Order, Worker, WorkerPlan};
 
 /// Accepts until it is told to close.
 pub(crate) async fn accept_loop(
@@ -91,7 +91,7 @@ async fn accept_the_last(
     worker: &Rc<Worker>,
     key: &Rc<SocketKey>,
     listener: &AsyncFd<Socket>,
-    plan: &Rc<Arc<Plan>>,
+    plan: &WorkerPlan,
 ) {
     let (mut pauses, mut misfortunes) = (0, 0);
     while pauses < LAST_PAUSES && misfortunes < MISFORTUNES {
@@ -118,7 +118,7 @@ async fn accept_the_last(
 fn take_in(
     worker: &Rc<Worker>,
     key: &Rc<SocketKey>,
-    plan: &Rc<Arc<Plan>>,
+    plan: &WorkerPlan,
     (socket, peer): (TcpStream, SocketAddr),
     now: Moment,
     reservation: Option<Reservation>,

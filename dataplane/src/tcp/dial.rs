@@ -17,13 +17,12 @@ use ballast_core::admit::Refusal;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
-use ballast_core::plan::Plan;
 use ballast_core::service::{Failure, Service};
 use socket2::Type;
 
 use crate::log::Rarely;
 use crate::poller::{Stream, Timer};
-use crate::worker::{Stage, Worker};
+use crate::worker::{Stage, Worker, WorkerPlan};
 use crate::{fault, source};
 
 mod again;
@@ -56,7 +55,7 @@ impl fmt::Debug for Caller<'_> {
 pub(crate) async fn dial(
     caller: Caller<'_>,
     service: Arc<Service>,
-    plan: Rc<Arc<Plan>>,
+    plan: WorkerPlan,
     progress: &mut Progress,
 ) -> Result<(Upstream, Arc<Service>), Unserved> {
     let now = caller.worker.shared.clock.now();
@@ -81,7 +80,7 @@ pub(super) struct Attempts<'a> {
     pub(super) progress: &'a mut Progress,
     /// Of `plan`. A newer plan is looked at only after a wait, or after connections were cut.
     pub(super) service: Arc<Service>,
-    pub(super) plan: Rc<Arc<Plan>>,
+    pub(super) plan: WorkerPlan,
     pub(super) tried: Tried,
     /// The endpoint of the last attempt, which failed.
     left: Option<Arc<EndpointState>>,

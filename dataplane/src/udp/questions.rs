@@ -282,7 +282,7 @@ impl Passage<'_> {
             match self.open_from(flow, way, source) {
                 Err(Unopened::NoPort) => is_full = true,
                 Err(Unopened::Failed(error)) if source::is_used_up(&error) => {
-                    not_here = Some(error)
+                    not_here = Some(error);
                 }
                 opened => return opened,
             }

@@ -9,12 +9,16 @@ use ballast_core::plan::Plan;
 
 use crate::live::Live;
 
+/// A worker's own reference to a plan, cheap to clone within the worker. Holding it keeps a whole table alive; drop it once
+/// a connection is set up.
+pub(crate) type WorkerPlan = Rc<Arc<Plan>>;
+
 /// The plan as this worker last saw it. Workers that cloned the shared `Arc` for each connection would all write to its one
 /// reference count; cloning the `Rc` stays within the worker.
 #[derive(Debug)]
 pub(super) struct CachedPlan {
     live: Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>,
-    plan: Rc<Arc<Plan>>,
+    plan: WorkerPlan,
 }
 
 impl CachedPlan {
@@ -24,8 +28,8 @@ impl CachedPlan {
         Self { live, plan }
     }
 
-    /// The plan in force now. Holding it keeps a whole table alive; drop it once a connection is set up.
-    pub(super) fn get(&mut self) -> Rc<Arc<Plan>> {
+    /// The plan in force now.
+    pub(super) fn get(&mut self) -> WorkerPlan {
         let now = self.live.load();
         if !Arc::ptr_eq(now, &self.plan) {
             self.plan = Rc::new(Arc::clone(now));

@@ -139,11 +139,14 @@ fn count(text: &str, most: u8) -> Result<u8, String> {
 }
 
 pub(in crate::decide) fn health_mode(text: &str) -> Result<HealthMode, String> {
-    HealthMode::ALL
-        .iter()
-        .copied()
-        .find(|mode| mode.word() == text.trim().to_ascii_lowercase())
-        .ok_or_else(|| "is no way to check; expected off, tcp, http, https or udp".to_owned())
+    Ok(match text.trim().to_ascii_lowercase().as_str() {
+        "off" => HealthMode::Off,
+        "tcp" => HealthMode::Tcp,
+        "http" => HealthMode::Http,
+        "https" => HealthMode::Https,
+        "udp" => HealthMode::Udp,
+        _ => return Err("is no way to check; expected off, tcp, http, https or udp".to_owned()),
+    })
 }
 
 /// A port of the pods: its number, or the name of a Service port.

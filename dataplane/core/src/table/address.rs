@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::record::{Leaf, Wrong, leaf, parsed, serde_by_field};
+use super::leaf::{Leaf, Wrong, leaf};
 
 /// Where a frontend, or the admin side, listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,8 +59,11 @@ impl fmt::Display for Bind {
 }
 
 impl Leaf for Bind {
+    const NAME: &'static str = "Bind";
     const WHAT: &'static str = "an address";
     const FORM: &'static str = "IP:PORT, [IP6]:PORT or *:PORT";
+    const PATTERN: &'static str = r"^[0-9A-Za-z_.:%*\[\]-]+:[0-9]+$";
+    const EXAMPLE: &'static str = "*:80";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         match text.strip_prefix("*:") {
@@ -75,19 +78,16 @@ impl Leaf for Bind {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Self::Any { port: 0 }
-    }
 }
 
 leaf!(Bind);
-serde_by_field!(Bind);
-parsed!(Bind);
 
 impl Leaf for SocketAddr {
+    const NAME: &'static str = "Address";
     const WHAT: &'static str = "an address";
     const FORM: &'static str = "IP:PORT";
+    const PATTERN: &'static str = r"^[0-9A-Fa-f.:%\[\]]+:[0-9]+$";
+    const EXAMPLE: &'static str = "10.1.0.7:80";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         parse_address(text, Self::FORM, 1)
@@ -96,17 +96,14 @@ impl Leaf for SocketAddr {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Self::from((Ipv4Addr::UNSPECIFIED, 0))
-    }
 }
 
-leaf!(SocketAddr);
-
 impl Leaf for IpAddr {
+    const NAME: &'static str = "IpAddress";
     const WHAT: &'static str = "an IP address";
     const FORM: &'static str = "an IP address without a port";
+    const PATTERN: &'static str = r"^[0-9A-Fa-f.:]+$";
+    const EXAMPLE: &'static str = "10.1.0.7";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         let address: Self = text.parse().map_err(|_| Wrong::form::<Self>())?;
@@ -116,17 +113,14 @@ impl Leaf for IpAddr {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Ipv4Addr::UNSPECIFIED.into()
-    }
 }
 
-leaf!(IpAddr);
-
 impl Leaf for IpNet {
+    const NAME: &'static str = "IpRange";
     const WHAT: &'static str = "a range of addresses";
     const FORM: &'static str = "IP/LENGTH, such as 10.0.0.0/8 or 2001:db8::/32";
+    const PATTERN: &'static str = r"^[0-9A-Fa-f.:]+/[0-9]+$";
+    const EXAMPLE: &'static str = "10.0.0.0/8";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         if let Ok(address) = text.parse::<IpAddr>() {
@@ -148,13 +142,7 @@ impl Leaf for IpNet {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Ipv4Net::default().into()
-    }
 }
-
-leaf!(IpNet);
 
 /// The range without host bits, and as one of IPv4 where it lies among the IPv4-mapped addresses. `None`: it begins
 /// there, and reaches further.

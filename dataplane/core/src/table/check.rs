@@ -1,6 +1,6 @@
 //! Mistakes of meaning: what is wrong with a table whose every field can be read.
 //!
-//! Called by [`super::parse()`]; parts that could not be read are in doubt and are passed over.
+//! Called by [`super::parse()`]. Values that were refused are in doubt: stand-ins hold their places, about which nothing is said.
 
 mod frontend;
 mod route;
@@ -17,10 +17,8 @@ use crate::breath;
 use super::address::Bind;
 use super::entries::Entries;
 use super::fields::OrOff;
-use super::problems::{Found, Problem};
-use super::record::Leaf;
+use super::problems::{Found, Problem, nearest};
 use super::text::{LabelKey, Name, Text};
-use super::walk::nearest;
 use super::{Frontend, RoutingTable, Service};
 
 /// Every mistake of meaning, but for what is in doubt.
@@ -57,7 +55,7 @@ pub(super) fn check(table: &RoutingTable, doubt: &Doubt) -> Found {
     check.found
 }
 
-/// What the walk could not read: nothing is said about the meaning of that.
+/// The places of what was refused: nothing is said about the meaning of that.
 #[derive(Debug, Default)]
 pub(super) struct Doubt {
     places: Vec<String>,
@@ -75,20 +73,23 @@ impl Doubt {
         !self.everything && !self.covers(at)
     }
 
-    /// Whether this place, or one that holds it, could not be read.
-    fn covers(&self, at: &str) -> bool {
-        self.places.iter().any(|place| lies_in(at, place))
+    /// Whether this place, or one that holds it, was refused.
+    fn covers(&self, at: impl Display) -> bool {
+        self.any(at, |place, at| lies_in(at, place))
     }
 
-    /// Whether something in this place could not be read.
+    /// Whether something in this place, or one that holds it, was refused.
     fn within(&self, at: impl Display) -> bool {
+        self.any(at, |place, at| lies_in(place, at) || lies_in(at, place))
+    }
+
+    /// A good table has no doubt, and then no place is put into words.
+    fn any(&self, at: impl Display, test: impl Fn(&str, &str) -> bool) -> bool {
         if self.places.is_empty() {
             return false;
         }
         let at = at.to_string();
-        self.places
-            .iter()
-            .any(|place| lies_in(place, &at) || lies_in(&at, place))
+        self.places.iter().any(|place| test(place, &at))
     }
 }
 
@@ -126,7 +127,7 @@ impl Check<'_> {
     /// Reports a field that is not there at its parent, unless it is there and could not be read.
     fn report_missing(&mut self, parent: impl Display, field: &str, remedy: impl Into<String>) {
         let parent = parent.to_string();
-        if !self.doubt.covers(&format!("{parent}.{field}")) {
+        if !self.doubt.covers(format_args!("{parent}.{field}")) {
             self.report(parent, format!("{field} is missing"), remedy);
         }
     }
@@ -153,7 +154,7 @@ impl Check<'_> {
             return;
         }
         let list = list.to_string();
-        let read = |index| !self.doubt.covers(&format!("{list}[{index}]"));
+        let read = |index| !self.doubt.covers(format_args!("{list}[{index}]"));
         let items_read = items
             .iter()
             .enumerate()
@@ -226,7 +227,7 @@ impl Check<'_> {
         transport: Transport,
         holder: Holder<'t>,
     ) {
-        if bind.port() == 0 {
+        if bind.port() == 0 || self.doubt.covers(holder) {
             return;
         }
         let mut other = None;
@@ -246,6 +247,9 @@ impl Check<'_> {
     fn unique<'t>(&mut self, list: &str, what: &str, names: impl Iterator<Item = &'t Name>) {
         let mut first: HashMap<&str, usize> = HashMap::new();
         for (index, name) in names.enumerate() {
+            if self.doubt.covers(format_args!("{list}[{index}].name")) {
+                continue;
+            }
             match first.entry(name) {
                 Entry::Vacant(free) => _ = free.insert(index),
                 Entry::Occupied(taken) => {
@@ -259,18 +263,14 @@ impl Check<'_> {
 
     /// Every service that a frontend names is there, and fits the frontend.
     fn references(&mut self, table: &RoutingTable) {
-        let known: HashMap<&str, usize> = table
-            .services
-            .iter()
-            .enumerate()
-            .rev()
-            .map(|(index, service)| (&*service.name, index))
-            .collect();
-        let complete = !self.doubt.covers("services")
-            && !table
-                .services
-                .iter()
-                .any(|service| *service.name == *Name::stand_in());
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        let mut complete = !self.doubt.covers("services");
+        for (index, service) in table.services.iter().enumerate().rev() {
+            match self.doubt.covers(format_args!("services[{index}].name")) {
+                true => complete = false,
+                false => _ = known.insert(&service.name, index),
+            }
+        }
         let mut guesses = GUESSES;
         for (index, frontend) in table.frontends.iter().enumerate() {
             for (place, name) in references_of(frontend) {

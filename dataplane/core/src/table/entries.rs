@@ -1,15 +1,13 @@
 //! Maps of the table whose keys are free: labels, header edits, error bodies.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, MapAccess, Visitor};
-use serde::{Deserializer, Serializer};
-
-use super::record::{Field, Given, Leaf, Taken};
-use super::tree::Node;
-use super::walk::{Walk, quoted};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A short map, in the order of its keys. No key comes twice.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -47,44 +45,15 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Entries<K, V> {
     }
 }
 
-impl<K: Leaf + Ord, V: Field> Field for Entries<K, V> {
-    fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Deserialize<'de> for Entries<K, V> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         source.deserialize_map(EntriesVisitor(PhantomData))
-    }
-
-    fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        let map = walk.entries(node)?;
-        let mut entries = Vec::with_capacity(map.len());
-        for (key, value) in map {
-            walk.below(key, |walk| {
-                let value = V::read(value, walk);
-                match K::parse(key) {
-                    Ok(key) => entries.push((key, value.unwrap_or_else(V::stand_in))),
-                    Err(wrong) => {
-                        walk.report(format!("{} {}", quoted(key), wrong.why), wrong.remedy);
-                    }
-                }
-            });
-        }
-        Some(Self::new(entries))
-    }
-
-    fn stand_in() -> Self {
-        Self::default()
-    }
-
-    fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        sink.collect_map(
-            self.0
-                .iter()
-                .map(|(key, value)| (key.text().to_string(), Given(value))),
-        )
     }
 }
 
 struct EntriesVisitor<K, V>(PhantomData<(K, V)>);
 
-impl<'de, K: Leaf + Ord, V: Field> Visitor<'de> for EntriesVisitor<K, V> {
+impl<'de, K: Deserialize<'de> + Ord, V: Deserialize<'de>> Visitor<'de> for EntriesVisitor<K, V> {
     type Value = Entries<K, V>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,9 +62,8 @@ impl<'de, K: Leaf + Ord, V: Field> Visitor<'de> for EntriesVisitor<K, V> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut entries: Vec<(K, V)> = Vec::new();
-        while let Some(TakenKey(key)) = map.next_key()? {
-            let Taken(value) = map.next_value()?;
-            entries.push((key, value));
+        while let Some(entry) = map.next_entry()? {
+            entries.push(entry);
         }
         let count = entries.len();
         let entries = Entries::new(entries);
@@ -106,12 +74,26 @@ impl<'de, K: Leaf + Ord, V: Field> Visitor<'de> for EntriesVisitor<K, V> {
     }
 }
 
-struct TakenKey<K>(K);
+impl<K: Serialize, V: Serialize> Serialize for Entries<K, V> {
+    fn serialize<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+        sink.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+    }
+}
 
-impl<'de, K: Leaf> serde::Deserialize<'de> for TakenKey<K> {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        source
-            .deserialize_str(super::record::LeafVisitor::new())
-            .map(TakenKey)
+impl<K: JsonSchema, V: JsonSchema> JsonSchema for Entries<K, V> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}_by_{}", V::schema_name(), K::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "propertyNames": generator.subschema_for::<K>(),
+            "additionalProperties": generator.subschema_for::<V>(),
+        })
     }
 }

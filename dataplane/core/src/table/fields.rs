@@ -1,27 +1,25 @@
-//! The values that any part of the table may have: numbers, lists, options, what may be `off`.
+//! The values that any part of the table may have: lists, numbers in a range, what may be `off`; and defaults.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::num::{NonZeroU16, NonZeroU32};
-use std::ops::{Deref, RangeInclusive};
+use std::ops::Deref;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::breath;
+use super::strict::Strict;
 
-use super::record::{Field, Given, Ranged, Taken, give};
-use super::tree::Node;
-use super::walk::{Bound, Walk};
-
-/// A list that says something: one that was written down is never empty.
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// A list that is never empty where it is written down.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
 pub struct List<T>(Box<[T]>);
 
 impl<T> List<T> {
-    /// The list of these items. It is only empty for a field that is absent.
+    /// The list of these items. It is empty only for a field that is absent.
     #[must_use]
     pub fn new(items: Vec<T>) -> Self {
         Self(items.into_boxed_slice())
@@ -48,6 +46,15 @@ impl<T> FromIterator<T> for List<T> {
     }
 }
 
+impl<T> IntoIterator for List<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_vec().into_iter()
+    }
+}
+
 impl<'a, T> IntoIterator for &'a List<T> {
     type Item = &'a T;
     type IntoIter = std::slice::Iter<'a, T>;
@@ -63,10 +70,62 @@ impl<T: fmt::Debug> fmt::Debug for List<T> {
     }
 }
 
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        let items = Vec::deserialize(source)?;
+        match items.is_empty() {
+            true => Err(D::Error::custom("the list is empty")),
+            false => Ok(Self::new(items)),
+        }
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for List<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("List_of_{}", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "array", "items": generator.subschema_for::<T>(), "minItems": 1})
+    }
+}
+
+/// A long list that may be empty, read without room for items that never come.
+pub(crate) fn exact<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    source: D,
+) -> Result<Vec<T>, D::Error> {
+    source.deserialize_seq(ExactVisitor(PhantomData))
+}
+
+struct ExactVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ExactVisitor<T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+        // A tree knows the length of its lists, which are in memory; JSON does not.
+        let mut list = Vec::with_capacity(items.size_hint().unwrap_or(0));
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        list.shrink_to_fit();
+        Ok(list)
+    }
+}
+
 /// A value, or the word `off`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OrOff<T> {
     /// `off`
+    #[default]
     Off,
     /// The value.
     On(T),
@@ -80,233 +139,31 @@ impl<T> OrOff<T> {
             Self::On(value) => Some(value),
         }
     }
-}
 
-impl<B, T: Ranged<B>> Ranged<B> for OrOff<T> {
-    fn bounded(&self) -> Option<&B> {
-        self.on().and_then(Ranged::bounded)
-    }
-}
-
-macro_rules! number {
-    ($($type:ident)*) => { $(
-        impl Field for $type {
-            fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-                Self::deserialize(source)
-            }
-
-            fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-                walk.number(node, Self::MAX.into()).and_then(|number| Self::try_from(number).ok())
-            }
-
-            fn stand_in() -> Self {
-                1
-            }
-
-            fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-                self.serialize(sink)
-            }
-        }
-
-        impl Ranged<Self> for $type {
-            fn bounded(&self) -> Option<&Self> {
-                Some(self)
-            }
-        }
-
-        impl Bound for $type {
-            fn numbers(range: &RangeInclusive<Self>) -> Option<(u64, u64)> {
-                Some(((*range.start()).into(), (*range.end()).into()))
-            }
-
-            fn shown(&self) -> String {
-                self.to_string()
-            }
-        }
-    )* };
-}
-
-number!(u8 u16 u32 u64);
-
-/// A number from 1 on; `$read` has the words for 0.
-macro_rules! nonzero {
-    ($($nonzero:ident $type:ident $read:ident,)*) => { $(
-        impl Field for $nonzero {
-            fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-                Self::deserialize(source)
-            }
-
-            fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-                walk.$read(node, $type::MAX.into())
-                    .and_then(|number| $type::try_from(number).ok())
-                    .and_then(Self::new)
-            }
-
-            fn stand_in() -> Self {
-                Self::MIN
-            }
-
-            fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-                self.serialize(sink)
-            }
-        }
-    )* };
-}
-
-nonzero!(NonZeroU16 u16 positive, NonZeroU32 u32 limit,);
-
-impl Ranged<Self> for Duration {
-    fn bounded(&self) -> Option<&Self> {
-        Some(self)
-    }
-}
-
-impl Field for bool {
-    fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        Self::deserialize(source)
-    }
-
-    fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        walk.truth(node)
-    }
-
-    fn stand_in() -> Self {
-        false
-    }
-
-    fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        self.serialize(sink)
-    }
-}
-
-impl<T: Field> Field for Option<T> {
-    fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        T::take(source).map(Some)
-    }
-
-    fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        T::read(node, walk).map(Some)
-    }
-
-    fn stand_in() -> Self {
-        None
-    }
-
-    fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        give(&self.as_ref(), sink)
-    }
-}
-
-impl<T: Field> Field for Box<T> {
-    fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        T::take(source).map(Self::new)
-    }
-
-    fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        T::read(node, walk).map(Self::new)
-    }
-
-    fn stand_in() -> Self {
-        Self::new(T::stand_in())
-    }
-
-    fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        T::give(self, sink)
-    }
-}
-
-impl<T: Field> Field for Vec<T> {
-    fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        source.deserialize_seq(VecVisitor(PhantomData))
-    }
-
-    fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        walk.list(node)
-    }
-
-    fn stand_in() -> Self {
-        Self::new()
-    }
-
-    fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        sink.collect_seq(self.iter().map(Given))
-    }
-}
-
-struct VecVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Field> Visitor<'de> for VecVisitor<T> {
-    type Value = Vec<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
-        let mut list = Vec::new();
-        while let Some(Taken(item)) = items.next_element()? {
-            list.push(item);
-            breath::take();
-        }
-        list.shrink_to_fit();
-        Ok(list)
-    }
-}
-
-impl<T: Field> Field for List<T> {
-    fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let items = Vec::take(source)?;
-        if items.is_empty() {
-            return Err(D::Error::custom("empty list"));
-        }
-        Ok(Self::new(items))
-    }
-
-    fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        let items = walk.list(node)?;
-        if items.is_empty() {
-            walk.report_empty_list();
-            return None;
-        }
-        Some(Self::new(items))
-    }
-
-    fn stand_in() -> Self {
-        Self::default()
-    }
-
-    fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        sink.collect_seq(self.iter().map(Given))
-    }
-}
-
-impl<T: Field> Field for OrOff<T> {
-    fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        source.deserialize_any(OrOffVisitor(PhantomData))
-    }
-
-    fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        if node.text() == Some("off") {
-            return Some(Self::Off);
-        }
-        walk.or_off(node).map(Self::On)
-    }
-
-    fn stand_in() -> Self {
-        Self::Off
-    }
-
-    fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn as_ref(&self) -> OrOff<&T> {
         match self {
-            Self::Off => sink.serialize_str("off"),
-            Self::On(value) => value.give(sink),
+            Self::Off => OrOff::Off,
+            Self::On(value) => OrOff::On(value),
         }
+    }
+
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> OrOff<U> {
+        match self {
+            Self::Off => OrOff::Off,
+            Self::On(value) => OrOff::On(change(value)),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        source.deserialize_any(OrOffVisitor(PhantomData))
     }
 }
 
 struct OrOffVisitor<T>(PhantomData<T>);
 
-impl<'de, T: Field> Visitor<'de> for OrOffVisitor<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for OrOffVisitor<T> {
     type Value = OrOff<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -316,19 +173,117 @@ impl<'de, T: Field> Visitor<'de> for OrOffVisitor<T> {
     fn visit_str<E: Error>(self, text: &str) -> Result<OrOff<T>, E> {
         match text {
             "off" => Ok(OrOff::Off),
-            _ => T::take(text.into_deserializer()).map(OrOff::On),
+            _ => T::deserialize(text.into_deserializer()).map(OrOff::On),
         }
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<OrOff<T>, E> {
-        T::take(number.into_deserializer()).map(OrOff::On)
+        T::deserialize(number.into_deserializer()).map(OrOff::On)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<OrOff<T>, A::Error> {
-        T::take(SeqAccessDeserializer::new(items)).map(OrOff::On)
+        T::deserialize(Strict(SeqAccessDeserializer::new(items))).map(OrOff::On)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<OrOff<T>, A::Error> {
-        T::take(MapAccessDeserializer::new(entries)).map(OrOff::On)
+        T::deserialize(Strict(MapAccessDeserializer::new(entries))).map(OrOff::On)
     }
+}
+
+impl<T: Serialize> Serialize for OrOff<T> {
+    fn serialize<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => sink.serialize_str("off"),
+            Self::On(value) => value.serialize(sink),
+        }
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for OrOff<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}_or_off", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [generator.subschema_for::<T>(), {"const": "off"}]})
+    }
+}
+
+/// `Display` of an enum of words: the word that the table has for it.
+macro_rules! shown_as_written {
+    ($name:ident) => {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                serde::Serialize::serialize(self, f)
+            }
+        }
+    };
+}
+
+pub(crate) use shown_as_written;
+
+/// For `#[serde(with = …)]`: a whole number from `LEAST` to `MOST`, as in `Within::<1, 100>`.
+pub(crate) struct Within<const LEAST: u16, const MOST: u16>;
+
+impl<const LEAST: u16, const MOST: u16> Within<LEAST, MOST> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: TryFrom<u16>>(
+        source: D,
+    ) -> Result<T, D::Error> {
+        let number = u16::deserialize(source)?;
+        let is_within = (LEAST..=MOST).contains(&number);
+        let number = is_within.then(|| T::try_from(number).ok()).flatten();
+        number.ok_or_else(|| D::Error::custom("the number is out of range"))
+    }
+
+    pub(crate) fn serialize<S: Serializer, T: Serialize>(
+        value: &T,
+        sink: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.serialize(sink)
+    }
+}
+
+impl<const LEAST: u16, const MOST: u16> JsonSchema for Within<LEAST, MOST> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("From_{LEAST}_to_{MOST}").into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "integer", "minimum": LEAST, "maximum": MOST})
+    }
+}
+
+// For `#[serde(default = …, skip_serializing_if = …)]`: a field that has its default is not written.
+
+/// Whether a value is the default of its type.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The number `N`.
+pub(crate) fn number<const N: u8, T: From<u8>>() -> T {
+    N.into()
+}
+
+/// Whether a number is `N`.
+pub(crate) fn is<const N: u16, T: Copy + Into<u16>>(value: &T) -> bool {
+    (*value).into() == N
+}
+
+/// So many seconds.
+pub(crate) fn seconds<const N: u64>() -> Duration {
+    Duration::from_secs(N)
+}
+
+/// Whether a duration is so many seconds.
+pub(crate) fn is_seconds<const N: u64>(value: &Duration) -> bool {
+    *value == seconds::<N>()
 }

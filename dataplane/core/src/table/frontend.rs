@@ -4,59 +4,82 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::address::Bind;
 use super::entries::Entries;
-use super::fields::{List, OrOff};
+use super::fields::{List, OrOff, is_default, is_seconds, shown_as_written};
 use super::http::{ErrorStatus, FrontendHttp, Route};
-use super::record::{record, words};
+use super::leaf::AsText;
 use super::text::{File, LabelKey, Name, Text};
 use super::tls::FrontendTls;
 
-record! {
-    /// What clients connect to.
-    pub struct Frontend {
-        /// Unique among frontends; its identity.
-        name: Name;
-        /// Shown only.
-        description: Option<Text> = None;
-        /// Shown, and on metrics.
-        labels: Entries<LabelKey, Text> = Entries::default();
-        /// Where it listens.
-        bind: List<Bind>;
-        /// What is spoken there.
-        protocol: Protocol;
-        /// tcp, udp: where connections go. There for those, and for no other protocol.
-        service: Option<Name> = None;
-        /// Absent: a PROXY header is never read.
-        accept_proxy: Option<Box<AcceptProxy>> = None;
-        /// Who may connect. Absent: everybody; a family without a range is denied.
-        source_ranges: Option<List<IpNet>> = None;
-        /// Connections (udp: flows) at once.
-        max_connections: Option<NonZeroU32> = None;
-        /// New ones per second.
-        max_connection_rate: Option<NonZeroU32> = None;
-        /// At once for one client's address (IPv6: /64).
-        max_connections_per_client: Option<NonZeroU32> = None;
-        /// New ones per second for one client's address.
-        max_connection_rate_per_client: Option<NonZeroU32> = None;
-        /// What happens above `max-connections` and `max-connection-rate`.
-        on_limit: OnLimit = OnLimit::Wait;
-        /// The client's side.
-        timeouts: ClientTimeouts = ClientTimeouts::ABSENT;
-        /// udp only; see [`Frontend::udp`].
-        udp: Option<Udp> = None;
-        /// https: there. tcp: perhaps.
-        tls: Option<Box<FrontendTls>> = None;
-        /// http and https only; see [`Frontend::http`].
-        http: Option<Box<FrontendHttp>> = None;
-        /// http, https and tls only.
-        routes: List<Route> = List::default();
-        /// A route without host and path.
-        default: Option<Box<Route>> = None;
-        /// http and https: bodies of Ballast's own answers.
-        errors: Entries<ErrorStatus, File> = Entries::default();
-    }
+/// An address that clients connect to, and what happens to their connections.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Frontend {
+    /// The name of this frontend, unique among frontends. Its counters and limits belong to the name.
+    pub name: Name,
+    /// A text for people, shown on the page.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub description: Option<Text>,
+    /// At most 8 labels. They are shown, and they stand on the metrics of this frontend.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub labels: Entries<LabelKey, Text>,
+    /// The addresses to listen on.
+    pub bind: List<Bind>,
+    /// The protocol that clients speak.
+    pub protocol: Protocol,
+    /// tcp and udp: the name of the service that gets the connections. http, https and tls have routes instead.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub service: Option<Name>,
+    /// Peers that send a PROXY header. Absent: no PROXY header is read.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub accept_proxy: Option<Box<AcceptProxy>>,
+    /// Clients that may connect. Absent: everybody. An address family without a range is denied.
+    #[serde(
+        with = "AsText::<Option<List<IpNet>>>",
+        default,
+        skip_serializing_if = "is_default"
+    )]
+    pub source_ranges: Option<List<IpNet>>,
+    /// Most connections (udp: flows) at the same time. Absent: the limit of the process.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub max_connections: Option<NonZeroU32>,
+    /// Most new connections per second. Absent: no limit.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub max_connection_rate: Option<NonZeroU32>,
+    /// Most connections at the same time from one client address (IPv6: from one /64). Absent: no limit.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub max_connections_per_client: Option<NonZeroU32>,
+    /// Most new connections per second from one client address (IPv6: from one /64). Absent: no limit.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub max_connection_rate_per_client: Option<NonZeroU32>,
+    /// What happens to connections above `max-connections` and `max-connection-rate`. Default: wait.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_limit: OnLimit,
+    /// Timeouts on the client's side.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub timeouts: ClientTimeouts,
+    /// udp: when flows end.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub udp: Option<Udp>,
+    /// TLS towards clients, which ends here. https: required. tcp: optional.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tls: Option<Box<FrontendTls>>,
+    /// http and https: how HTTP is spoken with clients.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub http: Option<Box<FrontendHttp>>,
+    /// http, https and tls: where requests go, by host and path. The order of the list has no meaning.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub routes: List<Route>,
+    /// http, https and tls: where requests go that match no route. It has no host and no path.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub default: Option<Box<Route>>,
+    /// http and https: files with the bodies of Ballast's own answers, by status from 400 to 599.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub errors: Entries<ErrorStatus, File>,
 }
 
 impl Frontend {
@@ -69,7 +92,7 @@ impl Frontend {
     /// How flows are handled.
     #[must_use]
     pub fn udp(&self) -> Udp {
-        self.udp.clone().unwrap_or(Udp::ABSENT)
+        self.udp.clone().unwrap_or_default()
     }
 
     /// How HTTP is spoken.
@@ -106,23 +129,29 @@ pub(super) fn idle_timeout(
     }
 }
 
-words! {
-    /// What a frontend speaks.
-    pub enum Protocol: "a protocol" {
-        /// Bytes.
-        Tcp = "tcp",
-        /// Datagrams.
-        Udp = "udp",
-        /// HTTP.
-        Http = "http",
-        /// HTTP in TLS, which ends here.
-        Https = "https",
-        /// TLS that passes unopened, by its SNI.
-        Tls = "tls",
-    }
+/// The protocol that a frontend's clients speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a protocol")]
+pub enum Protocol {
+    /// TCP connections.
+    Tcp,
+    /// UDP datagrams.
+    Udp,
+    /// HTTP.
+    Http,
+    /// HTTP in TLS, which ends here.
+    Https,
+    /// TLS that is passed on unopened; the server name (SNI) decides where to.
+    Tls,
 }
 
+shown_as_written!(Protocol);
+
 impl Protocol {
+    /// Every protocol, in the order of the documentation.
+    pub const ALL: &[Self] = &[Self::Tcp, Self::Udp, Self::Http, Self::Https, Self::Tls];
+
     /// Whether requests are looked at.
     #[must_use]
     pub const fn is_http(self) -> bool {
@@ -136,24 +165,28 @@ impl Protocol {
     }
 }
 
-words! {
-    /// What happens to connections above a limit. Per-client limits always reject, udp always drops.
-    pub enum OnLimit: "a way with limits" {
-        /// They wait in the kernel's backlog.
-        Wait = "wait",
-        /// They are reset.
-        Reject = "reject",
-    }
+/// What happens to connections above a limit. Limits per client always reject, and udp always drops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a way with limits")]
+pub enum OnLimit {
+    /// They wait in the kernel's backlog.
+    #[default]
+    Wait,
+    /// They are reset.
+    Reject,
 }
 
-record! {
-    /// From whom a PROXY header is read.
-    pub struct AcceptProxy {
-        /// These peers must send one; the bytes of others are data.
-        from: List<IpNet>;
-        /// The versions that are understood. Absent: both, see [`AcceptProxy::takes`].
-        versions: Option<List<ProxyVersion>> = None;
-    }
+/// Peers from which a PROXY header is read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct AcceptProxy {
+    /// Peers that must send a PROXY header. What other peers send is data.
+    #[serde(with = "AsText::<List<IpNet>>")]
+    pub from: List<IpNet>,
+    /// The versions of the header that are understood. Absent: both.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub versions: Option<List<ProxyVersion>>,
 }
 
 impl AcceptProxy {
@@ -166,32 +199,43 @@ impl AcceptProxy {
     }
 }
 
-words! {
-    /// A version of the PROXY protocol.
-    pub enum ProxyVersion: "a version of the PROXY protocol" {
-        /// The line of text.
-        V1 = "v1",
-        /// The binary one.
-        V2 = "v2",
-    }
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a version of the PROXY protocol")]
+pub enum ProxyVersion {
+    /// The line of text.
+    V1,
+    /// The binary header.
+    V2,
 }
 
-record! {
-    /// How long the client's side may take.
-    pub struct ClientTimeouts {
-        /// Silence. Absent: by protocol, see [`Frontend::client_timeout`].
-        client: Option<OrOff<Duration>> = None;
-        /// After one direction has ended.
-        client_fin: Duration = Duration::from_secs(30);
-        /// PROXY header, ClientHello, TLS handshake: each.
-        preamble: Duration = Duration::from_secs(5);
-        /// http: the whole head.
-        request: Duration = Duration::from_secs(5);
-        /// http: between two requests.
-        keep_alive: Duration = Duration::from_secs(60);
-        /// udp: a flow without a datagram.
-        idle: Duration = Duration::from_secs(60);
-    }
+/// Timeouts on the client's side.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ClientTimeouts {
+    /// How long nothing may be read from or written to the client, or off. Default: 1h; http and https: 50s.
+    #[serde(
+        with = "AsText::<Option<OrOff<Duration>>>",
+        default,
+        skip_serializing_if = "is_default"
+    )]
+    pub client: Option<OrOff<Duration>>,
+    /// The same, once one direction of the connection has ended. Default: 30s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<30>")]
+    pub client_fin: Duration,
+    /// For the PROXY header, for the ClientHello and for the TLS handshake: each. Default: 5s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<5>")]
+    pub preamble: Duration,
+    /// http: for the whole head of a request. Default: 5s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<5>")]
+    pub request: Duration,
+    /// http: between two requests. Default: 60s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<60>")]
+    pub keep_alive: Duration,
+    /// udp: how long a flow lives without a datagram. Default: 60s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<60>")]
+    pub idle: Duration,
 }
 
 impl ClientTimeouts {
@@ -206,23 +250,23 @@ impl ClientTimeouts {
     };
 }
 
-record! {
-    /// When UDP flows end.
-    pub struct Udp {
-        /// After so many datagrams from the client. Absent: no cap.
-        requests: Option<NonZeroU32> = None;
-        /// ... and after so many answers.
-        responses: Option<NonZeroU32> = None;
-        /// No flows: every datagram is balanced by itself.
-        per_datagram: bool = false;
+impl Default for ClientTimeouts {
+    fn default() -> Self {
+        Self::ABSENT
     }
 }
 
-impl Udp {
-    /// What a frontend without `udp` has.
-    pub const ABSENT: Self = Self {
-        requests: None,
-        responses: None,
-        per_datagram: false,
-    };
+/// When the flows of a udp frontend end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Udp {
+    /// A flow ends after so many datagrams from the client. Absent: no cap.
+    #[serde(skip_serializing_if = "is_default")]
+    pub requests: Option<NonZeroU32>,
+    /// A flow ends after so many datagrams from the endpoint. Absent: no cap.
+    #[serde(skip_serializing_if = "is_default")]
+    pub responses: Option<NonZeroU32>,
+    /// There are no flows: an endpoint is chosen for every datagram. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub per_datagram: bool,
 }

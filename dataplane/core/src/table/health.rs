@@ -5,45 +5,83 @@ use std::num::NonZeroU16;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::fields::{Within, is, is_default, is_seconds, number, seconds, shown_as_written};
 use super::host::Target;
-use super::record::{Leaf, Wrong, leaf, parsed, record, serde_by_field, words};
+use super::leaf::{AsText, Leaf, Wrong, leaf};
 use super::text::{Needle, Payload, Token, Value};
 use super::tls::HealthTls;
 
-record! {
-    /// How endpoints are checked.
-    pub struct Health {
-        /// What is spoken.
-        mode: HealthMode;
-        /// Absent: the endpoint's.
-        port: Option<NonZeroU16> = None;
-        /// Between two checks.
-        interval: Duration = Duration::from_secs(2), in SHORTEST..=LONGEST;
-        /// While a state is changing. Absent: `interval`, see [`Health::fast_interval`].
-        fast_interval: Option<Duration> = None, in SHORTEST..=LONGEST;
-        /// For one check. Absent: see [`Health::timeout`].
-        timeout: Option<Duration> = None;
-        /// Passed checks in a row that make an endpoint up.
-        rise: u8 = 2, in 1..=10;
-        /// Failed checks in a row that make it down.
-        fall: u8 = 3, in 1..=20;
-        /// http: the method.
-        method: Option<Token> = None;
-        /// http: the path.
-        path: Option<Target> = None;
-        /// http: the Host field. Absent: the endpoint's address.
-        host: Option<Value> = None;
-        /// http: statuses that are well. Absent: 200-399, see [`Health::expects`].
-        expect: Option<Expect> = None;
-        /// http: must be contained in the first 64 KiB of the body.
-        body: Option<Needle> = None;
-        /// tcp, udp: what is sent.
-        send: Option<Payload> = None;
-        /// tcp, udp: how the answer must begin.
-        answer: Option<Payload> = None;
-        /// https. Absent: not verified.
-        tls: Option<HealthTls> = None;
-    }
+/// How endpoints are checked. A field of another mode has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Health {
+    /// The protocol of a check.
+    pub mode: HealthMode,
+    /// The port that is checked. Default: the endpoint's.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub port: Option<NonZeroU16>,
+    /// The time between two checks, 100ms at least. Default: 2s.
+    #[serde(
+        with = "AsText::<Duration>",
+        default = "seconds::<2>",
+        skip_serializing_if = "is_seconds::<2>"
+    )]
+    pub interval: Duration,
+    /// The time between two checks while an endpoint is going up or down, 100ms at least. Default: as `interval`.
+    #[serde(
+        with = "AsText::<Option<Duration>>",
+        default,
+        skip_serializing_if = "is_default"
+    )]
+    pub fast_interval: Option<Duration>,
+    /// How long one check may take, not longer than `interval`. Default: 1s, or `interval` where that is shorter.
+    #[serde(
+        with = "AsText::<Option<Duration>>",
+        default,
+        skip_serializing_if = "is_default"
+    )]
+    pub timeout: Option<Duration>,
+    /// Passed checks in a row that bring an endpoint up. Default: 2.
+    #[serde(
+        with = "Within::<1, 10>",
+        default = "number::<2, u8>",
+        skip_serializing_if = "is::<2, _>"
+    )]
+    pub rise: u8,
+    /// Failed checks in a row that take an endpoint down. Default: 3.
+    #[serde(
+        with = "Within::<1, 20>",
+        default = "number::<3, u8>",
+        skip_serializing_if = "is::<3, _>"
+    )]
+    pub fall: u8,
+    /// http: the method. Default: GET.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub method: Option<Token>,
+    /// http: the path, with a query if need be. Default: /.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub path: Option<Target>,
+    /// http: the Host field. Default: the endpoint's address.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub host: Option<Value>,
+    /// http: the statuses that pass. Default: 200-399.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub expect: Option<Expect>,
+    /// http: a text that the first 64 KiB of the body must contain.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub body: Option<Needle>,
+    /// tcp and udp: the bytes that are sent.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub send: Option<Payload>,
+    /// tcp and udp: the bytes that the answer must begin with.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub answer: Option<Payload>,
+    /// https: how the endpoint's certificate is verified. Absent: it is not verified.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tls: Option<HealthTls>,
 }
 
 impl Health {
@@ -82,21 +120,24 @@ impl Health {
     }
 }
 
-words! {
-    /// What a check speaks.
-    pub enum HealthMode: "a mode of health" {
-        /// Endpoints are not checked.
-        Off = "off",
-        /// A connection, and `send` and `answer` perhaps.
-        Tcp = "tcp",
-        /// A request.
-        Http = "http",
-        /// A request in TLS.
-        Https = "https",
-        /// A datagram.
-        Udp = "udp",
-    }
+/// The protocol of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a mode of health")]
+pub enum HealthMode {
+    /// Endpoints are not checked.
+    Off,
+    /// A connection; with `send` and `answer` also what is said on it.
+    Tcp,
+    /// A request.
+    Http,
+    /// A request in TLS.
+    Https,
+    /// A datagram.
+    Udp,
 }
+
+shown_as_written!(HealthMode);
 
 /// The statuses that a check takes for well: `200,204,300-399`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -124,9 +165,12 @@ impl fmt::Display for Expect {
 }
 
 impl Leaf for Expect {
+    const NAME: &'static str = "Statuses";
     const WHAT: &'static str = "a list of statuses";
     const FORM: &'static str =
         r#"statuses and ranges of them from 100 to 599, such as "200,204,300-399""#;
+    const PATTERN: &'static str = r"^[0-9,\s-]+$";
+    const EXAMPLE: &'static str = "200-399";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         let ranges: Option<Box<[_]>> = text
@@ -139,15 +183,9 @@ impl Leaf for Expect {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Self(Box::from([200..=399]))
-    }
 }
 
 leaf!(Expect);
-serde_by_field!(Expect);
-parsed!(Expect);
 
 fn parse_range(text: &str) -> Option<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
@@ -160,7 +198,3 @@ fn parse_status(text: &str) -> Option<u16> {
     let status = digits.then(|| text.parse().ok()).flatten()?;
     (100..=599).contains(&status).then_some(status)
 }
-
-const SHORTEST: Duration = Duration::from_millis(100);
-
-const LONGEST: Duration = Duration::from_secs(24 * 86_400);

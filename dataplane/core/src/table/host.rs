@@ -3,26 +3,30 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use super::record::{Leaf, Wrong, leaf, parsed, serde_by_field, text};
+use super::leaf::{Leaf, Wrong, leaf, text};
 
 text! {
     /// The DNS name that TLS asks for.
-    pub struct ServerName(Box<str>): "a DNS name", "a DNS name such as shop.example.com", is_dns_name, "?";
+    pub struct ServerName(Box<str>): "a DNS name", "a DNS name such as shop.example.com",
+        r"^[A-Za-z0-9_.-]+$", "shop.example.com", is_dns_name;
 }
 
 text! {
     /// The path of a route: absolute, without a query.
-    pub struct UrlPath(Box<str>): "a path", "an absolute path without a query, such as /shop", is_path, "/";
+    pub struct UrlPath(Box<str>): "a path", "an absolute path without a query, such as /shop",
+        r"^/[!-~]*$", "/shop", is_path;
 }
 
 text! {
     /// What a check asks for: an absolute path, with a query perhaps.
-    pub struct Target(Box<str>): "a path", "an absolute path such as /healthz", is_target, "/";
+    pub struct Target(Box<str>): "a path", "an absolute path such as /healthz",
+        r"^/[!-~]*$", "/healthz", is_target;
 }
 
 text! {
     /// The scheme that a redirect leads to.
-    pub struct Scheme(Box<str>): "a scheme", "http or https", |text| matches!(text, "http" | "https"), "https";
+    pub struct Scheme(Box<str>): "a scheme", "http or https",
+        r"^https?$", "https", |text| matches!(text, "http" | "https");
 }
 
 /// Which hosts a route is for. Lower case, without a dot at the end.
@@ -44,8 +48,11 @@ impl fmt::Display for HostPattern {
 }
 
 impl Leaf for HostPattern {
+    const NAME: &'static str = "HostPattern";
     const WHAT: &'static str = "a host";
     const FORM: &'static str = "a name such as shop.example.com or *.example.com, without a port";
+    const PATTERN: &'static str = r"^(\*\.)?[A-Za-z0-9_.-]+$|^\[[0-9A-Fa-f.:]+\]$";
+    const EXAMPLE: &'static str = "shop.example.com";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         if text == "*" {
@@ -72,15 +79,9 @@ impl Leaf for HostPattern {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Self::Exact("?".into())
-    }
 }
 
 leaf!(HostPattern);
-serde_by_field!(HostPattern);
-parsed!(HostPattern);
 
 /// Whether the text is labels of letters, digits, `-` and `_`, as DNS and the names of virtual hosts have them.
 fn is_dns_name(text: &str) -> bool {

@@ -4,32 +4,45 @@ use std::fmt;
 use std::num::NonZeroU16;
 
 use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::entries::Entries;
-use super::fields::List;
+use super::fields::{List, Within, is, is_default, shown_as_written};
 use super::host::{HostPattern, Scheme, UrlPath};
-use super::record::{Leaf, Wrong, leaf, parsed, record, serde_by_field, words};
+use super::leaf::{AsText, Leaf, Wrong, leaf};
 use super::span::{MaxAge, Size};
 use super::text::{Alpn, File, Name, Token, Value};
 
-record! {
-    /// How an http or https frontend speaks.
-    pub struct FrontendHttp {
-        /// Whether clients may speak HTTP/2.
-        http2: bool = true;
-        /// Heads above this are refused.
-        max_header_bytes: Size = Size::kib(64), in Size::kib(1)..=Size::kib(16 * 1024);
-        /// Heads with more fields are refused.
-        max_headers: u16 = 128, in 1..=10_000;
-        /// X-Forwarded-For, and -Proto, -Port, -Host, -Prefix.
-        x_forwarded: XForwarded = XForwarded::Append;
-        /// Append for these peers, replace for others. Absent: append for all.
-        x_forwarded_trust: Option<List<IpNet>> = None;
-        /// RFC 7239 as well.
-        forwarded: bool = false;
-        /// https only.
-        hsts: Option<MaxAge> = None;
-    }
+/// How HTTP is spoken with the clients of a frontend.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FrontendHttp {
+    /// Whether clients may speak HTTP/2. Default: true.
+    #[serde(skip_serializing_if = "is_true")]
+    pub http2: bool,
+    /// Most bytes of a request's head, from 1KiB to 16MiB. Default: 64KiB.
+    #[serde(skip_serializing_if = "is_64_kib")]
+    pub max_header_bytes: Size,
+    /// Most fields of a request's head. Default: 128.
+    #[serde(with = "Within::<1, 10_000>", skip_serializing_if = "is::<128, _>")]
+    pub max_headers: u16,
+    /// What happens to X-Forwarded-For. Unless off, X-Forwarded-Proto, -Port, -Host and -Prefix are set as well.
+    /// Default: append.
+    #[serde(skip_serializing_if = "is_default")]
+    pub x_forwarded: XForwarded,
+    /// Peers whose X-Forwarded-For is appended to; that of others is replaced. Absent: it is appended to for all.
+    #[serde(
+        with = "AsText::<Option<List<IpNet>>>",
+        skip_serializing_if = "is_default"
+    )]
+    pub x_forwarded_trust: Option<List<IpNet>>,
+    /// Whether the Forwarded field (RFC 7239) is set as well. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub forwarded: bool,
+    /// https: browsers are told to use nothing but https for so long. Absent: they are not told.
+    #[serde(skip_serializing_if = "is_default")]
+    pub hsts: Option<MaxAge>,
 }
 
 impl FrontendHttp {
@@ -45,50 +58,83 @@ impl FrontendHttp {
     };
 }
 
-words! {
-    /// What happens to X-Forwarded-For.
-    pub enum XForwarded: "a way with X-Forwarded-For" {
-        /// The client's address is added.
-        Append = "append",
-        /// What the client sent is thrown away.
-        Replace = "replace",
-        /// What the client sent passes untouched.
-        Off = "off",
+impl Default for FrontendHttp {
+    fn default() -> Self {
+        Self::ABSENT.clone()
     }
 }
 
-record! {
-    /// Which requests, or TLS connections, go where. The default of a frontend is one without `host` and `path`.
-    pub struct Route {
-        /// Absent: any host.
-        host: Option<HostPattern> = None;
-        /// Absent: `/`, see [`Route::path`].
-        path: Option<UrlPath> = None;
-        /// How `path` is meant.
-        r#match: PathMatch = PathMatch::Segment;
-        /// Whether `/Shop` is `/shop`.
-        ignore_case: bool = false;
-        /// Beside the frontend's. Absent: everybody.
-        source_ranges: Option<List<IpNet>> = None;
-        /// Unopened connections: what the client must offer.
-        alpn: Option<List<Alpn>> = None;
-        /// https: relayed unopened.
-        passthrough: bool = false;
-        /// Where to. Exactly one of `service`, `redirect` and `status` is there.
-        service: Option<Name> = None;
-        /// What replaces that part of the path which matched. Absent: the path is untouched.
-        rewrite: Option<UrlPath> = None;
-        /// Absent: where `rewrite` is set, see [`Route::maps_back`].
-        map_back: Option<bool> = None;
-        /// Sends the client elsewhere.
-        redirect: Option<Box<Redirect>> = None;
-        /// Answers so.
-        status: Option<u16> = None, in 200..=599;
-        /// The body of that answer.
-        body_file: Option<File> = None;
-        /// What that body is.
-        content_type: Option<Value> = None;
-    }
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+fn is_64_kib(size: &Size) -> bool {
+    *size == Size::kib(64)
+}
+
+/// What happens to X-Forwarded-For.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a way with X-Forwarded-For")]
+pub enum XForwarded {
+    /// The client's address is added to what the client sent.
+    #[default]
+    Append,
+    /// The client's address replaces what the client sent.
+    Replace,
+    /// What the client sent is passed on unchanged.
+    Off,
+}
+
+/// Which requests, or TLS connections, go where. Exactly one of `service`, `redirect` and `status` must be there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Route {
+    /// The host of the requests. Absent: any host.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host: Option<HostPattern>,
+    /// The path of the requests. Default: /.
+    #[serde(skip_serializing_if = "is_default")]
+    pub path: Option<UrlPath>,
+    /// How `path` is compared. Default: segment.
+    #[serde(skip_serializing_if = "is_default")]
+    pub r#match: PathMatch,
+    /// Whether upper and lower case are the same in `path`. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ignore_case: bool,
+    /// Clients that may use this route, beside the frontend's own ranges. Absent: everybody.
+    #[serde(
+        with = "AsText::<Option<List<IpNet>>>",
+        skip_serializing_if = "is_default"
+    )]
+    pub source_ranges: Option<List<IpNet>>,
+    /// For connections that are passed on unopened: the client must offer one of these protocols (ALPN).
+    #[serde(skip_serializing_if = "is_default")]
+    pub alpn: Option<List<Alpn>>,
+    /// https: the connection is passed on unopened. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub passthrough: bool,
+    /// The name of the service that gets the requests.
+    #[serde(skip_serializing_if = "is_default")]
+    pub service: Option<Name>,
+    /// What replaces the part of the path that matched. Absent: the path is not changed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub rewrite: Option<UrlPath>,
+    /// Whether Location and the Path of Set-Cookie are changed back in answers. Default: true where `rewrite` is set.
+    #[serde(skip_serializing_if = "is_default")]
+    pub map_back: Option<bool>,
+    /// The client is sent elsewhere.
+    #[serde(skip_serializing_if = "is_default")]
+    pub redirect: Option<Box<Redirect>>,
+    /// Ballast answers by itself, with this status.
+    #[serde(with = "Within::<200, 599>", skip_serializing_if = "is_default")]
+    pub status: Option<u16>,
+    /// A file with the body of that answer.
+    #[serde(skip_serializing_if = "is_default")]
+    pub body_file: Option<File>,
+    /// The Content-Type of that body.
+    #[serde(skip_serializing_if = "is_default")]
+    pub content_type: Option<Value>,
 }
 
 impl Route {
@@ -105,92 +151,97 @@ impl Route {
     }
 }
 
-words! {
-    /// How the path of a route is meant.
-    pub enum PathMatch: "a way to match" {
-        /// It and everything below it.
-        Segment = "segment",
-        /// It alone.
-        Exact = "exact",
-        /// Everything that begins so (haproxy's path_beg).
-        Begins = "begins",
-    }
+/// How the path of a route is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a way to match")]
+pub enum PathMatch {
+    /// This path and everything below it.
+    #[default]
+    Segment,
+    /// This path alone.
+    Exact,
+    /// Everything that begins with this text (haproxy's path_beg).
+    Begins,
 }
 
-record! {
-    /// Where a client is sent instead. What is absent stays as it was asked for.
-    pub struct Redirect {
-        /// `http` or `https`.
-        scheme: Option<Scheme> = None;
-        /// Another host.
-        host: Option<HostPattern> = None;
-        /// Absent: the default of `scheme` where that is given.
-        port: Option<NonZeroU16> = None;
-        /// Replaces the whole path; the query stays.
-        path: Option<UrlPath> = None;
-        /// Absent: 301 for GET and HEAD, else 308.
-        status: Option<u16> = None;
-    }
+shown_as_written!(PathMatch);
+
+/// Where a client is sent instead. What is absent stays as the client asked for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Redirect {
+    /// http or https.
+    #[serde(skip_serializing_if = "is_default")]
+    pub scheme: Option<Scheme>,
+    /// Another host, without *.
+    #[serde(skip_serializing_if = "is_default")]
+    pub host: Option<HostPattern>,
+    /// Another port. Default: the usual one of `scheme`, where that is given.
+    #[serde(skip_serializing_if = "is_default")]
+    pub port: Option<NonZeroU16>,
+    /// What replaces the whole path. The query stays.
+    #[serde(skip_serializing_if = "is_default")]
+    pub path: Option<UrlPath>,
+    /// One of 301, 302, 303, 307 and 308. Default: 301 for GET and HEAD, else 308.
+    #[serde(skip_serializing_if = "is_default")]
+    pub status: Option<u16>,
 }
 
-record! {
-    /// How a service's endpoints are spoken to in HTTP.
-    pub struct ServiceHttp {
-        /// The version.
-        version: HttpVersion = HttpVersion::H1;
-        /// When an idle connection serves another client.
-        reuse: Reuse = Reuse::Safe;
-        /// On the way to the endpoint.
-        request_headers: HeaderEdits = HeaderEdits::default();
-        /// On the way back.
-        response_headers: HeaderEdits = HeaderEdits::default();
-    }
+/// How HTTP is spoken with the endpoints of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ServiceHttp {
+    /// The version of HTTP. Default: h1.
+    #[serde(skip_serializing_if = "is_default")]
+    pub version: HttpVersion,
+    /// When an idle connection serves another client (haproxy's http-reuse). Default: safe.
+    #[serde(skip_serializing_if = "is_default")]
+    pub reuse: Reuse,
+    /// Fields that are set in requests and removed from them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub request_headers: HeaderEdits,
+    /// Fields that are set in answers and removed from them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub response_headers: HeaderEdits,
 }
 
-impl ServiceHttp {
-    /// What a service without `http` has.
-    #[must_use]
-    pub fn absent() -> Self {
-        Self {
-            version: HttpVersion::H1,
-            reuse: Reuse::Safe,
-            request_headers: HeaderEdits::default(),
-            response_headers: HeaderEdits::default(),
-        }
-    }
+/// The version of HTTP that endpoints speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a version of HTTP")]
+pub enum HttpVersion {
+    /// HTTP/1.1
+    #[default]
+    H1,
+    /// HTTP/2: with TLS by ALPN, else with prior knowledge.
+    H2,
 }
 
-words! {
-    /// The version of HTTP that endpoints speak.
-    pub enum HttpVersion: "a version of HTTP" {
-        /// HTTP/1.1
-        H1 = "h1",
-        /// HTTP/2, with prior knowledge or, with TLS, by ALPN.
-        H2 = "h2",
-    }
+/// When an idle connection to an endpoint serves another client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a way of reuse")]
+pub enum Reuse {
+    /// For requests that may be repeated.
+    #[default]
+    Safe,
+    /// For every request.
+    Always,
+    /// Never.
+    Never,
 }
 
-words! {
-    /// When an idle connection to an endpoint serves another client (haproxy's http-reuse).
-    pub enum Reuse: "a way of reuse" {
-        /// For requests that may be repeated.
-        Safe = "safe",
-        /// For every request.
-        Always = "always",
-        /// Never.
-        Never = "never",
-    }
-}
-
-record! {
-    /// Header fields that are set and removed.
-    #[derive(Default)]
-    pub struct HeaderEdits {
-        /// Set, in place of what was there.
-        set: Entries<Token, Value> = Entries::default();
-        /// Removed.
-        remove: List<Token> = List::default();
-    }
+/// Header fields that are set and removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct HeaderEdits {
+    /// Fields that are set, with their values. What was there before is replaced.
+    #[serde(skip_serializing_if = "is_default")]
+    pub set: Entries<Token, Value>,
+    /// Fields that are removed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub remove: List<Token>,
 }
 
 /// The status of one of Ballast's own answers, as a key of `errors`.
@@ -206,8 +257,11 @@ impl ErrorStatus {
 }
 
 impl Leaf for ErrorStatus {
+    const NAME: &'static str = "ErrorStatus";
     const WHAT: &'static str = "the status of an error";
     const FORM: &'static str = "400 to 599";
+    const PATTERN: &'static str = r"^[45][0-9][0-9]$";
+    const EXAMPLE: &'static str = "503";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         match text.parse() {
@@ -219,12 +273,6 @@ impl Leaf for ErrorStatus {
     fn text(&self) -> impl fmt::Display {
         self.0
     }
-
-    fn stand_in() -> Self {
-        Self(500)
-    }
 }
 
 leaf!(ErrorStatus);
-serde_by_field!(ErrorStatus);
-parsed!(ErrorStatus);

@@ -1,20 +1,22 @@
 //! From text to a table without a mistake, or to every mistake at once.
 //!
-//! A good JSON table goes straight into the types. Everything else becomes a tree first, which is then walked: that
-//! is slower and knows all there is to say.
+//! A good JSON table goes straight into the types. All other texts become a tree first: of YAML the types are read from
+//! that, and a mistake is looked for in it, which is slower and finds all the others too.
 
 use std::collections::HashMap;
 
+use serde::Deserialize;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 
 use super::RoutingTable;
 use super::check::{Doubt, check};
 use super::files::files;
-use super::problems::{Found, Problem, Problems};
-use super::record::Field;
+use super::form::mend;
+use super::problems::{Found, Place, Problem, Problems, nearest, plain};
+use super::schema::Kind;
+use super::strict::Strict;
 use super::text::Sharing;
 use super::tree::{Entry, Node};
-use super::walk::{Walk, nearest_key, plain};
 
 /// What a table is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +38,19 @@ pub fn parse(text: &[u8], format: Format) -> Result<RoutingTable, Problems> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let _sharing = Sharing::begin();
     if format == Format::Json
-        && let Ok(table) = serde_json::from_slice(text)
+        && let Some(table) = from_json(text)
         && check(&table, &Doubt::default()).is_empty()
     {
         return Ok(table);
     }
     let tree = tree(text, format).map_err(Problems::of_half_a_file)?;
-    read(&tree)
+    read(tree)
+}
+
+fn from_json(text: &[u8]) -> Option<RoutingTable> {
+    let mut source = serde_json::Deserializer::from_slice(text);
+    let table = RoutingTable::deserialize(Strict(&mut source)).ok()?;
+    source.end().ok().map(|()| table)
 }
 
 /// What a table that was put together by a program means wrongly: [`parse()`] would refuse it once it is written.
@@ -52,13 +60,22 @@ pub fn flaws(table: &RoutingTable) -> Vec<Problem> {
 }
 
 /// The table that a tree says, or every mistake in it.
-pub(super) fn read(tree: &Node) -> Result<RoutingTable, Problems> {
-    if let Some(problem) = something_else(tree) {
+pub(super) fn read(mut tree: Node) -> Result<RoutingTable, Problems> {
+    if let Some(problem) = something_else(&tree) {
         return Err(Problems::of_whole_file(vec![problem], None));
     }
-    let mut walk = Walk::default();
-    let table = RoutingTable::read(tree, &mut walk);
-    let (mut found, doubt) = walk.finish();
+    let read = |tree: &Node| RoutingTable::deserialize(Strict(tree));
+    let (mut found, mut doubt) = (Found::default(), Doubt::default());
+    let table = match read(&tree) {
+        Ok(table) => Some(table),
+        Err(error) => {
+            (found, doubt) = mend(&mut tree);
+            if found.is_empty() {
+                found.add(|| Problem::new("", plain(&error.to_string()), A_TABLE));
+            }
+            read(&tree).ok()
+        }
+    };
     if let Some(table) = &table {
         found.join(check(table, &doubt));
     }
@@ -68,7 +85,7 @@ pub(super) fn read(tree: &Node) -> Result<RoutingTable, Problems> {
             let generation = table.as_ref().and_then(|table| table.generation);
             let files = table.as_ref().map(files).unwrap_or_default();
             let read = files.into_iter().filter(|(at, _)| doubt.is_readable(at));
-            let problems = Problems::of_whole_file(in_order(found, tree), generation);
+            let problems = Problems::of_whole_file(in_order(found, &tree), generation);
             Err(problems.with_files(read.collect()))
         }
     }
@@ -95,7 +112,10 @@ fn foreign_map(entries: &[Entry]) -> Option<String> {
             "this is a Kubernetes manifest ({kind}), not a table"
         ));
     }
-    let is_ours = |key: &str| nearest_key(key, RoutingTable::FIELDS).is_some();
+    let Kind::Map(fields) = Kind::of_table() else {
+        return None;
+    };
+    let is_ours = |key: &str| nearest(key, fields.iter().map(|field| &*field.key)).is_some();
     let mut first = entries.iter().take(LOOKED_AT);
     if entries.is_empty() || value("version").is_some() || first.any(|(key, _)| is_ours(key)) {
         return None;
@@ -199,69 +219,37 @@ fn yaml_options() -> serde_saphyr::Options {
 
 /// The Problems in the order in which their places stand in the file.
 fn in_order(found: Found, tree: &Node) -> Vec<Problem> {
-    let mut keys = Keys::default();
-    found.sorted(|problem| keys.rank(tree, &problem.at))
-}
-
-/// Where the keys of the maps stand that a place leads through.
-#[derive(Default)]
-struct Keys<'t> {
-    of: HashMap<*const Node, HashMap<&'t str, usize>>,
-}
-
-impl<'t> Keys<'t> {
-    /// The position of every step of a place. What is not there comes before what is.
-    fn rank(&mut self, tree: &'t Node, at: &str) -> Vec<usize> {
-        let mut rank = Vec::new();
-        let mut node = Some(tree);
-        let mut rest = at;
-        while let (Some(here), false) = (node, rest.is_empty()) {
-            let (position, below, after) = match here {
-                Node::List(items) => step_into_list(items, rest),
-                Node::Map(entries) => self.step_into_map(here, entries, rest),
-                _ => return rank,
-            };
-            rank.push(position);
-            (node, rest) = (below, after);
+    let mut places: HashMap<String, usize> = HashMap::new();
+    places.extend(found.places().map(|at| (at.to_owned(), usize::MAX)));
+    let mut passed = 0;
+    pass(tree, &mut Place::default(), &mut |at| {
+        passed += 1;
+        if let Some(position) = places.get_mut(at) {
+            *position = passed.min(*position);
         }
-        rank
-    }
+    });
+    found.sorted(|problem| places.get(&problem.at).copied())
+}
 
-    /// Keys may hold dots and brackets: the longest one with which the place goes on is meant.
-    fn step_into_map<'a>(
-        &mut self,
-        map: *const Node,
-        entries: &'t [Entry],
-        at: &'a str,
-    ) -> (usize, Option<&'t Node>, &'a str) {
-        let at = at.strip_prefix('.').unwrap_or(at);
-        let keys = self.of.entry(map).or_insert_with(|| {
-            let mut keys = HashMap::new();
-            for (position, (key, _)) in entries.iter().enumerate() {
-                keys.entry(&**key).or_insert(position);
-            }
-            keys
-        });
-        let ends =
-            std::iter::once(at.len()).chain(at.rmatch_indices(['.', '[']).map(|(end, _)| end));
-        for (key, after) in ends.filter_map(|end| at.split_at_checked(end)) {
-            if let Some(&position) = keys.get(key) {
-                return (
-                    position + 1,
-                    entries.get(position).map(|(_, node)| node),
-                    after,
-                );
+/// Passes all places of a tree in the order of the file.
+fn pass(node: &Node, at: &mut Place, look: &mut impl FnMut(&str)) {
+    look(at);
+    match node {
+        Node::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let before = at.enter_index(index);
+                pass(item, at, look);
+                at.leave(before);
             }
         }
-        (0, None, "")
-    }
-}
-
-fn step_into_list<'t, 'a>(items: &'t [Node], at: &'a str) -> (usize, Option<&'t Node>, &'a str) {
-    let step = at.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-    match step.and_then(|(index, after)| Some((index.parse::<usize>().ok()?, after))) {
-        Some((index, after)) => (index, items.get(index), after),
-        None => (0, None, ""),
+        Node::Map(entries) => {
+            for (key, value) in entries {
+                let before = at.enter_key(key);
+                pass(value, at, look);
+                at.leave(before);
+            }
+        }
+        _ => {}
     }
 }
 

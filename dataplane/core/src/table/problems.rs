@@ -1,8 +1,10 @@
 //! What is wrong with a table, in words: each mistake with its place, the reason and the remedy.
 //!
-//! Written by the walk and by [`super::check`]; shown by `ballast check`, logged and acknowledged by the data plane.
+//! Made by [`super::form`] and [`super::check`]; shown by `ballast check`, logged and acknowledged by the data plane.
 
-use std::fmt;
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::ops::Deref;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -94,7 +96,7 @@ impl Problems {
     }
 }
 
-impl std::ops::Deref for Problems {
+impl Deref for Problems {
     type Target = [Problem];
 
     fn deref(&self) -> &[Problem] {
@@ -134,6 +136,11 @@ impl Found {
         self.more > 0
     }
 
+    /// The places of what is kept.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &str> {
+        self.kept.iter().map(|problem| problem.at.as_str())
+    }
+
     /// Says more in the remedy of the last Problem, if that is one of this place.
     pub(crate) fn amend_last(&mut self, at: &str, words: &str) {
         if let Some(last) = self.kept.last_mut()
@@ -167,10 +174,84 @@ impl Found {
     }
 }
 
+/// A place in the table while it is walked through, as in `services[0].endpoints[1].weight`.
+#[derive(Default)]
+pub(crate) struct Place(String);
+
+impl Place {
+    /// Goes one step further. The answer leads back.
+    pub(crate) fn enter_key(&mut self, key: &str) -> usize {
+        let before = self.0.len();
+        if before > 0 {
+            self.0.push('.');
+        }
+        self.0.push_str(&plain(key));
+        before
+    }
+
+    /// Goes one step further. The answer leads back.
+    pub(crate) fn enter_index(&mut self, index: usize) -> usize {
+        let before = self.0.len();
+        // Writing to a String cannot fail.
+        write!(self.0, "[{index}]").ok();
+        before
+    }
+
+    /// Goes back.
+    pub(crate) fn leave(&mut self, before: usize) {
+        self.0.truncate(before);
+    }
+}
+
+impl Deref for Place {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// `text` in quotes, shortened and without control characters, so that it fits a line.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut short: String = text.chars().take(SHOWN).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+/// A key as it can stand in a place: on one line, and not too long.
+pub(crate) fn plain(key: &str) -> Cow<'_, str> {
+    match key.len() <= SHOWN && !key.chars().any(char::is_control) {
+        true => Cow::Borrowed(key),
+        false => Cow::Owned(quoted(key)),
+    }
+}
+
+/// The one of `known` that `word` was probably meant to be: a third of its letters may be wrong, but at most three.
+pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let word: String = word.chars().take(SHOWN).collect::<String>().to_lowercase();
+    let length = word.chars().count();
+    let mut best = ((length / 3).clamp(1, 3) + 1, None);
+    for candidate in known {
+        // No distance is smaller than the difference in length, and that is quickly known.
+        if candidate.chars().count().abs_diff(length) < best.0 {
+            let distance = strsim::osa_distance(&word, &candidate.to_lowercase());
+            if distance < best.0 {
+                best = (distance, Some(candidate));
+            }
+        }
+    }
+    best.1
+}
+
 fn lines(problems: &[Problem]) -> String {
     let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
     lines.join("\n")
 }
+
+/// Characters of a text that a Problem shows.
+const SHOWN: usize = 60;
 
 /// Problems that are kept at most.
 const KEPT: usize = 1000;

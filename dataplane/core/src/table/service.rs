@@ -4,207 +4,216 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::entries::Entries;
-use super::fields::{List, OrOff};
+use super::fields::{
+    List, OrOff, Within, exact, is, is_default, is_seconds, number, shown_as_written,
+};
 use super::frontend::{Protocol, idle_timeout};
-use super::health::Health;
+use super::health::{Health, HealthMode};
 use super::http::ServiceHttp;
-use super::record::{Field, Given, Taken, record, words};
+use super::leaf::AsText;
 use super::text::{LabelKey, Name, Tag, Text, Token};
 use super::tls::EndpointTls;
-use super::tree::Node;
-use super::walk::Walk;
 
-record! {
-    /// A set of endpoints and how to choose among them.
-    pub struct Service {
-        /// Unique among services; with an endpoint's address that endpoint's identity.
-        name: Name;
-        /// Shown only.
-        description: Option<Text> = None;
-        /// Shown, and on metrics.
-        labels: Entries<LabelKey, Text> = Entries::default();
-        /// How to choose.
-        algorithm: Algorithm = Algorithm::RoundRobin;
-        /// How a client finds its endpoint again.
-        affinity: Option<Affinity> = None;
-        /// The PROXY header that endpoints get.
-        send_proxy: SendProxy = SendProxy::Off;
-        /// v2: what is added. Absent: authority where an SNI is known.
-        send_proxy_tlvs: Option<List<Tlv>> = None;
-        /// udp: which datagrams of a flow carry the header.
-        send_proxy_udp: SendProxyUdp = SendProxyUdp::Every;
-        /// Attempts after the first one.
-        retries: u16 = 3;
-        /// Clients that wait while every endpoint is full; off: none does.
-        max_queue: OrOff<NonZeroU32> = MAX_QUEUE;
-        /// Local addresses towards the endpoints, in turn. Absent: the kernel's choice.
-        source: List<IpAddr> = List::default();
-        /// The endpoints' side.
-        timeouts: ServiceTimeouts = ServiceTimeouts::ABSENT;
-        /// What happens when the checks of all endpoints fail.
-        all_down: AllDown = AllDown::TryAll;
-        /// For recovered or new endpoints of a known service.
-        slow_start: Option<Duration> = None;
-        /// Established connections of an endpoint whose checks fail.
-        on_down: OnGone = OnGone::Keep;
-        /// Established connections of an endpoint that left the table.
-        on_removed: OnGone = OnGone::Keep;
-        /// Absent: endpoints are not checked.
-        health: Option<Box<Health>> = None;
-        /// When an endpoint that cannot be reached is left out.
-        ejection: OrOff<Ejection> = OrOff::On(Ejection::ABSENT);
-        /// TLS to the endpoints.
-        tls: Option<Box<EndpointTls>> = None;
-        /// HTTP to the endpoints. Absent: see [`ServiceHttp::absent`].
-        http: Option<Box<ServiceHttp>> = None;
-        /// None: frontends of tcp and udp do not listen.
-        endpoints: Vec<Endpoint> = Vec::new();
-    }
+/// Endpoints that serve the same thing, and how one of them is chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Service {
+    /// The name of this service, unique among services. Its state and that of its endpoints belong to the name.
+    pub name: Name,
+    /// A text for people, shown on the page.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub description: Option<Text>,
+    /// At most 8 labels. They are shown, and they stand on the metrics of this service.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub labels: Entries<LabelKey, Text>,
+    /// How an endpoint is chosen for a client. Default: round-robin.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub algorithm: Algorithm,
+    /// How a client that comes back finds the endpoint it had before. Absent: it does not.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub affinity: Option<Affinity>,
+    /// The PROXY header that tells endpoints the client's address. Default: off.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub send_proxy: SendProxy,
+    /// v2: what the header carries beside the addresses. Default: authority, where a server name is known.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub send_proxy_tlvs: Option<List<Tlv>>,
+    /// udp: which datagrams of a flow carry the header. Default: every.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub send_proxy_udp: SendProxyUdp,
+    /// Attempts to connect to an endpoint, after the first one. Default: 3.
+    #[serde(default = "number::<3, u16>", skip_serializing_if = "is::<3, _>")]
+    pub retries: u16,
+    /// Most clients that wait while every endpoint is at its `max-connections`; off: none waits. Default: 1024.
+    #[serde(default = "max_queue", skip_serializing_if = "is_max_queue")]
+    pub max_queue: OrOff<NonZeroU32>,
+    /// Addresses of this node to connect to the endpoints from, in turn. Absent: the kernel chooses.
+    #[serde(
+        with = "AsText::<List<IpAddr>>",
+        default,
+        skip_serializing_if = "is_default"
+    )]
+    pub source: List<IpAddr>,
+    /// Timeouts on the endpoints' side.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub timeouts: ServiceTimeouts,
+    /// What happens when the health checks of all endpoints fail. Default: try-all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub all_down: AllDown,
+    /// Over so long an endpoint that recovered, or that a known service has gained, grows into its share. Absent: at once.
+    #[serde(
+        with = "AsText::<Option<Duration>>",
+        default,
+        skip_serializing_if = "is_default"
+    )]
+    pub slow_start: Option<Duration>,
+    /// What happens to established connections of an endpoint whose health checks fail. Default: keep.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_down: OnGone,
+    /// What happens to established connections of an endpoint that is no longer in the table. Default: keep.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_removed: OnGone,
+    /// How endpoints are checked. Absent: they are not checked.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub health: Option<Box<Health>>,
+    /// When an endpoint that cannot be reached is left out, or off. Default: on, with the defaults of its fields.
+    #[serde(default = "ejection", skip_serializing_if = "is_ejection")]
+    pub ejection: OrOff<Ejection>,
+    /// TLS towards the endpoints. Absent: none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tls: Option<Box<EndpointTls>>,
+    /// How HTTP is spoken with the endpoints.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub http: Option<Box<ServiceHttp>>,
+    /// The endpoints. While there are none, frontends of tcp and udp do not listen.
+    #[serde(
+        default,
+        deserialize_with = "exact",
+        skip_serializing_if = "is_default"
+    )]
+    pub endpoints: Vec<Endpoint>,
 }
 
 impl Service {
     /// The checks that are asked for.
     #[must_use]
     pub fn checks(&self) -> Option<&Health> {
-        use super::health::HealthMode;
         self.health
             .as_deref()
             .filter(|health| health.mode != HealthMode::Off)
     }
 }
 
-words! {
-    /// How an endpoint is chosen.
-    pub enum Algorithm: "an algorithm" {
-        /// Smooth weighted rotation.
-        RoundRobin = "round-robin",
-        /// The one with the fewest, by weight.
-        LeastConnections = "least-connections",
-        /// By the client's address.
-        SourceHash = "source-hash",
-        /// By the client's address and port.
-        SourcePortHash = "source-port-hash",
-        /// The better of two random ones.
-        Random = "random",
-        /// The first one that has room.
-        First = "first",
-    }
+/// How an endpoint is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "an algorithm")]
+pub enum Algorithm {
+    /// In turn and by weight.
+    #[default]
+    RoundRobin,
+    /// The endpoint with the fewest connections for its weight.
+    LeastConnections,
+    /// By the client's address.
+    SourceHash,
+    /// By the client's address and port.
+    SourcePortHash,
+    /// The one with fewer connections of two random endpoints.
+    Random,
+    /// The first endpoint of the list that has room, by `max-connections`.
+    First,
 }
 
-/// How a client finds its endpoint again.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+shown_as_written!(Algorithm);
+
+/// How a client that comes back finds the endpoint it had before. One of the two.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "one way to find a client's endpoint")]
 pub enum Affinity {
-    /// By its address, for so long after its last connection.
-    ClientIp(Duration),
-    /// By a cookie of this name.
+    /// By the client's address. It is remembered for so long after the client's last connection.
+    #[schemars(title = "{client-ip: TIME}")]
+    ClientIp(#[serde(with = "AsText::<Duration>")] Duration),
+    /// http: by a cookie of this name.
+    #[schemars(title = "{cookie: NAME}")]
     Cookie(Token),
 }
 
-impl Field for Affinity {
-    const FIELDS: &[&str] = &["client_ip", "cookie"];
-
-    fn take<'de, D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "kebab-case")]
-        enum Draft {
-            ClientIp(Taken<Duration>),
-            Cookie(Taken<Token>),
-        }
-        Draft::deserialize(source).map(|draft| match draft {
-            Draft::ClientIp(Taken(time)) => Self::ClientIp(time),
-            Draft::Cookie(Taken(name)) => Self::Cookie(name),
-        })
-    }
-
-    fn read(node: &Node, walk: &mut Walk) -> Option<Self> {
-        let map = walk.map(node, Self::FIELDS)?;
-        let time: Option<Duration> = walk.field(map, "client_ip", false);
-        let name: Option<Token> = walk.field(map, "cookie", false);
-        let is_there = |key: &str| map.iter().any(|(known, _)| **known == *key);
-        if is_there("client-ip") == is_there("cookie") {
-            walk.report(
-                "is not one way to find a client's endpoint",
-                "expected {client-ip: TIME} or {cookie: NAME}",
-            );
-            return None;
-        }
-        time.map(Self::ClientIp).or_else(|| name.map(Self::Cookie))
-    }
-
-    fn stand_in() -> Self {
-        Self::ClientIp(Duration::from_secs(1))
-    }
-
-    fn give<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "kebab-case")]
-        enum Print<'a> {
-            ClientIp(Given<'a, Duration>),
-            Cookie(Given<'a, Token>),
-        }
-        match self {
-            Self::ClientIp(time) => Print::ClientIp(Given(time)),
-            Self::Cookie(name) => Print::Cookie(Given(name)),
-        }
-        .serialize(sink)
-    }
+/// The PROXY header that endpoints get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a PROXY header")]
+pub enum SendProxy {
+    /// No header.
+    #[default]
+    Off,
+    /// The line of text.
+    V1,
+    /// The binary header.
+    V2,
 }
 
-super::record::serde_by_field!(Affinity);
-
-words! {
-    /// The PROXY header that endpoints get.
-    pub enum SendProxy: "a PROXY header" {
-        /// None.
-        Off = "off",
-        /// The line of text.
-        V1 = "v1",
-        /// The binary one.
-        V2 = "v2",
-    }
+/// What a v2 header carries beside the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a part of a PROXY header")]
+pub enum Tlv {
+    /// The server name (SNI) that the client asked for.
+    Authority,
+    /// A checksum of the header.
+    Crc32c,
+    /// What is known of the client's TLS.
+    Ssl,
+    /// An id of this connection.
+    UniqueId,
 }
 
-words! {
-    /// What a v2 header carries beside the addresses.
-    pub enum Tlv: "a part of a PROXY header" {
-        /// The SNI.
-        Authority = "authority",
-        /// A checksum.
-        Crc32c = "crc32c",
-        /// What is known of the client's TLS.
-        Ssl = "ssl",
-        /// An id of this connection.
-        UniqueId = "unique-id",
-    }
+/// Which datagrams of a flow carry the PROXY header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a choice of datagrams")]
+pub enum SendProxyUdp {
+    /// Every datagram.
+    #[default]
+    Every,
+    /// The first datagram of a flow.
+    First,
 }
 
-words! {
-    /// Which datagrams of a flow carry the PROXY header.
-    pub enum SendProxyUdp: "a choice of datagrams" {
-        /// Every one.
-        Every = "every",
-        /// The first one.
-        First = "first",
-    }
-}
-
-record! {
-    /// How long the endpoints' side may take.
-    pub struct ServiceTimeouts {
-        /// Until some endpoint is connected.
-        connect: Duration = Duration::from_secs(5);
-        /// In the queue. Absent: `connect`, see [`ServiceTimeouts::queue`].
-        queue: Option<Duration> = None;
-        /// Silence. Absent: by protocol, see [`ServiceTimeouts::server`].
-        server: Option<OrOff<Duration>> = None;
-        /// After one direction has ended.
-        server_fin: Duration = Duration::from_secs(30);
-        /// http: after an upgrade, in place of client and server.
-        tunnel: Duration = Duration::from_secs(3600);
-    }
+/// Timeouts on the endpoints' side.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ServiceTimeouts {
+    /// Until some endpoint is connected, all attempts together. Default: 5s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<5>")]
+    pub connect: Duration,
+    /// How long a client waits while every endpoint is full. Default: as `connect`.
+    #[serde(
+        with = "AsText::<Option<Duration>>",
+        default,
+        skip_serializing_if = "is_default"
+    )]
+    pub queue: Option<Duration>,
+    /// How long nothing may be read from or written to the endpoint, or off. Default: 1h; http and https: 50s.
+    #[serde(
+        with = "AsText::<Option<OrOff<Duration>>>",
+        default,
+        skip_serializing_if = "is_default"
+    )]
+    pub server: Option<OrOff<Duration>>,
+    /// The same, once one direction of the connection has ended. Default: 30s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<30>")]
+    pub server_fin: Duration,
+    /// http: after an upgrade, in place of `client` and `server`. Default: 1h.
+    #[serde(
+        with = "AsText::<Duration>",
+        skip_serializing_if = "is_seconds::<3600>"
+    )]
+    pub tunnel: Duration,
 }
 
 impl ServiceTimeouts {
@@ -230,38 +239,53 @@ impl ServiceTimeouts {
     }
 }
 
-words! {
-    /// What happens when the checks of all endpoints fail.
-    pub enum AllDown: "a way out" {
-        /// The checks are ignored.
-        TryAll = "try-all",
-        /// Clients are refused.
-        Refuse = "refuse",
+impl Default for ServiceTimeouts {
+    fn default() -> Self {
+        Self::ABSENT
     }
 }
 
-words! {
-    /// What happens to established connections of an endpoint that is down or gone.
-    pub enum OnGone: "a way with connections" {
-        /// They go on.
-        Keep = "keep",
-        /// They are closed.
-        Close = "close",
-    }
+/// What happens when the health checks of all endpoints fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a way out")]
+pub enum AllDown {
+    /// The checks are ignored, and all endpoints are used.
+    #[default]
+    TryAll,
+    /// Clients are refused.
+    Refuse,
 }
 
-record! {
-    /// When an endpoint that cannot be reached is left out, and for how long.
-    pub struct Ejection {
-        /// Refused dials in a row.
-        failures: u16 = Ejection::ABSENT.failures, in 1..=1000;
-        /// The first time.
-        first: Duration = Ejection::ABSENT.first;
-        /// The longest time.
-        longest: Duration = Ejection::ABSENT.longest;
-        /// At most this percentage of a service's endpoints, but one at least.
-        share: u8 = Ejection::ABSENT.share, in 1..=100;
-    }
+/// What happens to established connections of an endpoint that is down or no longer in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a way with connections")]
+pub enum OnGone {
+    /// They go on.
+    #[default]
+    Keep,
+    /// They are closed.
+    Close,
+}
+
+/// When an endpoint that cannot be reached is left out, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Ejection {
+    /// Refused connections in a row after which an endpoint is left out. One that does not answer at all is left out at
+    /// once. Default: 3.
+    #[serde(with = "Within::<1, 1000>", skip_serializing_if = "is::<3, _>")]
+    pub failures: u16,
+    /// How long it is left out the first time. The time doubles with each further time. Default: 1s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<1>")]
+    pub first: Duration,
+    /// How long it is left out at most. Default: 30s.
+    #[serde(with = "AsText::<Duration>", skip_serializing_if = "is_seconds::<30>")]
+    pub longest: Duration,
+    /// At most so many percent of a service's endpoints are left out, but one at least. Default: 50.
+    #[serde(with = "Within::<1, 100>", skip_serializing_if = "is::<50, _>")]
+    pub share: u8,
 }
 
 impl Ejection {
@@ -274,41 +298,76 @@ impl Ejection {
     };
 }
 
-record! {
-    /// One address of a service.
-    pub struct Endpoint {
-        /// Unique in its service; with the service's name its identity.
-        address: SocketAddr;
-        /// Unique in its service. Absent: shown as the address.
-        name: Option<Name> = None;
-        /// Its share; 0: only clients that have affinity.
-        weight: u16 = 1, in 0..=256;
-        /// Whether it gets clients.
-        state: State = State::Ready;
-        /// Connections, or http requests, at once. Absent: no limit.
-        max_connections: Option<NonZeroU32> = None;
-        /// Where it runs; failures of one node are seen together.
-        node: Option<Tag> = None;
-        /// Shown.
-        zone: Option<Tag> = None;
+impl Default for Ejection {
+    fn default() -> Self {
+        Self::ABSENT
     }
 }
 
-words! {
-    /// Whether an endpoint gets clients.
-    pub enum State: "a state" {
-        /// It does.
-        Ready = "ready",
-        /// Only where no ready one can be used.
-        Backup = "backup",
-        /// Only those that have affinity.
-        Draining = "draining",
-        /// None, new ones at least.
-        Disabled = "disabled",
-    }
+/// One address that serves a service.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Endpoint {
+    /// The address, unique in its service. The state of an endpoint belongs to its service's name and its address.
+    #[serde(with = "AsText::<SocketAddr>")]
+    pub address: SocketAddr,
+    /// The name that is shown, unique in its service. Default: the address.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub name: Option<Name>,
+    /// The endpoint's share of the clients; 0: only clients that have affinity. Default: 1.
+    #[serde(
+        with = "Within::<0, 256>",
+        default = "number::<1, u16>",
+        skip_serializing_if = "is::<1, _>"
+    )]
+    pub weight: u16,
+    /// Whether the endpoint gets clients. Default: ready.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub state: State,
+    /// Most connections (http: requests) at the same time. Absent: no limit.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub max_connections: Option<NonZeroU32>,
+    /// The machine it runs on. When endpoints of one node stop answering, all of that node are left out.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub node: Option<Tag>,
+    /// The zone it runs in, shown on the page.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub zone: Option<Tag>,
+}
+
+/// Whether an endpoint gets clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a state")]
+pub enum State {
+    /// It gets clients.
+    #[default]
+    Ready,
+    /// It gets clients while no ready endpoint can be used.
+    Backup,
+    /// It gets only clients that have affinity.
+    Draining,
+    /// It gets no new clients.
+    Disabled,
 }
 
 const MAX_QUEUE: OrOff<NonZeroU32> = match NonZeroU32::new(1024) {
     Some(clients) => OrOff::On(clients),
     None => OrOff::Off,
 };
+
+fn max_queue() -> OrOff<NonZeroU32> {
+    MAX_QUEUE
+}
+
+fn is_max_queue(queue: &OrOff<NonZeroU32>) -> bool {
+    *queue == MAX_QUEUE
+}
+
+fn ejection() -> OrOff<Ejection> {
+    OrOff::On(Ejection::ABSENT)
+}
+
+fn is_ejection(rule: &OrOff<Ejection>) -> bool {
+    *rule == ejection()
+}

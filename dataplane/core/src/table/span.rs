@@ -1,11 +1,9 @@
 //! Durations and sizes as the table writes them: `250ms`, `1h`, `64KiB`.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::record::{Leaf, Ranged, Wrong, leaf, parsed, serde_by_field};
-use super::walk::Bound;
+use super::leaf::{Leaf, Wrong, leaf};
 
 /// A duration for people, in the largest unit that shows it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +35,11 @@ pub fn parse(text: &str) -> Result<Duration, Wrong> {
 }
 
 impl Leaf for Duration {
+    const NAME: &'static str = "Duration";
     const WHAT: &'static str = "a duration";
     const FORM: &'static str = "a number with its unit, such as 250ms, 5s, 3m, 1h or 2d";
+    const PATTERN: &'static str = r"^[0-9]+(ms|s|m|h|d)$";
+    const EXAMPLE: &'static str = "5s";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         parse(text)
@@ -47,13 +48,7 @@ impl Leaf for Duration {
     fn text(&self) -> impl fmt::Display {
         Shown(*self)
     }
-
-    fn stand_in() -> Self {
-        Self::from_secs(1)
-    }
 }
-
-leaf!(Duration);
 
 /// How long browsers are told to insist on https. It may exceed 24 d, and counts in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,8 +63,11 @@ impl MaxAge {
 }
 
 impl Leaf for MaxAge {
+    const NAME: &'static str = "MaxAge";
     const WHAT: &'static str = "a duration";
     const FORM: &'static str = "a number of whole seconds or more, such as 1h or 180d";
+    const PATTERN: &'static str = r"^[0-9]+(ms|s|m|h|d)$";
+    const EXAMPLE: &'static str = "180d";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         let millis = millis(text).ok_or_else(Wrong::form::<Self>)?;
@@ -86,15 +84,9 @@ impl Leaf for MaxAge {
     fn text(&self) -> impl fmt::Display {
         Shown(Duration::from_secs(self.0))
     }
-
-    fn stand_in() -> Self {
-        Self(1)
-    }
 }
 
 leaf!(MaxAge);
-serde_by_field!(MaxAge);
-parsed!(MaxAge);
 
 /// A size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,8 +118,11 @@ impl fmt::Display for Size {
 }
 
 impl Leaf for Size {
+    const NAME: &'static str = "Size";
     const WHAT: &'static str = "a size";
     const FORM: &'static str = "a number with its unit, such as 512B, 64KiB or 1MiB";
+    const PATTERN: &'static str = r"^[0-9]+(B|KiB|MiB)$";
+    const EXAMPLE: &'static str = "64KiB";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         let (count, unit) = split(text).ok_or_else(Wrong::form::<Self>)?;
@@ -146,32 +141,9 @@ impl Leaf for Size {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Self::kib(1)
-    }
 }
 
 leaf!(Size);
-
-impl Ranged<Self> for Size {
-    fn bounded(&self) -> Option<&Self> {
-        Some(self)
-    }
-}
-
-impl Bound for Size {
-    fn numbers(_: &RangeInclusive<Self>) -> Option<(u64, u64)> {
-        None
-    }
-
-    fn shown(&self) -> String {
-        self.to_string()
-    }
-}
-
-serde_by_field!(Size);
-parsed!(Size);
 
 /// The milliseconds of a duration; `None` where the text is none.
 fn millis(text: &str) -> Option<u64> {

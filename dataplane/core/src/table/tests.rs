@@ -2,6 +2,7 @@
 
 mod forms;
 mod halves;
+mod json_schema;
 mod properties;
 mod protocols;
 mod routes;
@@ -109,7 +110,7 @@ fn hold(rows: Vec<Row>) {
 
 fn write_json(node: &Node, json: &mut String) {
     match node {
-        Node::Null => json.push_str("null"),
+        Node::Null | Node::Refused => json.push_str("null"),
         Node::Truth(truth) => json.push_str(&truth.to_string()),
         Node::Number(number) => json.push_str(&number.to_string()),
         Node::Negative(number) => json.push_str(&number.to_string()),

@@ -3,51 +3,59 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::record::{Leaf, Wrong, leaf, parsed, serde_by_field, text};
+use super::leaf::{Leaf, Wrong, leaf, text};
 
 text! {
     /// The name of a frontend, a service or an endpoint: `[A-Za-z0-9_.:-]{1,200}`. Cheap to clone.
-    pub struct Name(Arc<str>): "a name", "1 to 200 of the letters A-Z a-z 0-9 _ . : -", is_name, "?";
+    pub struct Name(Arc<str>): "a name", "1 to 200 of the letters A-Z a-z 0-9 _ . : -",
+        r"^[A-Za-z0-9_.:-]{1,200}$", "shop", is_name;
 }
 
 text! {
     /// A text for people: a description, the value of a label.
-    pub struct Text(Box<str>): "a line of text", "a text without control characters", is_line, "";
+    pub struct Text(Box<str>): "a line of text", "a text without control characters",
+        r"^[^\x00-\x1f]*$", "Orders", is_line;
 }
 
 text! {
     /// What a node or a zone is called. Cheap to clone; those of one table share their text.
-    pub struct Tag(Shared): "the name of a node or a zone", "a text without spaces or control characters", is_tag, "?";
+    pub struct Tag(Shared): "the name of a node or a zone", "a text without spaces or control characters",
+        r"^\S+$", "worker-1", is_tag;
 }
 
 text! {
     /// The key of a label.
-    pub struct LabelKey(Box<str>): "the key of a label", "[a-zA-Z_][a-zA-Z0-9_]*", is_label_key, "?";
+    pub struct LabelKey(Box<str>): "the key of a label", "[a-zA-Z_][a-zA-Z0-9_]*",
+        r"^[a-zA-Z_][a-zA-Z0-9_]*$", "app", is_label_key;
 }
 
 text! {
     /// The name of a header or a cookie, or a method: an HTTP token.
-    pub struct Token(Box<str>): "an HTTP token", "letters, digits and !#$%&'*+-.^_`|~ only", is_token, "?";
+    pub struct Token(Box<str>): "an HTTP token", "letters, digits and !#$%&'*+-.^_`|~ only",
+        r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$", "X-Env", is_token;
 }
 
 text! {
     /// What may stand in a header, or in the status line of a request.
-    pub struct Value(Box<str>): "the value of a header", "printable text without line ends", is_value, "";
+    pub struct Value(Box<str>): "the value of a header", "printable text without line ends",
+        r"^[^\r\n]*$", "prod", is_value;
 }
 
 text! {
     /// A name that TLS calls a protocol by, as in `h2`.
-    pub struct Alpn(Box<str>): "a protocol name", "1 to 255 visible letters, such as h2 or http/1.1", is_alpn, "?";
+    pub struct Alpn(Box<str>): "a protocol name", "1 to 255 visible letters, such as h2 or http/1.1",
+        r"^[!-~]{1,255}$", "h2", is_alpn;
 }
 
 text! {
     /// What an answer must hold.
-    pub struct Needle(Box<str>): "a text to look for", "a text that is not empty", |text| !text.is_empty(), "?";
+    pub struct Needle(Box<str>): "a text to look for", "a text that is not empty",
+        r"[\s\S]", "ok", |text| !text.is_empty();
 }
 
 fn is_name(text: &str) -> bool {
@@ -142,26 +150,47 @@ thread_local! {
     static SHARED: RefCell<Option<FxHashSet<Arc<str>>>> = const { RefCell::new(None) };
 }
 
-/// A file that the table names: relative to the table's folder, or absolute.
-pub type File = Box<Path>;
+/// The path of a file that the table names: relative to the table's folder, or absolute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct File(Box<Path>);
+
+impl Deref for File {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for File {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// For programs that write tables. The path is checked when the table is read.
+impl From<PathBuf> for File {
+    fn from(path: PathBuf) -> Self {
+        Self(path.into_boxed_path())
+    }
+}
 
 impl Leaf for File {
+    const NAME: &'static str = "File";
     const WHAT: &'static str = "a file";
     const FORM: &'static str = "a path, relative to the table's folder or absolute";
+    const PATTERN: &'static str = r"[^/]$";
+    const EXAMPLE: &'static str = "tls/shop.crt";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         match !text.is_empty() && !text.ends_with('/') && is_line(text) {
-            true => Ok(Path::new(text).into()),
+            true => Ok(Self(Path::new(text).into())),
             false => Err(Wrong::form::<Self>()),
         }
     }
 
     fn text(&self) -> impl fmt::Display {
-        self.display()
-    }
-
-    fn stand_in() -> Self {
-        Path::new("?").into()
+        self.0.display()
     }
 }
 
@@ -211,8 +240,11 @@ impl fmt::Display for Payload {
 }
 
 impl Leaf for Payload {
+    const NAME: &'static str = "Payload";
     const WHAT: &'static str = "a payload";
     const FORM: &'static str = r"a text that is not empty; its escapes are \xNN \n \r \t \\";
+    const PATTERN: &'static str = r"[\s\S]";
+    const EXAMPLE: &'static str = "ping";
 
     fn parse(text: &str) -> Result<Self, Wrong> {
         match unescape(text) {
@@ -224,15 +256,9 @@ impl Leaf for Payload {
     fn text(&self) -> impl fmt::Display {
         self
     }
-
-    fn stand_in() -> Self {
-        Self(Box::from(*b"?"))
-    }
 }
 
 leaf!(Payload);
-serde_by_field!(Payload);
-parsed!(Payload);
 
 /// The bytes that the text stands for; `None` where an escape is broken.
 fn unescape(text: &str) -> Option<Vec<u8>> {

@@ -1,48 +1,58 @@
 //! TLS towards clients and towards endpoints.
 
-use super::fields::List;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::fields::{List, is_default};
 use super::host::ServerName;
-use super::record::{record, words};
 use super::text::{Alpn, File, Token};
 
-record! {
-    /// TLS that ends at a frontend.
-    pub struct FrontendTls {
-        /// The first is the default; names are read from the certificate.
-        certificates: List<Certificate>;
-        /// Who gets the default certificate.
-        unknown_name: UnknownName = UnknownName::Default;
-        /// The oldest version that is spoken.
-        min_version: TlsVersion = TlsVersion::V12;
-        /// Absent: https follows `http.http2`, tcp offers none.
-        alpn: Option<List<Alpn>> = None;
-        /// Absent: clients are not asked for a certificate.
-        client_auth: Option<ClientAuth> = None;
-    }
+/// TLS that ends at a frontend.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FrontendTls {
+    /// The certificates. The first one is the default; the names of each are read from it.
+    pub certificates: List<Certificate>,
+    /// What happens to a client that asks for a name without a certificate. Default: default.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unknown_name: UnknownName,
+    /// The oldest version of TLS that is spoken. Default: "1.2".
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub min_version: TlsVersion,
+    /// The protocols that are offered (ALPN). Default: https follows `http.http2`, tcp offers none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub alpn: Option<List<Alpn>>,
+    /// Certificates of clients. Absent: clients are not asked for one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub client_auth: Option<ClientAuth>,
 }
 
-record! {
-    /// A certificate with its key.
-    pub struct Certificate {
-        /// PEM: the certificate and its chain.
-        cert: File;
-        /// Absent: `cert` holds the key too.
-        key: Option<File> = None;
-        /// A stapled OCSP answer.
-        ocsp: Option<File> = None;
-    }
+/// A certificate with its key.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Certificate {
+    /// A PEM file with the certificate and its chain.
+    pub cert: File,
+    /// A PEM file with the key. Absent: the key is in `cert` too.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub key: Option<File>,
+    /// A file with an OCSP answer that is stapled.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ocsp: Option<File>,
 }
 
-record! {
-    /// Certificates of clients.
-    pub struct ClientAuth {
-        /// Who must have signed them.
-        ca: File;
-        /// Whether one must be shown.
-        mode: ClientAuthMode = ClientAuthMode::Required;
-        /// http: the header that tells endpoints the subject. Absent: see [`ClientAuth::header`].
-        header: Option<Token> = None;
-    }
+/// Certificates of clients.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ClientAuth {
+    /// A PEM file with the authorities that must have signed a client's certificate.
+    pub ca: File,
+    /// Whether clients must show a certificate. Default: required.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mode: ClientAuthMode,
+    /// https: the header that tells endpoints the subject of the certificate. Default: X-SSL-Client-DN.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub header: Option<Token>,
 }
 
 impl ClientAuth {
@@ -53,58 +63,72 @@ impl ClientAuth {
     }
 }
 
-words! {
-    /// What happens to a client that asks for a name without a certificate.
-    pub enum UnknownName: "what to do about unknown names" {
-        /// It gets the first certificate.
-        Default = "default",
-        /// Its handshake fails.
-        Refuse = "refuse",
-    }
+/// What happens to a client that asks for a name without a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "what to do about unknown names")]
+pub enum UnknownName {
+    /// It gets the first certificate.
+    #[default]
+    Default,
+    /// Its handshake fails.
+    Refuse,
 }
 
-words! {
-    /// A version of TLS.
-    pub enum TlsVersion: "a version of TLS" {
-        /// TLS 1.2
-        V12 = "1.2",
-        /// TLS 1.3
-        V13 = "1.3",
-    }
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[schemars(title = "a version of TLS")]
+pub enum TlsVersion {
+    /// TLS 1.2
+    #[default]
+    #[serde(rename = "1.2")]
+    V12,
+    /// TLS 1.3
+    #[serde(rename = "1.3")]
+    V13,
 }
 
-words! {
-    /// Whether clients must show a certificate.
-    pub enum ClientAuthMode: "a mode of client-auth" {
-        /// Who shows none is refused.
-        Required = "required",
-        /// Who shows none is welcome; who shows one of a foreign CA is refused.
-        Optional = "optional",
-    }
+/// Whether clients must show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(title = "a mode of client-auth")]
+pub enum ClientAuthMode {
+    /// A client without a certificate is refused.
+    #[default]
+    Required,
+    /// A client without a certificate is served. One with a certificate of another authority is refused.
+    Optional,
 }
 
-record! {
-    /// TLS to the endpoints of a service.
-    pub struct EndpointTls {
-        /// The name that is asked for and verified. Absent: the endpoint's address.
-        sni: Option<ServerName> = None;
-        /// Who must have signed the endpoint's certificate. Absent: what the system trusts.
-        ca: Option<File> = None;
-        /// Our own certificate.
-        cert: Option<File> = None;
-        /// Its key. Absent: `cert` holds it too.
-        key: Option<File> = None;
-        /// No verification at all.
-        insecure: bool = false;
-    }
+/// TLS towards the endpoints of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct EndpointTls {
+    /// The server name that is asked for and verified. Default: the endpoint's address is verified.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sni: Option<ServerName>,
+    /// A PEM file with the authorities that must have signed the endpoint's certificate. Default: those of the system.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ca: Option<File>,
+    /// A PEM file with Ballast's own certificate. Absent: none is shown.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cert: Option<File>,
+    /// A PEM file with its key. Absent: the key is in `cert` too.
+    #[serde(skip_serializing_if = "is_default")]
+    pub key: Option<File>,
+    /// The endpoint's certificate is not verified. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub insecure: bool,
 }
 
-record! {
-    /// TLS of an https check.
-    pub struct HealthTls {
-        /// The name that is asked for. Absent: the endpoint's address.
-        sni: Option<ServerName> = None;
-        /// Absent: the certificate is not verified.
-        ca: Option<File> = None;
-    }
+/// TLS of an https check.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct HealthTls {
+    /// The server name that is asked for and verified. Default: none is asked for, and the endpoint's address is verified.
+    #[serde(skip_serializing_if = "is_default")]
+    pub sni: Option<ServerName>,
+    /// A PEM file with the authorities that must have signed the certificate. Absent: it is not verified.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ca: Option<File>,
 }

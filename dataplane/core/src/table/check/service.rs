@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use super::super::address::no_single_host;
 use super::super::span::Shown;
@@ -63,8 +64,21 @@ impl Check<'_> {
 
     /// A field of another mode is no mistake: like one of another protocol it has no effect at a service.
     fn health(&mut self, at: Place, health: &Health) {
+        for (field, time) in [
+            ("interval", Some(health.interval)),
+            ("fast-interval", health.fast_interval),
+        ] {
+            if let Some(time) = time.filter(|time| *time < SHORTEST_INTERVAL) {
+                self.report(
+                    format_args!("{at}.health.{field}"),
+                    format!("{} is out of range", Shown(time)),
+                    "expected 100ms to 24d",
+                );
+            }
+        }
         if let Some(timeout) = health.timeout
             && timeout > health.interval
+            && health.interval >= SHORTEST_INTERVAL
             && !self.doubt.within(format_args!("{at}.health.interval"))
         {
             let (timeout, interval) = (Shown(timeout), Shown(health.interval));
@@ -115,6 +129,9 @@ impl Check<'_> {
             .map(|(index, name)| (name, format!("{at}.remove[{index}]")));
         let mut first: HashMap<String, String> = HashMap::new();
         for (name, place) in set.chain(removed) {
+            if self.doubt.covers(&place) {
+                continue;
+            }
             let lower = name.to_ascii_lowercase();
             if OURS.contains(&lower.as_str()) {
                 self.report(
@@ -160,8 +177,12 @@ impl Check<'_> {
         let addresses = service
             .endpoints
             .iter()
+            .enumerate()
             .filter(|_| !ascending)
-            .map(|endpoint| Some(endpoint.address));
+            .map(|(index, endpoint)| {
+                let place = format_args!("{at}.endpoints[{index}].address");
+                (!self.doubt.covers(place)).then_some(endpoint.address)
+            });
         for (index, earlier) in twice(addresses) {
             let address = service
                 .endpoints
@@ -230,6 +251,9 @@ impl std::fmt::Display for Place {
         write!(f, "services[{}]", self.0)
     }
 }
+
+/// A check needs some time, and an endpoint some rest.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Headers that belong to one connection, not to a message.
 const OURS: [&str; 8] = [

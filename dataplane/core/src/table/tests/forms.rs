@@ -428,7 +428,7 @@ fn unknown_keys_have_the_nearest_known_one_as_remedy() {
             table("", "{name: s, balance: rr}"),
             "services[0].balance",
             "is not a known key",
-            "known keys are name, description",
+            "known keys are affinity, algorithm, all-down, description, ejection",
         ),
         row(
             table("", "{name: s, affinity: {client-ip: 3h, ip: x}}"),

@@ -8,9 +8,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use super::super::leaf::Leaf;
 use super::super::oracle;
 use super::super::parse::{read, tree};
-use super::super::record::Leaf;
 use super::super::tree::Node;
 use super::super::{
     Affinity, Algorithm, Bind, ClientTimeouts, Endpoint, Entries, Format, Frontend, Health,
@@ -51,7 +51,12 @@ fn endpoint() -> impl Strategy<Value = Endpoint> {
     (
         address(),
         0..=256_u16,
-        word(State::ALL),
+        word(&[
+            State::Ready,
+            State::Backup,
+            State::Draining,
+            State::Disabled,
+        ]),
         option::of(1..=u32::MAX),
         option::of(leaf("[a-z][a-z0-9.-]{0,20}")),
         option::of(leaf("[a-z0-9-]{1,5}")),
@@ -73,7 +78,13 @@ fn health() -> impl Strategy<Value = Health> {
         text.parse::<Payload>().unwrap()
     });
     (
-        word(HealthMode::ALL),
+        word(&[
+            HealthMode::Off,
+            HealthMode::Tcp,
+            HealthMode::Http,
+            HealthMode::Https,
+            HealthMode::Udp,
+        ]),
         1..=10_u8,
         1..=20_u8,
         option::of(payload),
@@ -106,9 +117,16 @@ fn service() -> impl Strategy<Value = Service> {
     );
     (
         (
-            word(Algorithm::ALL),
+            word(&[
+                Algorithm::RoundRobin,
+                Algorithm::LeastConnections,
+                Algorithm::SourceHash,
+                Algorithm::SourcePortHash,
+                Algorithm::Random,
+                Algorithm::First,
+            ]),
             option::of(affinity),
-            word(SendProxy::ALL),
+            word(&[SendProxy::Off, SendProxy::V1, SendProxy::V2]),
             any::<u16>(),
         ),
         (
@@ -160,7 +178,7 @@ fn frontend() -> impl Strategy<Value = Frontend> {
     let bind = prop_oneof![Just(Bind::Any { port: 0 }), address().prop_map(Bind::Exact)];
     (
         bind,
-        word(OnLimit::ALL),
+        word(&[OnLimit::Wait, OnLimit::Reject]),
         option::of(option::of(duration())),
         duration(),
         option::of(leaf("[ -~]{0,30}")),
@@ -246,7 +264,7 @@ proptest! {
             let way: &Vec<usize> = cut.get(&places);
             remove(&mut tree, way);
         }
-        let table = read(&tree).map_err(|problems| TestCaseError::fail(problems.to_string()))?;
+        let table = read(tree).map_err(|problems| TestCaseError::fail(problems.to_string()))?;
         let json = serde_json::to_string(&table).unwrap();
         prop_assert_eq!(&parse(json.as_bytes(), Format::Json).map_err(|problems| problems.to_string()), &Ok(table.clone()));
         let yaml = in_lines(&table);
@@ -319,7 +337,7 @@ fn agree(json: &[u8]) -> Result<(), TestCaseError> {
         prop_assert!(!problems.is_empty());
     }
     if let Ok(tree) = tree(json, Format::Json) {
-        let walked = read(&tree);
+        let walked = read(tree);
         if serde_json::from_slice::<RoutingTable>(json).is_err() {
             prop_assert!(walked.is_err());
         }

@@ -70,7 +70,7 @@ fn hold_field(field: &Field, protocol: Protocol) {
     if !fields.contains(&field.text) {
         fields.push(field.text);
     }
-    let text = frontend(protocol.word(), &fields.join(", "));
+    let text = frontend(&protocol.to_string(), &fields.join(", "));
     if field.of.contains(&protocol) {
         good(&text);
         return;

@@ -12,20 +12,20 @@ use super::whole::FULL;
 fn problems_with(change: impl FnOnce(&mut Node)) -> Vec<Problem> {
     let mut full = full();
     change(&mut full);
-    read(&full).map_or_else(Vec::from, |_| Vec::new())
+    read(full).map_or_else(Vec::from, |_| Vec::new())
 }
 
-fn full() -> Node {
+pub(super) fn full() -> Node {
     static FULL_TREE: LazyLock<Node> =
         LazyLock::new(|| tree(FULL.as_bytes(), Format::Yaml).unwrap());
     FULL_TREE.clone()
 }
 
 /// The way to a value: positions in lists and maps.
-type Way = Vec<usize>;
+pub(super) type Way = Vec<usize>;
 
 /// Every value, with the way to it and its place.
-fn values(node: &Node) -> Vec<(Way, String, Node)> {
+pub(super) fn values(node: &Node) -> Vec<(Way, String, Node)> {
     let mut found = vec![(Way::new(), String::new(), node.clone())];
     let below: Vec<(String, &Node)> = match node {
         Node::List(items) => (0..)
@@ -47,7 +47,7 @@ fn values(node: &Node) -> Vec<(Way, String, Node)> {
     found
 }
 
-fn at_way<'n>(node: &'n mut Node, way: &[usize]) -> &'n mut Node {
+pub(super) fn at_way<'n>(node: &'n mut Node, way: &[usize]) -> &'n mut Node {
     way.iter().fold(node, |node, position| match node {
         Node::List(items) => &mut items[*position],
         Node::Map(map) => &mut map[*position].1,

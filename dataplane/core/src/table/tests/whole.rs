@@ -124,6 +124,13 @@ fn nothing_is_said_about_the_meaning_of_what_could_not_be_read() {
         "{version: 1, services: [{name: s, health: {mode: tcp, interval: soon, timeout: 1h}}]}",
         "{version: 1, services: [{name: s, endpoints: [5]}]}",
         "{version: 1, log: {to: [file, stdout]}}",
+        // What stands in for a refused value is never a mistake of its own, not even beside the same one.
+        "{version: 1, frontends: [{name: f, bind: ['*:80'], protocol: udp, service: s, accept-proxy: {from: [10.0.0.0/8], versions: [v3]}}], services: [{name: s}]}",
+        "{version: 1, frontends: [{name: f, bind: [x, '*:80'], protocol: http}]}",
+        "{version: 1, services: [{name: 's '}, {name: shop}]}",
+        "{version: 1, services: [{name: s, endpoints: [{address: x}, {address: '10.1.0.7:80'}]}]}",
+        "{version: 1, services: [{name: s, http: {request-headers: {remove: ['a b', X-Env]}}}]}",
+        "{version: 1, services: [{name: s, source: [x, 10.1.0.7]}]}",
     ];
     for case in cases {
         let problems = problems_of(case);

@@ -1,0 +1,293 @@
+//! Mistakes of form: everything in a tree that the schema refuses, with the place, the reason and the remedy.
+//!
+//! The walk is our own. The crate `jsonschema` brings more than fifty others, knows neither the order of the file nor keys
+//! that come twice, and says that a text misses a pattern where people need to hear why it is no address. What is
+//! refused is taken out of the tree, so that the rest can be read and its meaning checked.
+
+use super::check::Doubt;
+use super::leaf::Wrong;
+use super::problems::{Found, Place, Problem, nearest, quoted};
+use super::schema::{Field, Kind, Range, Rule};
+use super::tree::{Entry, Node};
+
+/// Finds every mistake of form, and mends the tree: a refused value is passed over from then on, or replaced by a
+/// stand-in where one has to be there. Nothing is said later about the meaning of what is in [`Doubt`].
+pub(super) fn mend(tree: &mut Node) -> (Found, Doubt) {
+    let mut walk = Walk::default();
+    walk.value(tree, Kind::of_table());
+    let doubt = Doubt::new(walk.doubt, walk.found.is_full());
+    (walk.found, doubt)
+}
+
+/// Where the walk stands, and what it found.
+#[derive(Default)]
+struct Walk {
+    at: Place,
+    found: Found,
+    /// Places whose values were refused.
+    doubt: Vec<String>,
+}
+
+impl Walk {
+    /// Whether the value is of this kind. If it is not, that was reported.
+    fn value(&mut self, node: &mut Node, kind: &Kind) -> bool {
+        match kind {
+            Kind::Leaf(rule) => self.leaf(node, rule),
+            Kind::Words { what, words } => self.word(node, what, words),
+            Kind::Number(range) => self.number(node, *range),
+            Kind::Truth => {
+                let remedy = "expected true or false, without quotes";
+                matches!(node, Node::Truth(_)) || self.refuse_kind(node, "true or false", remedy)
+            }
+            Kind::List { item, may_be_empty } => self.list(node, item, *may_be_empty),
+            Kind::Map(fields) => match node {
+                Node::Map(entries) => self.map(entries, fields),
+                _ => self.refuse_kind(node, "a map", A_MAP),
+            },
+            Kind::OneOf {
+                what,
+                forms,
+                fields,
+            } => match node {
+                Node::Map(entries) => self.one_of(entries, what, forms, fields),
+                _ => self.refuse_kind(node, "a map", A_MAP),
+            },
+            Kind::Free { key, value } => match node {
+                Node::Map(entries) => self.free(entries, key, value),
+                _ => self.refuse_kind(node, "a map", A_MAP),
+            },
+            Kind::OrOff(kind) => {
+                let is_good = node.text() == Some("off") || self.value(node, kind);
+                if !is_good {
+                    self.found.amend_last(&self.at, ", or off");
+                }
+                is_good
+            }
+        }
+    }
+
+    fn leaf(&mut self, node: &Node, rule: &Rule) -> bool {
+        let Some(text) = node.text() else {
+            return self.refuse_text_kind(node, rule.what, rule.form);
+        };
+        match (rule.parse)(text) {
+            Ok(()) => true,
+            Err(wrong) => self.refuse_text(text, wrong),
+        }
+    }
+
+    fn word(&mut self, node: &Node, what: &str, words: &[String]) -> bool {
+        let all = match words {
+            [first, second] => format!("{first} or {second}"),
+            _ => words.join(", "),
+        };
+        let Some(text) = node.text() else {
+            return self.refuse_text_kind(node, what, &all);
+        };
+        if words.iter().any(|word| word == text) {
+            return true;
+        }
+        let remedy = match nearest(text, words.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean {near}? known: {all}"),
+            None => format!("expected {all}"),
+        };
+        self.refuse_text(text, Wrong::new(format!("is not {what}"), remedy))
+    }
+
+    fn number(&mut self, node: &Node, range: Range) -> bool {
+        let Range {
+            least,
+            most,
+            is_limit,
+        } = range;
+        let number = match node {
+            Node::Number(0) if is_limit => {
+                let remedy = format!("expected 1 to {most}, or leave the key out");
+                return self.refuse("0 does not mean unlimited", remedy);
+            }
+            Node::Number(number) if (least..=most).contains(number) => return true,
+            Node::Number(number) => number.to_string(),
+            Node::Negative(number) => number.to_string(),
+            // JSON's and YAML's readers give whole numbers that no integer holds as fractions.
+            Node::Fraction(number) if number.fract() == 0.0 && number.abs() >= BEYOND => {
+                number.to_string()
+            }
+            _ => {
+                let remedy = "expected a whole number, without quotes";
+                return self.refuse_kind(node, "a whole number", remedy);
+            }
+        };
+        self.refuse(
+            format!("{number} is out of range"),
+            format!("expected {least} to {most}"),
+        )
+    }
+
+    /// A refused item has a stand-in, so that the others keep their places.
+    fn list(&mut self, node: &mut Node, kind: &Kind, may_be_empty: bool) -> bool {
+        let Node::List(items) = node else {
+            return self.refuse_kind(node, "a list", "expected [ITEM, …]");
+        };
+        if items.is_empty() && !may_be_empty {
+            let remedy = "put something in, or leave the key out";
+            return self.refuse("this list is empty", remedy);
+        }
+        for (index, item) in items.iter_mut().enumerate() {
+            let before = self.at.enter_index(index);
+            if !self.value(item, kind) {
+                *item = kind.stand_in();
+            }
+            self.at.leave(before);
+        }
+        true
+    }
+
+    fn map(&mut self, entries: &mut Box<[Entry]>, fields: &[Field]) -> bool {
+        self.fields(entries, fields);
+        for field in fields.iter().filter(|field| field.is_required) {
+            let key = &field.key;
+            if !entries.iter().any(|(known, _)| **known == **key) {
+                self.remark(format!("{key} is missing"), format!("add {key}"));
+                self.below(key, Self::doubt_this);
+                let mut more = std::mem::take(entries).into_vec();
+                more.push(field.stand_in());
+                *entries = more.into();
+            }
+        }
+        true
+    }
+
+    fn one_of(
+        &mut self,
+        entries: &mut [Entry],
+        what: &str,
+        forms: &[String],
+        fields: &[Field],
+    ) -> bool {
+        self.fields(entries, fields);
+        let first_of = |field: &Field| entries.iter().find(|(key, _)| **key == *field.key);
+        match fields.iter().filter_map(first_of).collect::<Vec<_>>()[..] {
+            [(_, value)] => *value != Node::Refused,
+            _ => self.refuse(
+                format!("is not {what}"),
+                format!("expected {}", forms.join(" or ")),
+            ),
+        }
+    }
+
+    /// Looks at the values of known keys, and reports all other keys.
+    fn fields(&mut self, entries: &mut [Entry], fields: &[Field]) {
+        self.refuse_repeated(entries);
+        for (key, value) in entries {
+            let Some(field) = fields.iter().find(|field| *field.key == **key) else {
+                *value = Node::Refused;
+                self.below(key, |walk| walk.report_unknown(key, fields));
+                continue;
+            };
+            let is_good =
+                *value == Node::Refused || self.below(key, |walk| walk.value(value, &field.kind));
+            match is_good {
+                true => {}
+                false if field.is_required => *value = field.kind.stand_in(),
+                false => *value = Node::Refused,
+            }
+        }
+    }
+
+    fn free(&mut self, entries: &mut [Entry], rule: &Rule, kind: &Kind) -> bool {
+        self.refuse_repeated(entries);
+        for (key, value) in entries {
+            if *value == Node::Refused {
+                continue;
+            }
+            self.below(key, |walk| {
+                if !walk.value(value, kind) {
+                    *value = kind.stand_in();
+                }
+                if let Err(wrong) = (rule.parse)(key) {
+                    *value = Node::Refused;
+                    walk.refuse_text(key, wrong);
+                }
+            });
+        }
+        true
+    }
+
+    /// Of a key that stands in one map several times, the first one counts.
+    fn refuse_repeated(&mut self, entries: &mut [Entry]) {
+        let mut order: Vec<usize> = (0..entries.len()).collect();
+        order.sort_by(|one, other| entries[*one].0.cmp(&entries[*other].0));
+        for pair in order.windows(2) {
+            let (earlier, later) = (&entries[pair[0]], &entries[pair[1]]);
+            if earlier.0 == later.0 {
+                let remedy = "keep one of them";
+                self.below(&later.0, |walk| {
+                    walk.remark("this key stands here twice", remedy);
+                });
+                entries[pair[1]].1 = Node::Refused;
+            }
+        }
+    }
+
+    /// Does `work` one step further, below `key`.
+    fn below<T>(&mut self, key: &str, work: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.at.enter_key(key);
+        let done = work(self);
+        self.at.leave(before);
+        done
+    }
+
+    /// Reports a mistake here that leaves the rest readable.
+    fn remark(&mut self, why: impl Into<String>, remedy: impl Into<String>) {
+        self.found.add(|| Problem::new(&*self.at, why, remedy));
+    }
+
+    /// Reports that the value here is refused. Always false, for the caller to return.
+    fn refuse(&mut self, why: impl Into<String>, remedy: impl Into<String>) -> bool {
+        self.remark(why, remedy);
+        self.doubt_this();
+        false
+    }
+
+    fn doubt_this(&mut self) {
+        if !self.found.is_full() {
+            self.doubt.push(self.at.to_owned());
+        }
+    }
+
+    fn refuse_text(&mut self, text: &str, wrong: Wrong) -> bool {
+        self.refuse(format!("{} {}", quoted(text), wrong.why), wrong.remedy)
+    }
+
+    /// Refuses what is no text.
+    fn refuse_text_kind(&mut self, node: &Node, what: &str, form: &str) -> bool {
+        let quotes = match node {
+            Node::List(_) | Node::Map(_) | Node::Null => "",
+            _ => ", in quotes",
+        };
+        self.refuse_kind(node, what, &format!("expected {form}{quotes}"))
+    }
+
+    fn refuse_kind(&mut self, node: &Node, what: &str, remedy: &str) -> bool {
+        match node {
+            Node::Null => self.refuse("no value stands here", format!("{remedy}, or leave it out")),
+            other => self.refuse(format!("{}, not {what}", other.kind()), remedy),
+        }
+    }
+
+    fn report_unknown(&mut self, key: &str, fields: &[Field]) {
+        let known = || fields.iter().map(|field| field.key.as_str());
+        let remedy = || match nearest(key, known()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("known keys are {}", known().collect::<Vec<_>>().join(", ")),
+        };
+        let at = &*self.at;
+        self.found
+            .add(|| Problem::new(at, "is not a known key", remedy()));
+    }
+}
+
+const A_MAP: &str = "expected KEY: VALUE lines, or {KEY: VALUE, …}";
+
+/// Every whole number below this is one that an integer holds.
+const BEYOND: f64 = 9.2e18;
