@@ -66,4 +66,4 @@ pub use guard::Ending;
 pub use intake::{check, warnings};
 pub use runtime::{Running, start};
 pub use start_error::StartError;
-pub use worker::Shared;
+pub use worker::{Load, Shared};

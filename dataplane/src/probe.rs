@@ -8,7 +8,6 @@ mod talk;
 mod tls;
 
 use std::panic::resume_unwind;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::live::Serving;
 use crate::worker::Shared;
 use talk::Tools;
 
@@ -56,20 +56,14 @@ struct Warned {
 }
 
 impl Probe {
-    /// At most `rate` checks a second, and `at_once` at the same time. Files are meant from `folder`.
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        rate: u32,
-        at_once: usize,
-        folder: PathBuf,
-        mut rng: Rng,
-    ) -> Self {
+    /// At most `rate` checks a second, and `at_once` at the same time.
+    pub(crate) fn new(shared: Arc<Shared>, rate: u32, at_once: usize, mut rng: Rng) -> Self {
         let (tell, told) = mpsc::unbounded_channel();
         Self {
             shared,
             checks: Checks::new(rate, &mut rng),
             rng,
-            tools: Rc::new(Tools::new(folder)),
+            tools: Rc::new(Tools::new()),
             running: 0,
             at_once,
             told,
@@ -111,8 +105,8 @@ impl Probe {
     }
 
     fn follow(&mut self) {
-        let plan = self.shared.live.plan();
-        self.tools.forget_files();
+        let Serving { plan, files } = self.shared.live.serving();
+        self.tools.follow(files);
         if let Some(asked) = self.checks.follow(&plan, self.shared.clock.now()) {
             tracing::warn!(
                 asked,
@@ -318,11 +312,14 @@ mod tests {
         };
         let table = parse(text.as_bytes(), Format::Yaml).unwrap();
         let plan = compile(table, &shared.live.plan(), &mut around);
-        shared.live.publish(Arc::new(plan));
+        shared.live.publish(Serving {
+            plan: Arc::new(plan),
+            ..Serving::default()
+        });
         shared.new_plan.notify_one();
 
         let stop = CancellationToken::new();
-        let probe = Probe::new(Arc::clone(&shared), 1000, 5, PathBuf::new(), Rng::new(2));
+        let probe = Probe::new(Arc::clone(&shared), 1000, 5, Rng::new(2));
         let runtime = threads::local_runtime().unwrap();
         runtime.block_on(async {
             let running = tokio::task::spawn_local(probe.run(stop.clone()));

@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::Shutdown;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::health::{Check, Exchange, Outcome};
@@ -18,6 +18,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
 use super::tls::{Broken, Heard, Trust};
+use crate::intake::NamedFiles;
 use crate::{fault, source};
 
 /// What all checks share.
@@ -31,18 +32,17 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Files are meant from `folder`.
-    pub(super) fn new(folder: PathBuf) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH].into()),
             asked: Cell::new(0),
-            trust: Trust::new(folder),
+            trust: Trust::new(),
         }
     }
 
-    /// The files that checks need may have changed.
-    pub(super) fn forget_files(&self) {
-        self.trust.forget();
+    /// Checks need these files from now on.
+    pub(super) fn follow(&self, files: Arc<NamedFiles>) {
+        self.trust.follow(files);
     }
 
     /// Asks, and says how it went. A connection over which something was said is left to be closed in order.

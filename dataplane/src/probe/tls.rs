@@ -21,29 +21,30 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 
-use crate::intake::named;
+use crate::intake::NamedFiles;
 
 /// Who may say who an endpoint is.
 #[derive(Debug)]
 pub(super) struct Trust {
-    folder: PathBuf,
     provider: Arc<CryptoProvider>,
     /// By the file of the authorities. Without one, whoever answers is believed.
     configs: RefCell<BTreeMap<Option<PathBuf>, Arc<ClientConfig>>>,
+    files: RefCell<Arc<NamedFiles>>,
 }
 
 impl Trust {
-    pub(super) fn new(folder: PathBuf) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            folder,
             provider: Arc::new(aws_lc_rs::default_provider()),
             configs: RefCell::default(),
+            files: RefCell::default(),
         }
     }
 
-    /// The files may have changed.
-    pub(super) fn forget(&self) {
+    /// Takes the authorities from these files from now on.
+    pub(super) fn follow(&self, files: Arc<NamedFiles>) {
         self.configs.borrow_mut().clear();
+        self.files.replace(files);
     }
 
     /// Begins a handshake; or why there can be none.
@@ -53,7 +54,7 @@ impl Trust {
         address: IpAddr,
     ) -> Result<Secret, &'static str> {
         let authorities = asked.and_then(|tls| tls.ca.as_ref());
-        let authorities = authorities.map(|file| self.folder.join(file));
+        let authorities = authorities.map(|name| name.to_path_buf());
         let known = self.configs.borrow().get(&authorities).cloned();
         let config = match known {
             Some(config) => config,
@@ -77,10 +78,11 @@ impl Trust {
     fn config(&self, authorities: Option<&PathBuf>) -> Result<ClientConfig, &'static str> {
         let verifier: Arc<dyn ServerCertVerifier> = match authorities {
             None => Arc::new(Credulous(Arc::clone(&self.provider))),
-            Some(path) => {
-                let bytes = named::read(path).map_err(|_| "tls.ca cannot be read")?;
+            Some(name) => {
+                let files = self.files.borrow();
+                let bytes = files.get(name).map_err(|_| "tls.ca cannot be read")?;
                 let mut roots = RootCertStore::empty();
-                for certificate in CertificateDer::pem_slice_iter(&bytes) {
+                for certificate in CertificateDer::pem_slice_iter(bytes) {
                     let added = certificate.map(|certificate| roots.add(certificate));
                     if !matches!(added, Ok(Ok(()))) {
                         return Err("tls.ca holds what is no certificate");

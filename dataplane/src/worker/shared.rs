@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
@@ -32,7 +33,7 @@ pub struct Shared {
     /// The clock.
     pub clock: Clock,
     /// Connections that each worker has now.
-    pub loads: Box<[AtomicUsize]>,
+    pub loads: Box<[Load]>,
     /// Where apply takes what operators change by hand.
     pub(crate) by_hand: mpsc::UnboundedSender<Changes>,
     /// Where each worker takes orders.
@@ -65,6 +66,20 @@ pub struct Shared {
     faults: Option<Box<dyn Faults>>,
 }
 
+/// One worker's connections, on cache lines of its own: each worker writes to its count with every connection. Processors
+/// fetch lines in pairs, hence two.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Load(AtomicUsize);
+
+impl Deref for Load {
+    type Target = AtomicUsize;
+
+    fn deref(&self) -> &AtomicUsize {
+        &self.0
+    }
+}
+
 /// A test's way to make the task of a connection fail at a certain stage.
 pub(crate) trait Faults: fmt::Debug + Send + Sync {
     /// The connection of `client` has come to `stage`.
@@ -95,7 +110,7 @@ impl Shared {
         let shared = Self {
             live: Live::default(),
             clock: Clock::start(),
-            loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+            loads: (0..workers).map(|_| Load::default()).collect(),
             by_hand,
             inboxes: inboxes.into(),
             room,
