@@ -1,7 +1,7 @@
 //! The runtime socket (`--socket PATH`): haproxy's line protocol, for people with socat and for their scripts.
 //!
 //! Runs on the admin runtime. What operators change here goes to apply; what they cut, to the workers. `runtime` opens
-//! the `Door` and begins `serve`.
+//! the `SocketFile` and begins `serve`.
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -19,15 +19,15 @@ use crate::worker::Shared;
 
 mod act;
 mod command;
-mod door;
 mod help;
 mod info;
 mod line;
 mod servers;
 mod sessions;
+mod socket_file;
 
 use command::{Command, Prompt};
-pub(crate) use door::Door;
+pub(crate) use socket_file::SocketFile;
 
 /// Answers whoever connects, for as long as the process lives.
 pub(crate) async fn serve(listener: StdUnixListener, shared: Arc<Shared>) {

@@ -8,11 +8,11 @@ mod check;
 mod chunks;
 mod columns;
 mod csv;
-mod datagrams;
 mod history;
 mod json;
 mod meter;
 mod observer;
+mod process;
 mod prometheus;
 mod selection;
 mod snapshot;
@@ -24,27 +24,29 @@ pub use chunks::Chunks;
 pub(crate) use chunks::Progress;
 pub(crate) use columns::words;
 pub use csv::csv;
-pub use datagrams::Datagrams;
-pub(crate) use datagrams::flows;
 pub use history::Second;
 pub use json::{api, json, schema, typed};
 pub use meter::Rate;
 pub use observer::Observer;
+pub(crate) use process::FIELDS;
 pub use prometheus::metrics;
 pub use selection::{Columns, Form, Kinds, Proxy, Selection};
 pub use snapshot::{
-    Counts, EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status,
-    StatusKind,
+    EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status, StatusKind,
 };
+pub(crate) use value::Value;
 pub use workers::OneWorker;
+
+pub use crate::worker::{WorkerCounters, WorkerCounts};
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::breath;
 use ballast_core::moment::Moment;
+use ballast_core::plan::Plan;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
@@ -95,7 +97,7 @@ impl Stats {
     /// readers cost no more memory than that.
     #[must_use]
     pub fn snapshot(&self, shared: &Shared) -> Arc<Snapshot> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner();
         inner.given.retain(|given| given.strong_count() > 0);
         if inner.given.len() >= MOST_SNAPSHOTS
             && let Some(latest) = inner.given.last().and_then(Weak::upgrade)
@@ -115,7 +117,7 @@ impl Stats {
     /// workers count goes on; what they had counted is taken off whenever somebody looks.
     pub fn clear(&self, shared: &Shared, all: bool) {
         let plan = shared.live.plan();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner();
         let (services, endpoints) = inner.observer.clear(&plan, all, shared.clock.now());
         drop(inner);
         shared.admit.forget_peak();
@@ -135,26 +137,27 @@ impl Stats {
     /// The last `seconds` seconds of a frontend, up to ten minutes, the oldest first.
     #[must_use]
     pub fn frontend_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.observer.frontend_history(name, seconds)
+        self.inner().observer.frontend_history(name, seconds)
     }
 
     /// The last `seconds` seconds of a service, up to ten minutes, the oldest first.
     #[must_use]
     pub fn service_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.observer.service_history(name, seconds)
+        self.inner().observer.service_history(name, seconds)
     }
 
     /// The last `seconds` seconds of all frontends together, up to ten minutes, the oldest first.
     #[must_use]
     pub fn total_history(&self, seconds: usize) -> Vec<Second> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.observer.total_history(seconds)
+        self.inner().observer.total_history(seconds)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tick(&self, shared: &Shared) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner();
         let now = shared.clock.now();
         let accepted = shared.counters.sum(|counters| &counters.accepted);
         inner.observer.tick(&shared.live.plan(), accepted, now);
@@ -213,6 +216,15 @@ impl Stats {
             ..Process::default()
         }
     }
+}
+
+/// Flows of datagrams now.
+pub(crate) fn flows(plan: &Plan) -> u32 {
+    let frontends = plan.frontends().iter();
+    let of_datagrams = frontends.filter(|frontend| frontend.spec().protocol.is_udp());
+    of_datagrams
+        .map(|frontend| frontend.state().admit().current())
+        .fold(0, u32::saturating_add)
 }
 
 /// How much of the workers' time is left.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use ballast::stats::{self, Selection};
+use ballast_core::counters::Counts;
 
 use crate::common::Ballast;
 use crate::readers::families;
@@ -187,7 +188,7 @@ fn talk(ballast: &Ballast) {
         let lost = snapshot
             .frontends
             .iter()
-            .filter_map(|frontend| Some(frontend.datagrams.as_deref()?.lost()));
+            .filter_map(|frontend| Some(frontend.datagrams.as_deref()?.failed()));
         lost.sum::<u64>() >= 5
     });
 }

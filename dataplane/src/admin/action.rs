@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use ballast_core::overrides::ByHand;
 use ballast_core::table::State;
 
-use super::gate::Visitor;
+use super::permission::User;
 use super::query;
 use crate::by_hand::Unchanged;
 use crate::operator::{self, Meant};
@@ -167,12 +167,12 @@ pub(super) async fn perform(
     shared: &Shared,
     snapshot: &Snapshot,
     body: &str,
-    visitor: &Visitor,
+    user: &User,
     from: SocketAddr,
 ) -> Outcome {
     let form = Form::parse(body);
     if !form.frontend.is_empty() {
-        return limit_as_the_table(shared, snapshot, &form, visitor, from).await;
+        return limit_as_the_table(shared, snapshot, &form, user, from).await;
     }
     if form.endpoints.is_empty() {
         return Outcome::Nothing;
@@ -205,7 +205,7 @@ pub(super) async fn perform(
             service = &*service.name,
             endpoint = &*endpoint.name,
             action = action.word(),
-            by = visitor.name.as_deref(),
+            by = user.name.as_deref(),
             %from,
             "changed by hand"
         );
@@ -221,7 +221,7 @@ async fn limit_as_the_table(
     shared: &Shared,
     snapshot: &Snapshot,
     form: &Form,
-    visitor: &Visitor,
+    user: &User,
     from: SocketAddr,
 ) -> Outcome {
     let frontend = Meant::of(&form.frontend).and_then(|meant| meant.frontend(snapshot));
@@ -235,7 +235,7 @@ async fn limit_as_the_table(
     tracing::info!(
         frontend = &*frontend.name,
         action = Action::AsTheTable.word(),
-        by = visitor.name.as_deref(),
+        by = user.name.as_deref(),
         %from,
         "changed by hand"
     );

@@ -1,5 +1,5 @@
 //! Which addresses may see the page, the metrics and everything else at the admin address but health. The table says it
-//! (`stats.source-ranges`); [`super::desk`] asks for each request.
+//! (`stats.source-ranges`); [`super::handler`] asks for each request.
 
 use std::fmt;
 use std::net::IpAddr;

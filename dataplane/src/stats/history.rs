@@ -3,6 +3,8 @@
 //! Bounded in memory: a second is ten bytes, only who had traffic in the last ten minutes has a ring at all, and no
 //! more than [`MOST_RINGS`] have one at once.
 
+use super::meter::fresh;
+
 /// What is known of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
@@ -19,6 +21,18 @@ pub struct Second {
 }
 
 impl Second {
+    /// One of the seconds since `before`. Both are sums over all seconds so far.
+    pub(super) fn one_since(&self, before: &Self, current: u32, elapsed: u64) -> Self {
+        let each = |now: u64, before: u64| (fresh(now, before) * 1000).div_ceil(elapsed.max(1));
+        Self {
+            sessions: each(self.sessions, before.sessions),
+            current: current.into(),
+            bytes_in: each(self.bytes_in, before.bytes_in),
+            bytes_out: each(self.bytes_out, before.bytes_out),
+            errors: each(self.errors, before.errors),
+        }
+    }
+
     /// Both together.
     pub(super) fn and(self, other: Self) -> Self {
         Self {

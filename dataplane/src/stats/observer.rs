@@ -14,17 +14,16 @@ use ballast_core::plan::{FrontendState, Plan, SocketKey};
 use ballast_core::service::ServiceState;
 use ballast_core::table::{self, Name};
 
-use super::datagrams::flows;
+use super::flows;
 use super::history::{History, Second};
 use super::meter::Rate;
-use super::snapshot::{FrontendStats, Mode, Process, Snapshot};
+use super::snapshot::{Mode, Process, Snapshot};
 
-mod cleared;
 mod endpoint;
 mod frontend;
 mod service;
 
-use frontend::{Front, Leaving, Totals};
+use frontend::{Counted, Front, Leaving};
 use service::Back;
 
 /// What is remembered between looks.
@@ -42,7 +41,7 @@ pub struct Observer {
     ticked: Moment,
     leaving: Vec<Leaving>,
     /// The sum of those where nobody counts any more.
-    departed: Totals,
+    departed: Counted,
     process_sessions: Rate,
     process_connections: Rate,
     process_bytes: Rate,
@@ -58,26 +57,17 @@ impl Observer {
         now: Moment,
     ) -> Snapshot {
         self.follow(plan, now);
-        let frontends: Vec<FrontendStats> = self
-            .frontends
-            .iter()
-            .map(|front| {
-                breath::take();
-                front.stats(&process, open)
-            })
-            .collect();
+        let mut all = self.gone();
+        let fronts = self.frontends.iter().map(|front| {
+            breath::take();
+            let counted = Counted::of(front.frontend.state());
+            all.merge(&counted);
+            front.stats(counted, &process, open)
+        });
+        let frontends = fronts.collect();
         // What was cleared has come all the same.
-        let cleared = |of: fn(&cleared::OfFrontend) -> u64| -> u64 {
-            let cleared = self.frontends.iter().map(|front| front.cleared.as_deref());
-            cleared.flatten().map(of).sum()
-        };
-        let gone = self.gone();
-        process.sessions = gone.sessions
-            + sum(&frontends, |frontend| frontend.sessions)
-            + cleared(|cleared| cleared.sessions);
-        process.bytes_out = gone.bytes_out
-            + sum(&frontends, |frontend| frontend.bytes_out)
-            + cleared(|cleared| cleared.bytes_out);
+        process.sessions = all.counts.sessions;
+        process.bytes_out = all.counts.bytes_out;
         process.flows = flows(plan);
         process.session_rate = self.process_sessions;
         process.connection_rate = self.process_connections;
@@ -107,14 +97,12 @@ impl Observer {
         }
         self.ticked = now;
         self.part_with_departed();
-        let gone = self.gone();
-        let (mut sessions, mut bytes_out) = (gone.sessions, gone.bytes_out);
+        let mut counted = self.gone();
         let mut all = Second::default();
         for front in &mut self.frontends {
             breath::take();
-            let (totals, second) = front.tick(elapsed, &mut self.rings);
-            sessions += totals.sessions;
-            bytes_out += totals.bytes_out;
+            let (more, second) = front.tick(elapsed, &mut self.rings);
+            counted.merge(&more);
             all = all.and(second);
         }
         self.history
@@ -123,8 +111,9 @@ impl Observer {
             back.tick(now, elapsed, &mut self.rings);
             breath::take();
         }
-        self.process_sessions.tick(sessions, elapsed);
-        self.process_bytes.tick(bytes_out, elapsed);
+        let counts = &counted.counts;
+        self.process_sessions.tick(counts.sessions, elapsed);
+        self.process_bytes.tick(counts.bytes_out, elapsed);
         self.process_connections.tick(accepted, elapsed);
     }
 
@@ -180,11 +169,12 @@ impl Observer {
     }
 
     /// What frontends counted that are not in the table any more.
-    fn gone(&self) -> Totals {
-        let leaving = self.leaving.iter();
-        leaving.fold(self.departed, |sum, leaving| {
-            sum.and(&Totals::of(&leaving.state))
-        })
+    fn gone(&self) -> Counted {
+        let mut sum = self.departed;
+        for leaving in &self.leaving {
+            sum.merge(&Counted::of(&leaving.state));
+        }
+        sum
     }
 
     /// Where only this entry is left to know of a frontend, nobody counts there any more, and it cannot come back.
@@ -193,7 +183,7 @@ impl Observer {
         self.leaving.retain(|leaving| {
             let is_known = Arc::strong_count(&leaving.state) > 1;
             if !is_known {
-                *departed = departed.and(&Totals::of(&leaving.state));
+                departed.merge(&Counted::of(&leaving.state));
             }
             is_known
         });
@@ -245,7 +235,7 @@ impl Observer {
     }
 
     /// A frontend that left while it had connections is the same one when it comes back. Gives what was cleared there.
-    fn comes_back(&mut self, state: &Arc<FrontendState>) -> Option<Box<cleared::OfFrontend>> {
+    fn comes_back(&mut self, state: &Arc<FrontendState>) -> Option<Box<Counted>> {
         let mut leaving = self.leaving.iter();
         let place = leaving.position(|leaving| Arc::ptr_eq(&leaving.state, state))?;
         self.leaving.swap_remove(place).cleared
@@ -323,10 +313,6 @@ fn next(last: &mut u32) -> u32 {
 /// How many seconds of the history a tick stands for: more than one where the thread had to wait.
 fn seconds_of(elapsed: u64) -> usize {
     usize::try_from((elapsed + 500) / 1000).unwrap_or(1).max(1)
-}
-
-fn sum(frontends: &[FrontendStats], count: impl Fn(&FrontendStats) -> u64) -> u64 {
-    frontends.iter().map(count).sum()
 }
 
 #[cfg(test)]

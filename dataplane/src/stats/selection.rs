@@ -219,11 +219,29 @@ impl Selection {
 }
 
 impl Kinds {
+    const NONE: Self = Self {
+        global: false,
+        frontend: false,
+        backend: false,
+        server: false,
+    };
     const ALL: Self = Self {
         global: true,
         frontend: true,
         backend: true,
         server: true,
+    };
+    pub(super) const FRONTEND: Self = Self {
+        frontend: true,
+        ..Self::NONE
+    };
+    pub(super) const BACKEND: Self = Self {
+        backend: true,
+        ..Self::NONE
+    };
+    pub(super) const SERVER: Self = Self {
+        server: true,
+        ..Self::NONE
     };
 }
 

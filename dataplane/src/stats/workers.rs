@@ -2,19 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use ballast_core::counters::WorkerId;
+use ballast_core::counters::{Counts, WorkerId};
 
-use crate::worker::Shared;
+use crate::worker::{Shared, WorkerCounts};
 
 /// One worker thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OneWorker {
     /// Connections that it serves now.
     pub current: u64,
-    /// Connections that it accepted.
-    pub accepted: u64,
-    /// ... of those, given to a worker that had fewer.
-    pub handed_over: u64,
+    /// What it has counted.
+    pub counts: WorkerCounts,
 }
 
 /// All of them, in the order of their numbers.
@@ -22,11 +20,13 @@ pub(super) fn each(shared: &Shared) -> Vec<OneWorker> {
     let loads = shared.loads.iter().enumerate();
     loads
         .map(|(worker, load)| {
-            let counters = shared.counters.if_any(WorkerId(worker));
+            let mut counts = WorkerCounts::default();
+            if let Some(cells) = shared.counters.if_any(WorkerId(worker)) {
+                counts.add(cells);
+            }
             OneWorker {
                 current: load.load(Ordering::Relaxed) as u64,
-                accepted: counters.map_or(0, |counters| counters.accepted.value()),
-                handed_over: counters.map_or(0, |counters| counters.handed_over.value()),
+                counts,
             }
         })
         .collect()

@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ballast_core::breath;
-use ballast_core::endpoint::EndpointState;
+use ballast_core::counters::Counts;
+use ballast_core::endpoint::{EndpointCounts, EndpointState};
 use ballast_core::moment::Moment;
-use ballast_core::service::{EjectionReason, Service};
+use ballast_core::service::{Service, ServiceCounts};
 
-use super::super::history::History;
+use super::super::history::{History, Second};
 use super::super::meter::{Mean, Rate, Since};
-use super::super::snapshot::{Counts, EndpointStats, Mode, ServiceStats, StatusKind};
-use super::cleared::OfService;
-use super::endpoint::{End, look_at_means, means};
-use super::{Totals, next, seconds_of};
+use super::super::snapshot::{EndpointStats, Mode, ServiceStats, StatusKind};
+use super::endpoint::{End, idle, look_at_means, means};
+use super::{next, seconds_of};
 
 /// What is remembered of a service.
 #[derive(Debug)]
@@ -26,15 +26,16 @@ pub(super) struct Back {
     sessions: Rate,
     means: [Mean; 3],
     since: Since,
-    seen: Totals,
+    seen: Second,
     pub(super) history: History,
     /// In the order of the service's endpoints.
     endpoints: Vec<End>,
     /// Left the table, but somebody may still count there.
     leaving: Vec<End>,
     /// The sum of those that nobody counts at any more.
-    departed: Counts,
-    cleared: Option<Box<OfService>>,
+    departed: EndpointCounts,
+    /// What had been counted when an operator had the counters cleared: it is subtracted from what is shown.
+    cleared: Option<Box<(ServiceCounts, EndpointCounts)>>,
 }
 
 impl Back {
@@ -47,17 +48,18 @@ impl Back {
             sessions: Rate::default(),
             means: [Mean::default(); 3],
             since: Since::new(kind_of(service, now), now),
-            seen: Totals::default(),
+            seen: Second::default(),
             history: History::default(),
             endpoints: Vec::new(),
             leaving: Vec::new(),
-            departed: Counts::default(),
+            departed: EndpointCounts::default(),
             cleared: None,
         };
         back.align(now);
         if !is_first {
-            back.sessions = Rate::since(back.clients());
-            back.seen = back.totals(&back.sum());
+            let (own, sum) = back.counted(now);
+            back.sessions = Rate::since(own.sessions);
+            back.seen = totals(&own, &sum);
         }
         back
     }
@@ -104,71 +106,49 @@ impl Back {
     pub(super) fn clear(&mut self, all: bool, now: Moment) {
         self.sessions.forget_max();
         self.service.state().forget_peak();
-        self.departed.forget_longest();
+        let longest = &mut self.departed;
+        (
+            longest.queue_ms_max,
+            longest.connect_ms_max,
+            longest.total_ms_max,
+        ) = (0, 0, 0);
         let service = Arc::clone(&self.service);
         for (end, endpoint) in self.endpoints.iter_mut().zip(service.endpoints()) {
             breath::take_later();
             end.clear(all, endpoint, now);
         }
-        if !all {
-            return;
+        if all {
+            self.means.iter_mut().for_each(Mean::forget);
+            self.cleared = Some(Box::new(self.counted(now)));
         }
-        self.means.iter_mut().for_each(Mean::forget);
-        let state = service.state();
-        let counters = state.all_counters();
-        self.cleared = Some(Box::new(OfService {
-            sessions: self.clients(),
-            unserved: self.unserved(),
-            panics: counters.map_or(0, |counters| counters.sum(|cells| &cells.panics)),
-            ejections: EjectionReason::ALL.map(|reason| state.ejections(reason)),
-            counts: self.sum(),
-            downtime: self.since.downtime(now),
-            downs: self.since.downs(),
-        }));
     }
 
-    /// The sum over all endpoints that ever were.
-    fn sum(&self) -> Counts {
+    /// What was counted of the service itself, and of all endpoints that it ever had.
+    fn counted(&self, now: Moment) -> (ServiceCounts, EndpointCounts) {
         let mut sum = self.gone();
-        sum.client_aborts += self.left_the_queue();
         for end in &self.endpoints {
             breath::take_later();
-            sum.merge(&end.counts());
+            sum.merge(&end.live.counts());
         }
-        sum
+        self.with_own(sum, now)
     }
 
-    fn clients(&self) -> u64 {
-        let counters = self.service.state().all_counters();
-        counters.map_or(0, |counters| counters.sum(|cells| &cells.sessions))
-    }
-
-    fn unserved(&self) -> u64 {
-        let counters = self.service.state().all_counters();
-        counters.map_or(0, |counters| counters.sum(|cells| &cells.unserved))
-    }
-
-    fn left_the_queue(&self) -> u64 {
-        let counters = self.service.state().all_counters();
-        counters.map_or(0, |counters| counters.sum(|cells| &cells.client_aborts))
-    }
-
-    fn totals(&self, sum: &Counts) -> Totals {
-        Totals {
-            connections: 0,
-            sessions: self.clients(),
-            bytes_in: sum.bytes_in,
-            bytes_out: sum.bytes_out,
-            errors: sum.connect_errors + sum.response_errors + self.unserved(),
-        }
+    /// Adds what the service itself counts of the same kind to the `sum` over its endpoints.
+    fn with_own(&self, mut sum: EndpointCounts, now: Moment) -> (ServiceCounts, EndpointCounts) {
+        let mut own = self.service.state().counts();
+        own.downtime = self.since.downtime(now);
+        own.downs = self.since.downs();
+        sum.client_aborts += own.client_aborts;
+        sum.queue_ms_max = sum.queue_ms_max.max(own.queue_ms_max);
+        (own, sum)
     }
 
     /// The sum over the endpoints that left the table.
-    fn gone(&self) -> Counts {
+    fn gone(&self) -> EndpointCounts {
         let mut sum = self.departed;
         for end in &self.leaving {
             breath::take_later();
-            sum.merge(&end.counts());
+            sum.merge(&end.live.counts());
         }
         sum
     }
@@ -180,7 +160,7 @@ impl Back {
             breath::take_later();
             let is_known = Arc::strong_count(&end.live) > 1;
             if !is_known {
-                departed.merge(&end.counts());
+                departed.merge(&end.live.counts());
             }
             is_known
         });
@@ -191,56 +171,49 @@ impl Back {
         let mut sum = self.gone();
         for (end, endpoint) in self.endpoints.iter_mut().zip(self.service.endpoints()) {
             breath::take_later();
-            let counts = end.look(endpoint, now).0;
+            let counts = end.look(endpoint, now);
             end.sessions.tick(counts.sessions, elapsed);
             sum.merge(&counts);
         }
-        self.look(&sum, now);
-        let totals = self.totals(&sum);
+        let (own, sum) = self.look(sum, now);
+        let totals = totals(&own, &sum);
         self.sessions.tick(totals.sessions, elapsed);
-        let second = totals.second(&self.seen, self.service.state().current(), elapsed);
+        let second = totals.one_since(&self.seen, self.service.state().current(), elapsed);
         self.history.push(second, seconds_of(elapsed), rings);
         self.seen = totals;
     }
 
-    fn look(&mut self, sum: &Counts, now: Moment) {
-        look_at_means(&mut self.means, sum);
+    fn look(&mut self, sum: EndpointCounts, now: Moment) -> (ServiceCounts, EndpointCounts) {
+        look_at_means(&mut self.means, &sum);
         self.since.look(kind_of(&self.service, now), now);
+        self.with_own(sum, now)
     }
 
     pub(super) fn stats(&mut self, now: Moment) -> ServiceStats {
         let mut sum = self.gone();
         let service = Arc::clone(&self.service);
-        let endpoints: Vec<EndpointStats> = self
-            .endpoints
-            .iter_mut()
-            .zip(service.endpoints().iter().zip(&service.spec().endpoints))
-            .map(|(end, (endpoint, spec))| {
+        let endpoints = self.endpoints.iter_mut().zip(service.endpoints());
+        let endpoints: Vec<EndpointStats> = endpoints
+            .zip(&service.spec().endpoints)
+            .map(|((end, endpoint), spec)| {
                 breath::take_later();
-                let mut stats = end.stats(&service, endpoint, spec, now);
-                sum.merge(&stats.counts);
-                end.take_off(&mut stats);
-                stats
+                let counts = end.look(endpoint, now);
+                sum.merge(&counts);
+                end.stats(counts, &service, endpoint, spec, now)
             })
             .collect();
-        self.look(&sum, now);
+        let (mut own, mut counts) = self.look(sum, now);
+        if let Some(cleared) = &self.cleared {
+            own.subtract(&cleared.0);
+            counts.subtract(&cleared.1);
+        }
         let (usable, usable_backups) = service.usable(now);
         let state = service.state();
-        let counters = state.all_counters();
-        let longest_wait = counters
-            .into_iter()
-            .flat_map(|counters| counters.each())
-            .map(|cells| cells.queue_ms_max.value())
-            .max();
         let in_use = || {
-            let ready = usable > 0;
-            endpoints
-                .iter()
-                .filter(move |endpoint| is_in_use(endpoint, ready))
+            let endpoints = endpoints.iter();
+            endpoints.filter(|endpoint| is_in_use(endpoint, usable > 0))
         };
-        sum.queue_ms_max = sum.queue_ms_max.max(longest_wait.unwrap_or(0));
-        sum.client_aborts += self.left_the_queue();
-        let mut stats = ServiceStats {
+        ServiceStats {
             name: service.spec().name.clone(),
             iid: self.iid,
             spec: Arc::clone(service.spec()),
@@ -249,14 +222,11 @@ impl Back {
             queue_peak: small(state.queue().peak()),
             current: state.current(),
             peak: state.peak(),
-            sessions: self.clients(),
-            unserved: self.unserved(),
-            panics: counters.map_or(0, |counters| counters.sum(|cells| &cells.panics)),
             is_panicking: service.is_panicking(),
             flaps: state.checked().flaps(),
-            ejections: EjectionReason::ALL.map(|reason| state.ejections(reason)),
-            counts: sum,
-            idle: sum.idle(now),
+            own,
+            counts,
+            idle: idle(&counts, now),
             usable: small(usable),
             usable_backups: small(usable_backups),
             weight: in_use().map(|endpoint| endpoint.weight).sum(),
@@ -264,14 +234,19 @@ impl Back {
             session_rate: self.sessions,
             means: means(&self.means),
             changed: self.since.lasted(now),
-            downtime: self.since.downtime(now),
-            downs: self.since.downs(),
             endpoints,
-        };
-        if let Some(cleared) = &self.cleared {
-            cleared.take_off(&mut stats);
         }
-        stats
+    }
+}
+
+/// Its part of a history, in sum over all seconds.
+fn totals(own: &ServiceCounts, sum: &EndpointCounts) -> Second {
+    Second {
+        sessions: own.sessions,
+        current: 0,
+        bytes_in: sum.bytes_in,
+        bytes_out: sum.bytes_out,
+        errors: sum.connect_errors + sum.response_errors + own.unserved,
     }
 }
 

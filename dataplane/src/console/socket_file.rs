@@ -14,7 +14,7 @@ use crate::start_error::StartError;
 
 /// A socket file. It goes when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct SocketFile {
     path: PathBuf,
     /// Device and number of the file, to know it again.
     file: (u64, u64),
@@ -23,7 +23,7 @@ pub(crate) struct Door {
     _guard: Guard,
 }
 
-impl Door {
+impl SocketFile {
     /// Takes `path`, or says why it cannot be had.
     pub(crate) fn open(path: &Path, names: &Guards) -> Result<Self, StartError> {
         let failed = |why| StartError::Socket {
@@ -53,7 +53,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         // Another one's file may be there by now.
         let is_ours = fs::symlink_metadata(&self.path)
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> String {
-        Door::open(path, &Guards::default())
+        SocketFile::open(path, &Guards::default())
             .unwrap_err()
             .to_string()
     }
@@ -131,9 +131,9 @@ mod tests {
     fn the_file_is_for_its_owner_only_and_goes_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let door = Door::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &Guards::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-        drop(door);
+        drop(file);
         assert!(!path.exists());
     }
 
@@ -143,9 +143,9 @@ mod tests {
         let path = folder.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let door = Door::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &Guards::default()).unwrap();
         call(&SockAddr::unix(&path).unwrap()).unwrap();
-        drop(door);
+        drop(file);
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         assert!(said.contains(&path.display().to_string()), "{said}");
 
         let ours = folder.path().join("ours");
-        let _door = Door::open(&ours, &Guards::default()).unwrap();
+        let _door = SocketFile::open(&ours, &Guards::default()).unwrap();
         let said = refused(&ours);
         assert!(said.contains("another process answers there"), "{said}");
     }
@@ -167,10 +167,10 @@ mod tests {
     fn another_ones_file_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let door = Door::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &Guards::default()).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
-        drop(door);
+        drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"another");
     }
 
