@@ -1,7 +1,7 @@
 //! What operators see: one snapshot of all counters, and its renderings in haproxy's words and in ours.
 //!
-//! Workers only count. [`Stats`] belongs to the admin side: [`watch`] looks once a second, for rates and for the history;
-//! whoever answers a request takes a [`Snapshot`] and renders it with [`csv()`], [`json()`], [`typed`], [`api`] or
+//! Workers only count. [`Stats`] belongs to the admin thread: [`watch`] reads the counters once a second, for rates and for
+//! the history; the answer to a request is a [`Snapshot`] rendered with [`csv()`], [`json()`], [`typed`], [`api`] or
 //! [`metrics`], piece by piece.
 
 mod check;
@@ -55,7 +55,7 @@ use crate::log;
 use crate::panics::panics;
 use crate::worker::{Order, Shared};
 
-/// Looks once a second, for as long as the process lives.
+/// Reads the counters once a second, for as long as the process lives.
 pub async fn watch(shared: Arc<Shared>) {
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -65,7 +65,7 @@ pub async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// What is remembered from one look at the counters to the next.
+/// What is kept from one reading of the counters to the next.
 #[derive(Debug)]
 pub struct Stats {
     inner: Mutex<Inner>,
@@ -93,8 +93,8 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// A look at everything. While many who asked still hold theirs, the next one shares the latest of those: slow
-    /// readers cost no more memory than that.
+    /// Reads everything. While [`MOST_SNAPSHOTS`] earlier snapshots are still in use, the latest of them is shared, so that
+    /// slow readers cost no more memory than that.
     #[must_use]
     pub fn snapshot(&self, shared: &Shared) -> Arc<Snapshot> {
         let mut inner = self.inner();
@@ -113,8 +113,8 @@ impl Stats {
         snapshot
     }
 
-    /// Forgets all maxima, and if `all` is said, all that was counted of frontends, services and endpoints. What the
-    /// workers count goes on; what they had counted is taken off whenever somebody looks.
+    /// Forgets all maxima and, if `all` is set, all that was counted of frontends, services and endpoints. The workers'
+    /// counters go on: what they had counted is stored, and subtracted from every later snapshot.
     pub fn clear(&self, shared: &Shared, all: bool) {
         let plan = shared.live.plan();
         let mut inner = self.inner();
@@ -125,7 +125,7 @@ impl Stats {
             let (services, endpoints): (Arc<[_]>, Arc<[_]>) = (services.into(), endpoints.into());
             for inbox in &shared.inboxes {
                 let order = Order::ForgetLongest(Arc::clone(&services), Arc::clone(&endpoints));
-                // A worker that is gone counts no more.
+                // A worker that has ended has nothing to forget.
                 inbox.send(order).ok();
             }
             breath::take();
@@ -257,7 +257,7 @@ impl Idle {
     }
 }
 
-/// So many services or endpoints, which a worker looks at while its clients wait.
+/// Services or endpoints in one order: a worker's clients wait while it goes through them.
 const AN_ORDER: usize = 64;
-/// Of different ages, in the hands of slow readers.
+/// Snapshots of different ages that are in use at once.
 const MOST_SNAPSHOTS: usize = 8;

@@ -1,4 +1,4 @@
-//! Server-sent events: once a second, what has changed on the page of whoever listens.
+//! Server-sent events: once a second, what has changed on a reader's page.
 
 use std::convert::Infallible;
 use std::net::IpAddr;

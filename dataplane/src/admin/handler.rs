@@ -257,7 +257,7 @@ impl Handler {
     }
 }
 
-/// What a form says; it must come at once, and say before how long it is.
+/// The body of a form. It must have a length, and come at once.
 async fn body(request: Request<Incoming>) -> Result<String, Outcome> {
     let length = request.body().size_hint().exact().ok_or(Outcome::Invalid)?;
     if length > LONGEST_FORM {

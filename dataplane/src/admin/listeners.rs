@@ -32,7 +32,7 @@ pub(crate) struct Wanted {
     pub(crate) viewers: Viewers,
 }
 
-/// What the command line says of the admin side. The table says the rest.
+/// The addresses of the command line. What it leaves open, the table decides.
 #[derive(Clone, Debug)]
 pub(crate) struct CommandLine {
     admin: Admin,
@@ -50,7 +50,7 @@ impl CommandLine {
         }
     }
 
-    /// What this table wants; `None`: there is none yet.
+    /// What this table wants; `None`: there is no table yet.
     pub(crate) fn wanted(&self, stats: Option<&table::Stats>) -> Wanted {
         Wanted {
             addresses: self.addresses(stats),
@@ -107,7 +107,7 @@ struct Listening {
 }
 
 impl Listeners {
-    /// Takes all these addresses, or says which one cannot be had.
+    /// Listens at all these addresses, or returns the one where that is impossible.
     pub(crate) fn take(wanted: &Addresses, names: &Guards) -> Result<Self, StartError> {
         let mut listeners = Self {
             open: BTreeMap::new(),
@@ -128,7 +128,7 @@ impl Listeners {
             .collect()
     }
 
-    /// Those that do not accept yet.
+    /// The sockets that nothing accepts from yet.
     pub(super) fn fresh(&mut self) -> Vec<(Purpose, SocketAddr, StdTcpListener)> {
         let open = self.open.iter_mut();
         open.filter_map(|((purpose, address), listening)| {
@@ -138,7 +138,7 @@ impl Listeners {
         .collect()
     }
 
-    /// One accepts now.
+    /// `task` accepts from this socket now.
     pub(super) fn accepts(&mut self, purpose: Purpose, address: SocketAddr, task: AbortHandle) {
         if let Some(listening) = self.open.get_mut(&(purpose, address)) {
             listening.accepting = Some(task);
@@ -169,7 +169,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Closes what is not wanted and holds a port that is: all addresses and one of them cannot be had at once.
+    /// Closes what is not wanted and is in the way of what is: one socket at all addresses of a port and one at a single
+    /// address exclude each other.
     pub(super) async fn make_way(&mut self, wanted: &Addresses) -> Addresses {
         let fresh = |one: &&(Purpose, SocketAddr)| !self.open.contains_key(one);
         let fresh: Addresses = wanted.iter().filter(fresh).copied().collect();
@@ -191,9 +192,9 @@ impl Listeners {
         closed
     }
 
-    /// Opens what is wanted, then closes what is not. What cannot be opened is said, and tried again later; as long as
-    /// nothing of what is wanted can be, the old addresses still answer, and those that made way do again. Says whether
-    /// all is as wanted.
+    /// Opens what is wanted, then closes what is not. What cannot be opened is logged, and tried again later. While nothing
+    /// that is wanted can be opened, the old addresses still answer, those in `made_way` included. Returns whether all is
+    /// as wanted.
     pub(super) fn follow(&mut self, wanted: &Addresses, made_way: &Addresses) -> bool {
         let mut whole = true;
         for (purpose, address) in wanted {
@@ -232,7 +233,7 @@ impl Listeners {
     }
 }
 
-/// Whether one socket at each cannot be had at once.
+/// Whether two sockets at these addresses exclude each other.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port()
         && one.is_ipv4() == other.is_ipv4()

@@ -1,7 +1,8 @@
-//! The page for people. Whole without a script, as plain tables; a small script keeps it up to date by the events.
+//! The page for people, as a template. It is complete without a script; a small script keeps it up to date by the events.
 //!
-//! Everything on it is written here, from one snapshot: the script only puts new cells in the place of old ones.
+//! All markup is written here, from one snapshot: the script only replaces cells.
 
+mod cells;
 mod changes;
 mod line;
 mod rows;

@@ -1,4 +1,4 @@
-//! What is told of services and endpoints beside the statistics: pure renderings of a snapshot.
+//! Answers about services and endpoints beside the statistics: pure renderings of a snapshot.
 
 use std::fmt::Write;
 

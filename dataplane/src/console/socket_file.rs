@@ -1,4 +1,4 @@
-//! The file of the runtime socket: taken from nobody who lives, readable by nobody else, gone at the end.
+//! The file of the runtime socket: never taken from a running process, only for its owner, removed at the end.
 
 use std::fs;
 use std::io;
@@ -12,19 +12,19 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::guard::{Guard, Guards, Name};
 use crate::start_error::StartError;
 
-/// A socket file. It goes when this is dropped.
+/// A socket file. It is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and number of the file, to know it again.
+    /// Device and inode of the file, to recognize it.
     file: (u64, u64),
     listener: UnixListener,
-    /// Between a look at a stale file and the new one nobody else may do the same.
+    /// Keeps other processes from replacing the same stale file at the same time.
     _guard: Guard,
 }
 
 impl SocketFile {
-    /// Takes `path`, or says why it cannot be had.
+    /// Listens at `path`, or returns why it cannot.
     pub(crate) fn open(path: &Path, names: &Guards) -> Result<Self, StartError> {
         let failed = |why| StartError::Socket {
             path: path.into(),
@@ -55,7 +55,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another one's file may be there by now.
+        // Another process's file may be there by now.
         let is_ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|file| (file.dev(), file.ino()) == self.file);
         if is_ours {
@@ -64,7 +64,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Removes the file of a process that is gone. The outer error says who or what is in the way.
+/// Removes the file of a process that has ended. The outer error names what is in the way.
 fn make_way(path: &Path, address: &SockAddr) -> Result<io::Result<()>, String> {
     let Ok(file) = fs::symlink_metadata(path) else {
         return Ok(Ok(()));
@@ -78,20 +78,20 @@ fn make_way(path: &Path, address: &SockAddr) -> Result<io::Result<()>, String> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(())),
         Ok(()) => Err(TAKEN.into()),
-        // Whoever has no time to answer is there too.
+        // A process whose backlog is full is running too.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(TAKEN.into()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Whether somebody is there.
+/// Fails unless a process listens there.
 fn call(address: &SockAddr) -> io::Result<()> {
     socket()?.connect(address)
 }
 
 fn bind(address: &SockAddr) -> io::Result<UnixListener> {
     let socket = socket()?;
-    // The file takes the mode of the socket that is bound to it: so it never has another one.
+    // The file gets the mode of the socket that is bound to it, so it never has a wider one.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?;

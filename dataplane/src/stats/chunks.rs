@@ -53,6 +53,16 @@ impl Chunks {
     }
 }
 
+/// One piece.
+impl From<String> for Chunks {
+    fn from(text: String) -> Self {
+        Self::new(move |out| {
+            out.extend_from_slice(text.as_bytes());
+            Progress::Over
+        })
+    }
+}
+
 impl Iterator for Chunks {
     type Item = Bytes;
 

@@ -1,4 +1,4 @@
-//! What is worked out from counters by looking at them again and again: rates, means, times of change.
+//! What is computed from one reading of the counters to the next: rates, means, times of change.
 //!
 //! Used by the observer only. Workers never count any of this.
 
@@ -40,7 +40,7 @@ impl Rate {
     }
 }
 
-/// How many came since the last look. A count that went back has begun anew.
+/// How many came since the last reading. A count that went back has begun anew.
 pub(super) fn fresh(total: u64, seen: u64) -> u64 {
     total.checked_sub(seen).unwrap_or(total)
 }

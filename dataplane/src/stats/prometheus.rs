@@ -55,9 +55,8 @@ pub fn metrics(snapshot: Arc<Snapshot>, selection: Selection) -> Chunks {
 /// All series of one name.
 struct Family {
     name: Cow<'static, str>,
-    kind: &'static str,
     help: &'static str,
-    /// Whose they are: one kind alone.
+    /// The rows that have such series: one kind alone.
     kinds: Kinds,
     source: Source,
 }
@@ -71,27 +70,29 @@ enum Source {
 
 fn families(kinds: Kinds) -> Vec<Family> {
     let mut families = Vec::new();
+    let none = Kinds::default();
     if kinds.frontend {
-        families.extend(columns(Kinds::FRONTEND, "frontend", |column| {
-            column.frontend.is_some()
-        }));
-        families.extend(own::of_frontends());
+        let frontend = true;
+        let kinds = Kinds { frontend, ..none };
+        families.extend(columns(kinds, "frontend", |one| one.frontend.is_some()));
+        families.extend(own::of_frontends(kinds));
     }
     if kinds.backend {
-        families.extend(columns(Kinds::BACKEND, "backend", |column| {
-            column.backend.is_some()
-        }));
-        families.extend(own::of_services());
+        let backend = true;
+        let kinds = Kinds { backend, ..none };
+        families.extend(columns(kinds, "backend", |one| one.backend.is_some()));
+        families.extend(own::of_services(kinds));
     }
     if kinds.server {
-        families.extend(columns(Kinds::SERVER, "server", |column| {
-            column.server.is_some()
-        }));
-        families.extend(own::of_endpoints());
+        let server = true;
+        let kinds = Kinds { server, ..none };
+        families.extend(columns(kinds, "server", |one| one.server.is_some()));
+        families.extend(own::of_endpoints(kinds));
     }
     families
 }
 
+/// The families of the columns that have a metric and hold something of such rows.
 fn columns(
     kinds: Kinds,
     kind: &'static str,
@@ -106,17 +107,25 @@ fn columns(
             (_, metric) => metric,
         };
         let name = format!("haproxy_{kind}_{metric}");
-        Family {
-            kind: kind_of(&name),
-            name: name.into(),
-            help: column.help,
-            kinds,
-            source: Source::Column(column),
-        }
+        Family::new(kinds, name, column.help, Source::Column(column))
     })
 }
 
 impl Family {
+    fn new(
+        kinds: Kinds,
+        name: impl Into<Cow<'static, str>>,
+        help: &'static str,
+        source: Source,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            help,
+            kinds,
+            source,
+        }
+    }
+
     /// All series of one row.
     fn write(&self, row: Row<'_>, series: &mut Series<'_>) {
         let column = match &self.source {
@@ -228,11 +237,9 @@ impl Series<'_> {
 
     /// The name and the labels, and the head of the family before its first series.
     fn begin<'l>(&mut self, labels: impl Iterator<Item = (&'l str, &'l str)>) {
-        let Family {
-            name, kind, help, ..
-        } = self.family;
+        let Family { name, help, .. } = self.family;
         if !std::mem::replace(self.is_headed, true) {
-            head(self.out, name, kind, help);
+            head(self.out, name, kind_of(name), help);
         }
         self.out.extend_from_slice(name.as_bytes());
         let mut before = b'{';

@@ -52,7 +52,7 @@ pub struct Selection {
     names: Vec<Box<str>>,
     /// Without endpoints that are down.
     pub only_up: bool,
-    /// Without endpoints that nobody gets.
+    /// Without endpoints that no client gets.
     pub no_maintenance: bool,
     /// Whether the typed form says what its columns mean.
     pub columns: Columns,
@@ -219,29 +219,11 @@ impl Selection {
 }
 
 impl Kinds {
-    const NONE: Self = Self {
-        global: false,
-        frontend: false,
-        backend: false,
-        server: false,
-    };
     const ALL: Self = Self {
         global: true,
         frontend: true,
         backend: true,
         server: true,
-    };
-    pub(super) const FRONTEND: Self = Self {
-        frontend: true,
-        ..Self::NONE
-    };
-    pub(super) const BACKEND: Self = Self {
-        backend: true,
-        ..Self::NONE
-    };
-    pub(super) const SERVER: Self = Self {
-        server: true,
-        ..Self::NONE
     };
 }
 

@@ -1,4 +1,4 @@
-//! One look at everything that is counted. Plain values: what is rendered from a snapshot agrees with itself.
+//! All counters at one moment, as plain values: everything that is rendered from one snapshot agrees.
 //!
 //! Made by the observer, read by every rendering.
 
@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub services: Vec<ServiceStats>,
 }
 
-/// That is long work too, where there are many.
+/// Dropping a large snapshot is long work too.
 impl Drop for Snapshot {
     fn drop(&mut self) {
         for mut service in self.services.drain(..) {
@@ -77,7 +77,7 @@ pub struct Process {
     pub refusal: Option<Arc<str>>,
     /// What does not listen as it was asked for, and why.
     pub exceptions: Arc<[Arc<str>]>,
-    /// Earlier tables that somebody still uses.
+    /// Earlier plans that are still in use.
     pub retired: u64,
     /// How long swaps took.
     pub swaps: Swaps,
@@ -185,7 +185,7 @@ pub struct FrontendStats {
 }
 
 impl FrontendStats {
-    /// Those who were not let in at all.
+    /// Clients that were not let in.
     #[must_use]
     pub fn denied(&self) -> u64 {
         let refused = DENIED.map(|refusal| self.counts.refused[refusal.index()]);
@@ -193,7 +193,7 @@ impl FrontendStats {
         refused.iter().chain(&dropped).sum()
     }
 
-    /// Those who said something wrong, or nothing in time.
+    /// Clients that sent something wrong, or nothing in time.
     #[must_use]
     pub fn bad_requests(&self) -> u64 {
         let counts = &self.counts;
@@ -270,7 +270,7 @@ pub struct ServiceStats {
 }
 
 impl ServiceStats {
-    /// Whether somebody can be served; true where nobody is meant to serve.
+    /// Whether clients can be served; true for a service without endpoints.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.usable + self.usable_backups > 0 || self.endpoints.is_empty()
@@ -302,7 +302,7 @@ pub struct EndpointStats {
     pub address: SocketAddr,
     /// Its number within its service, the same for as long as its address stays in the table.
     pub sid: u32,
-    /// How it fares.
+    /// Its status.
     pub status: Status,
     /// Whether it is there for the case that no ready one is.
     pub is_backup: bool,
@@ -342,7 +342,7 @@ pub struct EndpointStats {
     pub zone: Option<table::Tag>,
 }
 
-/// How an endpoint fares.
+/// The status of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// In a word.
@@ -351,10 +351,10 @@ pub struct Status {
     pub progress: Option<(u8, u8)>,
 }
 
-/// How an endpoint fares, in a word.
+/// The status of an endpoint, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusKind {
-    /// Nobody looks.
+    /// It has no checks.
     Unchecked,
     /// Its checks pass.
     Up,
@@ -362,7 +362,7 @@ pub enum StatusKind {
     Down,
     /// Only clients that have affinity get it.
     Draining,
-    /// Nobody gets it.
+    /// No client gets it.
     Maintenance,
 }
 
@@ -401,7 +401,7 @@ pub struct Means {
     pub total: u32,
 }
 
-/// The refusals of those who were not let in at all; others found no endpoint.
+/// The refusals of clients that were not let in. The others found no endpoint.
 const DENIED: [Refusal; 4] = [
     Refusal::SourceRange,
     Refusal::MaxConnections,

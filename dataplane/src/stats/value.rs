@@ -92,7 +92,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether it was written by somebody, so that it may hold any letter.
+    /// Whether it is a text of a table or an endpoint, which may hold any letter.
     pub(super) fn is_free_text(&self) -> bool {
         matches!(self, Value::Text(_) | Value::Check(_))
     }

@@ -1,4 +1,4 @@
-//! What has changed on a page since its reader heard of it last.
+//! What has changed on a page since its reader was told last.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,7 +12,7 @@ use super::view::View;
 use crate::stats::Snapshot;
 use crate::worker::Shared;
 
-/// One reader, and what they know.
+/// One reader, and the state of the page that they were told.
 #[derive(Debug)]
 pub(in crate::admin) struct Changes {
     view: View,
@@ -21,10 +21,10 @@ pub(in crate::admin) struct Changes {
     known: HashMap<String, Vec<u64>>,
 }
 
-/// What the script is told.
+/// An event, as the page's script reads it.
 #[derive(Serialize)]
 struct Told<'a> {
-    /// If the page has another one, it must be fetched again.
+    /// The script fetches the page again when its own differs.
     shape: String,
     lines: Vec<News<'a>>,
 }

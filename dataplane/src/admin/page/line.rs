@@ -1,4 +1,4 @@
-//! A line of the page, cell by cell: so that an event needs to tell only what has changed.
+//! A line of the page, cell by cell, so that an event contains only the cells that have changed.
 
 use std::fmt::Write;
 
@@ -58,3 +58,12 @@ pub(super) fn cell(class: &'static str, content: Markup) -> Cell {
         is_live: true,
     }
 }
+
+/// Cells that events keep up to date: lines of a class and its markup.
+macro_rules! cells {
+    ($($class:literal $markup:tt)*) => {
+        [$(cell($class, html! $markup)),*]
+    };
+}
+
+pub(super) use cells;

@@ -2,19 +2,17 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ballast_core::breath;
 use ballast_core::counters::Counts;
-use ballast_core::flow::{FlowEnd, UdpCounts};
+use ballast_core::flow::FlowEnd;
 use maud::{Markup, html};
 
-use super::line::{Cell, Line, cell};
-use super::text::{Count, Graph, Lasted, Shown, Size, bad, count, exact, millis, or_dash, size};
+use super::cells::{class_of, last_check, not_so, reasons, status, table};
+use super::line::{Cell, Line, cell, cells};
+use super::text::{Graph, Lasted, Shown, bad, count, exact, or_dash, size};
 use super::view::{View, is_wrong};
-use crate::stats::{
-    EndpointStats, FrontendStats, Process, Second, ServiceStats, Snapshot, StatusKind,
-};
+use crate::stats::{EndpointStats, FrontendStats, Second, ServiceStats, Snapshot, StatusKind};
 use crate::worker::Shared;
 
 /// One snapshot, as one reader wants to see it.
@@ -117,91 +115,76 @@ impl Listing {
 
     pub(super) fn facts(&self) -> Line {
         let process = &self.snapshot.process;
-        let state = match (process.is_stopping, process.is_ready) {
-            (true, _) => html! { b class="bad" { "ending" } },
-            (false, true) => html! { b class="good" { "serving" } },
-            (false, false) => html! { b class="bad" { "no table yet" } },
+        let (class, state) = match (process.is_stopping, process.is_ready) {
+            (true, _) => ("bad", "ending"),
+            (false, true) => ("good", "serving"),
+            (false, false) => ("bad", "no table yet"),
         };
-        let cells = [
-            state,
-            html! { "up " (Lasted(process.uptime.as_secs())) },
-            table(process),
-            html! { "pid " (process.pid) },
-            html! { "workers: " (process.workers) ", " (process.idle) " % idle" },
-        ];
-        Line::new("facts".into(), "facts", cells.map(|fact| cell("", fact)))
+        let cells = cells! {
+            "" { b class=(class) { (state) } }
+            "" { "up " (Lasted(process.uptime.as_secs())) }
+            "" { (table(process)) }
+            "" { "pid " (process.pid) }
+            "" { "workers: " (process.workers) ", " (process.idle) " % idle" }
+        };
+        Line::new("facts".into(), "facts", cells)
     }
 
     pub(super) fn tiles(&self) -> Line {
         let process = &self.snapshot.process;
+        let (sessions, bytes) = (process.session_rate, process.byte_rate);
         let history = self.shared.stats.total_history(TEN_MINUTES);
-        let graph = |shown| Some(self.graph(&history, shown));
-        let flows = match process.flows {
-            0 => String::new(),
-            1 => " and a flow".into(),
-            flows => format!(" and {} flows", Count(flows.into())),
-        };
-        let limit = Count(process.limit.into());
-        let (rate, most_sessions) = (process.session_rate.now, process.session_rate.max);
-        let (bytes, most_bytes) = (process.byte_rate.now, process.byte_rate.max);
+        let graph = |shown| self.graph(&history, shown);
 
         let services = &self.snapshot.services;
         let up = services.iter().filter(|one| one.is_up()).count();
         let endpoints = || services.iter().flat_map(|service| &service.endpoints);
         let are = |kinds: &[StatusKind]| {
             let endpoints = endpoints().inspect(|_| breath::take_later());
-            endpoints
-                .filter(|one| kinds.contains(&one.status.kind))
-                .count()
+            let are = endpoints.filter(|one| kinds.contains(&one.status.kind));
+            are.count()
         };
-        let serving = are(&[StatusKind::Up, StatusKind::Unchecked]);
+        let wrong = services.iter().filter(|one| is_wrong(one)).count();
+        let stopped = self.snapshot.frontends.iter().filter(|one| !one.is_open);
+        let stopped = stopped.count();
+        let class = if wrong + stopped > 0 { "bad" } else { "good" };
         let others = [
             (are(&[StatusKind::Down]), "down"),
             (are(&[StatusKind::Draining]), "drained"),
             (are(&[StatusKind::Maintenance]), "in maintenance"),
         ];
-        let wrong = services.iter().filter(|one| is_wrong(one)).count();
-        let stopped = self.snapshot.frontends.iter().filter(|one| !one.is_open);
-        let stopped = stopped.count();
-        let class = if wrong + stopped > 0 { "bad" } else { "good" };
-        let cells = [
-            tile(
-                count(process.current),
-                html! { "connections" (flows) },
-                html! { "of " (limit) },
-                graph(Shown::Current),
-            ),
-            tile(
-                count(rate),
-                html! { "sessions a second" },
-                html! { "at most " (Count(most_sessions.into())) },
-                graph(Shown::Sessions),
-            ),
-            tile(
-                size(bytes.into()),
-                html! { "a second to clients" },
-                html! { "at most " (Size(most_bytes.into())) },
-                graph(Shown::BytesOut),
-            ),
-            tile(
-                out_of(up, services.len()),
-                html! { "services up" },
-                not_so(&[(services.len() - up, "down")]),
-                None,
-            ),
-            tile(
-                out_of(serving, endpoints().count()),
-                html! { "endpoints serve" },
-                not_so(&others),
-                None,
-            ),
-            tile(
-                html! { em class=(class) { (wrong + stopped) } },
-                html! { "to look at" },
-                html! { "services: " (wrong) ", frontends: " (stopped) },
-                None,
-            ),
-        ];
+        let cells = cells! {
+            "tile" {
+                b { (count(process.current)) }
+                span {
+                    "connections"
+                    @if process.flows == 1 { " and a flow" }
+                    @if process.flows > 1 { " and " (count(process.flows)) " flows" }
+                }
+                small { "of " (count(process.limit)) }
+                (graph(Shown::Current))
+            }
+            "tile" {
+                b { (count(sessions.now)) } span { "sessions a second" }
+                small { "at most " (count(sessions.max)) } (graph(Shown::Sessions))
+            }
+            "tile" {
+                b { (size(bytes.now)) } span { "a second to clients" }
+                small { "at most " (size(bytes.max)) } (graph(Shown::BytesOut))
+            }
+            "tile" {
+                b { (up) i { "/" (services.len()) } } span { "services up" }
+                small { (not_so(&[(services.len() - up, "down")])) }
+            }
+            "tile" {
+                b { (are(&[StatusKind::Up, StatusKind::Unchecked])) i { "/" (endpoints().count()) } } span { "endpoints serve" }
+                small { (not_so(&others)) }
+            }
+            "tile" {
+                b { em class=(class) { (wrong + stopped) } } span { "to look at" }
+                small { "services: " (wrong) ", frontends: " (stopped) }
+            }
+        };
         Line::new("tiles".into(), "tiles", cells)
     }
 
@@ -210,58 +193,51 @@ impl Listing {
     }
 
     pub(super) fn frontend(&self, frontend: &FrontendStats) -> Line {
-        let (name, spec) = (&*frontend.name, &frontend.spec);
+        let (name, spec, counts) = (&*frontend.name, &frontend.spec, &frontend.counts);
         let more_binds = spec.bind.len().saturating_sub(BINDS);
         let (class, word) = match frontend.is_open {
             true => ("st open", "OPEN"),
             false => ("st stop", "STOP"),
         };
+        let denied = frontend.denied();
         let stats = &self.shared.stats;
         let history = stats.frontend_history(name, TEN_MINUTES);
-        let graph = self.graph(&history.unwrap_or_default(), Shown::Sessions);
-        let cells = [
-            cell(
-                "name",
-                html! {
-                    a name={ (name) "/Frontend" } {}
-                    a class="px" href={ "#" (name) "/Frontend" } title=[spec.description.as_deref()] { (name) }
-                    small {
-                        (spec.protocol)
-                        @for bind in spec.bind.iter().take(BINDS) { " " (bind) }
-                        @if more_binds > 0 { " and " (more_binds) " more" }
-                    }
-                },
-            ),
-            cell(
-                "status",
-                html! { b class=(class) { (word) } (self.limit_by_hand(frontend)) },
-            ),
-            cell("g w", html! { (graph) }),
-            cell("n", count(frontend.current)),
-            cell("n x", count(frontend.peak)),
-            cell("n x", count(frontend.limit)),
-            cell("n", count(frontend.session_rate.now)),
-            cell("n x", count(frontend.session_rate.max)),
-            cell("n w", exact(frontend.counts.sessions)),
-            cell("n w", size(frontend.counts.bytes_in)),
-            cell("n w", size(frontend.counts.bytes_out)),
-            cell("n w", bad(frontend.denied())),
-            cell(
-                "n",
-                bad(frontend.errors().saturating_sub(frontend.denied())),
-            ),
-        ];
+        let cells = cells! {
+            "name" {
+                a name={ (name) "/Frontend" } {}
+                a class="px" href={ "#" (name) "/Frontend" } title=[spec.description.as_deref()] { (name) }
+                small {
+                    (spec.protocol)
+                    @for bind in spec.bind.iter().take(BINDS) { " " (bind) }
+                    @if more_binds > 0 { " and " (more_binds) " more" }
+                }
+            }
+            "status" { b class=(class) { (word) } (self.limit_by_hand(frontend)) }
+            "g w" { (self.graph(&history.unwrap_or_default(), Shown::Sessions)) }
+            "n" { (count(frontend.current)) }
+            "n x" { (count(frontend.peak)) }
+            "n x" { (count(frontend.limit)) }
+            "n" { (count(frontend.session_rate.now)) }
+            "n x" { (count(frontend.session_rate.max)) }
+            "n w" { (exact(counts.sessions)) }
+            "n w" { (size(counts.bytes_in)) }
+            "n w" { (size(counts.bytes_out)) }
+            "n w" { (bad(denied)) }
+            "n" { (bad(frontend.errors().saturating_sub(denied))) }
+        };
         Line::new(format!("f{}", frontend.iid), "frontend", cells)
     }
 
     /// A mark where an operator changed how many may come, and a way back.
     fn limit_by_hand(&self, frontend: &FrontendStats) -> Markup {
         let table = frontend.spec.max_connections.map(std::num::NonZero::get);
-        let limit = Count(frontend.limit.into());
         html! {
             @if frontend.is_overridden {
                 " "
-                b class="hand" title={ "An operator set the limit to " (limit) "; the table says " (or_dash(table)) ". It stays so until it is undone" } { "limit by hand" }
+                b class="hand" title={
+                    "An operator set the limit to " (count(frontend.limit)) "; the table says " (or_dash(table))
+                    ". It stays so until it is undone"
+                } { "limit by hand" }
                 @if self.view.may_change {
                     form class="undo" method="post" action=(self.view.address(None)) {
                         input type="hidden" name="f" value={ "#" (frontend.iid) };
@@ -275,20 +251,17 @@ impl Listing {
     /// The frontends of this page that have datagrams: what they have beside the rest.
     pub(super) fn datagrams(&self) -> impl Iterator<Item = Line> {
         self.frontends().filter_map(|frontend| {
-            let counts = frontend.datagrams.as_deref()?;
-            let name = &*frontend.name;
-            let cells = [
-                cell(
-                    "name",
-                    html! { a class="px" href={ "#" (name) "/Frontend" } { (name) } },
-                ),
-                cell("n", count(frontend.current)),
-                cell("n w", exact(frontend.counts.sessions)),
-                cell("w", reasons(endings(counts))),
-                cell("n", exact(counts.datagrams_in)),
-                cell("n", exact(counts.datagrams_out)),
-                cell("lost", reasons(counts.failures())),
-            ];
+            let (name, counts) = (&*frontend.name, frontend.datagrams.as_deref()?);
+            let ended = FlowEnd::ALL.map(|why| (why.word(), counts.ended[why.index()]));
+            let cells = cells! {
+                "name" { a class="px" href={ "#" (name) "/Frontend" } { (name) } }
+                "n" { (count(frontend.current)) }
+                "n w" { (exact(frontend.counts.sessions)) }
+                "w" { (reasons(ended.into_iter())) }
+                "n" { (exact(counts.datagrams_in)) }
+                "n" { (exact(counts.datagrams_out)) }
+                "lost" { (reasons(counts.failures())) }
+            };
             Some(Line::new(format!("u{}", frontend.iid), "frontend", cells))
         })
     }
@@ -304,39 +277,26 @@ impl Listing {
         let is_down = |one: &EndpointStats| one.status.kind == StatusKind::Down;
         let is_any_down = service.endpoints.iter().any(is_down);
         let history = self.shared.stats.service_history(name, TEN_MINUTES);
-        let graph = self.graph(&history.unwrap_or_default(), Shown::Sessions);
-        let cells = [
-            cell(
-                "name",
-                html! {
-                    a name=(name) {}
-                    a class="px" href={ "#" (name) } title=[spec.description.as_deref()] { (name) }
-                },
-            ),
-            cell(
-                "status",
-                html! {
-                    b class=(status) { (word) }
-                    @if service.is_panicking {
-                        " "
-                        b class="st warn" title="Too few endpoints pass their checks: all get clients" { "CHECKS IGNORED" }
-                    }
-                },
-            ),
-            cell(
-                "meta",
-                html! {
-                    @if is_any_down { em class="warn" { (usable) } } @else { (usable) }
-                    @if service.queue > 0 { " · " em class="warn" { (Count(service.queue.into())) " wait" } }
-                    " · " (spec.algorithm) " · " (service.mode.word()) " · for " (Lasted(service.changed.into()))
-                },
-            ),
-            cell("g", html! { (graph) }),
-            cell(
-                "n",
-                html! { b { (Count(service.session_rate.now.into())) } "/s" },
-            ),
-        ];
+        let cells = cells! {
+            "name" {
+                a name=(name) {}
+                a class="px" href={ "#" (name) } title=[spec.description.as_deref()] { (name) }
+            }
+            "status" {
+                b class=(status) { (word) }
+                @if service.is_panicking {
+                    " "
+                    b class="st warn" title="Too few endpoints pass their checks: all get clients" { "CHECKS IGNORED" }
+                }
+            }
+            "meta" {
+                @if is_any_down { em class="warn" { (usable) } } @else { (usable) }
+                @if service.queue > 0 { " · " em class="warn" { (count(service.queue)) " wait" } }
+                " · " (spec.algorithm) " · " (service.mode.word()) " · for " (Lasted(service.changed.into()))
+            }
+            "g" { (self.graph(&history.unwrap_or_default(), Shown::Sessions)) }
+            "n" { b { (count(service.session_rate.now)) } "/s" }
+        };
         Line::new(format!("s{}", service.iid), class, cells)
     }
 
@@ -347,94 +307,75 @@ impl Listing {
         endpoints.chain(std::iter::once_with(|| self.sum(service)))
     }
 
-    /// Where the reader chooses endpoints, if they may change any.
-    fn pick(&self, content: impl FnOnce() -> Markup) -> Option<Cell> {
-        self.view.may_change.then(|| Cell {
+    /// Where a reader chooses endpoints, if they may change any. Events leave the choice as it is.
+    fn pick(&self, content: impl FnOnce() -> Markup) -> impl Iterator<Item = Cell> {
+        let pick = self.view.may_change.then(|| Cell {
             is_live: false,
             ..cell("pick", content())
-        })
+        });
+        pick.into_iter()
     }
 
     fn endpoint(&self, service: &ServiceStats, endpoint: &EndpointStats) -> Line {
-        let (proxy, name) = (&*service.name, &*endpoint.name);
+        let (proxy, name, counts) = (&*service.name, &*endpoint.name, &endpoint.counts);
+        let address = endpoint.address.to_string();
         let pick = || html! { input type="checkbox" name="s" value=(name) aria-label=(name); };
-        let (counts, address) = (&endpoint.counts, endpoint.address.to_string());
-        let cells = [
-            cell(
-                "name",
-                html! {
-                    a name={ (proxy) "/" (name) } {}
-                    (name)
-                    small {
-                        @if name != address { (address) }
-                        @if endpoint.is_backup { " backup" }
-                        @for place in [&endpoint.node, &endpoint.zone].into_iter().flatten() { " · " (&**place) }
-                    }
-                },
-            ),
-            cell("status", status(endpoint)),
-            cell("w", last_check(endpoint)),
-            cell(
-                "n w",
-                html! {
-                    (endpoint.weight)
-                    // What it has now, and what it was given.
-                    @if endpoint.growth.is_some() { "/" (endpoint.user_weight) }
-                },
-            ),
-            cell("n", count(endpoint.current)),
-            cell("n x", count(endpoint.peak)),
-            cell("n x", or_dash(endpoint.limit)),
-            cell("n", count(endpoint.session_rate.now)),
-            cell("n x", count(endpoint.session_rate.max)),
-            cell("n w", exact(counts.sessions)),
-            cell("n w", size(counts.bytes_in)),
-            cell("n w", size(counts.bytes_out)),
-            cell("n", bad(counts.connect_errors + counts.response_errors)),
-            cell("n x", bad(counts.redispatches)),
-            cell("n x", millis(endpoint.means.connect)),
-        ];
+        let cells = cells! {
+            "name" {
+                a name={ (proxy) "/" (name) } {}
+                (name)
+                small {
+                    @if name != address { (address) }
+                    @if endpoint.is_backup { " backup" }
+                    @for place in [&endpoint.node, &endpoint.zone].into_iter().flatten() { " · " (&**place) }
+                }
+            }
+            "status" { (status(endpoint)) }
+            "w" { (last_check(endpoint)) }
+            // What it has now, and what it was given.
+            "n w" { (endpoint.weight) @if endpoint.growth.is_some() { "/" (endpoint.user_weight) } }
+            "n" { (count(endpoint.current)) }
+            "n x" { (count(endpoint.peak)) }
+            "n x" { (or_dash(endpoint.limit)) }
+            "n" { (count(endpoint.session_rate.now)) }
+            "n x" { (count(endpoint.session_rate.max)) }
+            "n w" { (exact(counts.sessions)) }
+            "n w" { (size(counts.bytes_in)) }
+            "n w" { (size(counts.bytes_out)) }
+            "n" { (bad(counts.connect_errors + counts.response_errors)) }
+            "n x" { (bad(counts.redispatches)) }
+            "n x" { (count(endpoint.means.connect)) " ms" }
+        };
         let id = format!("e{}-{}", service.iid, endpoint.sid);
-        Line::new(
-            id,
-            class_of(endpoint),
-            self.pick(pick).into_iter().chain(cells),
-        )
+        Line::new(id, class_of(endpoint), self.pick(pick).chain(cells))
     }
 
     fn sum(&self, service: &ServiceStats) -> Line {
+        let (name, counts) = (&*service.name, &service.counts);
         let others = service.endpoints.len() - self.endpoints(service).count();
-        let counts = &service.counts;
-        let cells = [
-            cell(
-                "name",
-                html! {
-                    a name={ (&*service.name) "/Backend" } {}
-                    "all together"
-                    small { @if others > 0 { "with " (others) " that are not shown" } }
-                },
-            ),
-            cell("status", html! {}),
-            cell("w", html! {}),
-            cell("n w", html! { (service.weight) }),
-            cell("n", count(service.current)),
-            cell("n x", count(service.peak)),
-            cell("n x", or_dash(None)),
-            cell("n", count(service.session_rate.now)),
-            cell("n x", count(service.session_rate.max)),
-            cell("n w", exact(service.own.sessions)),
-            cell("n w", size(counts.bytes_in)),
-            cell("n w", size(counts.bytes_out)),
-            cell("n", bad(service.errors())),
-            cell("n x", bad(counts.redispatches)),
-            cell("n x", millis(service.means.connect)),
-        ];
-        let pick = self.pick(|| html! {});
-        Line::new(
-            format!("b{}", service.iid),
-            "backend",
-            pick.into_iter().chain(cells),
-        )
+        let cells = cells! {
+            "name" {
+                a name={ (name) "/Backend" } {}
+                "all together"
+                small { @if others > 0 { "with " (others) " that are not shown" } }
+            }
+            "status" {}
+            "w" {}
+            "n w" { (service.weight) }
+            "n" { (count(service.current)) }
+            "n x" { (count(service.peak)) }
+            "n x" { (or_dash(None)) }
+            "n" { (count(service.session_rate.now)) }
+            "n x" { (count(service.session_rate.max)) }
+            "n w" { (exact(service.own.sessions)) }
+            "n w" { (size(counts.bytes_in)) }
+            "n w" { (size(counts.bytes_out)) }
+            "n" { (bad(service.errors())) }
+            "n x" { (bad(counts.redispatches)) }
+            "n x" { (count(service.means.connect)) " ms" }
+        };
+        let id = format!("b{}", service.iid);
+        Line::new(id, "backend", self.pick(|| html! {}).chain(cells))
     }
 }
 
@@ -455,134 +396,6 @@ impl Listed {
                 .collect(),
         }
     }
-}
-
-/// The table in force, and how old it is.
-fn table(process: &Process) -> Markup {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let age = now
-        .unwrap_or_default()
-        .as_secs()
-        .saturating_sub(process.applied);
-    html! {
-        @if process.applied == 0 {
-            "no table"
-        } @else {
-            "table "
-            @if let Some(generation) = process.generation { (generation) ", " }
-            "applied " (Lasted(age)) " ago"
-        }
-    }
-}
-
-fn tile(number: Markup, what: Markup, more: Markup, graph: Option<Graph>) -> Cell {
-    cell(
-        "tile",
-        html! {
-            b { (number) } span { (what) } small { (more) }
-            @if let Some(graph) = graph { (graph) }
-        },
-    )
-}
-
-fn out_of(number: usize, all: usize) -> Markup {
-    html! { (number) i { "/" (all) } }
-}
-
-/// How many are not as they should be. Those that are down stand out.
-fn not_so(others: &[(usize, &str)]) -> Markup {
-    let others = others.iter().filter(|(count, _)| *count > 0);
-    let mut others = others.enumerate().peekable();
-    html! {
-        @if others.peek().is_none() { "all of them" }
-        @for (place, (count, what)) in others {
-            @if place > 0 { ", " }
-            @if *what == "down" { em class="bad" { (count) " down" } } @else { (count) " " (what) }
-        }
-    }
-}
-
-/// How many for which reason; the most frequent one first.
-fn reasons(counts: impl Iterator<Item = (&'static str, u64)>) -> Markup {
-    let mut counts: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
-    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    html! {
-        @if counts.is_empty() { "–" }
-        @for (place, (reason, count)) in counts.into_iter().enumerate() {
-            @if place > 0 { ", " }
-            (Count(count)) " " (reason)
-        }
-    }
-}
-
-fn endings(counts: &UdpCounts) -> impl Iterator<Item = (&'static str, u64)> {
-    let ended = FlowEnd::ALL.map(|why| (why.word(), counts.ended[why.index()]));
-    ended.into_iter()
-}
-
-fn status(endpoint: &EndpointStats) -> Markup {
-    let status = endpoint.status;
-    let arrow = match (status.progress, status.kind) {
-        (None, _) => "",
-        (Some(_), StatusKind::Down) => " ↑",
-        (Some(_), _) => " ↓",
-    };
-    html! {
-        b class="st" { (status) (arrow) }
-        @if endpoint.is_overridden {
-            " "
-            b class="hand" title="An operator changed this; it stays so until it is undone" { "by hand" }
-        }
-        small { "for " (Lasted(endpoint.changed.into())) }
-        // Where there is no room for a column of its own.
-        @if let Some(check) = endpoint.check.as_deref().filter(|check| !check.result.is_empty()) {
-            small class="narrow" { (check.result) " in " (check.took) " ms" }
-        }
-    }
-}
-
-fn last_check(endpoint: &EndpointStats) -> Markup {
-    if endpoint.closes_loop {
-        return html! {
-            "a loop"
-            small { "this address is a frontend of the same table, so no client is sent to it" }
-        };
-    }
-    if let Some(rest) = endpoint.ejected {
-        return html! { "not reached" small { "tried again in " (Lasted(rest.as_secs())) } };
-    }
-    let check = endpoint.check.as_deref();
-    let Some(check) = check.filter(|check| !check.result.is_empty()) else {
-        return html! { "–" };
-    };
-    let failures = endpoint.counts.check_failures;
-    html! {
-        span title={ (check.meaning) @if !check.said.is_empty() { ": " (check.said) } } {
-            (check.result)
-            @if let Some(code) = check.code { "/" (code) }
-            " in " (check.took) " ms"
-        }
-        @if failures > 0 { small { (Count(failures)) " failed" } }
-    }
-}
-
-/// The class that haproxy's page gives such a row: style sheets and scripts know them.
-fn class_of(endpoint: &EndpointStats) -> &'static str {
-    let is_changing = endpoint.status.progress.is_some();
-    let is_light = endpoint.user_weight == 0;
-    let [active, backup] = match endpoint.status.kind {
-        StatusKind::Maintenance => return "maintain",
-        StatusKind::Down if is_changing => ["active_going_up", "backup_going_up"],
-        StatusKind::Down => ["active_down", "backup_down"],
-        StatusKind::Draining => ["active_draining", "backup_draining"],
-        StatusKind::Up | StatusKind::Unchecked if is_light => {
-            ["active_draining", "backup_draining"]
-        }
-        StatusKind::Up if is_changing => ["active_going_down", "backup_going_down"],
-        StatusKind::Up => ["active_up", "backup_up"],
-        StatusKind::Unchecked => ["active_no_check", "backup_no_check"],
-    };
-    if endpoint.is_backup { backup } else { active }
 }
 
 /// Frontends, and services, of one page.

@@ -81,12 +81,8 @@ pub(super) fn count(number: impl Into<u64>) -> Markup {
     html! { (Count(number.into())) }
 }
 
-pub(super) fn size(bytes: u64) -> Markup {
-    html! { (Size(bytes)) }
-}
-
-pub(super) fn millis(number: u32) -> Markup {
-    html! { (Count(number.into())) " ms" }
+pub(super) fn size(bytes: impl Into<u64>) -> Markup {
+    html! { (Size(bytes.into())) }
 }
 
 /// A number, or a dash.

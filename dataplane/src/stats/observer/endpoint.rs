@@ -1,4 +1,4 @@
-//! What is remembered of an endpoint.
+//! What is kept of an endpoint from one reading to the next.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use super::super::check::Check;
 use super::super::meter::{Mean, Rate, Since};
 use super::super::snapshot::{EndpointStats, Means, Status, StatusKind};
 
-/// What is remembered of an endpoint.
+/// An endpoint as it was read last.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct ObservedEndpoint {
     sid: u32,
     name: Arc<str>,
     pub(super) live: Arc<EndpointState>,
     pub(super) sessions: Rate,
-    /// Not before somebody has come: most endpoints of a large table never see anybody.
+    /// `None` before the first session: most endpoints of a large table never have one.
     means: Option<Box<[Mean; 3]>>,
     since: Since,
     /// What had been counted when an operator had the counters cleared: it is subtracted from what is shown.
     cleared: Option<Box<EndpointCounts>>,
 }
 
-impl End {
+impl ObservedEndpoint {
     pub(super) fn new(sid: u32, endpoint: &Endpoint, spec: &table::Endpoint, now: Moment) -> Self {
         Self {
             sid,
@@ -57,7 +57,7 @@ impl End {
         }
     }
 
-    /// What was counted until now.
+    /// Reads its counters.
     pub(super) fn look(&mut self, endpoint: &Endpoint, now: Moment) -> EndpointCounts {
         let mut counts = self.live.counts();
         if counts.sessions > 0 {
@@ -72,7 +72,7 @@ impl End {
         counts
     }
 
-    /// `counts` is everything, what had been cleared included.
+    /// `counts` is everything that was ever counted: what had been counted when the counters were cleared is subtracted.
     pub(super) fn stats(
         &self,
         mut counts: EndpointCounts,

@@ -1,4 +1,4 @@
-//! What is remembered of a frontend, and of those that left.
+//! What is kept of a frontend from one reading to the next, and of removed frontends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -51,9 +51,9 @@ impl Counted {
     }
 }
 
-/// What is remembered of a frontend.
+/// A frontend as it was read last.
 #[derive(Debug)]
-pub(super) struct Front {
+pub(super) struct ObservedFrontend {
     pub(super) iid: u32,
     pub(super) frontend: Arc<Frontend>,
     sessions: Rate,
@@ -64,9 +64,9 @@ pub(super) struct Front {
     pub(super) cleared: Option<Box<Counted>>,
 }
 
-impl Front {
+impl ObservedFrontend {
     pub(super) fn new(iid: u32, frontend: &Arc<Frontend>, is_first: bool) -> Self {
-        // What was counted before anybody looked did not all come in the last second; but at the start it did.
+        // What was counted before the first reading did not all come in the last second; but at the start it did.
         let seen = if is_first {
             Counted::default()
         } else {
@@ -83,9 +83,9 @@ impl Front {
         }
     }
 
-    pub(super) fn leave(mut self, rings: &mut usize) -> Leaving {
+    pub(super) fn remove(mut self, rings: &mut usize) -> RemovedFrontend {
         self.history.forget(rings);
-        Leaving {
+        RemovedFrontend {
             state: Arc::clone(self.frontend.state()),
             cleared: self.cleared,
         }
@@ -106,13 +106,13 @@ impl Front {
         self.sessions.tick(counted.counts.sessions, elapsed);
         self.connections.tick(counted.counts.connections, elapsed);
         let totals = counted.totals();
-        let second = totals.one_since(&self.seen, state.admit().current(), elapsed);
+        let second = totals.one_since(self.seen, state.admit().current(), elapsed);
         self.history.push(second, seconds_of(elapsed), rings);
         self.seen = totals;
         (counted, second)
     }
 
-    /// `counted` is everything, what had been cleared included.
+    /// `counted` is everything that was ever counted: what had been counted when the counters were cleared is subtracted.
     pub(super) fn stats(
         &self,
         mut counted: Counted,
@@ -150,9 +150,9 @@ impl Front {
     }
 }
 
-/// A frontend that left the table. Its connections may still count there, and it may come back.
+/// A frontend that is not in the table any more. Its connections may still count there, and it may come back.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct RemovedFrontend {
     pub(super) state: Arc<FrontendState>,
     pub(super) cleared: Option<Box<Counted>>,
 }

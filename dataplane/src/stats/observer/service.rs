@@ -1,4 +1,4 @@
-//! What is remembered of a service, and of its endpoints that left.
+//! What is kept of a service from one reading to the next, and of its removed endpoints.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use ballast_core::service::{Service, ServiceCounts};
 use super::super::history::{History, Second};
 use super::super::meter::{Mean, Rate, Since};
 use super::super::snapshot::{EndpointStats, Mode, ServiceStats, StatusKind};
-use super::endpoint::{End, idle, look_at_means, means};
+use super::endpoint::{ObservedEndpoint, idle, look_at_means, means};
 use super::{next, seconds_of};
 
-/// What is remembered of a service.
+/// A service as it was read last.
 #[derive(Debug)]
-pub(super) struct Back {
+pub(super) struct ObservedService {
     pub(super) iid: u32,
     last_sid: u32,
     pub(super) service: Arc<Service>,
@@ -29,16 +29,16 @@ pub(super) struct Back {
     seen: Second,
     pub(super) history: History,
     /// In the order of the service's endpoints.
-    endpoints: Vec<End>,
-    /// Left the table, but somebody may still count there.
-    leaving: Vec<End>,
-    /// The sum of those that nobody counts at any more.
-    departed: EndpointCounts,
+    endpoints: Vec<ObservedEndpoint>,
+    /// Not in the table any more, but their sessions may still count there.
+    removed: Vec<ObservedEndpoint>,
+    /// Totals of removed endpoints that have no sessions left.
+    former: EndpointCounts,
     /// What had been counted when an operator had the counters cleared: it is subtracted from what is shown.
     cleared: Option<Box<(ServiceCounts, EndpointCounts)>>,
 }
 
-impl Back {
+impl ObservedService {
     pub(super) fn new(iid: u32, service: &Arc<Service>, is_first: bool, now: Moment) -> Self {
         let mut back = Self {
             iid,
@@ -51,8 +51,8 @@ impl Back {
             seen: Second::default(),
             history: History::default(),
             endpoints: Vec::new(),
-            leaving: Vec::new(),
-            departed: EndpointCounts::default(),
+            removed: Vec::new(),
+            former: EndpointCounts::default(),
             cleared: None,
         };
         back.align(now);
@@ -71,11 +71,11 @@ impl Back {
         }
     }
 
-    /// Puts the entries in the order of the service's endpoints; those that are no longer there are leaving.
+    /// Puts the entries in the order of the service's endpoints; those that are no longer there are removed.
     fn align(&mut self, now: Moment) {
-        let mut before: HashMap<SocketAddr, End> = HashMap::new();
+        let mut before: HashMap<SocketAddr, ObservedEndpoint> = HashMap::new();
         let mut others = Vec::new();
-        for end in self.leaving.drain(..).chain(self.endpoints.drain(..)) {
+        for end in self.removed.drain(..).chain(self.endpoints.drain(..)) {
             breath::take_later();
             // An address may have left and come back as another endpoint while the first one still has sessions.
             others.extend(before.insert(end.live.address(), end));
@@ -89,24 +89,24 @@ impl Back {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
                 other => {
                     others.extend(other);
-                    End::new(next(&mut self.last_sid), endpoint, spec, now)
+                    ObservedEndpoint::new(next(&mut self.last_sid), endpoint, spec, now)
                 }
             };
             self.endpoints.push(end);
         }
-        self.leaving = before.into_values().chain(others).collect();
+        self.removed = before.into_values().chain(others).collect();
     }
 
-    /// Those of whom anything is still counted.
+    /// All endpoints where anything may still be counted.
     pub(super) fn live(&self) -> impl Iterator<Item = Arc<EndpointState>> {
-        let ends = self.endpoints.iter().chain(&self.leaving);
+        let ends = self.endpoints.iter().chain(&self.removed);
         ends.map(|end| Arc::clone(&end.live))
     }
 
     pub(super) fn clear(&mut self, all: bool, now: Moment) {
         self.sessions.forget_max();
         self.service.state().forget_peak();
-        let longest = &mut self.departed;
+        let longest = &mut self.former;
         (
             longest.queue_ms_max,
             longest.connect_ms_max,
@@ -125,7 +125,7 @@ impl Back {
 
     /// What was counted of the service itself, and of all endpoints that it ever had.
     fn counted(&self, now: Moment) -> (ServiceCounts, EndpointCounts) {
-        let mut sum = self.gone();
+        let mut sum = self.removed();
         for end in &self.endpoints {
             breath::take_later();
             sum.merge(&end.live.counts());
@@ -143,32 +143,33 @@ impl Back {
         (own, sum)
     }
 
-    /// The sum over the endpoints that left the table.
-    fn gone(&self) -> EndpointCounts {
-        let mut sum = self.departed;
-        for end in &self.leaving {
+    /// Totals of the endpoints that are not in the table any more.
+    fn removed(&self) -> EndpointCounts {
+        let mut sum = self.former;
+        for end in &self.removed {
             breath::take_later();
             sum.merge(&end.live.counts());
         }
         sum
     }
 
-    /// Whoever only this entry still knows counts no more.
-    fn part_with_departed(&mut self) {
-        let departed = &mut self.departed;
-        self.leaving.retain(|end| {
+    /// Once only this entry refers to an endpoint's state, the endpoint has no sessions left: its totals are kept, and the
+    /// entry is dropped.
+    fn forget_removed(&mut self) {
+        let former = &mut self.former;
+        self.removed.retain(|end| {
             breath::take_later();
             let is_known = Arc::strong_count(&end.live) > 1;
             if !is_known {
-                departed.merge(&end.live.counts());
+                former.merge(&end.live.counts());
             }
             is_known
         });
     }
 
     pub(super) fn tick(&mut self, now: Moment, elapsed: u64, rings: &mut usize) {
-        self.part_with_departed();
-        let mut sum = self.gone();
+        self.forget_removed();
+        let mut sum = self.removed();
         for (end, endpoint) in self.endpoints.iter_mut().zip(self.service.endpoints()) {
             breath::take_later();
             let counts = end.look(endpoint, now);
@@ -178,7 +179,7 @@ impl Back {
         let (own, sum) = self.look(sum, now);
         let totals = totals(&own, &sum);
         self.sessions.tick(totals.sessions, elapsed);
-        let second = totals.one_since(&self.seen, self.service.state().current(), elapsed);
+        let second = totals.one_since(self.seen, self.service.state().current(), elapsed);
         self.history.push(second, seconds_of(elapsed), rings);
         self.seen = totals;
     }
@@ -190,7 +191,7 @@ impl Back {
     }
 
     pub(super) fn stats(&mut self, now: Moment) -> ServiceStats {
-        let mut sum = self.gone();
+        let mut sum = self.removed();
         let service = Arc::clone(&self.service);
         let endpoints = self.endpoints.iter_mut().zip(service.endpoints());
         let endpoints: Vec<EndpointStats> = endpoints

@@ -8,8 +8,8 @@ use ballast_core::service::ServiceCounts;
 
 use super::super::columns::Row;
 use super::super::selection::Kinds;
-use super::super::snapshot::{FrontendStats, ServiceStats};
-use super::{Family, Source, kind_of};
+use super::super::snapshot::FrontendStats;
+use super::{Family, Source};
 
 /// Tells each series of a row to the second argument.
 pub(super) type Each = Box<dyn Fn(Row<'_>, &mut Tell<'_>) + Send>;
@@ -17,101 +17,71 @@ pub(super) type Each = Box<dyn Fn(Row<'_>, &mut Tell<'_>) + Send>;
 /// Takes what distinguishes a series from the others of its row, if something does, and its value.
 type Tell<'a> = dyn FnMut(Option<&str>, u64) + 'a;
 
-pub(super) fn of_frontends() -> Vec<Family> {
-    let mut families = declared::<FrontendCounts>(Kinds::FRONTEND, |row| match row {
+/// Families of the rows that match a pattern: lines of a name, the label that distinguishes the series of a row, the
+/// meaning, and what tells each series.
+macro_rules! own {
+    ($kinds:expr, $row:pat if $condition:expr => $($name:literal $by:literal $help:literal |$tell:ident| $each:expr;)*) => {
+        [$(Family::new($kinds, $name, $help, Source::Own($by, Box::new(|row, $tell| {
+            if let $row = row && $condition {
+                $each;
+            }
+        })))),*]
+    };
+}
+
+pub(super) fn of_frontends(kinds: Kinds) -> Vec<Family> {
+    let mut families = declared::<FrontendCounts>(kinds, |row| match row {
         // Those of datagrams are counted with them.
         Row::Frontend(frontend) if frontend.datagrams.is_none() => Some(&frontend.counts),
         _ => None,
     });
-    families.extend([
-        frontend(
-            "ballast_proxy_header_errors_total",
-            "reason",
-            "Trusted peers without a good PROXY header, by reason.",
-            |frontend, tell| {
-                if frontend.spec.accept_proxy.is_some() && frontend.datagrams.is_none() {
-                    tell(Some("bad-header"), frontend.counts.bad_headers);
-                    tell(Some("timeout"), frontend.counts.late_headers);
-                }
-            },
-        ),
-        of_datagrams(
-            "ballast_udp_flows",
-            "",
-            "Flows now.",
-            |frontend, _, tell| {
-                tell(None, frontend.current.into());
-            },
-        ),
-        of_datagrams(
-            "ballast_udp_flows_created_total",
-            "",
-            "Flows that began.",
-            |frontend, _, tell| tell(None, frontend.counts.sessions),
-        ),
-        of_datagrams(
-            "ballast_udp_flows_ended_total",
-            "reason",
-            "Flows that are over, by reason.",
-            |_, counts, tell| {
-                for why in FlowEnd::ALL {
-                    tell(Some(why.word()), counts.ended[why.index()]);
-                }
-            },
-        ),
-        of_datagrams(
-            "ballast_udp_datagrams_total",
-            "direction",
-            "Datagrams that were passed on; those of clients are in.",
-            |_, counts, tell| {
-                tell(Some("in"), counts.datagrams_in);
-                tell(Some("out"), counts.datagrams_out);
-            },
-        ),
-        of_datagrams(
-            "ballast_udp_bytes_total",
-            "direction",
-            "Bytes of payload that were passed on; those of clients are in.",
-            |frontend, _, tell| {
-                tell(Some("in"), frontend.counts.bytes_in);
-                tell(Some("out"), frontend.counts.bytes_out);
-            },
-        ),
-    ]);
-    families.extend(declared::<UdpCounts>(Kinds::FRONTEND, |row| match row {
+    families.extend(own! { kinds, Row::Frontend(f) if f.spec.accept_proxy.is_some() && f.datagrams.is_none() =>
+        "ballast_proxy_header_errors_total" "reason" "Trusted peers without a good PROXY header, by reason." |tell| {
+            tell(Some("bad-header"), f.counts.bad_headers);
+            tell(Some("timeout"), f.counts.late_headers);
+        };
+    });
+    families.extend(own! { kinds, Row::Frontend(f) if f.datagrams.is_some() =>
+        "ballast_udp_flows" "" "Flows now." |tell| tell(None, f.current.into());
+        "ballast_udp_flows_created_total" "" "Flows that began." |tell| tell(None, f.counts.sessions);
+        "ballast_udp_flows_ended_total" "reason" "Flows that are over, by reason." |tell| {
+            FlowEnd::ALL.iter().for_each(|why| tell(Some(why.word()), datagrams(f).ended[why.index()]));
+        };
+        "ballast_udp_datagrams_total" "direction" "Datagrams that were passed on; those of clients are in." |tell| {
+            tell(Some("in"), datagrams(f).datagrams_in);
+            tell(Some("out"), datagrams(f).datagrams_out);
+        };
+        "ballast_udp_bytes_total" "direction" "Bytes of payload that were passed on; those of clients are in." |tell| {
+            tell(Some("in"), f.counts.bytes_in);
+            tell(Some("out"), f.counts.bytes_out);
+        };
+    });
+    families.extend(declared::<UdpCounts>(kinds, |row| match row {
         Row::Frontend(frontend) => frontend.datagrams.as_deref(),
         _ => None,
     }));
     families
 }
 
-pub(super) fn of_services() -> Vec<Family> {
-    let mut families = vec![
-        service(
-            "ballast_service_panic",
-            "1 while checks are ignored, because those of all endpoints fail.",
-            |service| service.is_panicking.into(),
-        ),
-        service(
-            "ballast_health_flaps_total",
-            "Endpoints whose checks failed within a minute of having come back.",
-            |service| service.flaps,
-        ),
-        service(
-            "ballast_queue_waiting",
-            "Clients that wait for a full service.",
-            |service| service.queue.into(),
-        ),
-    ];
-    families.extend(declared::<ServiceCounts>(Kinds::BACKEND, |row| match row {
+fn datagrams(frontend: &FrontendStats) -> UdpCounts {
+    frontend.datagrams.as_deref().copied().unwrap_or_default()
+}
+
+pub(super) fn of_services(kinds: Kinds) -> Vec<Family> {
+    let mut families = Vec::from(own! { kinds, Row::Service(s) if true =>
+        "ballast_service_panic" "" "1 while checks are ignored, because those of all endpoints fail." |tell| tell(None, s.is_panicking.into());
+        "ballast_health_flaps_total" "" "Endpoints whose checks failed within a minute of having come back." |tell| tell(None, s.flaps);
+        "ballast_queue_waiting" "" "Clients that wait for a full service." |tell| tell(None, s.queue.into());
+    });
+    families.extend(declared::<ServiceCounts>(kinds, |row| match row {
         Row::Service(service) => Some(&service.own),
         _ => None,
     }));
     families
 }
 
-pub(super) fn of_endpoints() -> Vec<Family> {
-    declared::<EndpointCounts>(Kinds::SERVER, |row| match row {
+pub(super) fn of_endpoints(kinds: Kinds) -> Vec<Family> {
+    declared::<EndpointCounts>(kinds, |row| match row {
         Row::Endpoint(_, endpoint) => Some(&endpoint.counts),
         _ => None,
     })
@@ -129,62 +99,7 @@ fn declared<C: Counts>(kinds: Kinds, of: for<'a> fn(Row<'a>) -> Option<&'a C>) -
                 tell(reading.reason.map(|_| reason), count);
             }
         });
-        Some(family(kinds, name, "reason", help, each))
+        Some(Family::new(kinds, name, help, Source::Own("reason", each)))
     });
     counters.collect()
-}
-
-fn frontend(
-    name: &'static str,
-    by: &'static str,
-    help: &'static str,
-    each: fn(&FrontendStats, &mut Tell<'_>),
-) -> Family {
-    let each: Each = Box::new(move |row, tell| {
-        if let Row::Frontend(frontend) = row {
-            each(frontend, tell);
-        }
-    });
-    family(Kinds::FRONTEND, name, by, help, each)
-}
-
-fn of_datagrams(
-    name: &'static str,
-    by: &'static str,
-    help: &'static str,
-    each: fn(&FrontendStats, &UdpCounts, &mut Tell<'_>),
-) -> Family {
-    let each: Each = Box::new(move |row, tell| {
-        if let Row::Frontend(frontend) = row
-            && let Some(datagrams) = &frontend.datagrams
-        {
-            each(frontend, datagrams, tell);
-        }
-    });
-    family(Kinds::FRONTEND, name, by, help, each)
-}
-
-fn service(name: &'static str, help: &'static str, value: fn(&ServiceStats) -> u64) -> Family {
-    let each: Each = Box::new(move |row, tell| {
-        if let Row::Service(service) = row {
-            tell(None, value(service));
-        }
-    });
-    family(Kinds::BACKEND, name, "", help, each)
-}
-
-fn family(
-    kinds: Kinds,
-    name: &'static str,
-    by: &'static str,
-    help: &'static str,
-    each: Each,
-) -> Family {
-    Family {
-        name: name.into(),
-        kind: kind_of(name),
-        help,
-        kinds,
-        source: Source::Own(by, each),
-    }
 }
