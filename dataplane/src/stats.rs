@@ -17,7 +17,6 @@ mod prometheus;
 mod selection;
 mod snapshot;
 mod value;
-mod workers;
 
 pub use check::Check;
 pub use chunks::Chunks;
@@ -27,15 +26,15 @@ pub use csv::csv;
 pub use history::Second;
 pub use json::{api, json, schema, typed};
 pub use meter::Rate;
-pub use observer::Observer;
+pub use observer::{Observer, Of};
 pub(crate) use process::FIELDS;
 pub use prometheus::metrics;
-pub use selection::{Columns, Form, Kinds, Proxy, Selection};
+pub use selection::{Form, Kinds, Proxy, Selection};
 pub use snapshot::{
-    EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status, StatusKind,
+    EndpointStats, FrontendStats, Means, Mode, OneWorker, Process, ServiceStats, Snapshot, Status,
+    StatusKind,
 };
 pub(crate) use value::Value;
-pub use workers::OneWorker;
 
 pub use crate::worker::{WorkerCounters, WorkerCounts};
 
@@ -45,6 +44,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::breath;
+use ballast_core::counters::{Counts, WorkerId};
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use rustix::process::{Resource, getrlimit};
@@ -134,22 +134,10 @@ impl Stats {
         endpoints.chunks(AN_ORDER).for_each(|some| tell(&[], some));
     }
 
-    /// The last `seconds` seconds of a frontend, up to ten minutes, the oldest first.
+    /// The last ten minutes, the oldest second first; `None`: there is no such frontend or service.
     #[must_use]
-    pub fn frontend_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        self.inner().observer.frontend_history(name, seconds)
-    }
-
-    /// The last `seconds` seconds of a service, up to ten minutes, the oldest first.
-    #[must_use]
-    pub fn service_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        self.inner().observer.service_history(name, seconds)
-    }
-
-    /// The last `seconds` seconds of all frontends together, up to ten minutes, the oldest first.
-    #[must_use]
-    pub fn total_history(&self, seconds: usize) -> Vec<Second> {
-        self.inner().observer.total_history(seconds)
+    pub fn history(&self, of: Of<'_>) -> Option<Vec<Second>> {
+        self.inner().observer.history(of)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -183,7 +171,7 @@ impl Stats {
             started: self.started,
             uptime: now.since(Moment::default()),
             workers: small(workers),
-            each_worker: workers::each(shared),
+            each_worker: each_worker(shared),
             is_ready: status.is_ready(),
             is_stopping: status.is_stopping(),
             generation: shared.live.plan().generation(),
@@ -216,6 +204,22 @@ impl Stats {
             ..Process::default()
         }
     }
+}
+
+/// In the order of their numbers.
+fn each_worker(shared: &Shared) -> Vec<OneWorker> {
+    let loads = shared.loads.iter().enumerate();
+    let each = loads.map(|(worker, load)| {
+        let mut counts = WorkerCounts::default();
+        if let Some(cells) = shared.counters.if_any(WorkerId(worker)) {
+            counts.add(cells);
+        }
+        OneWorker {
+            current: load.load(Ordering::Relaxed) as u64,
+            counts,
+        }
+    });
+    each.collect()
 }
 
 /// Flows of datagrams now.

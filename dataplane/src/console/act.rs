@@ -11,9 +11,7 @@ use super::help::help;
 use super::{By, info, servers, sessions};
 use crate::access::Date;
 use crate::operator;
-use crate::stats::{
-    self, Chunks, Columns, EndpointStats, Proxy, Selection, ServiceStats, Snapshot,
-};
+use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
 /// The answer to a command. An error is an answer too.
@@ -93,11 +91,7 @@ fn stat(stat: &Stat, snapshot: Arc<Snapshot>) -> Result<Chunks, String> {
     };
     selection.only_up = stat.up;
     selection.no_maintenance = stat.no_maint;
-    selection.columns = if stat.desc {
-        Columns::Described
-    } else {
-        Columns::Bare
-    };
+    selection.described = stat.desc;
     Ok(match stat.form {
         Form::Plain => stats::csv(snapshot, selection),
         Form::Typed => stats::typed(snapshot, selection),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::chunks::{Chunks, Progress};
 use super::columns::{COLUMNS, Row, Rows, words};
-use super::selection::{Columns, Selection};
+use super::selection::Selection;
 use super::snapshot::Snapshot;
 
 mod api;
@@ -85,7 +85,7 @@ fn typed_lines(out: &mut Vec<u8>, row: Row<'_>, selection: &Selection) {
         )
         .unwrap_or_default();
         value.write(out);
-        if selection.columns == Columns::Described {
+        if selection.described {
             write!(out, ":\"{}\"", column.help).unwrap_or_default();
         }
         out.push(b'\n');

@@ -15,7 +15,7 @@ use ballast_core::service::ServiceState;
 use ballast_core::table::{self, Name};
 
 use super::flows;
-use super::history::{History, Second};
+use super::history::{History, SECONDS, Second};
 use super::meter::Rate;
 use super::snapshot::{Mode, Process, Snapshot};
 
@@ -25,6 +25,17 @@ mod service;
 
 use frontend::{Counted, ObservedFrontend, RemovedFrontend};
 use service::ObservedService;
+
+/// Whose history is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of<'a> {
+    /// All frontends together.
+    All,
+    /// The frontend of this name.
+    Frontend(&'a str),
+    /// The service of this name.
+    Service(&'a str),
+}
 
 /// What is kept from one reading to the next.
 #[derive(Debug, Default)]
@@ -143,30 +154,25 @@ impl Observer {
         (services.collect(), endpoints)
     }
 
-    /// The last `seconds` seconds of a frontend, the oldest first.
+    /// The last ten minutes, the oldest second first; `None`: there is no such frontend or service.
     #[must_use]
-    pub fn frontend_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        let front = self
-            .frontends
-            .iter()
-            .find(|front| **front.frontend.name() == *name)?;
-        Some(front.history.last(seconds))
-    }
-
-    /// The last `seconds` seconds of a service, the oldest first.
-    #[must_use]
-    pub fn service_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        let back = self
-            .services
-            .iter()
-            .find(|back| back.service.state().name() == name)?;
-        Some(back.history.last(seconds))
-    }
-
-    /// The last `seconds` seconds of all frontends together, the oldest first.
-    #[must_use]
-    pub fn total_history(&self, seconds: usize) -> Vec<Second> {
-        self.history.last(seconds)
+    pub fn history(&self, of: Of<'_>) -> Option<Vec<Second>> {
+        let history = match of {
+            Of::All => &self.history,
+            Of::Frontend(name) => {
+                let mut frontends = self.frontends.iter();
+                &frontends
+                    .find(|front| **front.frontend.name() == *name)?
+                    .history
+            }
+            Of::Service(name) => {
+                let mut services = self.services.iter();
+                &services
+                    .find(|back| back.service.state().name() == name)?
+                    .history
+            }
+        };
+        Some(history.last(SECONDS))
     }
 
     /// Totals of the frontends that are not in the table any more.

@@ -19,8 +19,8 @@ use ballast_core::table::{self, Name};
 
 use super::check::Check;
 use super::meter::Rate;
-use super::workers::OneWorker;
 use crate::status::Swaps;
+use crate::worker::WorkerCounts;
 
 /// All counters at one moment, in the order of the table.
 #[derive(Debug, Default)]
@@ -127,6 +127,15 @@ pub struct Process {
     pub access_dropped: u64,
     /// Lines of the process's own log that were not written, or not in time.
     pub log_dropped: u64,
+}
+
+/// One worker thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OneWorker {
+    /// Connections that it serves now.
+    pub current: u64,
+    /// What it has counted.
+    pub counts: WorkerCounts,
 }
 
 /// What is spoken, as far as the columns tell it apart.

@@ -12,7 +12,7 @@ use super::cells::{class_of, last_check, not_so, reasons, status, table};
 use super::line::{Cell, Line, cell, cells};
 use super::text::{Graph, Lasted, Shown, bad, count, exact, or_dash, size};
 use super::view::{View, is_wrong};
-use crate::stats::{EndpointStats, FrontendStats, Second, ServiceStats, Snapshot, StatusKind};
+use crate::stats::{EndpointStats, FrontendStats, Of, ServiceStats, Snapshot, StatusKind};
 use crate::worker::Shared;
 
 /// One snapshot, as one reader wants to see it.
@@ -133,8 +133,7 @@ impl Listing {
     pub(super) fn tiles(&self) -> Line {
         let process = &self.snapshot.process;
         let (sessions, bytes) = (process.session_rate, process.byte_rate);
-        let history = self.shared.stats.total_history(TEN_MINUTES);
-        let graph = |shown| self.graph(&history, shown);
+        let graph = |shown| self.graph(Of::All, shown);
 
         let services = &self.snapshot.services;
         let up = services.iter().filter(|one| one.is_up()).count();
@@ -188,8 +187,9 @@ impl Listing {
         Line::new("tiles".into(), "tiles", cells)
     }
 
-    fn graph(&self, history: &[Second], shown: Shown) -> Graph {
-        Graph::of(history, self.snapshot.process.uptime.as_secs(), shown)
+    fn graph(&self, of: Of<'_>, shown: Shown) -> Graph {
+        let history = self.shared.stats.history(of).unwrap_or_default();
+        Graph::of(&history, self.snapshot.process.uptime.as_secs(), shown)
     }
 
     pub(super) fn frontend(&self, frontend: &FrontendStats) -> Line {
@@ -200,8 +200,6 @@ impl Listing {
             false => ("st stop", "STOP"),
         };
         let denied = frontend.denied();
-        let stats = &self.shared.stats;
-        let history = stats.frontend_history(name, TEN_MINUTES);
         let cells = cells! {
             "name" {
                 a name={ (name) "/Frontend" } {}
@@ -213,7 +211,7 @@ impl Listing {
                 }
             }
             "status" { b class=(class) { (word) } (self.limit_by_hand(frontend)) }
-            "g w" { (self.graph(&history.unwrap_or_default(), Shown::Sessions)) }
+            "g w" { (self.graph(Of::Frontend(name), Shown::Sessions)) }
             "n" { (count(frontend.current)) }
             "n x" { (count(frontend.peak)) }
             "n x" { (count(frontend.limit)) }
@@ -276,7 +274,6 @@ impl Listing {
         let usable = format!("{usable} of {} usable", service.endpoints.len());
         let is_down = |one: &EndpointStats| one.status.kind == StatusKind::Down;
         let is_any_down = service.endpoints.iter().any(is_down);
-        let history = self.shared.stats.service_history(name, TEN_MINUTES);
         let cells = cells! {
             "name" {
                 a name=(name) {}
@@ -294,7 +291,7 @@ impl Listing {
                 @if service.queue > 0 { " · " em class="warn" { (count(service.queue)) " wait" } }
                 " · " (spec.algorithm) " · " (service.mode.word()) " · for " (Lasted(service.changed.into()))
             }
-            "g" { (self.graph(&history.unwrap_or_default(), Shown::Sessions)) }
+            "g" { (self.graph(Of::Service(name), Shown::Sessions)) }
             "n" { b { (count(service.session_rate.now)) } "/s" }
         };
         Line::new(format!("s{}", service.iid), class, cells)
@@ -402,4 +399,3 @@ impl Listed {
 const A_PAGE: usize = 50;
 /// Addresses of a frontend that are named.
 const BINDS: usize = 3;
-const TEN_MINUTES: usize = 600;
