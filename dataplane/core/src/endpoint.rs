@@ -103,7 +103,7 @@ impl EndpointState {
         self.counters.get()
     }
 
-    /// What all workers together have counted here.
+    /// The sums of its counters over all workers.
     #[must_use]
     pub fn counts(&self) -> EndpointCounts {
         Counts::of(self.all_counters())
@@ -370,9 +370,9 @@ impl Drop for Lease {
 }
 
 counters! {
-    /// What one worker counts for one endpoint. The names in brackets are haproxy's columns.
+    /// The counters of one worker for one endpoint. The names in brackets are haproxy's columns.
     pub EndpointCounters,
-    /// What all workers together have counted for an endpoint, or for all endpoints of a service.
+    /// The sums over all workers, for one endpoint or for all endpoints of a service.
     EndpointCounts {
         /// Times it was picked (`lbtot`).
         picked: Sum => json();
@@ -380,7 +380,7 @@ counters! {
         dials: Sum => json();
         /// Dials that failed (`econ`).
         connect_errors: Sum => json();
-        /// Further attempts at it by clients that it had just failed (`wretr`).
+        /// Further attempts at it by clients whose previous attempt it had just failed (`wretr`).
         retries: Sum => json();
         /// Clients that went on to another endpoint (`wredis`).
         redispatches: Sum => json();
@@ -388,13 +388,13 @@ counters! {
         response_errors: Sum => json();
         /// Sessions that the client cut (`cli_abrt`).
         client_aborts: Sum => json();
-        /// Sessions that it cut (`srv_abrt`).
+        /// Sessions that the endpoint cut (`srv_abrt`).
         server_aborts: Sum => json();
         /// Bytes from clients to it (`bin`).
         bytes_in: Sum => json();
         /// Bytes from it to clients (`bout`).
         bytes_out: Sum => json();
-        /// Connections that it answered (`stot`).
+        /// Established connections (`stot`).
         sessions: Sum;
         /// When its last session began, in milliseconds and never 0 (`lastsess`).
         last_session: Most;

@@ -361,13 +361,13 @@ impl FrontendState {
         &self.counters
     }
 
-    /// What all workers together have counted here.
+    /// The sums of its counters over all workers.
     #[must_use]
     pub fn counts(&self) -> FrontendCounts {
         Counts::of(Some(&self.counters))
     }
 
-    /// What all workers together have counted here of datagrams and flows.
+    /// The sums of its counters of datagrams and flows over all workers.
     #[must_use]
     pub fn udp_counts(&self) -> UdpCounts {
         Counts::of(self.all_udp_counters())
@@ -389,25 +389,25 @@ impl FrontendState {
 }
 
 counters! {
-    /// What one worker counts for one frontend. The names in brackets are haproxy's columns.
+    /// The counters of one worker for one frontend. The names in brackets are haproxy's columns.
     pub FrontendCounters,
-    /// What all workers together have counted for a frontend.
+    /// The sums over all workers.
     FrontendCounts {
         /// Connections accepted (`conn_tot`).
         connections: Sum;
-        /// Connections that were let in (`stot`).
+        /// Admitted connections (`stot`).
         sessions: Sum;
         /// Bytes from clients (`bin`).
         bytes_in: Sum;
         /// Bytes to clients (`bout`).
         bytes_out: Sum;
-        /// Clients turned away, by [`Refusal::index`].
+        /// Refused clients, by [`Refusal::index`].
         refused: Sum[Refusal] => json(), failure(""), metric("ballast_connections_refused_total", "Clients that were turned away, by reason.");
         /// Peers that sent a broken PROXY header (a part of `ereq`).
         bad_headers: Sum => json(), failure("bad-header");
-        /// Peers that owed a PROXY header for too long (a part of `ereq`).
+        /// Peers whose PROXY header did not arrive in time (a part of `ereq`).
         late_headers: Sum => json(), failure("late-header");
-        /// Peers that connected and left without a byte where a header was due.
+        /// Peers that left without sending a byte where a header was due.
         port_probes: Sum;
     }
 }

@@ -140,22 +140,23 @@ impl fmt::Display for FlowEnd {
 }
 
 counters! {
-    /// What one worker counts for one udp frontend, beside what it counts for any frontend: flows created are its
-    /// `sessions`, and its bytes are of payload. Flows live now are all that were created without those that ended.
+    /// The counters of one worker for one UDP frontend, in addition to those of any frontend. Flows created are counted as
+    /// `sessions`, and bytes are payload bytes. The number of present flows is that of created flows minus that of ended
+    /// flows.
     pub UdpCounters,
-    /// What all workers together have counted for a udp frontend, beside what they count for any frontend.
+    /// The sums over all workers.
     UdpCounts {
-        /// Datagrams of clients that were passed on (direction `in`).
+        /// Forwarded datagrams of clients (direction `in`).
         datagrams_in: Sum;
-        /// Datagrams of endpoints that were passed on (direction `out`).
+        /// Forwarded datagrams of endpoints (direction `out`).
         datagrams_out: Sum;
-        /// Flows that are over, by [`FlowEnd::index`].
+        /// Ended flows, by [`FlowEnd::index`].
         ended: Sum[FlowEnd];
-        /// Datagrams of clients that were not passed on, by [`Dropped::index`].
+        /// Dropped datagrams of clients, by [`Dropped::index`].
         dropped: Sum[Dropped] => json(), failure(""), metric("ballast_udp_dropped_total", "Datagrams of clients that were not passed on, by reason.");
-        /// Datagrams of clients that the kernel dropped, because they came faster than they were read.
+        /// Datagrams of clients that the kernel dropped because they arrived faster than they were read.
         kernel_drops: Sum => json(), failure("kernel"), metric("ballast_udp_kernel_drops_total", "Datagrams of clients that came faster than they were read, so that the kernel dropped them.");
-        /// Datagrams in either direction that the kernel did not take, for want of room or of a way.
+        /// Datagrams in either direction that the kernel did not send.
         unsent: Sum => json(), failure("unsent"), metric("ballast_udp_unsent_total", "Datagrams in either direction that the kernel did not take.");
     }
 }

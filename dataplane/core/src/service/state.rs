@@ -143,7 +143,7 @@ impl ServiceState {
         self.counters.get()
     }
 
-    /// What all workers together have counted here, and how often endpoints were ejected.
+    /// The sums of its counters over all workers, and its ejections.
     #[must_use]
     pub fn counts(&self) -> ServiceCounts {
         let mut counts = ServiceCounts::of(self.all_counters());
@@ -167,10 +167,10 @@ impl ServiceState {
 }
 
 counters! {
-    /// What one worker counts for one service, beside what it counts for its endpoints. The names in brackets are haproxy's
-    /// columns of the BACKEND row; its others are the sums over the endpoints.
+    /// The counters of one worker for one service, in addition to those of its endpoints. The names in brackets are
+    /// haproxy's columns of the BACKEND row; its others are the sums over the endpoints.
     pub ServiceCounters,
-    /// What all workers together have counted for a service, beside what they have counted for its endpoints.
+    /// The sums over all workers.
     ServiceCounts {
         /// Clients that came (`stot`).
         sessions: Sum;
