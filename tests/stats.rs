@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast::stats::{self, Chunks, Selection};
+use ballast::stats::{self, Chunks, Of, Selection};
 use common::{Ballast, ask, echo_server, named_server, nobody, server, table};
 use readers::{Rows, records, rows};
 use socket2::SockRef;
@@ -337,9 +337,9 @@ fn peaks_rates_and_history_tell_what_happened() {
         // A second that came late stands for up to one and a half: two thirds of all are sure.
         (sum(|second| second.sessions) >= 4) && sum(|second| second.bytes_in) >= 20
     };
-    ballast.until(|_| moved(stats.frontend_history("f", 600).unwrap()));
-    ballast.until(|_| moved(stats.service_history("s", 600).unwrap()));
-    assert!(stats.service_history("f", 600).is_none());
+    ballast.until(|_| moved(stats.history(Of::Frontend("f")).unwrap()));
+    ballast.until(|_| moved(stats.history(Of::Service("s")).unwrap()));
+    assert!(stats.history(Of::Service("f")).is_none());
 }
 
 #[test]

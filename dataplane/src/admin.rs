@@ -1,20 +1,20 @@
-//! The admin address: the page, what is counted in all its forms, health. On a runtime of its own, so that no reader costs a
-//! client anything.
+//! The admin addresses: the page, the counters in all their forms, health. They are served by a thread of their own, so that
+//! no reader costs a client anything.
 //!
-//! Apply says with each table where it should be; nobody else opens a listening socket that is not a client's.
+//! With each table, apply says where they should be; nobody else opens a listening socket that is not for clients.
 
 mod action;
-mod desk;
-mod doors;
+mod connections;
 mod events;
-mod gate;
-mod lobby;
+mod handler;
+mod listeners;
 mod page;
-mod patient;
+mod permission;
 mod query;
 mod viewers;
+mod write_timeout;
 
-pub(crate) use doors::{Doors, Places, Wish, admin_addresses};
+pub(crate) use listeners::{CommandLine, Listeners, Wanted, admin_addresses};
 pub(crate) use viewers::Viewers;
 
 use std::convert::Infallible;
@@ -30,79 +30,79 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use self::desk::{Caller, Desk};
-use self::lobby::Lobby;
-use self::patient::Patient;
+use self::connections::Connections;
+use self::handler::{Handler, Peer};
+use self::write_timeout::WriteTimeout;
 use crate::auth::Auth;
 use crate::panics::vital;
 use crate::stats;
 use crate::worker::Shared;
 
-/// Answers at `doors`, and follows `wishes`, for as long as the process lives. Until the first of them comes, `viewers`
-/// may look.
+/// Answers at `listeners`, and has them follow `wanted`, for as long as the process lives. Until a table has said who may
+/// see the page, `viewers` may.
 pub(crate) async fn serve(
-    mut doors: Doors,
-    mut wishes: watch::Receiver<Option<Wish>>,
+    mut listeners: Listeners,
+    mut wanted: watch::Receiver<Option<Wanted>>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
     viewers: Viewers,
 ) {
     tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&shared))));
-    // Where nobody answers yet, nothing was said of who may look.
-    let mut logged = (!doors.bound().is_empty()).then(|| viewers.clone());
-    let desk = Rc::new(Desk::new(Arc::clone(&shared), auth, viewers));
-    let lobby = Lobby::open(Rc::clone(&desk));
+    // Without an address, nothing was logged of who may see the page.
+    let mut logged = (!listeners.bound().is_empty()).then(|| viewers.clone());
+    let handler = Rc::new(Handler::new(Arc::clone(&shared), auth, viewers));
+    let connections = Connections::new(Rc::clone(&handler));
     loop {
-        let now = wishes.borrow_and_update().clone();
+        let now = wanted.borrow_and_update().clone();
         let whole = match &now {
-            Some(Wish {
-                doors: now,
-                viewers,
-            }) => {
-                // First: no address may open to those whom this table does not let look.
-                desk.show_to(viewers.clone());
-                let made_way = doors.make_way(now).await;
-                doors.follow(now, &made_way)
+            Some(Wanted { addresses, viewers }) => {
+                // First: no address may open to those whom this table does not let see the page.
+                handler.show_to(viewers.clone());
+                let made_way = listeners.make_way(addresses).await;
+                listeners.follow(addresses, &made_way)
             }
             None => true,
         };
         let viewers = now.map(|now| now.viewers);
-        if !doors.bound().is_empty() && viewers.is_some() && viewers != logged {
+        if !listeners.bound().is_empty() && viewers.is_some() && viewers != logged {
             viewers.iter().for_each(Viewers::log);
             logged = viewers;
         }
-        for (purpose, address, listener) in doors.fresh() {
+        for (purpose, address, listener) in listeners.fresh() {
             match TcpListener::from_std(listener) {
                 Ok(listener) => {
-                    let accepting = Rc::clone(&lobby).accept(listener, purpose);
+                    let accepting = Rc::clone(&connections).accept(listener, purpose);
                     let accepting = vital(format!("answering at {address}"), accepting);
                     let task = tokio::task::spawn_local(accepting).abort_handle();
-                    doors.accepts(purpose, address, task);
+                    listeners.accepts(purpose, address, task);
                 }
                 Err(error) => tracing::error!(%error, "cannot answer at an admin address"),
             }
         }
-        shared.status.set_admin(doors.bound());
+        shared.status.set_admin(listeners.bound());
         let again = if whole { Duration::MAX } else { RETRY_EVERY };
-        if let Ok(Err(_)) = timeout(again, wishes.changed()).await {
-            // Nobody will want anything else any more.
+        if let Ok(Err(_)) = timeout(again, wanted.changed()).await {
+            // No further table will come.
             return std::future::pending().await;
         }
     }
 }
 
-async fn converse(stream: TcpStream, desk: Rc<Desk>, caller: Caller) {
-    let until = Rc::clone(&caller.until);
+async fn serve_connection(stream: TcpStream, handler: Rc<Handler>, peer: Peer) {
+    let until = Rc::clone(&peer.until);
     let answer = service_fn(move |request| {
-        let (desk, caller) = (Rc::clone(&desk), caller.clone());
-        async move { Ok::<_, Infallible>(desk.answer(request, caller).await) }
+        let (handler, peer) = (Rc::clone(&handler), peer.clone());
+        async move { Ok::<_, Infallible>(handler.answer(request, peer).await) }
     });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(MOST_BUFFERED)
-            .serve_connection(TokioIo::new(Patient::new(stream, WRITE_TIMEOUT)), answer)
+            .serve_connection(
+                TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
+                answer
+            )
     );
     let mut is_last = false;
     loop {
@@ -114,14 +114,14 @@ async fn converse(stream: TcpStream, desk: Rc<Desk>, caller: Caller) {
                 }
                 return;
             }
-            // An answer may have made it later meanwhile.
+            // A reply may have made it later meanwhile.
             () = sleep_until(end) => if Instant::now() >= until.get() {
                 if is_last {
                     return;
                 }
-                // What is being said may be finished.
+                // The reply that is being sent may be finished.
                 is_last = true;
-                until.set(Instant::now() + CONVERSATION);
+                until.set(Instant::now() + LONGEST);
                 connection.as_mut().graceful_shutdown();
             },
         }
@@ -129,9 +129,10 @@ async fn converse(stream: TcpStream, desk: Rc<Desk>, caller: Caller) {
 }
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// A reader that takes nothing for so long has gone.
+/// A client that reads nothing for so long has gone.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-const CONVERSATION: Duration = Duration::from_secs(60);
-/// Of an answer that is not taken yet, beside a piece of a rendering.
+/// How long a connection lasts.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Bytes of a reply that are not sent yet, beside a piece of a rendering.
 const MOST_BUFFERED: usize = 64 * 1024;
 const RETRY_EVERY: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Places, Wish};
+use crate::admin::{CommandLine, Wanted};
 use crate::by_hand::{Changes, Unchanged};
 use crate::intake::{Found, Intake, Text, Which};
 use crate::listen;
@@ -42,9 +42,9 @@ pub(crate) struct Duty {
     pub(crate) instance: String,
     pub(crate) rng: Rng,
     /// What the command line says of the admin side.
-    pub(crate) places: Places,
+    pub(crate) command_line: CommandLine,
     /// Where the admin side hears what the table says of it.
-    pub(crate) admin: watch::Sender<Option<Wish>>,
+    pub(crate) admin: watch::Sender<Option<Wanted>>,
     /// What operators change by hand.
     pub(crate) by_hand: mpsc::UnboundedReceiver<Changes>,
 }
@@ -61,8 +61,8 @@ pub(crate) struct Apply {
     ipv6: bool,
     /// As last looked at.
     here: Here,
-    places: Places,
-    admin: watch::Sender<Option<Wish>>,
+    command_line: CommandLine,
+    admin: watch::Sender<Option<Wanted>>,
     by_hand: mpsc::UnboundedReceiver<Changes>,
     nothing: Option<String>,
     /// The table does not parse; by then the rest of it may be there.
@@ -81,7 +81,7 @@ impl Apply {
             rng: duty.rng,
             ipv6: listen::has_ipv6(),
             here: Here::default(),
-            places: duty.places,
+            command_line: duty.command_line,
             admin: duty.admin,
             by_hand: duty.by_hand,
             nothing: None,
@@ -316,11 +316,11 @@ impl Apply {
 
     /// The admin side follows the table.
     fn move_admin(&self, plan: &Plan) {
-        let wish = Some(self.places.wish(plan.stats()));
+        let wanted = Some(self.command_line.wanted(plan.stats()));
         self.admin.send_if_modified(|known| {
-            let changed = *known != wish;
+            let changed = *known != wanted;
             if changed {
-                *known = wish;
+                *known = wanted;
             }
             changed
         });

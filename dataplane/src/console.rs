@@ -1,7 +1,7 @@
 //! The runtime socket (`--socket PATH`): haproxy's line protocol, for people with socat and for their scripts.
 //!
 //! Runs on the admin runtime. What operators change here goes to apply; what they cut, to the workers. `runtime` opens
-//! the `Door` and begins `serve`.
+//! the `SocketFile` and begins `serve`.
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -19,17 +19,17 @@ use crate::worker::Shared;
 
 mod act;
 mod command;
-mod door;
 mod help;
 mod info;
 mod line;
 mod servers;
 mod sessions;
+mod socket_file;
 
 use command::{Command, Prompt};
-pub(crate) use door::Door;
+pub(crate) use socket_file::SocketFile;
 
-/// Answers whoever connects, for as long as the process lives.
+/// Answers at the runtime socket for as long as the process lives.
 pub(crate) async fn serve(listener: StdUnixListener, shared: Arc<Shared>) {
     let listener = match UnixListener::from_std(listener) {
         Ok(listener) => listener,
@@ -37,7 +37,7 @@ pub(crate) async fn serve(listener: StdUnixListener, shared: Arc<Shared>) {
     };
     let slots = Arc::new(Semaphore::new(MOST_CONVERSATIONS));
     loop {
-        // Those for whom there is no room wait in the backlog.
+        // Connections beyond the limit wait in the backlog.
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
             return;
         };
@@ -45,7 +45,7 @@ pub(crate) async fn serve(listener: StdUnixListener, shared: Arc<Shared>) {
             Ok((stream, _)) => {
                 let shared = Arc::clone(&shared);
                 tokio::task::spawn_local(async move {
-                    // Whoever leaves or does not read in time is not waited for.
+                    // A client that has gone or does not read in time is not waited for.
                     Conversation::begin(stream).go_on(&shared).await.ok();
                     drop(slot);
                 });
@@ -55,55 +55,30 @@ pub(crate) async fn serve(listener: StdUnixListener, shared: Arc<Shared>) {
     }
 }
 
-/// Who asks, as the kernel says.
+/// The process at the other end, as the kernel reports it.
 #[derive(Clone, Copy, Debug)]
 struct By {
     pid: i32,
     uid: u32,
 }
 
-/// What is said to a command.
-enum Answer {
-    Text(String),
-    Pieces(Chunks),
-}
-
-impl Answer {
-    fn nothing() -> Self {
-        Self::Text(String::new())
-    }
-
-    fn error(mut why: String) -> Self {
-        if !why.ends_with('\n') {
-            why.push('\n');
-        }
-        Self::Text(why)
-    }
-}
-
-impl From<String> for Answer {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-/// One connection.
+/// One connection to the runtime socket.
 struct Conversation {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     by: By,
-    /// Whether another line may come.
+    /// Whether the connection stays open after a line.
     goes_on: bool,
-    /// Whether it is asked for.
+    /// Whether a prompt is sent before each line.
     asks: bool,
 }
 
 /// What was read.
-enum Line {
-    Is(String),
+enum Read {
+    Line(String),
     TooLong,
-    /// Nobody says any more.
-    Over,
+    /// The client has ended its side.
+    End,
 }
 
 impl Conversation {
@@ -136,12 +111,12 @@ impl Conversation {
                 FIRST_LINE
             };
             let line = match timeout(patience, self.read_line()).await?? {
-                Line::Is(line) => line,
-                Line::TooLong => {
+                Read::Line(line) => line,
+                Read::TooLong => {
                     self.say(TOO_LONG.as_bytes()).await?;
                     break Unread::MayCome;
                 }
-                Line::Over => break Unread::IsThere,
+                Read::End => break Unread::IsThere,
             };
             if !self.obey(&line, shared).await? || !self.goes_on {
                 break Unread::IsThere;
@@ -153,26 +128,26 @@ impl Conversation {
         self.part(unread).await
     }
 
-    /// Does what a line says. Says whether the conversation may go on.
+    /// Executes the commands of a line. Returns whether the connection may stay open.
     async fn obey(&mut self, line: &str, shared: &Shared) -> io::Result<bool> {
         let mut commands = line::commands(line);
         if commands.is_empty() && !self.goes_on {
             commands.push(vec!["help".into()]);
         }
         for words in commands {
-            let answer = match command::parse(&words) {
+            let answer: Chunks = match command::parse(&words) {
                 Ok(Command::Quit) => return Ok(false),
                 Ok(Command::Prompt(prompt)) => {
                     self.heed(prompt);
-                    Answer::nothing()
+                    String::new().into()
                 }
                 Ok(command) => act::answer(command, shared, self.by).await,
                 // What follows would be taken for commands.
                 Err(why) if is_payload(&words) => {
-                    self.tell(Answer::error(why)).await?;
+                    self.tell(act::error(why)).await?;
                     return Ok(false);
                 }
-                Err(why) => Answer::error(why),
+                Err(why) => act::error(why),
             };
             self.tell(answer).await?;
         }
@@ -188,44 +163,36 @@ impl Conversation {
         (self.asks, self.goes_on) = (asking, asking || prompt == Prompt::Silent);
     }
 
-    async fn read_line(&mut self) -> io::Result<Line> {
+    async fn read_line(&mut self) -> io::Result<Read> {
         let mut line = Vec::new();
         let mut limited = (&mut self.reader).take(LONGEST_LINE);
         let read = limited.read_until(b'\n', &mut line).await?;
         let is_whole = line.ends_with(b"\n");
         // A last line may end with the connection.
         if read == 0 || line.trim_ascii().is_empty() && !is_whole {
-            return Ok(Line::Over);
+            return Ok(Read::End);
         }
         if !is_whole && read as u64 == LONGEST_LINE {
-            return Ok(Line::TooLong);
+            return Ok(Read::TooLong);
         }
-        Ok(Line::Is(
+        Ok(Read::Line(
             String::from_utf8_lossy(line.trim_ascii()).into_owned(),
         ))
     }
 
-    /// Says an answer, and the empty line that ends it.
-    async fn tell(&mut self, answer: Answer) -> io::Result<()> {
-        match answer {
-            Answer::Text(mut text) => {
-                text.push('\n');
-                self.say(text.as_bytes()).await
-            }
-            Answer::Pieces(pieces) => {
-                for piece in pieces {
-                    self.say(&piece).await?;
-                }
-                self.say(b"\n").await
-            }
+    /// Sends an answer and the empty line that ends it.
+    async fn tell(&mut self, answer: Chunks) -> io::Result<()> {
+        for piece in answer {
+            self.say(&piece).await?;
         }
+        self.say(b"\n").await
     }
 
     async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         timeout(READER, self.writer.write_all(bytes)).await?
     }
 
-    /// Closes such that the last answer arrives whole: what is there and was not read would make it a reset.
+    /// Closes so that the last answer arrives whole: closing a socket with unread bytes would reset the connection.
     async fn part(mut self, unread: Unread) -> io::Result<()> {
         self.writer.shutdown().await?;
         if unread == Unread::MayCome {
@@ -243,10 +210,10 @@ impl Conversation {
     }
 }
 
-/// What a client may still be saying when nobody listens any more.
+/// What a client may have sent that will not be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unread {
-    /// What it has said already.
+    /// What has arrived already.
     IsThere,
     /// The rest of something long.
     MayCome,
@@ -260,11 +227,11 @@ const MOST_CONVERSATIONS: usize = 32;
 const LONGEST_LINE: u64 = 16 * 1024;
 const TOO_LONG: &str = "The line is too long: 16384 bytes are the most.\n\n";
 const MOST_UNREAD: u64 = 1024 * 1024;
-/// For the only line, or the first one.
+/// How long the only line, or the first one, may take.
 const FIRST_LINE: Duration = Duration::from_secs(10);
-/// For a person who thinks.
+/// How long a person may think.
 const BETWEEN_LINES: Duration = Duration::from_secs(600);
-/// For one piece of an answer.
+/// How long sending one piece of an answer may take.
 const READER: Duration = Duration::from_secs(10);
 const PARTING: Duration = Duration::from_secs(1);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);

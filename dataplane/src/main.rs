@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
-use ballast::show::{self, Paint, Place as Asked, Unanswered, What};
+use ballast::show::{self, Paint, Server, Unanswered, What};
 use ballast::{Config, Running, StartError, demo, log};
 use ballast_core::table::{parse_duration, schema};
 use clap::{Args, Parser, Subcommand};
@@ -208,9 +208,9 @@ fn check(path: &Path) -> ExitCode {
 
 fn say(show: &Show) -> ExitCode {
     let place = match (&show.socket, show.admin) {
-        (_, Some(admin)) => Asked::Admin(admin),
-        (Some(socket), None) => Asked::Socket(socket.clone()),
-        (None, None) => Asked::Admin(SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT))),
+        (_, Some(admin)) => Server::Admin(admin),
+        (Some(socket), None) => Server::Socket(socket.clone()),
+        (None, None) => Server::Admin(SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT))),
     };
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let paint = if io::stdout().is_terminal() && !no_color {

@@ -17,12 +17,12 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::admin::{self, Doors, Places, Viewers, Wish};
+use crate::admin::{self, CommandLine, Listeners, Viewers, Wanted};
 use crate::apply::{Apply, Duty};
 use crate::auth::Auth;
 use crate::by_hand::Changes;
 use crate::config::Config;
-use crate::console::{self, Door};
+use crate::console::{self, SocketFile};
 use crate::guard::{self, Guard, Guards, Name};
 use crate::intake;
 use crate::limits::{Budget, Room, cgroup_memory, cores};
@@ -47,7 +47,7 @@ pub struct Running {
     drain_timeout: Duration,
     names: Guards,
     _guard: Option<Guard>,
-    _console: Option<Door>,
+    _console: Option<SocketFile>,
 }
 
 /// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
@@ -81,19 +81,19 @@ pub(crate) fn start_with(
     }
     let (stop, reread) = (Stop::default(), Arc::new(Notify::new()));
     let workers = start_workers(inboxes, &shared, &seeds, &stop.workers)?;
-    shared.status.set_admin(claims.doors.bound());
-    let (admin, wishes) = watch::channel(None);
+    shared.status.set_admin(claims.listeners.bound());
+    let (admin, wanted) = watch::channel(None);
     start_admin(
-        claims.doors,
+        claims.listeners,
         claims.viewers,
-        wishes,
+        wanted,
         claims.commands,
         Arc::clone(&shared),
         claims.auth,
     )?;
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
-    let duty = duty(config, claims.places, &seeds, admin, by_hand);
+    let duty = duty(config, claims.command_line, &seeds, admin, by_hand);
     let apply = start_apply(&shared, duty, Arc::clone(&reread), stop.apply.clone())?;
     Ok(Running {
         shared,
@@ -214,13 +214,13 @@ struct Stop {
 
 /// What nobody else may have at the same time, and what must be right before anything begins.
 struct Claims {
-    places: Places,
+    command_line: CommandLine,
     auth: Option<Auth>,
     names: Guards,
     guard: Option<Guard>,
-    doors: Doors,
+    listeners: Listeners,
     viewers: Viewers,
-    console: Option<Door>,
+    console: Option<SocketFile>,
     commands: Option<UnixListener>,
 }
 
@@ -237,15 +237,12 @@ impl Claims {
         };
         let auth = config.stats_auth_file.as_deref().map(Auth::read);
         let auth = auth.transpose().map_err(StartError::Auth)?;
-        let places = Places::of(config);
+        let command_line = CommandLine::of(config);
         let stats = first.as_ref().map(|table| &table.stats);
-        let Wish {
-            doors: wanted,
-            viewers,
-        } = places.wish(stats);
+        let Wanted { addresses, viewers } = command_line.wanted(stats);
         drop(first);
         let names = Guards::default();
-        let guard = match guard::port(&admin::admin_addresses(&wanted)) {
+        let guard = match guard::port(&admin::admin_addresses(&addresses)) {
             // The admin side guards each of its ports.
             Some(_) => None,
             None => {
@@ -255,19 +252,21 @@ impl Claims {
                 })?)
             }
         };
-        let doors = Doors::take(&wanted, &names)?;
-        if !doors.bound().is_empty() {
+        let listeners = Listeners::take(&addresses, &names)?;
+        if !listeners.bound().is_empty() {
             viewers.log();
         }
         let console = config.socket.as_deref();
-        let console = console.map(|path| Door::open(path, &names)).transpose()?;
-        let commands = console.as_ref().map(Door::listener).transpose()?;
+        let console = console
+            .map(|path| SocketFile::open(path, &names))
+            .transpose()?;
+        let commands = console.as_ref().map(SocketFile::listener).transpose()?;
         Ok(Self {
-            places,
+            command_line,
             auth,
             names,
             guard,
-            doors,
+            listeners,
             viewers,
             console,
             commands,
@@ -308,9 +307,9 @@ fn start_workers(
 }
 
 fn start_admin(
-    doors: Doors,
+    listeners: Listeners,
     viewers: Viewers,
-    wishes: watch::Receiver<Option<Wish>>,
+    wanted: watch::Receiver<Option<Wanted>>,
     commands: Option<UnixListener>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
@@ -322,7 +321,7 @@ fn start_admin(
                 let serving = console::serve(commands, Arc::clone(&shared));
                 tokio::task::spawn_local(vital("the runtime socket", serving));
             }
-            admin::serve(doors, wishes, shared, auth, viewers).await;
+            admin::serve(listeners, wanted, shared, auth, viewers).await;
         });
     })
 }
@@ -345,9 +344,9 @@ fn start_probe(
 
 fn duty(
     config: Config,
-    places: Places,
+    command_line: CommandLine,
     seeds: &RandomState,
-    admin: watch::Sender<Option<Wish>>,
+    admin: watch::Sender<Option<Wanted>>,
     by_hand: mpsc::UnboundedReceiver<Changes>,
 ) -> Duty {
     let in_folder = config.table.is_dir().then(|| config.table.join("ack.json"));
@@ -356,7 +355,7 @@ fn duty(
         table: config.table,
         instance: format!("{:016x}", mix(seeds.hash_one("instance"))),
         rng: Rng::new(seeds.hash_one("apply")),
-        places,
+        command_line,
         admin,
         by_hand,
     }

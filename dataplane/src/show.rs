@@ -30,9 +30,9 @@ pub enum What {
     Connections,
 }
 
-/// Who is to be asked.
+/// The server that is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Server {
     /// An admin address.
     Admin(SocketAddr),
     /// A runtime socket.
@@ -42,28 +42,28 @@ pub enum Place {
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswered {
-    /// Nobody answers, or not what was asked.
+    /// No answer, or not the one that was expected.
     #[error("{0}: {1}")]
     At(String, String),
-    /// Only a runtime socket tells that.
+    /// Only a runtime socket lists connections.
     #[error(
         "connections are told by the runtime socket only, and not by the admin address: start `ballast run` with --socket PATH, and say the same here"
     )]
     NeedsSocket,
 }
 
-/// What was asked for, for people: aligned, and coloured if `paint` says so.
-pub fn for_people(what: What, place: &Place, paint: Paint) -> Result<String, Unanswered> {
-    let answer = fetch(what, place)?;
+/// The answer for people: aligned, and coloured if `paint` wants it.
+pub fn for_people(what: What, server: &Server, paint: Paint) -> Result<String, Unanswered> {
+    let answer = fetch(what, server)?;
     Ok(match what {
         What::Info => rows::pairs(&rows::info(&answer), paint),
         what => rows::table(columns(what), &rows_of(what, &answer), paint),
     })
 }
 
-/// What was asked for, for programs: a map, or a list of maps.
-pub fn for_programs(what: What, place: &Place) -> Result<String, Unanswered> {
-    let answer = fetch(what, place)?;
+/// The answer for programs: a map, or a list of maps.
+pub fn for_programs(what: What, server: &Server) -> Result<String, Unanswered> {
+    let answer = fetch(what, server)?;
     let value = match what {
         What::Info => rows::info(&answer),
         what => Value::from(rows_of(what, &answer)),
@@ -102,18 +102,18 @@ fn columns(what: What) -> &'static [&'static str] {
     }
 }
 
-fn fetch(what: What, place: &Place) -> Result<Value, Unanswered> {
-    let (name, answer) = match (place, what) {
-        (Place::Admin(_), What::Connections) => return Err(Unanswered::NeedsSocket),
-        (Place::Admin(address), _) => (
+fn fetch(what: What, server: &Server) -> Result<Value, Unanswered> {
+    let (name, answer) = match (server, what) {
+        (Server::Admin(_), What::Connections) => return Err(Unanswered::NeedsSocket),
+        (Server::Admin(address), _) => (
             format!("http://{address}/api/snapshot"),
             ask::http(*address, "/api/snapshot"),
         ),
-        (Place::Socket(path), What::Connections) => (
+        (Server::Socket(path), What::Connections) => (
             path.display().to_string(),
             ask::socket(path, "show sess json"),
         ),
-        (Place::Socket(path), _) => (
+        (Server::Socket(path), _) => (
             path.display().to_string(),
             ask::socket(path, "show snapshot"),
         ),
@@ -136,7 +136,7 @@ pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<(), Unanswe
         let Some(piece) = bytes.get(..read).filter(|piece| !piece.is_empty()) else {
             return Ok(());
         };
-        // Whoever does not read on has read enough.
+        // A reader that has closed its end has read enough.
         if out.write_all(piece).and_then(|()| out.flush()).is_err() {
             return Ok(());
         }

@@ -1,50 +1,52 @@
 //! What operators see: one snapshot of all counters, and its renderings in haproxy's words and in ours.
 //!
-//! Workers only count. [`Stats`] belongs to the admin side: [`watch`] looks once a second, for rates and for the history;
-//! whoever answers a request takes a [`Snapshot`] and renders it with [`csv()`], [`json()`], [`typed`], [`api`] or
+//! Workers only count. [`Stats`] belongs to the admin thread: [`watch`] reads the counters once a second, for rates and for
+//! the history; the answer to a request is a [`Snapshot`] rendered with [`csv()`], [`json()`], [`typed`], [`api`] or
 //! [`metrics`], piece by piece.
 
 mod check;
 mod chunks;
 mod columns;
 mod csv;
-mod datagrams;
 mod history;
 mod json;
 mod meter;
 mod observer;
+mod process;
 mod prometheus;
 mod selection;
 mod snapshot;
 mod value;
-mod workers;
 
 pub use check::Check;
 pub use chunks::Chunks;
 pub(crate) use chunks::Progress;
 pub(crate) use columns::words;
 pub use csv::csv;
-pub use datagrams::Datagrams;
-pub(crate) use datagrams::flows;
 pub use history::Second;
 pub use json::{api, json, schema, typed};
 pub use meter::Rate;
-pub use observer::Observer;
+pub use observer::{Observer, Of};
+pub(crate) use process::FIELDS;
 pub use prometheus::metrics;
-pub use selection::{Columns, Form, Kinds, Proxy, Selection};
+pub use selection::{Form, Kinds, Proxy, Selection};
 pub use snapshot::{
-    Counts, EndpointStats, FrontendStats, Means, Mode, Process, ServiceStats, Snapshot, Status,
+    EndpointStats, FrontendStats, Means, Mode, OneWorker, Process, ServiceStats, Snapshot, Status,
     StatusKind,
 };
-pub use workers::OneWorker;
+pub(crate) use value::Value;
+
+pub use crate::worker::{WorkerCounters, WorkerCounts};
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::breath;
+use ballast_core::counters::{Counts, WorkerId};
 use ballast_core::moment::Moment;
+use ballast_core::plan::Plan;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
@@ -53,7 +55,7 @@ use crate::log;
 use crate::panics::panics;
 use crate::worker::{Order, Shared};
 
-/// Looks once a second, for as long as the process lives.
+/// Reads the counters once a second, for as long as the process lives.
 pub async fn watch(shared: Arc<Shared>) {
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -63,7 +65,7 @@ pub async fn watch(shared: Arc<Shared>) {
     }
 }
 
-/// What is remembered from one look at the counters to the next.
+/// What is kept from one reading of the counters to the next.
 #[derive(Debug)]
 pub struct Stats {
     inner: Mutex<Inner>,
@@ -91,11 +93,11 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// A look at everything. While many who asked still hold theirs, the next one shares the latest of those: slow
-    /// readers cost no more memory than that.
+    /// Reads everything. While [`MOST_SNAPSHOTS`] earlier snapshots are still in use, the latest of them is shared, so that
+    /// slow readers cost no more memory than that.
     #[must_use]
     pub fn snapshot(&self, shared: &Shared) -> Arc<Snapshot> {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner();
         inner.given.retain(|given| given.strong_count() > 0);
         if inner.given.len() >= MOST_SNAPSHOTS
             && let Some(latest) = inner.given.last().and_then(Weak::upgrade)
@@ -111,11 +113,11 @@ impl Stats {
         snapshot
     }
 
-    /// Forgets all maxima, and if `all` is said, all that was counted of frontends, services and endpoints. What the
-    /// workers count goes on; what they had counted is taken off whenever somebody looks.
+    /// Forgets all maxima and, if `all` is set, all that was counted of frontends, services and endpoints. The workers'
+    /// counters go on: what they had counted is stored, and subtracted from every later snapshot.
     pub fn clear(&self, shared: &Shared, all: bool) {
         let plan = shared.live.plan();
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner();
         let (services, endpoints) = inner.observer.clear(&plan, all, shared.clock.now());
         drop(inner);
         shared.admit.forget_peak();
@@ -123,7 +125,7 @@ impl Stats {
             let (services, endpoints): (Arc<[_]>, Arc<[_]>) = (services.into(), endpoints.into());
             for inbox in &shared.inboxes {
                 let order = Order::ForgetLongest(Arc::clone(&services), Arc::clone(&endpoints));
-                // A worker that is gone counts no more.
+                // A worker that has ended has nothing to forget.
                 inbox.send(order).ok();
             }
             breath::take();
@@ -132,29 +134,18 @@ impl Stats {
         endpoints.chunks(AN_ORDER).for_each(|some| tell(&[], some));
     }
 
-    /// The last `seconds` seconds of a frontend, up to ten minutes, the oldest first.
+    /// The last ten minutes, the oldest second first; `None`: there is no such frontend or service.
     #[must_use]
-    pub fn frontend_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.observer.frontend_history(name, seconds)
+    pub fn history(&self, of: Of<'_>) -> Option<Vec<Second>> {
+        self.inner().observer.history(of)
     }
 
-    /// The last `seconds` seconds of a service, up to ten minutes, the oldest first.
-    #[must_use]
-    pub fn service_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.observer.service_history(name, seconds)
-    }
-
-    /// The last `seconds` seconds of all frontends together, up to ten minutes, the oldest first.
-    #[must_use]
-    pub fn total_history(&self, seconds: usize) -> Vec<Second> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.observer.total_history(seconds)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tick(&self, shared: &Shared) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner();
         let now = shared.clock.now();
         let accepted = shared.counters.sum(|counters| &counters.accepted);
         inner.observer.tick(&shared.live.plan(), accepted, now);
@@ -180,7 +171,7 @@ impl Stats {
             started: self.started,
             uptime: now.since(Moment::default()),
             workers: small(workers),
-            each_worker: workers::each(shared),
+            each_worker: each_worker(shared),
             is_ready: status.is_ready(),
             is_stopping: status.is_stopping(),
             generation: shared.live.plan().generation(),
@@ -215,6 +206,31 @@ impl Stats {
     }
 }
 
+/// In the order of their numbers.
+fn each_worker(shared: &Shared) -> Vec<OneWorker> {
+    let loads = shared.loads.iter().enumerate();
+    let each = loads.map(|(worker, load)| {
+        let mut counts = WorkerCounts::default();
+        if let Some(cells) = shared.counters.if_any(WorkerId(worker)) {
+            counts.add(cells);
+        }
+        OneWorker {
+            current: load.load(Ordering::Relaxed) as u64,
+            counts,
+        }
+    });
+    each.collect()
+}
+
+/// Flows of datagrams now.
+pub(crate) fn flows(plan: &Plan) -> u32 {
+    let frontends = plan.frontends().iter();
+    let of_datagrams = frontends.filter(|frontend| frontend.spec().protocol.is_udp());
+    of_datagrams
+        .map(|frontend| frontend.state().admit().current())
+        .fold(0, u32::saturating_add)
+}
+
 /// How much of the workers' time is left.
 #[derive(Clone, Copy, Debug)]
 struct Idle {
@@ -245,7 +261,7 @@ impl Idle {
     }
 }
 
-/// So many services or endpoints, which a worker looks at while its clients wait.
+/// Services or endpoints in one order: a worker's clients wait while it goes through them.
 const AN_ORDER: usize = 64;
-/// Of different ages, in the hands of slow readers.
+/// Snapshots of different ages that are in use at once.
 const MOST_SNAPSHOTS: usize = 8;

@@ -33,9 +33,8 @@ pub(crate) use order::{Closing, Order};
 use plan::CachedPlan;
 pub(crate) use plan::WorkerPlan;
 pub(crate) use seats::{Seats, Seen};
-pub(crate) use shared::WorkerCounters;
 pub(crate) use shared::{Faults, Stage};
-pub use shared::{Load, Shared};
+pub use shared::{Load, Shared, WorkerCounters, WorkerCounts};
 
 /// One worker.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use ballast::stats::{self, Selection};
+use ballast::stats::{self, Of, Selection};
+use ballast_core::counters::Counts;
 
 use crate::common::Ballast;
 use crate::readers::families;
@@ -126,7 +127,7 @@ fn live_flows_are_seen_until_they_end() {
     let shared = ballast.running.shared();
     assert_eq!(shared.stats.snapshot(shared).process.flows, 3);
     ballast.until(|_| {
-        let history = shared.stats.total_history(600);
+        let history = shared.stats.history(Of::All).unwrap();
         // A second that came late stands for up to one and a half: two thirds of the 24 bytes are sure.
         history.iter().any(|second| second.current == 3)
             && history.iter().map(|second| second.bytes_out).sum::<u64>() >= 16
@@ -187,7 +188,7 @@ fn talk(ballast: &Ballast) {
         let lost = snapshot
             .frontends
             .iter()
-            .filter_map(|frontend| Some(frontend.datagrams.as_deref()?.lost()));
+            .filter_map(|frontend| Some(frontend.datagrams.as_deref()?.failed()));
         lost.sum::<u64>() >= 5
     });
 }

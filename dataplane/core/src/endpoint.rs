@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::counters::{Cell, PerWorker, WorkerId};
+use crate::counters;
+use crate::counters::{Cell, Counts, PerWorker, WorkerId};
 use crate::health::Monitor;
 use crate::moment::{Moment, whole_millis};
 use crate::service::ServiceState;
@@ -100,6 +101,12 @@ impl EndpointState {
     #[must_use]
     pub fn all_counters(&self) -> Option<&PerWorker<EndpointCounters>> {
         self.counters.get()
+    }
+
+    /// The sums of its counters over all workers.
+    #[must_use]
+    pub fn counts(&self) -> EndpointCounts {
+        Counts::of(self.all_counters())
     }
 
     /// Counts one more connection, unless it has `max` already. The only way to a [`Lease`].
@@ -362,47 +369,58 @@ impl Drop for Lease {
     }
 }
 
-/// What one worker counts for one endpoint. The names in brackets are haproxy's columns.
-#[derive(Debug, Default)]
-pub struct EndpointCounters {
-    /// Times it was picked (`lbtot`).
-    pub picked: Cell,
-    /// Dials begun (`connect`).
-    pub dials: Cell,
-    /// Dials that failed (`econ`).
-    pub connect_errors: Cell,
-    /// Further attempts at it by clients that it had just failed (`wretr`).
-    pub retries: Cell,
-    /// Clients that went on to another endpoint (`wredis`).
-    pub redispatches: Cell,
-    /// Connections that it answered (`stot`).
-    pub sessions: Cell,
-    /// When its last session began, in milliseconds and never 0 (`lastsess`).
-    pub last_session: Cell,
-    /// Bytes from clients to it (`bin`).
-    pub bytes_in: Cell,
-    /// Bytes from it to clients (`bout`).
-    pub bytes_out: Cell,
-    /// Sessions that failed on its side (`eresp`).
-    pub response_errors: Cell,
-    /// Sessions that the client cut (`cli_abrt`).
-    pub client_aborts: Cell,
-    /// Sessions that it cut (`srv_abrt`).
-    pub server_aborts: Cell,
-    /// Milliseconds that its sessions waited in the queue, in sum (`qtime` is their mean).
-    pub queue_ms: Cell,
-    /// The longest of them (`qtime_max`).
-    pub queue_ms_max: Cell,
-    /// Milliseconds until it was connected, in sum (`ctime`).
-    pub connect_ms: Cell,
-    /// The longest of them (`ctime_max`).
-    pub connect_ms_max: Cell,
-    /// Milliseconds from accept to end, in sum over the sessions that ended (`ttime`).
-    pub total_ms: Cell,
-    /// The longest of them (`ttime_max`).
-    pub total_ms_max: Cell,
-    /// Sessions that ended.
-    pub ended: Cell,
+counters! {
+    /// The counters of one worker for one endpoint. The names in brackets are haproxy's columns.
+    pub EndpointCounters,
+    /// The sums over all workers, for one endpoint or for all endpoints of a service.
+    EndpointCounts {
+        /// Times it was picked (`lbtot`).
+        picked: Sum => json();
+        /// Dials begun (`connect`).
+        dials: Sum => json();
+        /// Dials that failed (`econ`).
+        connect_errors: Sum => json();
+        /// Further attempts at it by clients whose previous attempt it had just failed (`wretr`).
+        retries: Sum => json();
+        /// Clients that went on to another endpoint (`wredis`).
+        redispatches: Sum => json();
+        /// Sessions that failed on its side (`eresp`).
+        response_errors: Sum => json();
+        /// Sessions that the client cut (`cli_abrt`).
+        client_aborts: Sum => json();
+        /// Sessions that the endpoint cut (`srv_abrt`).
+        server_aborts: Sum => json();
+        /// Bytes from clients to it (`bin`).
+        bytes_in: Sum => json();
+        /// Bytes from it to clients (`bout`).
+        bytes_out: Sum => json();
+        /// Established connections (`stot`).
+        sessions: Sum;
+        /// When its last session began, in milliseconds and never 0 (`lastsess`).
+        last_session: Most;
+        /// Milliseconds that its sessions waited in the queue, in sum (`qtime` is their mean).
+        queue_ms: Sum;
+        /// The longest of them (`qtime_max`).
+        queue_ms_max: Most;
+        /// Milliseconds until it was connected, in sum (`ctime`).
+        connect_ms: Sum;
+        /// The longest of them (`ctime_max`).
+        connect_ms_max: Most;
+        /// Milliseconds from accept to end, in sum over the sessions that ended (`ttime`).
+        total_ms: Sum;
+        /// The longest of them (`ttime_max`).
+        total_ms_max: Most;
+        /// Sessions that ended.
+        ended: Sum;
+    }
+    besides {
+        /// Seconds that it was down (`downtime`).
+        downtime: Sum;
+        /// How often it went down (`chkdown`).
+        downs: Sum;
+        /// Checks that failed while it was up (`chkfail`).
+        check_failures: Sum;
+    }
 }
 
 impl EndpointCounters {

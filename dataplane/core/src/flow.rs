@@ -48,7 +48,7 @@ mod slots;
 mod tests;
 mod walk;
 
-pub use count::{Dropped, FlowEnd, UdpCounters};
+pub use count::{Dropped, FlowEnd, UdpCounters, UdpCounts};
 pub use key::{FlowId, Key, Listener};
 pub use port_range::PortRange;
 pub use ports::Local;

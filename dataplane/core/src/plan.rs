@@ -12,9 +12,10 @@ use rustc_hash::FxHashMap;
 
 use crate::admit::{AdmitState, Limits, PrefixSet, Refusal};
 use crate::breath;
-use crate::counters::{Cell, PerWorker, WorkerId};
+use crate::counters;
+use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::EndpointState;
-use crate::flow::UdpCounters;
+use crate::flow::{UdpCounters, UdpCounts};
 use crate::loops::Loops;
 use crate::moment::Moment;
 use crate::overrides::Overrides;
@@ -360,6 +361,18 @@ impl FrontendState {
         &self.counters
     }
 
+    /// The sums of its counters over all workers.
+    #[must_use]
+    pub fn counts(&self) -> FrontendCounts {
+        Counts::of(Some(&self.counters))
+    }
+
+    /// The sums of its counters of datagrams and flows over all workers.
+    #[must_use]
+    pub fn udp_counts(&self) -> UdpCounts {
+        Counts::of(self.all_udp_counters())
+    }
+
     /// What `worker` counts here of datagrams and flows.
     #[must_use]
     pub fn udp_counters(&self, worker: WorkerId) -> &UdpCounters {
@@ -375,23 +388,26 @@ impl FrontendState {
     }
 }
 
-/// What one worker counts for one frontend. The names in brackets are haproxy's columns.
-#[derive(Debug, Default)]
-pub struct FrontendCounters {
-    /// Connections accepted (`conn_tot`).
-    pub connections: Cell,
-    /// Connections that were let in (`stot`).
-    pub sessions: Cell,
-    /// Bytes from clients (`bin`).
-    pub bytes_in: Cell,
-    /// Bytes to clients (`bout`).
-    pub bytes_out: Cell,
-    /// Clients turned away, by [`Refusal::index`].
-    pub refused: [Cell; Refusal::ALL.len()],
-    /// Peers that sent a broken PROXY header (a part of `ereq`).
-    pub bad_headers: Cell,
-    /// Peers that owed a PROXY header for too long (a part of `ereq`).
-    pub late_headers: Cell,
-    /// Peers that connected and left without a byte where a header was due.
-    pub port_probes: Cell,
+counters! {
+    /// The counters of one worker for one frontend. The names in brackets are haproxy's columns.
+    pub FrontendCounters,
+    /// The sums over all workers.
+    FrontendCounts {
+        /// Connections accepted (`conn_tot`).
+        connections: Sum;
+        /// Admitted connections (`stot`).
+        sessions: Sum;
+        /// Bytes from clients (`bin`).
+        bytes_in: Sum;
+        /// Bytes to clients (`bout`).
+        bytes_out: Sum;
+        /// Refused clients, by [`Refusal::index`].
+        refused: Sum[Refusal] => json(), failure(""), metric("ballast_connections_refused_total", "Clients that were turned away, by reason.");
+        /// Peers that sent a broken PROXY header (a part of `ereq`).
+        bad_headers: Sum => json(), failure("bad-header");
+        /// Peers whose PROXY header did not arrive in time (a part of `ereq`).
+        late_headers: Sum => json(), failure("late-header");
+        /// Peers that left without sending a byte where a header was due.
+        port_probes: Sum;
+    }
 }

@@ -22,7 +22,7 @@ mod ejection;
 mod state;
 
 pub use ejection::{Ejection, EjectionReason, Failure, FailureNews, Node};
-pub use state::{ServiceCounters, ServiceState};
+pub use state::{ServiceCounters, ServiceCounts, ServiceState};
 
 /// A set of endpoints, compiled.
 #[derive(Debug)]

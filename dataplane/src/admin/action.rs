@@ -5,88 +5,58 @@ use std::net::SocketAddr;
 use ballast_core::overrides::ByHand;
 use ballast_core::table::State;
 
-use super::gate::Visitor;
+use super::permission::User;
 use super::query;
 use crate::by_hand::Unchanged;
 use crate::operator::{self, Meant};
 use crate::stats::{EndpointStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
-/// What became of a form, in haproxy's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// All of it.
-    Done,
-    /// No endpoint was named.
-    Nothing,
-    /// Some of it: not every endpoint is there.
-    Part,
-    /// What is asked for is not there.
-    Wrong,
-    /// More than a form can hold.
-    TooMuch,
-    /// Not sent by the page.
-    Denied,
-    /// No form.
-    Invalid,
-    /// The process is ending.
-    Unknown,
-    /// A bug prevents it.
-    Fault,
+/// Lines of a name, haproxy's word and a sentence.
+macro_rules! outcomes {
+    ($($name:ident $word:literal $text:literal;)*) => {
+        /// What became of a form, in haproxy's words.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Outcome {
+            $($name,)*
+        }
+
+        impl Outcome {
+            pub(super) const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            pub(super) const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)*
+                }
+            }
+
+            /// For people.
+            pub(super) const fn text(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+outcomes! {
+    Done "DONE" "Done.";
+    Nothing "NONE" "Nothing was changed: no endpoint was chosen.";
+    Part "PART" "Partly done: some of these endpoints are no longer here.";
+    Wrong "ERRP" "Nothing was changed: such a service, endpoint or action does not exist here.";
+    TooMuch "EXCD" "Nothing was changed: too many endpoints at once; choose fewer.";
+    Denied "DENY" "Denied, nothing was changed: this page did not send that.";
+    Invalid "IVAL" "Nothing was changed: that was not a form.";
+    Ending "UNKN" "Nothing was changed: the process is ending.";
+    Fault "FAIL" "Nothing was changed: a bug in Ballast prevents this change. The log has the details; please report them.";
 }
 
 impl From<Unchanged> for Outcome {
     fn from(why: Unchanged) -> Self {
         match why {
-            Unchanged::Ending => Self::Unknown,
+            Unchanged::Ending => Self::Ending,
             Unchanged::Fault => Self::Fault,
-        }
-    }
-}
-
-impl Outcome {
-    pub(super) const ALL: [Self; 9] = [
-        Self::Done,
-        Self::Nothing,
-        Self::Part,
-        Self::Wrong,
-        Self::TooMuch,
-        Self::Denied,
-        Self::Invalid,
-        Self::Unknown,
-        Self::Fault,
-    ];
-
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Done => "DONE",
-            Self::Nothing => "NONE",
-            Self::Part => "PART",
-            Self::Wrong => "ERRP",
-            Self::TooMuch => "EXCD",
-            Self::Denied => "DENY",
-            Self::Invalid => "IVAL",
-            Self::Unknown => "UNKN",
-            Self::Fault => "FAIL",
-        }
-    }
-
-    /// For people.
-    pub(super) const fn text(self) -> &'static str {
-        match self {
-            Self::Done => "Done.",
-            Self::Nothing => "Nothing was changed: no endpoint was chosen.",
-            Self::Part => "Partly done: some of these endpoints are no longer here.",
-            Self::Wrong => {
-                "Nothing was changed: such a service, endpoint or action does not exist here."
-            }
-            Self::TooMuch => "Nothing was changed: too many endpoints at once; choose fewer.",
-            Self::Denied => "Denied, nothing was changed: this page did not send that.",
-            Self::Invalid => "Nothing was changed: that was not a form.",
-            Self::Unknown => "Nothing was changed: the process is ending.",
-            Self::Fault => {
-                "Nothing was changed: a bug in Ballast prevents this change. The log has the details; please report them."
-            }
         }
     }
 }
@@ -162,17 +132,17 @@ impl Form {
     }
 }
 
-/// Does what a form asks for, and says in the log who asked.
+/// Executes a form, and logs who sent it.
 pub(super) async fn perform(
     shared: &Shared,
     snapshot: &Snapshot,
     body: &str,
-    visitor: &Visitor,
+    user: &User,
     from: SocketAddr,
 ) -> Outcome {
     let form = Form::parse(body);
     if !form.frontend.is_empty() {
-        return limit_as_the_table(shared, snapshot, &form, visitor, from).await;
+        return limit_as_the_table(shared, snapshot, &form, user, from).await;
     }
     if form.endpoints.is_empty() {
         return Outcome::Nothing;
@@ -205,7 +175,7 @@ pub(super) async fn perform(
             service = &*service.name,
             endpoint = &*endpoint.name,
             action = action.word(),
-            by = visitor.name.as_deref(),
+            by = user.name.as_deref(),
             %from,
             "changed by hand"
         );
@@ -216,12 +186,12 @@ pub(super) async fn perform(
     }
 }
 
-/// Undoes what was said on the runtime socket: that is all that the page changes about a frontend.
+/// Removes a limit that was set on the runtime socket: the page changes nothing else about a frontend.
 async fn limit_as_the_table(
     shared: &Shared,
     snapshot: &Snapshot,
     form: &Form,
-    visitor: &Visitor,
+    user: &User,
     from: SocketAddr,
 ) -> Outcome {
     let frontend = Meant::of(&form.frontend).and_then(|meant| meant.frontend(snapshot));
@@ -235,7 +205,7 @@ async fn limit_as_the_table(
     tracing::info!(
         frontend = &*frontend.name,
         action = Action::AsTheTable.word(),
-        by = visitor.name.as_deref(),
+        by = user.name.as_deref(),
         %from,
         "changed by hand"
     );

@@ -1,4 +1,4 @@
-//! Server-sent events: once a second, what has changed on the page of whoever listens.
+//! Server-sent events: once a second, what has changed on a reader's page.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -12,25 +12,25 @@ use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::desk::Desk;
+use super::handler::Handler;
 use super::page::{Changes, View};
 
-/// The body of an answer that goes on.
+/// The body of a reply that goes on: one event a second.
 #[derive(Debug)]
 pub(super) struct Events(mpsc::Receiver<Bytes>);
 
 impl Events {
-    /// For one listener more.
+    /// Begins to tell one more reader.
     pub(super) fn begin(
-        desk: &Rc<Desk>,
+        handler: &Rc<Handler>,
         view: View,
         from: IpAddr,
         slot: OwnedSemaphorePermit,
     ) -> Self {
-        // Whoever reads slowly misses seconds, and hears later what has changed in all of them.
+        // A slow reader misses seconds, and is told later what has changed in all of them.
         let (sender, receiver) = mpsc::channel(1);
         tokio::task::spawn_local(tell(
-            Rc::clone(desk),
+            Rc::clone(handler),
             Changes::new(view),
             from,
             sender,
@@ -54,14 +54,14 @@ impl Body for Events {
 }
 
 async fn tell(
-    desk: Rc<Desk>,
+    handler: Rc<Handler>,
     mut changes: Changes,
     from: IpAddr,
     sender: mpsc::Sender<Bytes>,
     _slot: OwnedSemaphorePermit,
 ) {
-    let status = &desk.shared.status;
-    let _counted = Counted::new(&desk);
+    let status = &handler.shared.status;
+    let _counted = Counted::new(&handler);
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -73,27 +73,31 @@ async fn tell(
                 return;
             }
         }
-        // A new table may have taken the right to look away.
-        if desk.refuse(from).is_some() {
+        // A new table may not let this address see the page any more.
+        if handler.refuse(from).is_some() {
             return;
         }
         let Ok(place) = sender.try_reserve() else {
             continue;
         };
         let mut event = b"data: ".to_vec();
-        event.extend(changes.since(&desk.shared, desk.recent()));
+        event.extend(changes.since(&handler.shared, handler.recent()));
         event.extend_from_slice(b"\n\n");
         place.send(event.into());
     }
 }
 
-/// Counts one listener while it listens, for the end to wait for.
-struct Counted<'a>(&'a Desk);
+/// Counts one reader of events while it is told any: the end of the process waits for them.
+struct Counted<'a>(&'a Handler);
 
 impl<'a> Counted<'a> {
-    fn new(desk: &'a Desk) -> Self {
-        desk.shared.status.listeners.fetch_add(1, Ordering::SeqCst);
-        Self(desk)
+    fn new(handler: &'a Handler) -> Self {
+        handler
+            .shared
+            .status
+            .listeners
+            .fetch_add(1, Ordering::SeqCst);
+        Self(handler)
     }
 }
 

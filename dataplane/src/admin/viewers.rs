@@ -1,5 +1,5 @@
 //! Which addresses may see the page, the metrics and everything else at the admin address but health. The table says it
-//! (`stats.source-ranges`); [`super::desk`] asks for each request.
+//! (`stats.source-ranges`); [`super::handler`] asks for each request.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ enum Who {
 }
 
 impl Viewers {
-    /// What a table says, if there is one. Where it says nothing, secrets guard the page if there are any, and else only
+    /// What a table wants, if there is one. Without ranges, credentials guard the page if there are any, and else only
     /// own networks see it.
     pub(super) fn of(stats: Option<&table::Stats>, with_secret: bool) -> Self {
         let ranges = stats.and_then(|stats| stats.source_ranges.as_ref());
@@ -65,7 +65,7 @@ impl Viewers {
         (!may_look).then(|| format!("{client} may not see this: {why}\n"))
     }
 
-    /// Says in the log who may look.
+    /// Logs which addresses may see the page.
     pub(crate) fn log(&self) {
         tracing::info!("the page and the metrics are shown to {self}");
     }

@@ -16,7 +16,7 @@ use crate::limits::{Budget, Room};
 use crate::threads;
 
 /// An apply that serves the table in this folder, and where its admin side's addresses go.
-fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wish>>) {
+fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
     let (access, _records) = AccessLog::new();
     let (hand, by_hand) = mpsc::unbounded_channel();
     let room = Room::new(Budget::in_force(), 1, None, Some(10));
@@ -24,7 +24,7 @@ fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wish>>) {
     let (admin, wanted) = watch::channel(None);
     let table = folder.join("table.yaml");
     let duty = Duty {
-        places: Places::of(&Config::new(table.clone())),
+        command_line: CommandLine::of(&Config::new(table.clone())),
         table,
         ack: None,
         instance: "test".to_owned(),

@@ -1,4 +1,4 @@
-//! What commands do: look, change by hand, forget, cut. Each answers with text, or says why not.
+//! Executes commands. Each answers with a text, or with the reason why it cannot be executed.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,17 +8,17 @@ use ballast_core::table;
 
 use super::command::{Change, Command, Form, Only, Server, Show, Stat, State, Weight};
 use super::help::help;
-use super::{Answer, By, info, servers, sessions};
+use super::{By, info, servers, sessions};
 use crate::access::Date;
 use crate::operator;
-use crate::stats::{self, Columns, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
+use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
-/// What a command answers. What is wrong with it is an answer too.
-pub(super) async fn answer(command: Command, shared: &Shared, by: By) -> Answer {
+/// The answer to a command. An error is an answer too.
+pub(super) async fn answer(command: Command, shared: &Shared, by: By) -> Chunks {
     let said = match command {
         // These two are the conversation's own.
-        Command::Quit | Command::Prompt(_) => Ok(Answer::nothing()),
+        Command::Quit | Command::Prompt(_) => Ok(nothing()),
         Command::Help(about) => Ok(help(&about).into()),
         Command::Show(show) => look(show, shared).await,
         Command::Change(change) => self::change(&change, shared, by).await,
@@ -26,15 +26,27 @@ pub(super) async fn answer(command: Command, shared: &Shared, by: By) -> Answer 
         Command::ClearCounters { all } => {
             shared.stats.clear(shared, all);
             tracing::info!(pid = by.pid, uid = by.uid, all, "counters cleared by hand");
-            Ok(Answer::nothing())
+            Ok(nothing())
         }
         Command::Shutdown(server) => shutdown(&server, shared, by),
     };
-    said.unwrap_or_else(Answer::error)
+    said.unwrap_or_else(error)
 }
 
-async fn look(show: Show, shared: &Shared) -> Result<Answer, String> {
-    // The connections need no other look than theirs.
+/// An answer that names an error.
+pub(super) fn error(mut why: String) -> Chunks {
+    if !why.ends_with('\n') {
+        why.push('\n');
+    }
+    why.into()
+}
+
+fn nothing() -> Chunks {
+    String::new().into()
+}
+
+async fn look(show: Show, shared: &Shared) -> Result<Chunks, String> {
+    // Connections are listed without a snapshot.
     if let Show::Sess { json } = show {
         let connections = sessions::connections(shared).await;
         return Ok(if json {
@@ -66,29 +78,25 @@ async fn look(show: Show, shared: &Shared) -> Result<Answer, String> {
         }
         Show::Version => format!("{}\n", env!("CARGO_PKG_VERSION")).into(),
         Show::Schema => stats::schema().into(),
-        Show::Snapshot => Answer::Pieces(stats::api(snapshot, Selection::default())),
+        Show::Snapshot => stats::api(snapshot, Selection::default()),
         Show::Overrides => servers::overrides(&snapshot, plan.overrides()).into(),
-        Show::Sess { .. } => Answer::nothing(),
+        Show::Sess { .. } => nothing(),
     })
 }
 
-fn stat(stat: &Stat, snapshot: Arc<Snapshot>) -> Result<Answer, String> {
+fn stat(stat: &Stat, snapshot: Arc<Snapshot>) -> Result<Chunks, String> {
     let mut selection = match &stat.only {
         Some(only) => selection(only, &snapshot)?,
         None => Selection::default(),
     };
     selection.only_up = stat.up;
     selection.no_maintenance = stat.no_maint;
-    selection.columns = if stat.desc {
-        Columns::Described
-    } else {
-        Columns::Bare
-    };
-    Ok(Answer::Pieces(match stat.form {
+    selection.described = stat.desc;
+    Ok(match stat.form {
         Form::Plain => stats::csv(snapshot, selection),
         Form::Typed => stats::typed(snapshot, selection),
         Form::Json => stats::json(snapshot, selection),
-    }))
+    })
 }
 
 /// A name goes before a number, as haproxy has it.
@@ -113,7 +121,7 @@ fn selection(only: &Only, snapshot: &Snapshot) -> Result<Selection, String> {
     Ok(Selection::of_objects(proxy, [has(1), has(2), has(4)], sid))
 }
 
-async fn change(change: &Change, shared: &Shared, by: By) -> Result<Answer, String> {
+async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, String> {
     let snapshot = shared.stats.snapshot(shared);
     let (by_hand, whose, what) = match change {
         Change::State(server, state) => {
@@ -159,7 +167,7 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Answer, Stri
         uid = by.uid,
         "changed by hand: {whose} {what}"
     );
-    Ok(Answer::nothing())
+    Ok(nothing())
 }
 
 fn state_of(state: State, service: &ServiceStats, endpoint: &EndpointStats) -> table::State {
@@ -179,7 +187,7 @@ fn table_word(state: table::State) -> &'static str {
     }
 }
 
-/// What the table says that this endpoint weighs.
+/// The weight that the table gives this endpoint.
 fn table_weight(service: &ServiceStats, endpoint: &EndpointStats) -> u16 {
     operator::spec(service, endpoint).map_or(0, |spec| spec.weight)
 }
@@ -188,7 +196,7 @@ fn weight_of(weight: Weight, table: u16) -> Result<u16, String> {
     let absolute = match weight {
         Weight::Absolute(weight) => weight.into(),
         Weight::Percent(percent) => {
-            // Whoever is to have a little is not to have nothing.
+            // A small share is not rounded down to none.
             (u64::from(table) * u64::from(percent)).div_ceil(100)
         }
     };
@@ -198,13 +206,13 @@ fn weight_of(weight: Weight, table: u16) -> Result<u16, String> {
         .ok_or_else(|| "Absolute weight can only be between 0 and 256 inclusive.".into())
 }
 
-fn weight(server: &Server, snapshot: &Snapshot) -> Result<Answer, String> {
+fn weight(server: &Server, snapshot: &Snapshot) -> Result<Chunks, String> {
     let (service, endpoint) = find(server, snapshot)?;
     let table = table_weight(service, endpoint);
     Ok(format!("{} (initial {table})\n", endpoint.user_weight).into())
 }
 
-fn shutdown(server: &Server, shared: &Shared, by: By) -> Result<Answer, String> {
+fn shutdown(server: &Server, shared: &Shared, by: By) -> Result<Chunks, String> {
     let snapshot = shared.stats.snapshot(shared);
     let (service, endpoint) = find(server, &snapshot)?;
     if !operator::cut(shared, &service.name, &[endpoint.address]) {
@@ -216,7 +224,7 @@ fn shutdown(server: &Server, shared: &Shared, by: By) -> Result<Answer, String> 
         "connections cut by hand: {}",
         full_name(service, endpoint)
     );
-    Ok(Answer::nothing())
+    Ok(nothing())
 }
 
 fn find<'a>(

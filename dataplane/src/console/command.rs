@@ -1,4 +1,4 @@
-//! What a command says: words in, a [`Command`] or what is wrong with them out. Knows nothing of what is served.
+//! Parses a command: words in, a [`Command`] or an error message out. The command is not executed here.
 
 use std::num::NonZeroU32;
 
@@ -8,11 +8,11 @@ use crate::operator::Meant;
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    /// Says what there is, all of it or what begins with these words.
+    /// Lists the commands: all, or those that begin with these words.
     Help(String),
-    /// Ends the conversation.
+    /// Closes the connection.
     Quit,
-    /// Whether there are more lines to come, and whether each is asked for.
+    /// Whether the connection stays open after a line, and whether a prompt is sent.
     Prompt(Prompt),
     Show(Show),
     Change(Change),
@@ -26,16 +26,16 @@ pub(super) enum Command {
     Shutdown(Server),
 }
 
-/// How a conversation goes on after a line.
+/// What happens after a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Prompt {
-    /// The other way than now.
+    /// A prompt, if there was none before; else none.
     Toggle,
-    /// It ends.
+    /// The connection is closed.
     Over,
-    /// More lines may come.
+    /// More lines may come, without a prompt.
     Silent,
-    /// More lines may come, and are asked for.
+    /// More lines may come, each after a prompt.
     Asking,
 }
 
@@ -52,15 +52,15 @@ pub(super) enum Show {
         json: bool,
     },
     Version,
-    /// What the JSON looks like.
+    /// The schema of the JSON.
     Schema,
-    /// Ballast's own: what `/api/snapshot` says.
+    /// Ballast's own: the same as `/api/snapshot`.
     Snapshot,
     /// Ballast's own: what was changed by hand.
     Overrides,
 }
 
-/// How a thing is written.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     /// Names and values, or CSV.
@@ -99,7 +99,7 @@ pub(super) struct Only {
     pub(super) sid: i64,
 }
 
-/// A change by hand. `None`: as the table says, again.
+/// A change by hand. `None` undoes it: the table decides again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     State(Server, Option<State>),
@@ -119,7 +119,7 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
     Absolute(u32),
-    /// Of what the table says.
+    /// Of the weight that the table gives it.
     Percent(u32),
 }
 
@@ -130,27 +130,56 @@ pub(super) struct Server {
     pub(super) endpoint: Meant,
 }
 
-/// Reads one command. What is wrong with it is said in lines.
+/// Parses one command. An error message is one or more lines.
 pub(super) fn parse(words: &[String]) -> Result<Command, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     if words.last().is_some_and(|word| word.starts_with("<<")) {
         return Err("No command here takes a payload (<<).".into());
     }
+    let show = |show| Ok(Command::Show(show));
+    let state = |server, state| Ok(Command::Change(Change::State(server_of(server)?, state)));
     match words.as_slice() {
         ["help", about @ ..] => Ok(Command::Help(about.join(" "))),
         ["quit"] => Ok(Command::Quit),
         ["prompt", how @ ..] => prompt(how).map(Command::Prompt),
-        ["show", what @ ..] => show(what)
-            .unwrap_or_else(|| Err(unknown(&words)))
-            .map(Command::Show),
+        ["show", "info", how @ ..] => show(Show::Info(info(how)?)),
+        ["show", "stat", how @ ..] => show(Show::Stat(stat(how)?)),
+        ["show", "servers", "state"] => show(Show::ServersState(None)),
+        ["show", "servers", "state", service] => show(Show::ServersState(Some(name(service)?))),
+        ["show", "servers", "conn"] => show(Show::ServersConn(None)),
+        ["show", "servers", "conn", service] => show(Show::ServersConn(Some(name(service)?))),
+        ["show", "backend"] => show(Show::Backend),
+        ["show", "errors"] => show(Show::Errors),
+        ["show", "sess"] => show(Show::Sess { json: false }),
+        ["show", "sess", "json"] => show(Show::Sess { json: true }),
+        ["show", "version"] => show(Show::Version),
+        ["show", "schema", "json"] => show(Show::Schema),
+        ["show", "snapshot"] => show(Show::Snapshot),
+        ["show", "overrides"] => show(Show::Overrides),
         ["get", "weight", server] => server_of(server).map(Command::GetWeight),
         ["clear", "counters"] => Ok(Command::ClearCounters { all: false }),
         ["clear", "counters", "all"] => Ok(Command::ClearCounters { all: true }),
         ["clear", "counters", ..] => Err("'clear counters' expects 'all' or nothing.".into()),
         ["shutdown", "sessions", "server", server] => server_of(server).map(Command::Shutdown),
-        ["set" | "enable" | "disable", ..] => change(&words)
-            .unwrap_or_else(|| Err(unknown(&words)))
-            .map(Command::Change),
+        ["enable", "server", server] | ["set", "server", server, "state", "ready"] => {
+            state(server, Some(State::Ready))
+        }
+        ["disable", "server", server] | ["set", "server", server, "state", "maint"] => {
+            state(server, Some(State::Maint))
+        }
+        ["set", "server", server, "state", "drain"] => state(server, Some(State::Drain)),
+        ["set", "server", server, "state", "default"] => state(server, None),
+        ["set", "server", _, "state", _] => Err(STATE_USAGE.into()),
+        ["set", "server", server, "weight", weight] | ["set", "weight", server, weight] => {
+            let (server, weight) = (server_of(server)?, weight_of(weight)?);
+            Ok(Command::Change(Change::Weight(server, weight)))
+        }
+        ["set", "server", ..] => Err(SET_USAGE.into()),
+        ["set", "maxconn", "frontend", frontend, max] => {
+            let (frontend, max) = (name(frontend)?, max_of(max)?);
+            Ok(Command::Change(Change::MaxConnections(frontend, max)))
+        }
+        ["set", "maxconn", ..] => Err("'set maxconn' expects 'frontend <f> <n>|default'.".into()),
         _ => Err(unknown(&words)),
     }
 }
@@ -171,32 +200,6 @@ fn prompt(how: &[&str]) -> Result<Prompt, String> {
         ["p"] => Ok(Prompt::Asking),
         _ => Err("'prompt' expects 'n', 'i', 'p' or nothing.".into()),
     }
-}
-
-/// `None`: nobody knows such a thing.
-fn show(what: &[&str]) -> Option<Result<Show, String>> {
-    let shown = match what {
-        ["info", how @ ..] => return Some(info(how).map(Show::Info)),
-        ["stat", how @ ..] => return Some(stat(how).map(Show::Stat)),
-        ["servers", "state"] => Show::ServersState(None),
-        ["servers", "state", service] => {
-            return Some(name(service).map(|name| Show::ServersState(Some(name))));
-        }
-        ["servers", "conn"] => Show::ServersConn(None),
-        ["servers", "conn", service] => {
-            return Some(name(service).map(|name| Show::ServersConn(Some(name))));
-        }
-        ["backend"] => Show::Backend,
-        ["errors"] => Show::Errors,
-        ["sess"] => Show::Sess { json: false },
-        ["sess", "json"] => Show::Sess { json: true },
-        ["version"] => Show::Version,
-        ["schema", "json"] => Show::Schema,
-        ["snapshot"] => Show::Snapshot,
-        ["overrides"] => Show::Overrides,
-        _ => return None,
-    };
-    Some(Ok(shown))
 }
 
 fn info(how: &[&str]) -> Result<Info, String> {
@@ -246,36 +249,6 @@ fn stat(how: &[&str]) -> Result<Stat, String> {
     Ok(stat)
 }
 
-/// `None`: nobody knows such a thing.
-fn change(words: &[&str]) -> Option<Result<Change, String>> {
-    Some(match words {
-        ["enable", "server", server] => state_of(server, Some(State::Ready)),
-        ["disable", "server", server] => state_of(server, Some(State::Maint)),
-        ["set", "server", server, "state", state] => match *state {
-            "ready" => state_of(server, Some(State::Ready)),
-            "drain" => state_of(server, Some(State::Drain)),
-            "maint" => state_of(server, Some(State::Maint)),
-            "default" => state_of(server, None),
-            _ => Err("'set server <b>/<s> state' expects 'ready', 'drain', 'maint' or 'default'.".into()),
-        },
-        ["set", "server", server, "weight", weight] | ["set", "weight", server, weight] => {
-            server_of(server).and_then(|server| Ok(Change::Weight(server, weight_of(weight)?)))
-        }
-        ["set", "server", ..] => Err(
-            "'set server <b>/<s>' expects 'state' or 'weight' and a value; all else is the table's to say.".into(),
-        ),
-        ["set", "maxconn", "frontend", frontend, max] => {
-            name(frontend).and_then(|frontend| Ok(Change::MaxConnections(frontend, max_of(max)?)))
-        }
-        ["set", "maxconn", ..] => Err("'set maxconn' expects 'frontend <f> <n>|default'.".into()),
-        _ => return None,
-    })
-}
-
-fn state_of(server: &str, state: Option<State>) -> Result<Change, String> {
-    server_of(server).map(|server| Change::State(server, state))
-}
-
 fn weight_of(word: &str) -> Result<Option<Weight>, String> {
     if word == "default" {
         return Ok(None);
@@ -316,8 +289,12 @@ fn name(word: &str) -> Result<Meant, String> {
     Meant::of(word).ok_or_else(|| "A number is expected behind '#'.".into())
 }
 
+const STATE_USAGE: &str =
+    "'set server <b>/<s> state' expects 'ready', 'drain', 'maint' or 'default'.";
+const SET_USAGE: &str =
+    "'set server <b>/<s>' expects 'state' or 'weight' and a value; all else is the table's to say.";
 const STAT_USAGE: &str = "'show stat' expects '<iid>|<proxy> <type> <sid>', 'typed', 'json', 'desc', 'up' and 'no-maint'.";
-/// So much of what nobody understands is said again.
+/// Characters of an unknown command that the error message repeats.
 const LONGEST_ECHO: usize = 60;
 
 #[cfg(test)]

@@ -1,126 +1,57 @@
-//! `show info`: haproxy's names for what concerns the process, in haproxy's order. What means nothing here is left out.
+//! `show info`: what concerns the process. What means nothing here is left out.
 
-use std::fmt::{self, Write};
-use std::time::Duration;
+use std::io::Write;
 
 use serde_json::json;
 
 use super::command::{Form, Info};
-use crate::stats::{self, Process};
-
-mod fields;
-
-use fields::FIELDS;
+use crate::stats::{self, FIELDS, Process, Value};
 
 /// The answer.
 pub(super) fn info(process: &Process, how: Info) -> String {
-    let mut out = String::new();
+    let mut out = Vec::new();
     let mut objects = Vec::new();
     for (position, field) in FIELDS.iter().enumerate() {
         let Some(of) = field.of else {
             continue;
         };
         let value = match of(process) {
-            Figure::Time(time) if how.float => Figure::Float(time.as_secs_f64()),
+            Value::Seconds(time) if how.float => Value::Exact(time),
             value => value,
         };
-        let (name, tags) = (field.name, field.tags);
+        let (name, tags, kind) = (field.name, field.tags, value.kind());
         match how.form {
-            Form::Plain => write!(out, "{name}: {value}"),
-            Form::Typed => write!(out, "{position}.{name}.1:{tags}V:{}:{value}", value.kind()),
+            Form::Plain => write!(out, "{name}: "),
+            Form::Typed => write!(out, "{position}.{name}.1:{tags}V:{kind}:"),
             Form::Json => {
-                objects.push(object(position, field, &value));
+                let [origin, nature, scope] = stats::words(tags);
+                objects.push(json!({
+                    "field": {"pos": position, "name": name},
+                    "processNum": 1,
+                    "tags": {"origin": origin, "nature": nature, "scope": scope},
+                    "value": {"type": kind, "value": value},
+                }));
                 continue;
             }
         }
-        // Writing into a string cannot fail.
+        // Writing into a vector cannot fail.
         .unwrap_or_default();
+        value.write(&mut out);
         if how.desc {
             write!(out, ":\"{}\"", field.help).unwrap_or_default();
         }
-        out.push('\n');
+        out.push(b'\n');
     }
     if how.form == Form::Json {
         return format!("{}\n", serde_json::Value::from(objects));
     }
-    out
-}
-
-fn object(position: usize, field: &Field, value: &Figure<'_>) -> serde_json::Value {
-    let [origin, nature, scope] = stats::words(field.tags);
-    let figure = match value {
-        Figure::Text(text) => json!(text),
-        Figure::Float(float) => json!(float),
-        Figure::Count(count) => json!(count),
-        Figure::Level(level) => json!(level),
-        Figure::Time(time) => json!(time.as_secs()),
-        Figure::Days(_) => json!(value.to_string()),
-    };
-    json!({
-        "field": {"pos": position, "name": field.name},
-        "processNum": 1,
-        "tags": {"origin": origin, "nature": nature, "scope": scope},
-        "value": {"type": value.kind(), "value": figure},
-    })
-}
-
-/// One name. `of` is nothing where it means nothing here; its place is kept all the same.
-struct Field {
-    name: &'static str,
-    tags: &'static str,
-    help: &'static str,
-    of: Option<fn(&Process) -> Figure<'_>>,
-}
-
-/// A value.
-enum Figure<'a> {
-    Text(&'a str),
-    Level(u32),
-    Count(u64),
-    Float(f64),
-    /// In seconds.
-    Time(Duration),
-    /// In days, hours, minutes and seconds.
-    Days(Duration),
-}
-
-impl Figure<'_> {
-    /// What haproxy calls its type.
-    fn kind(&self) -> &'static str {
-        match self {
-            Figure::Text(_) | Figure::Days(_) => "str",
-            Figure::Level(_) | Figure::Time(_) => "u32",
-            Figure::Count(_) => "u64",
-            Figure::Float(_) => "flt",
-        }
-    }
-}
-
-impl fmt::Display for Figure<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // Nothing may look like the end of the answer.
-            Figure::Text(text) => f.write_str(text.lines().next().unwrap_or_default()),
-            Figure::Level(level) => write!(f, "{level}"),
-            Figure::Count(count) => write!(f, "{count}"),
-            Figure::Float(float) => write!(f, "{float:.6}"),
-            Figure::Time(time) => write!(f, "{}", time.as_secs()),
-            Figure::Days(time) => {
-                let seconds = time.as_secs();
-                let (days, hours) = (seconds / 86_400, seconds / 3600 % 24);
-                write!(
-                    f,
-                    "{days}d {hours}h{:02}m{:02}s",
-                    seconds / 60 % 60,
-                    seconds % 60
-                )
-            }
-        }
-    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn process() -> Process {

@@ -1,8 +1,7 @@
-//! What is told of services and endpoints beside the statistics: pure renderings of a snapshot.
+//! Answers about services and endpoints beside the statistics: pure renderings of a snapshot.
 
 use std::fmt::Write;
 
-use ballast_core::admit::Refusal;
 use ballast_core::breath;
 use ballast_core::overrides::Overrides;
 use ballast_core::table::State;
@@ -139,45 +138,31 @@ pub(super) fn backends(snapshot: &Snapshot) -> String {
 pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
     let mut lines = String::new();
     let mut total = 0;
-    let mut note = |whose: &str, name: &str, counts: &[(&str, u64)]| {
-        let counts: Vec<_> = counts.iter().filter(|(_, count)| *count > 0).collect();
-        if counts.is_empty() {
-            return;
+    let mut note = |whose: &str, name: &str, counts: &mut dyn Iterator<Item = (&str, u64)>| {
+        let counts = counts.filter(|(_, count)| *count > 0);
+        let counts = counts.map(|(reason, count)| {
+            total += count;
+            format!("{reason} {count}")
+        });
+        let counts: Vec<String> = counts.collect();
+        if !counts.is_empty() {
+            writeln!(lines, "  {whose} {name}: {}", counts.join(", ")).unwrap_or_default();
         }
-        total += counts.iter().map(|(_, count)| count).sum::<u64>();
-        let counts: Vec<String> = counts
-            .iter()
-            .map(|(reason, count)| format!("{reason} {count}"))
-            .collect();
-        writeln!(lines, "  {whose} {name}: {}", counts.join(", ")).unwrap_or_default();
     };
     for frontend in &snapshot.frontends {
-        let mut counts: Vec<_> = Refusal::ALL
-            .iter()
-            .map(|refusal| (refusal.word(), frontend.refused(*refusal)))
-            .collect();
-        counts.push(("bad-header", frontend.bad_headers));
-        counts.push(("late-header", frontend.late_headers));
-        let datagrams = frontend.datagrams.as_deref();
-        counts.extend(
-            datagrams
-                .into_iter()
-                .flat_map(|datagrams| datagrams.losses()),
-        );
-        note("frontend", &frontend.name, &counts);
+        note("frontend", &frontend.name, &mut frontend.failures());
     }
     for service in &snapshot.services {
         breath::take_later();
-        let counts = &service.counts;
-        let counts = [
-            ("connect", counts.connect_errors),
-            ("response", counts.response_errors),
-            ("unserved", service.unserved),
-        ];
-        note("backend", &service.name, &counts);
+        note(
+            "backend",
+            &service.name,
+            &mut service.failures().into_iter(),
+        );
     }
     for (errno, count) in &snapshot.process.accept_errors {
-        note("accept", &format!("errno {errno}"), &[("failed", *count)]);
+        let failed = [("failed", *count)];
+        note("accept", &format!("errno {errno}"), &mut failed.into_iter());
     }
     if let Some(refusal) = &snapshot.process.refusal {
         lines.push_str("  table refused:\n");

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::worker::{Order, Seen, Shared};
 
-/// A connection or a flow, for those who read.
+/// A connection or a flow, as it is listed.
 #[derive(Debug, Serialize)]
 pub(super) struct Connection {
     client: SocketAddr,
@@ -90,7 +90,7 @@ fn name_of(plan: &Plan, endpoint: &EndpointState) -> String {
         .map_or_else(|| address.to_string(), ToString::to_string)
 }
 
-/// As haproxy writes them, as far as there is something to tell.
+/// One line each, in haproxy's form.
 pub(super) fn lines(connections: &[Connection], current: u32) -> String {
     let mut out = String::new();
     let or_none = |name: &Option<String>| name.clone().unwrap_or_else(|| "<NONE>".into());
@@ -130,7 +130,7 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// So many are told at most.
+/// Connections that are listed at most.
 pub(super) const MOST: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(5);
 

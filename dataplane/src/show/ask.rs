@@ -15,7 +15,7 @@ pub(super) fn socket(path: &Path, line: &str) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// A connection to the runtime socket at `path` that has said `line`, and is going to say nothing else.
+/// A connection to the runtime socket at `path` on which `line` was sent, and nothing else will be.
 pub(super) fn call(path: &Path, line: &str) -> io::Result<UnixStream> {
     let mut stream = patient(UnixStream::connect(path)?)?;
     stream.write_all(line.as_bytes())?;
@@ -82,7 +82,7 @@ fn body(mut answer: impl BufRead) -> io::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// Reads one chunk. Says whether it was not the last one.
+/// Reads one chunk. Returns whether more follow.
 fn chunk(answer: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<bool> {
     let line = line(answer)?;
     let size = line.split(';').next().unwrap_or_default().trim();
@@ -102,7 +102,7 @@ fn line(answer: &mut impl BufRead) -> io::Result<String> {
     Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
 }
 
-/// Why nobody answers.
+/// Why there is no answer.
 pub(super) fn explain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "nobody answers".into(),

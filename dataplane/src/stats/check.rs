@@ -25,10 +25,6 @@ pub struct Check {
     pub fall: u8,
     /// From 0 to rise + fall - 1; up from `rise` on.
     pub health: u8,
-    /// Checks that failed while it was up.
-    pub failures: u64,
-    /// How often it went from up to down.
-    pub downs: u64,
 }
 
 impl Check {
@@ -47,8 +43,6 @@ impl Check {
             rise: monitor.rise_at(),
             fall: monitor.fall_at(),
             health: monitor.points(),
-            failures: monitor.failed(),
-            downs: monitor.downs(),
         }))
     }
 
@@ -89,8 +83,6 @@ mod tests {
                 rise: 2,
                 fall: 3,
                 health,
-                failures: 0,
-                downs: 0,
             };
             (check.is_up(), check.progress())
         };

@@ -1,5 +1,6 @@
 //! A rendering, piece by piece, so that no answer is ever whole in memory.
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
@@ -13,6 +14,8 @@ pub struct Chunks {
     more: Box<More>,
     ahead: Option<Bytes>,
     is_over: bool,
+    /// Dropped with the rendering.
+    held: Option<Box<dyn Any + Send>>,
 }
 
 /// Adds a little.
@@ -31,7 +34,15 @@ impl Chunks {
             more: Box::new(more),
             ahead: None,
             is_over: false,
+            held: None,
         }
+    }
+
+    /// Keeps something for as long as the rendering is read.
+    #[must_use]
+    pub(crate) fn holding(mut self, held: impl Send + 'static) -> Self {
+        self.held = Some(Box::new(held));
+        self
     }
 
     /// Renders the first piece at once, so that what is small has a known length.
@@ -39,6 +50,16 @@ impl Chunks {
     pub fn begun(mut self) -> Self {
         self.ahead = self.next();
         self
+    }
+}
+
+/// One piece.
+impl From<String> for Chunks {
+    fn from(text: String) -> Self {
+        Self::new(move |out| {
+            out.extend_from_slice(text.as_bytes());
+            Progress::Over
+        })
     }
 }
 

@@ -3,8 +3,10 @@
 //! The one place that maps our counters to haproxy's words; CSV, JSON and Prometheus are written from it. Columns are
 //! read by position everywhere: never move one, never put one in between.
 
-use super::selection::Selection;
-use super::snapshot::{EndpointStats, FrontendStats, ServiceStats, Snapshot, StatusKind};
+use std::sync::Arc;
+
+use super::selection::{Kinds, Selection};
+use super::snapshot::{EndpointStats, FrontendStats, Mode, ServiceStats, Snapshot, StatusKind};
 use super::value::{Value, up_or_down};
 
 mod list;
@@ -58,15 +60,36 @@ pub(super) enum Row<'a> {
 
 impl<'a> Row<'a> {
     pub(super) fn value(self, column: &Column, selection: &Selection) -> Value<'a> {
+        match self {
+            Row::Service(service) if selection.only_up && column.name == "status" => up_of(service),
+            row => row.of(column),
+        }
+    }
+
+    /// The value of a column, the same whatever is asked for.
+    pub(super) fn of(self, column: &Column) -> Value<'a> {
         let value = match self {
             Row::Frontend(frontend) => column.frontend.map(|of| of(frontend)),
             Row::Endpoint(service, endpoint) => column.server.map(|of| of(service, endpoint)),
-            Row::Service(service) if selection.only_up && column.name == "status" => {
-                Some(up_of(service))
-            }
             Row::Service(service) => column.backend.map(|of| of(service)),
         };
         value.unwrap_or(Value::Empty)
+    }
+
+    /// The name of the frontend or service, and of the endpoint.
+    pub(super) fn names(self) -> (&'a str, Option<&'a str>) {
+        match self {
+            Row::Frontend(frontend) => (&frontend.name, None),
+            Row::Endpoint(service, endpoint) => (&service.name, Some(&endpoint.name)),
+            Row::Service(service) => (&service.name, None),
+        }
+    }
+
+    pub(super) fn mode(self) -> Mode {
+        match self {
+            Row::Frontend(frontend) => frontend.mode,
+            Row::Endpoint(service, _) | Row::Service(service) => service.mode,
+        }
     }
 
     /// What haproxy calls such an object, and its letter.
@@ -99,26 +122,35 @@ fn up_of(service: &ServiceStats) -> Value<'_> {
     Value::UpOf(service.is_up(), small(up), small(endpoints.len()))
 }
 
-/// Where one is in the rows of a snapshot: frontends first, then each service's endpoints and the service itself.
-#[derive(Debug)]
-pub(super) struct Place {
-    frontends: Vec<usize>,
-    services: Vec<usize>,
+/// Walks over the rows of a snapshot: frontends first, then each service's endpoints and the service itself.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    kinds: Kinds,
+    frontends: Arc<[usize]>,
+    services: Arc<[usize]>,
     proxy: usize,
     endpoint: usize,
 }
 
-impl Place {
-    pub(super) fn start(snapshot: &Snapshot, selection: &Selection) -> Self {
+impl Rows {
+    /// All that are asked for.
+    pub(super) fn all(snapshot: &Snapshot, selection: &Selection) -> Self {
         Self {
-            frontends: if selection.kinds().frontend {
-                selection.frontends(snapshot)
-            } else {
-                Vec::new()
-            },
-            services: selection.services(snapshot),
+            kinds: selection.kinds(),
+            frontends: selection.frontends(snapshot).into(),
+            services: selection.services(snapshot).into(),
             proxy: 0,
             endpoint: 0,
+        }
+    }
+
+    /// From the start again, those of these kinds alone.
+    pub(super) fn only(&self, kinds: Kinds) -> Self {
+        Self {
+            kinds,
+            proxy: 0,
+            endpoint: 0,
+            ..self.clone()
         }
     }
 
@@ -127,23 +159,25 @@ impl Place {
         snapshot: &'a Snapshot,
         selection: &Selection,
     ) -> Option<Row<'a>> {
-        if let Some(place) = self.frontends.get(self.proxy) {
+        while let Some(place) = self.frontends.get(self.proxy) {
             self.proxy += 1;
-            return snapshot.frontends.get(*place).map(Row::Frontend);
+            if self.kinds.frontend {
+                return snapshot.frontends.get(*place).map(Row::Frontend);
+            }
         }
-        let kinds = selection.kinds();
         loop {
             let place = self.services.get(self.proxy - self.frontends.len())?;
             let service = snapshot.services.get(*place)?;
-            while let Some(endpoint) = service.endpoints.get(self.endpoint) {
+            while self.kinds.server
+                && let Some(endpoint) = service.endpoints.get(self.endpoint)
+            {
                 self.endpoint += 1;
-                if kinds.server && selection.takes_endpoint(endpoint) {
+                if selection.takes_endpoint(endpoint) {
                     return Some(Row::Endpoint(service, endpoint));
                 }
             }
-            self.proxy += 1;
-            self.endpoint = 0;
-            if kinds.backend {
+            (self.proxy, self.endpoint) = (self.proxy + 1, 0);
+            if self.kinds.backend {
                 return Some(Row::Service(service));
             }
         }

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use super::chunks::{Chunks, Progress};
-use super::columns::{COLUMNS, Place, Row};
+use super::columns::{COLUMNS, Row, Rows};
 use super::selection::Selection;
 use super::snapshot::Snapshot;
 
 /// The rows that are asked for.
 #[must_use]
 pub fn csv(snapshot: Arc<Snapshot>, selection: Selection) -> Chunks {
-    let mut place = None;
+    let mut rows = None;
     Chunks::new(move |out| {
-        let Some(place) = &mut place else {
+        let Some(rows) = &mut rows else {
             header(out);
-            place = Some(Place::start(&snapshot, &selection));
+            rows = Some(Rows::all(&snapshot, &selection));
             return Progress::GoesOn;
         };
-        match place.next(&snapshot, &selection) {
+        match rows.next(&snapshot, &selection) {
             Some(row) => {
                 line(out, row, &selection);
                 Progress::GoesOn

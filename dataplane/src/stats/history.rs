@@ -1,7 +1,9 @@
 //! The last ten minutes of a frontend or a service, second by second, for the page's small graphs.
 //!
-//! Bounded in memory: a second is ten bytes, only who had traffic in the last ten minutes has a ring at all, and no
+//! Bounded in memory: a second is ten bytes, only a frontend or service that had traffic in the last ten minutes has a ring at all, and no
 //! more than [`MOST_RINGS`] have one at once.
+
+use super::meter::fresh;
 
 /// What is known of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,14 +21,42 @@ pub struct Second {
 }
 
 impl Second {
+    /// One of the seconds since `before`. Both are sums over all seconds so far.
+    pub(super) fn one_since(self, before: Self, current: u32, elapsed: u64) -> Self {
+        let each = |now, before| (fresh(now, before) * 1000).div_ceil(elapsed.max(1));
+        Self {
+            current: current.into(),
+            ..self.with(before, each)
+        }
+    }
+
     /// Both together.
     pub(super) fn and(self, other: Self) -> Self {
+        self.with(other, |one, other| one + other)
+    }
+
+    fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
+        let (one, other) = (self.numbers(), other.numbers());
+        Self::of(std::array::from_fn(|place| each(one[place], other[place])))
+    }
+
+    fn numbers(self) -> [u64; 5] {
+        [
+            self.sessions,
+            self.current,
+            self.bytes_in,
+            self.bytes_out,
+            self.errors,
+        ]
+    }
+
+    fn of([sessions, current, bytes_in, bytes_out, errors]: [u64; 5]) -> Self {
         Self {
-            sessions: self.sessions + other.sessions,
-            current: self.current + other.current,
-            bytes_in: self.bytes_in + other.bytes_in,
-            bytes_out: self.bytes_out + other.bytes_out,
-            errors: self.errors + other.errors,
+            sessions,
+            current,
+            bytes_in,
+            bytes_out,
+            errors,
         }
     }
 }
@@ -90,30 +120,15 @@ impl Default for Ring {
 impl Ring {
     fn push(&mut self, second: Second) {
         if let Some(slot) = self.slots.get_mut(self.next) {
-            *slot = [
-                second.sessions,
-                second.current,
-                second.bytes_in,
-                second.bytes_out,
-                second.errors,
-            ]
-            .map(Compact::of);
+            *slot = second.numbers().map(Compact::of);
         }
         self.next = (self.next + 1) % SECONDS;
     }
 
     fn read(&self) -> impl Iterator<Item = Second> {
         let (newer, older) = self.slots.split_at(self.next);
-        older.iter().chain(newer).map(|slot| {
-            let [sessions, current, bytes_in, bytes_out, errors] = slot.map(Compact::value);
-            Second {
-                sessions,
-                current,
-                bytes_in,
-                bytes_out,
-                errors,
-            }
-        })
+        let slots = older.iter().chain(newer);
+        slots.map(|slot| Second::of(slot.map(Compact::value)))
     }
 }
 

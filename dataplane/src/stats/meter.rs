@@ -1,18 +1,20 @@
-//! What is worked out from counters by looking at them again and again: rates, means, times of change.
+//! What is computed from one reading of the counters to the next: rates, means, times of change.
 //!
 //! Used by the observer only. Workers never count any of this.
 
 use ballast_core::moment::Moment;
+use serde::Serialize;
 
 use super::snapshot::StatusKind;
 
 /// How much of something came in the last second, and the most that ever came in one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rate {
     /// In the last whole second.
     pub now: u32,
     /// The most in any second.
     pub max: u32,
+    #[serde(skip)]
     seen: u64,
 }
 
@@ -38,7 +40,7 @@ impl Rate {
     }
 }
 
-/// How many came since the last look. A count that went back has begun anew.
+/// How many came since the last reading. A count that went back has begun anew.
 pub(super) fn fresh(total: u64, seen: u64) -> u64 {
     total.checked_sub(seen).unwrap_or(total)
 }
@@ -103,7 +105,7 @@ fn as_float(number: u64) -> f32 {
 pub(super) struct Since {
     kind: StatusKind,
     changed: Moment,
-    downs: u32,
+    downs: u64,
     down_ms: u64,
 }
 
@@ -124,37 +126,32 @@ impl Since {
         if self.kind == StatusKind::Down {
             self.down_ms += self.lasted_ms(now);
         }
-        self.downs += u32::from(kind == StatusKind::Down);
+        self.downs += u64::from(kind == StatusKind::Down);
         (self.kind, self.changed) = (kind, now);
     }
 
     /// In whole seconds: how long it has been what it is.
     pub(super) fn lasted(&self, now: Moment) -> u32 {
-        seconds(self.lasted_ms(now))
+        u32::try_from(self.lasted_ms(now) / 1000).unwrap_or(u32::MAX)
     }
 
     /// In whole seconds: how long it was down in all.
-    pub(super) fn downtime(&self, now: Moment) -> u32 {
+    pub(super) fn downtime(&self, now: Moment) -> u64 {
         let this_time = match self.kind {
             StatusKind::Down => self.lasted_ms(now),
             _ => 0,
         };
-        seconds(self.down_ms + this_time)
+        (self.down_ms + this_time) / 1000
     }
 
     /// How often it went down.
-    pub(super) fn downs(&self) -> u32 {
+    pub(super) fn downs(&self) -> u64 {
         self.downs
     }
 
     fn lasted_ms(&self, now: Moment) -> u64 {
         now.0.saturating_sub(self.changed.0)
     }
-}
-
-/// Whole seconds of so many milliseconds.
-pub(super) fn seconds(ms: u64) -> u32 {
-    u32::try_from(ms / 1000).unwrap_or(u32::MAX)
 }
 
 /// As many samples as haproxy's averages look back on.

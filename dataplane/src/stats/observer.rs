@@ -1,7 +1,7 @@
-//! Looks at all counters, and remembers what a single look cannot tell: rates, means, times of change, numbers that
-//! stay with a name, the counts of endpoints that left.
+//! Reads all counters again and again, and keeps what one reading cannot tell: rates, means, times of change, the numbers
+//! that belong to names, the counts of removed frontends and endpoints.
 //!
-//! Owned by [`Stats`](super::Stats), on the admin side only. It finds out by itself that a new plan is in force.
+//! Owned by [`Stats`](super::Stats), in the admin thread only. It notices by itself that a new plan is in force.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -14,42 +14,52 @@ use ballast_core::plan::{FrontendState, Plan, SocketKey};
 use ballast_core::service::ServiceState;
 use ballast_core::table::{self, Name};
 
-use super::datagrams::flows;
-use super::history::{History, Second};
+use super::flows;
+use super::history::{History, SECONDS, Second};
 use super::meter::Rate;
-use super::snapshot::{FrontendStats, Mode, Process, Snapshot};
+use super::snapshot::{Mode, Process, Snapshot};
 
-mod cleared;
 mod endpoint;
 mod frontend;
 mod service;
 
-use frontend::{Front, Leaving, Totals};
-use service::Back;
+use frontend::{Counted, ObservedFrontend, RemovedFrontend};
+use service::ObservedService;
 
-/// What is remembered between looks.
+/// Whose history is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of<'a> {
+    /// All frontends together.
+    All,
+    /// The frontend of this name.
+    Frontend(&'a str),
+    /// The service of this name.
+    Service(&'a str),
+}
+
+/// What is kept from one reading to the next.
 #[derive(Debug, Default)]
 pub struct Observer {
     plan: Weak<Plan>,
-    frontends: Vec<Front>,
+    frontends: Vec<ObservedFrontend>,
     #[expect(clippy::vec_box, reason = "each new table moves all of them")]
-    services: Vec<Box<Back>>,
+    services: Vec<Box<ObservedService>>,
     last_iid: u32,
     rings: usize,
     /// Of all frontends together, with a ring of its own: there is room for it however many frontends have theirs.
     history: History,
     own_rings: usize,
     ticked: Moment,
-    leaving: Vec<Leaving>,
-    /// The sum of those where nobody counts any more.
-    departed: Totals,
+    removed: Vec<RemovedFrontend>,
+    /// Totals of removed frontends that have no connections left.
+    former: Counted,
     process_sessions: Rate,
     process_connections: Rate,
     process_bytes: Rate,
 }
 
 impl Observer {
-    /// Looks at everything. `process` is what is known of the process, `open` are the sockets that listen.
+    /// Reads everything. `process` is what the caller knows of the process, `open` are the sockets that listen.
     pub fn snapshot(
         &mut self,
         plan: &Arc<Plan>,
@@ -58,26 +68,17 @@ impl Observer {
         now: Moment,
     ) -> Snapshot {
         self.follow(plan, now);
-        let frontends: Vec<FrontendStats> = self
-            .frontends
-            .iter()
-            .map(|front| {
-                breath::take();
-                front.stats(&process, open)
-            })
-            .collect();
-        // What was cleared has come all the same.
-        let cleared = |of: fn(&cleared::OfFrontend) -> u64| -> u64 {
-            let cleared = self.frontends.iter().map(|front| front.cleared.as_deref());
-            cleared.flatten().map(of).sum()
-        };
-        let gone = self.gone();
-        process.sessions = gone.sessions
-            + sum(&frontends, |frontend| frontend.sessions)
-            + cleared(|cleared| cleared.sessions);
-        process.bytes_out = gone.bytes_out
-            + sum(&frontends, |frontend| frontend.bytes_out)
-            + cleared(|cleared| cleared.bytes_out);
+        let mut all = self.removed();
+        let fronts = self.frontends.iter().map(|front| {
+            breath::take();
+            let counted = Counted::of(front.frontend.state());
+            all.merge(&counted);
+            front.stats(counted, &process, open)
+        });
+        let frontends = fronts.collect();
+        // Clearing the counters of frontends does not change these totals.
+        process.sessions = all.counts.sessions;
+        process.bytes_out = all.counts.bytes_out;
         process.flows = flows(plan);
         process.session_rate = self.process_sessions;
         process.connection_rate = self.process_connections;
@@ -97,7 +98,7 @@ impl Observer {
         }
     }
 
-    /// A second is over: works out rates, and adds to the history. `accepted` is how many connections the process has
+    /// To be called once a second: computes rates, and adds to the history. `accepted` is how many connections the process has
     /// accepted in all.
     pub fn tick(&mut self, plan: &Arc<Plan>, accepted: u64, now: Moment) {
         self.follow(plan, now);
@@ -106,15 +107,13 @@ impl Observer {
             return;
         }
         self.ticked = now;
-        self.part_with_departed();
-        let gone = self.gone();
-        let (mut sessions, mut bytes_out) = (gone.sessions, gone.bytes_out);
+        self.forget_removed();
+        let mut counted = self.removed();
         let mut all = Second::default();
         for front in &mut self.frontends {
             breath::take();
-            let (totals, second) = front.tick(elapsed, &mut self.rings);
-            sessions += totals.sessions;
-            bytes_out += totals.bytes_out;
+            let (more, second) = front.tick(elapsed, &mut self.rings);
+            counted.merge(&more);
             all = all.and(second);
         }
         self.history
@@ -123,12 +122,14 @@ impl Observer {
             back.tick(now, elapsed, &mut self.rings);
             breath::take();
         }
-        self.process_sessions.tick(sessions, elapsed);
-        self.process_bytes.tick(bytes_out, elapsed);
+        let counts = &counted.counts;
+        self.process_sessions.tick(counts.sessions, elapsed);
+        self.process_bytes.tick(counts.bytes_out, elapsed);
         self.process_connections.tick(accepted, elapsed);
     }
 
-    /// Forgets all maxima, and if `all` is said, all counts. Says whose longest times only the workers can forget.
+    /// Forgets all maxima and, if `all` is set, all counts. Returns the services and endpoints whose longest times only the
+    /// workers can forget.
     pub fn clear(
         &mut self,
         plan: &Arc<Plan>,
@@ -153,53 +154,50 @@ impl Observer {
         (services.collect(), endpoints)
     }
 
-    /// The last `seconds` seconds of a frontend, the oldest first.
+    /// The last ten minutes, the oldest second first; `None`: there is no such frontend or service.
     #[must_use]
-    pub fn frontend_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        let front = self
-            .frontends
-            .iter()
-            .find(|front| **front.frontend.name() == *name)?;
-        Some(front.history.last(seconds))
+    pub fn history(&self, of: Of<'_>) -> Option<Vec<Second>> {
+        let history = match of {
+            Of::All => &self.history,
+            Of::Frontend(name) => {
+                let mut frontends = self.frontends.iter();
+                &frontends
+                    .find(|front| **front.frontend.name() == *name)?
+                    .history
+            }
+            Of::Service(name) => {
+                let mut services = self.services.iter();
+                &services
+                    .find(|back| back.service.state().name() == name)?
+                    .history
+            }
+        };
+        Some(history.last(SECONDS))
     }
 
-    /// The last `seconds` seconds of a service, the oldest first.
-    #[must_use]
-    pub fn service_history(&self, name: &str, seconds: usize) -> Option<Vec<Second>> {
-        let back = self
-            .services
-            .iter()
-            .find(|back| back.service.state().name() == name)?;
-        Some(back.history.last(seconds))
+    /// Totals of the frontends that are not in the table any more.
+    fn removed(&self) -> Counted {
+        let mut sum = self.former;
+        for removed in &self.removed {
+            sum.merge(&Counted::of(&removed.state));
+        }
+        sum
     }
 
-    /// The last `seconds` seconds of all frontends together, the oldest first.
-    #[must_use]
-    pub fn total_history(&self, seconds: usize) -> Vec<Second> {
-        self.history.last(seconds)
-    }
-
-    /// What frontends counted that are not in the table any more.
-    fn gone(&self) -> Totals {
-        let leaving = self.leaving.iter();
-        leaving.fold(self.departed, |sum, leaving| {
-            sum.and(&Totals::of(&leaving.state))
-        })
-    }
-
-    /// Where only this entry is left to know of a frontend, nobody counts there any more, and it cannot come back.
-    fn part_with_departed(&mut self) {
-        let departed = &mut self.departed;
-        self.leaving.retain(|leaving| {
-            let is_known = Arc::strong_count(&leaving.state) > 1;
+    /// Once only this entry refers to a frontend's state, the frontend has no connections left and cannot come back: its
+    /// totals are kept, and the entry is dropped.
+    fn forget_removed(&mut self) {
+        let former = &mut self.former;
+        self.removed.retain(|removed| {
+            let is_known = Arc::strong_count(&removed.state) > 1;
             if !is_known {
-                *departed = departed.and(&Totals::of(&leaving.state));
+                former.merge(&Counted::of(&removed.state));
             }
             is_known
         });
     }
 
-    /// Whose entries these are is asked only when a new plan is in force.
+    /// Matches the entries with the plan, if that is a new one.
     fn follow(&mut self, plan: &Arc<Plan>, now: Moment) {
         if std::ptr::eq(self.plan.as_ptr(), Arc::as_ptr(plan)) {
             return;
@@ -211,7 +209,7 @@ impl Observer {
     }
 
     fn follow_frontends(&mut self, plan: &Plan, is_first: bool) {
-        let mut before: HashMap<Name, Front> = self
+        let mut before: HashMap<Name, ObservedFrontend> = self
             .frontends
             .drain(..)
             .map(|front| {
@@ -230,30 +228,31 @@ impl Observer {
                     let iid = other
                         .as_ref()
                         .map_or_else(|| next(&mut self.last_iid), |front| front.iid);
-                    self.leaving
-                        .extend(other.map(|front| front.leave(&mut self.rings)));
-                    let mut front = Front::new(iid, frontend, is_first);
-                    front.cleared = self.comes_back(frontend.state());
+                    self.removed
+                        .extend(other.map(|front| front.remove(&mut self.rings)));
+                    let mut front = ObservedFrontend::new(iid, frontend, is_first);
+                    front.cleared = self.take_removed(frontend.state());
                     front
                 }
             };
             self.frontends.push(front);
         }
         let gone = before.into_values();
-        self.leaving
-            .extend(gone.map(|front| front.leave(&mut self.rings)));
+        self.removed
+            .extend(gone.map(|front| front.remove(&mut self.rings)));
     }
 
-    /// A frontend that left while it had connections is the same one when it comes back. Gives what was cleared there.
-    fn comes_back(&mut self, state: &Arc<FrontendState>) -> Option<Box<cleared::OfFrontend>> {
-        let mut leaving = self.leaving.iter();
-        let place = leaving.position(|leaving| Arc::ptr_eq(&leaving.state, state))?;
-        self.leaving.swap_remove(place).cleared
+    /// A frontend that was removed while it had connections is the same one when it comes back. Returns what had been
+    /// counted there when the counters were cleared.
+    fn take_removed(&mut self, state: &Arc<FrontendState>) -> Option<Box<Counted>> {
+        let mut removed = self.removed.iter();
+        let place = removed.position(|removed| Arc::ptr_eq(&removed.state, state))?;
+        self.removed.swap_remove(place).cleared
     }
 
     fn follow_services(&mut self, plan: &Plan, is_first: bool, now: Moment) {
         let modes = modes(plan);
-        let mut before: HashMap<Name, Box<Back>> = self
+        let mut before: HashMap<Name, Box<ObservedService>> = self
             .services
             .drain(..)
             .map(|back| {
@@ -270,7 +269,7 @@ impl Observer {
                 }
                 other => {
                     let iid = other.map_or_else(|| next(&mut self.last_iid), |back| back.iid);
-                    Box::new(Back::new(iid, service, is_first, now))
+                    Box::new(ObservedService::new(iid, service, is_first, now))
                 }
             };
             back.mode = modes.get(name).copied().unwrap_or_default();
@@ -323,10 +322,6 @@ fn next(last: &mut u32) -> u32 {
 /// How many seconds of the history a tick stands for: more than one where the thread had to wait.
 fn seconds_of(elapsed: u64) -> usize {
     usize::try_from((elapsed + 500) / 1000).unwrap_or(1).max(1)
-}
-
-fn sum(frontends: &[FrontendStats], count: impl Fn(&FrontendStats) -> u64) -> u64 {
-    frontends.iter().map(count).sum()
 }
 
 #[cfg(test)]

@@ -2,274 +2,180 @@
 //!
 //! A family's series stand together, under one HELP and one TYPE; a family without series is not there at all.
 
+use std::borrow::Cow;
+use std::io::Write;
 use std::sync::Arc;
 
 use ballast_core::breath;
 
 use super::chunks::{Chunks, Progress};
-use super::columns::{COLUMNS, Column, Unit};
-use super::selection::Selection;
-use super::snapshot::{EndpointStats, FrontendStats, Mode, ServiceStats, Snapshot, StatusKind};
+use super::columns::{COLUMNS, Column, Row, Rows, Unit};
+use super::selection::{Kinds, Selection};
+use super::snapshot::{EndpointStats, Mode, Snapshot, StatusKind};
 use super::value::{Value, number, seconds};
 
-mod datagrams;
 mod own;
 mod process;
 
 /// The families that are asked for.
 #[must_use]
 pub fn metrics(snapshot: Arc<Snapshot>, selection: Selection) -> Chunks {
-    let frontends = selection.frontends(&snapshot);
-    let services = selection.services(&snapshot);
-    let mut families = families(&selection).into_iter();
-    let mut family = families.next();
-    let (mut place, mut endpoint, mut is_headed) = (0, 0, false);
+    let all = Rows::all(&snapshot, &selection);
+    let mut families = families(selection.kinds()).into_iter();
+    let mut current = None;
+    let mut is_begun = !selection.kinds().global;
     Chunks::new(move |out| {
-        let Some(current) = &family else {
-            return Progress::Over;
+        if !std::mem::replace(&mut is_begun, true) {
+            process::write(out, &snapshot.process);
+        }
+        let Some((family, rows, is_headed)) = &mut current else {
+            let Some(family) = families.next() else {
+                return Progress::Over;
+            };
+            let rows = all.only(family.kinds);
+            current = Some((family, rows, false));
+            return Progress::GoesOn;
         };
-        let at = match current {
-            Family::Process => {
-                process::write(out, &snapshot.process);
-                None
-            }
-            Family::Frontend(family) => of(&frontends, &snapshot.frontends, place)
-                .map(|frontend| family.write(out, frontend, &mut is_headed)),
-            Family::Service(family) => of(&services, &snapshot.services, place)
-                .map(|service| family.write(out, service, &mut is_headed)),
-            Family::Endpoint(family) => match of(&services, &snapshot.services, place) {
-                Some(service) => match service.endpoints.get(endpoint) {
-                    Some(one) => {
-                        endpoint += 1;
-                        if selection.takes_endpoint(one) {
-                            family.write(out, service, one, &mut is_headed);
-                        }
-                        return Progress::GoesOn;
-                    }
-                    None => Some(()),
+        match rows.next(&snapshot, &selection) {
+            Some(row) => family.write(
+                row,
+                &mut Series {
+                    family,
+                    row,
+                    out,
+                    is_headed,
                 },
-                None => None,
-            },
-        };
-        endpoint = 0;
-        match at {
-            Some(()) => place += 1,
-            None => {
-                family = families.next();
-                (place, is_headed) = (0, false);
-            }
+            ),
+            None => current = None,
         }
         Progress::GoesOn
     })
 }
 
-fn of<'a, T>(places: &[usize], all: &'a [T], place: usize) -> Option<&'a T> {
-    all.get(*places.get(place)?)
+/// All series of one name.
+struct Family {
+    name: Cow<'static, str>,
+    help: &'static str,
+    /// The rows that have such series: one kind alone.
+    kinds: Kinds,
+    source: Source,
 }
 
-/// In the order in which they are written.
-enum Family {
-    /// All that concerns the process.
-    Process,
-    Frontend(FrontendFamily),
-    Service(ServiceFamily),
-    Endpoint(EndpointFamily),
+/// Where the values of a family are found.
+enum Source {
+    Column(&'static Column),
+    /// The label that distinguishes its series of one row, if there are several; and their values.
+    Own(&'static str, own::Each),
 }
 
-enum FrontendFamily {
-    Column(Named),
-    Own(&'static own::Own<FrontendStats>),
-}
-
-enum ServiceFamily {
-    Column(Named),
-    Own(&'static own::Own<ServiceStats>),
-}
-
-struct EndpointFamily(Named);
-
-/// A column and what its family is called.
-struct Named {
-    name: String,
-    column: &'static Column,
-}
-
-fn families(selection: &Selection) -> Vec<Family> {
-    let kinds = selection.kinds();
+fn families(kinds: Kinds) -> Vec<Family> {
     let mut families = Vec::new();
-    if kinds.global {
-        families.push(Family::Process);
-    }
+    let none = Kinds::default();
     if kinds.frontend {
-        let columns = named("frontend", |column| column.frontend.is_some());
-        families.extend(columns.map(|named| Family::Frontend(FrontendFamily::Column(named))));
-        let own = own::FRONTEND.iter().chain(&datagrams::DATAGRAMS);
-        let own = own.map(FrontendFamily::Own);
-        families.extend(own.map(Family::Frontend));
+        let frontend = true;
+        let kinds = Kinds { frontend, ..none };
+        families.extend(columns(kinds, "frontend", |one| one.frontend.is_some()));
+        families.extend(own::of_frontends(kinds));
     }
     if kinds.backend {
-        let columns = named("backend", |column| column.backend.is_some());
-        families.extend(columns.map(|named| Family::Service(ServiceFamily::Column(named))));
-        let own = own::SERVICE.iter().map(ServiceFamily::Own);
-        families.extend(own.map(Family::Service));
+        let backend = true;
+        let kinds = Kinds { backend, ..none };
+        families.extend(columns(kinds, "backend", |one| one.backend.is_some()));
+        families.extend(own::of_services(kinds));
     }
     if kinds.server {
-        let columns = named("server", |column| column.server.is_some());
-        families.extend(columns.map(|named| Family::Endpoint(EndpointFamily(named))));
+        let server = true;
+        let kinds = Kinds { server, ..none };
+        families.extend(columns(kinds, "server", |one| one.server.is_some()));
+        families.extend(own::of_endpoints(kinds));
     }
     families
 }
 
-fn named(kind: &'static str, has: impl Fn(&Column) -> bool) -> impl Iterator<Item = Named> {
-    let columns = COLUMNS
-        .iter()
-        .filter(move |column| !column.metric.is_empty() && has(column));
+/// The families of the columns that have a metric and hold something of such rows.
+fn columns(
+    kinds: Kinds,
+    kind: &'static str,
+    has: impl Fn(&Column) -> bool,
+) -> impl Iterator<Item = Family> {
+    let columns = COLUMNS.iter();
+    let columns = columns.filter(move |column| !column.metric.is_empty() && has(column));
     columns.map(move |column| {
         let metric = match (kind, column.metric) {
             ("server", "active_servers") => "active",
             ("server", "backup_servers") => "backup",
             (_, metric) => metric,
         };
-        Named {
-            name: format!("haproxy_{kind}_{metric}"),
-            column,
-        }
+        let name = format!("haproxy_{kind}_{metric}");
+        Family::new(kinds, name, column.help, Source::Column(column))
     })
 }
 
-impl FrontendFamily {
-    fn write(&self, out: &mut Vec<u8>, frontend: &FrontendStats, is_headed: &mut bool) {
-        match self {
-            Self::Own(own) => own.write(
-                out,
-                &frontend.name,
-                &frontend.spec.labels,
-                frontend,
-                is_headed,
-            ),
-            Self::Column(named) => {
-                let value = named
-                    .column
-                    .frontend
-                    .map_or(Value::Empty, |of| of(frontend));
-                let mut series = named.series(out, is_headed, &frontend.name, None);
-                match named.column.unit {
-                    Unit::States => {
-                        series.states(UP_OR_DOWN, |state| (state == "UP") == frontend.is_open);
-                    }
-                    Unit::Http if frontend.mode != Mode::Http => {}
-                    unit => series.value(&value, unit),
+impl Family {
+    fn new(
+        kinds: Kinds,
+        name: impl Into<Cow<'static, str>>,
+        help: &'static str,
+        source: Source,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            help,
+            kinds,
+            source,
+        }
+    }
+
+    /// All series of one row.
+    fn write(&self, row: Row<'_>, series: &mut Series<'_>) {
+        let column = match &self.source {
+            Source::Own(_, each) => return each(row, &mut |which, value| series.own(which, value)),
+            Source::Column(column) => column,
+        };
+        match (column.unit, row) {
+            (Unit::Http, _) if row.mode() != Mode::Http => {}
+            (Unit::States, Row::Frontend(frontend)) => {
+                series.states(UP_OR_DOWN, |state| (state == "UP") == frontend.is_open);
+            }
+            (Unit::States, Row::Service(service)) => match column.name {
+                "agg_server_status" => {
+                    series.counted(&STATES, &service.endpoints, |one| Some(state_of(one)));
                 }
-            }
-        }
-    }
-}
-
-impl ServiceFamily {
-    fn write(&self, out: &mut Vec<u8>, service: &ServiceStats, is_headed: &mut bool) {
-        match self {
-            Self::Own(own) => {
-                own.write(out, &service.name, &service.spec.labels, service, is_headed);
-            }
-            Self::Column(named) => {
-                let value = named.column.backend.map_or(Value::Empty, |of| of(service));
-                let mut series = named.series(out, is_headed, &service.name, None);
-                match (named.column.unit, named.column.name) {
-                    (Unit::States, "agg_server_status") => {
-                        series.counted(&STATES, &service.endpoints, |endpoint, state| {
-                            state_of(endpoint) == state
-                        });
+                "agg_check_status" => series.counted(&RESULTS, &service.endpoints, result_of),
+                _ => series.states(UP_OR_DOWN, |state| (state == "UP") == service.is_up()),
+            },
+            (Unit::States, Row::Endpoint(_, endpoint)) => match column.name {
+                "check_status" => {
+                    if let Some(result) = result_of(endpoint) {
+                        series.states(&RESULTS, |state| state == result);
                     }
-                    (Unit::States, "agg_check_status") => {
-                        series.counted(&RESULTS, &service.endpoints, |endpoint, result| {
-                            result_of(endpoint) == Some(result)
-                        });
-                    }
-                    (Unit::States, _) => {
-                        series.states(UP_OR_DOWN, |state| (state == "UP") == service.is_up());
-                    }
-                    (Unit::Http, _) if service.mode != Mode::Http => {}
-                    (unit, _) => series.value(&value, unit),
                 }
-            }
+                _ => series.states(&STATES, |state| state == state_of(endpoint)),
+            },
+            (unit, _) => series.value(&row.of(column), unit),
         }
     }
 }
 
-impl EndpointFamily {
-    fn write(
-        &self,
-        out: &mut Vec<u8>,
-        service: &ServiceStats,
-        endpoint: &EndpointStats,
-        is_headed: &mut bool,
-    ) {
-        let Self(named) = self;
-        let value = named
-            .column
-            .server
-            .map_or(Value::Empty, |of| of(service, endpoint));
-        let mut series = named.series(out, is_headed, &service.name, Some(&endpoint.name));
-        match (named.column.unit, named.column.name) {
-            (Unit::States, "check_status") => {
-                if let Some(result) = result_of(endpoint) {
-                    series.states(&RESULTS, |state| state == result);
-                }
-            }
-            (Unit::States, _) => series.states(&STATES, |state| state == state_of(endpoint)),
-            (Unit::Http, _) if service.mode != Mode::Http => {}
-            (unit, _) => series.value(&value, unit),
-        }
-    }
-}
-
-impl Named {
-    fn series<'a>(
-        &'a self,
-        out: &'a mut Vec<u8>,
-        is_headed: &'a mut bool,
-        proxy: &'a str,
-        server: Option<&'a str>,
-    ) -> Series<'a> {
-        Series {
-            named: self,
-            out,
-            is_headed,
-            proxy,
-            server,
-        }
-    }
-}
-
-/// The series of one proxy or endpoint within a family.
+/// The series of one row within a family.
 struct Series<'a> {
-    named: &'a Named,
+    family: &'a Family,
+    row: Row<'a>,
     out: &'a mut Vec<u8>,
     is_headed: &'a mut bool,
-    proxy: &'a str,
-    server: Option<&'a str>,
 }
 
 impl Series<'_> {
     fn value(&mut self, value: &Value<'_>, unit: Unit) {
+        if value.is_empty() && matches!(unit, Unit::IfAny | Unit::Millis) {
+            return;
+        }
+        self.of_proxy(None);
         match (value, unit) {
-            (Value::Empty, Unit::IfAny | Unit::Millis) => return,
-            (Value::Empty, _) => {
-                self.begin(None);
-                self.out.extend_from_slice(b"NaN");
-            }
-            (Value::Level(ms), Unit::Millis) => {
-                self.begin(None);
-                seconds(self.out, (*ms).into());
-            }
-            (Value::Count(ms), Unit::Millis) => {
-                self.begin(None);
-                seconds(self.out, *ms);
-            }
-            (value, _) => {
-                self.begin(None);
-                value.write(self.out);
-            }
+            (Value::Empty, _) => self.out.extend_from_slice(b"NaN"),
+            (Value::Level(ms), Unit::Millis) => seconds(self.out, (*ms).into()),
+            (Value::Count(ms), Unit::Millis) => seconds(self.out, *ms),
+            (value, _) => value.write(self.out),
         }
         self.out.push(b'\n');
     }
@@ -277,7 +183,7 @@ impl Series<'_> {
     /// One for each state, and 1 where it is that.
     fn states(&mut self, states: &[&str], is: impl Fn(&str) -> bool) {
         for state in states {
-            self.begin(Some(state));
+            self.of_proxy(Some(state));
             self.out
                 .extend_from_slice(if is(state) { b"1\n" } else { b"0\n" });
         }
@@ -286,59 +192,81 @@ impl Series<'_> {
     /// One for each state: how many endpoints are in it.
     fn counted(
         &mut self,
-        states: &[&str],
+        states: &[&'static str],
         endpoints: &[EndpointStats],
-        is: impl Fn(&EndpointStats, &str) -> bool,
+        of: impl Fn(&EndpointStats) -> Option<&'static str>,
     ) {
         for state in states {
-            let endpoints = endpoints.iter().filter(|one| {
-                breath::take_later();
-                is(one, state)
-            });
-            let count = endpoints.count();
-            self.begin(Some(state));
-            number(self.out, count as u64);
-            self.out.push(b'\n');
+            let endpoints = endpoints.iter().inspect(|_| breath::take_later());
+            let count = endpoints.filter(|one| of(one) == Some(state)).count();
+            self.of_proxy(Some(state));
+            self.number(count as u64);
         }
     }
 
-    /// Everything before the value.
-    fn begin(&mut self, state: Option<&str>) {
-        let Named { name, column } = self.named;
-        if !std::mem::replace(self.is_headed, true) {
-            head(self.out, name, kind_of(name), column.help);
-        }
-        let out = &mut *self.out;
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b"{proxy=\"");
-        label(out, self.proxy);
-        if let Some(server) = self.server {
-            out.extend_from_slice(b"\",server=\"");
-            label(out, server);
-        }
-        if let Some(state) = state {
-            out.extend_from_slice(b"\",state=\"");
-            label(out, state);
-        }
-        out.extend_from_slice(b"\"} ");
+    /// A series of haproxy's, up to its value.
+    fn of_proxy(&mut self, state: Option<&str>) {
+        let (proxy, server) = self.row.names();
+        let server = server.map(|server| ("server", server));
+        let state = state.map(|state| ("state", state));
+        let labels = [Some(("proxy", proxy)), server, state];
+        self.begin(labels.into_iter().flatten());
+        self.out.extend_from_slice(END);
     }
+
+    /// A series of ours, with the labels that the table gives its frontend or service.
+    fn own(&mut self, which: Option<&str>, value: u64) {
+        let (name, endpoint) = self.row.names();
+        let endpoint = endpoint.map(|endpoint| ("endpoint", endpoint));
+        let (whose, labels) = match self.row {
+            Row::Frontend(frontend) => ("frontend", &frontend.spec.labels),
+            Row::Service(service) | Row::Endpoint(service, _) => ("service", &service.spec.labels),
+        };
+        let Source::Own(by, _) = self.family.source else {
+            return;
+        };
+        let which = which.map(|which| (by, which));
+        self.begin([Some((whose, name)), endpoint, which].into_iter().flatten());
+        for (key, value) in labels.iter() {
+            self.out.extend_from_slice(b",label_");
+            one_label(self.out, key, value);
+        }
+        self.out.extend_from_slice(END);
+        self.number(value);
+    }
+
+    /// The name and the labels, and the head of the family before its first series.
+    fn begin<'l>(&mut self, labels: impl Iterator<Item = (&'l str, &'l str)>) {
+        let Family { name, help, .. } = self.family;
+        if !std::mem::replace(self.is_headed, true) {
+            head(self.out, name, kind_of(name), help);
+        }
+        self.out.extend_from_slice(name.as_bytes());
+        let mut before = b'{';
+        for (key, value) in labels {
+            self.out.push(before);
+            one_label(self.out, key, value);
+            before = b',';
+        }
+    }
+
+    fn number(&mut self, value: u64) {
+        number(self.out, value);
+        self.out.push(b'\n');
+    }
+}
+
+fn one_label(out: &mut Vec<u8>, key: &str, value: &str) {
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"=\"");
+    label(out, value);
+    out.push(b'"');
 }
 
 /// What a family is, and what kind of numbers it has.
 fn head(out: &mut Vec<u8>, name: &str, kind: &str, help: &str) {
-    for part in [
-        "# HELP ",
-        name,
-        " ",
-        help,
-        "\n# TYPE ",
-        name,
-        " ",
-        kind,
-        "\n",
-    ] {
-        out.extend_from_slice(part.as_bytes());
-    }
+    // Writing into a vector cannot fail.
+    write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n").unwrap_or_default();
 }
 
 /// haproxy's names say it, but for one.
@@ -383,6 +311,8 @@ fn result_of(endpoint: &EndpointStats) -> Option<&'static str> {
     (!result.is_empty()).then_some(result)
 }
 
+/// Between the labels of a series and its value.
+const END: &[u8] = b"} ";
 const UP_OR_DOWN: &[&str] = &["DOWN", "UP"];
 const STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
 const RESULTS: [&str; 16] = [

@@ -52,10 +52,10 @@ pub struct Selection {
     names: Vec<Box<str>>,
     /// Without endpoints that are down.
     pub only_up: bool,
-    /// Without endpoints that nobody gets.
+    /// Without endpoints that no client gets.
     pub no_maintenance: bool,
-    /// Whether the typed form says what its columns mean.
-    pub columns: Columns,
+    /// Whether the typed form explains its columns.
+    pub described: bool,
     proxy: Proxy,
     /// The number of the only endpoint in a service; `None`: all.
     sid: Option<u32>,
@@ -71,16 +71,6 @@ pub enum Proxy {
     Named(Box<str>),
     /// The one of this number.
     Numbered(u32),
-}
-
-/// What the typed form says of its columns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Columns {
-    /// Their names.
-    #[default]
-    Bare,
-    /// What they mean, too.
-    Described,
 }
 
 /// Kinds of metrics.

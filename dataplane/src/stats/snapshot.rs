@@ -1,4 +1,4 @@
-//! One look at everything that is counted. Plain values: what is rendered from a snapshot agrees with itself.
+//! All counters at one moment, as plain values: everything that is rendered from one snapshot agrees.
 //!
 //! Made by the observer, read by every rendering.
 
@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use ballast_core::admit::Refusal;
 use ballast_core::breath;
-use ballast_core::endpoint::EndpointCounters;
-use ballast_core::flow::Dropped;
+use ballast_core::counters::Counts;
+use ballast_core::endpoint::EndpointCounts;
+use ballast_core::flow::{Dropped, UdpCounts};
 use ballast_core::moment::Moment;
-use ballast_core::service::EjectionReason;
+use ballast_core::plan::FrontendCounts;
+use ballast_core::service::ServiceCounts;
 use ballast_core::table::{self, Name};
 
 use super::check::Check;
-use super::datagrams::Datagrams;
 use super::meter::Rate;
-use super::workers::OneWorker;
 use crate::status::Swaps;
+use crate::worker::WorkerCounts;
 
 /// All counters at one moment, in the order of the table.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ pub struct Snapshot {
     pub services: Vec<ServiceStats>,
 }
 
-/// That is long work too, where there are many.
+/// Dropping a large snapshot is long work too.
 impl Drop for Snapshot {
     fn drop(&mut self) {
         for mut service in self.services.drain(..) {
@@ -76,7 +77,7 @@ pub struct Process {
     pub refusal: Option<Arc<str>>,
     /// What does not listen as it was asked for, and why.
     pub exceptions: Arc<[Arc<str>]>,
-    /// Earlier tables that somebody still uses.
+    /// Earlier plans that are still in use.
     pub retired: u64,
     /// How long swaps took.
     pub swaps: Swaps,
@@ -128,6 +129,15 @@ pub struct Process {
     pub log_dropped: u64,
 }
 
+/// One worker thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OneWorker {
+    /// Connections that it serves now.
+    pub current: u64,
+    /// What it has counted.
+    pub counts: WorkerCounts,
+}
+
 /// What is spoken, as far as the columns tell it apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
@@ -173,22 +183,10 @@ pub struct FrontendStats {
     pub limit: u32,
     /// Whether an operator changed that.
     pub is_overridden: bool,
-    /// Connections accepted.
-    pub connections: u64,
-    /// Connections let in.
-    pub sessions: u64,
-    /// Bytes from clients.
-    pub bytes_in: u64,
-    /// Bytes to clients.
-    pub bytes_out: u64,
-    /// Clients turned away, by [`Refusal::index`].
-    pub refused: [u64; Refusal::ALL.len()],
-    /// Peers with a broken PROXY header.
-    pub bad_headers: u64,
-    /// Peers whose PROXY header was due for too long.
-    pub late_headers: u64,
-    /// What is counted of datagrams and flows, where it is about these.
-    pub datagrams: Option<Box<Datagrams>>,
+    /// What the workers counted.
+    pub counts: FrontendCounts,
+    /// What they counted of datagrams and flows, where the frontend is about these.
+    pub datagrams: Option<Box<UdpCounts>>,
     /// Connections let in in a second.
     pub session_rate: Rate,
     /// Connections accepted in a second.
@@ -196,37 +194,43 @@ pub struct FrontendStats {
 }
 
 impl FrontendStats {
-    /// How many were turned away for this reason.
-    #[must_use]
-    pub fn refused(&self, refusal: Refusal) -> u64 {
-        self.refused.get(refusal.index()).copied().unwrap_or(0)
-    }
-
-    /// Those who were not let in at all.
+    /// Clients that were not let in.
     #[must_use]
     pub fn denied(&self) -> u64 {
-        let refused: u64 = DENIED.iter().map(|refusal| self.refused(*refusal)).sum();
-        refused + self.datagrams.as_deref().map_or(0, Datagrams::denied)
+        let refused = DENIED.map(|refusal| self.counts.refused[refusal.index()]);
+        let dropped = [Dropped::SourceRange, Dropped::MaxConnections].map(|why| self.dropped(why));
+        refused.iter().chain(&dropped).sum()
     }
 
-    /// Those who said something wrong, or nothing in time.
+    /// Clients that sent something wrong, or nothing in time.
     #[must_use]
     pub fn bad_requests(&self) -> u64 {
-        let broken = self.datagrams.as_deref();
-        let broken = broken.map_or(0, |datagrams| datagrams.dropped(Dropped::ProxyHeader));
-        self.bad_headers + self.late_headers + broken
+        let counts = &self.counts;
+        counts.bad_headers + counts.late_headers + self.dropped(Dropped::ProxyHeader)
     }
 
     /// Everything that went wrong here.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        let lost = self.datagrams.as_deref().map_or(0, Datagrams::lost);
-        self.refused.iter().sum::<u64>() + self.bad_headers + self.late_headers + lost
+        self.failures().map(|(_, count)| count).sum()
+    }
+
+    /// Everything that went wrong here, by reason.
+    pub(crate) fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let of_datagrams = self
+            .datagrams
+            .iter()
+            .flat_map(|datagrams| datagrams.failures());
+        self.counts.failures().chain(of_datagrams)
+    }
+
+    fn dropped(&self, why: Dropped) -> u64 {
+        let datagrams = self.datagrams.as_deref();
+        datagrams.map_or(0, |datagrams| datagrams.dropped[why.index()])
     }
 }
 
-/// One service. What it counts is the sum over its endpoints, those that left the table included, so that no count
-/// ever goes back.
+/// One service.
 #[derive(Debug)]
 pub struct ServiceStats {
     /// Its name.
@@ -245,20 +249,15 @@ pub struct ServiceStats {
     pub current: u32,
     /// The most at once.
     pub peak: u32,
-    /// Clients that came.
-    pub sessions: u64,
-    /// Clients for which there was nobody to try.
-    pub unserved: u64,
-    /// Picks that ignored the checks.
-    pub panics: u64,
     /// Whether checks are ignored now.
     pub is_panicking: bool,
     /// How often an endpoint went down within a minute of having come back.
     pub flaps: u64,
-    /// Ejections, by [`EjectionReason::index`].
-    pub ejections: [u64; EjectionReason::ALL.len()],
-    /// The sum over its endpoints.
-    pub counts: Counts,
+    /// What the workers counted for the service itself.
+    pub own: ServiceCounts,
+    /// What they counted for its endpoints, in sum. Endpoints that left the table are included, so that no count ever
+    /// goes back.
+    pub counts: EndpointCounts,
     /// Seconds since its last session began; -1: there was none.
     pub idle: i32,
     /// Ready endpoints that can be used.
@@ -275,25 +274,31 @@ pub struct ServiceStats {
     pub means: Means,
     /// Seconds since it came up or went down.
     pub changed: u32,
-    /// Seconds that it was down.
-    pub downtime: u32,
-    /// How often it went down.
-    pub downs: u32,
     /// Its endpoints, in the order of the table.
     pub endpoints: Vec<EndpointStats>,
 }
 
 impl ServiceStats {
-    /// Whether somebody can be served; true where nobody is meant to serve.
+    /// Whether clients can be served; true for a service without endpoints.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.usable + self.usable_backups > 0 || self.endpoints.is_empty()
     }
 
+    /// Everything that went wrong here, by reason.
+    pub(crate) fn failures(&self) -> [(&'static str, u64); 3] {
+        let Self { counts, own, .. } = self;
+        [
+            ("connect", counts.connect_errors),
+            ("response", counts.response_errors),
+            ("unserved", own.unserved),
+        ]
+    }
+
     /// Everything that went wrong here.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        self.counts.connect_errors + self.unserved + self.counts.response_errors
+        self.failures().iter().map(|(_, count)| count).sum()
     }
 }
 
@@ -306,7 +311,7 @@ pub struct EndpointStats {
     pub address: SocketAddr,
     /// Its number within its service, the same for as long as its address stays in the table.
     pub sid: u32,
-    /// How it fares.
+    /// Its status.
     pub status: Status,
     /// Whether it is there for the case that no ready one is.
     pub is_backup: bool,
@@ -329,7 +334,7 @@ pub struct EndpointStats {
     /// The most that there may be.
     pub limit: Option<u32>,
     /// What the workers counted.
-    pub counts: Counts,
+    pub counts: EndpointCounts,
     /// Seconds since its last session began; -1: there was none.
     pub idle: i32,
     /// Sessions in a second.
@@ -338,8 +343,6 @@ pub struct EndpointStats {
     pub means: Means,
     /// Seconds since its status changed.
     pub changed: u32,
-    /// Seconds that it was down.
-    pub downtime: u32,
     /// Its checks, if it has any.
     pub check: Option<Box<Check>>,
     /// Where it runs.
@@ -348,7 +351,7 @@ pub struct EndpointStats {
     pub zone: Option<table::Tag>,
 }
 
-/// How an endpoint fares.
+/// The status of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// In a word.
@@ -357,10 +360,10 @@ pub struct Status {
     pub progress: Option<(u8, u8)>,
 }
 
-/// How an endpoint fares, in a word.
+/// The status of an endpoint, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusKind {
-    /// Nobody looks.
+    /// It has no checks.
     Unchecked,
     /// Its checks pass.
     Up,
@@ -368,7 +371,7 @@ pub enum StatusKind {
     Down,
     /// Only clients that have affinity get it.
     Draining,
-    /// Nobody gets it.
+    /// No client gets it.
     Maintenance,
 }
 
@@ -396,96 +399,6 @@ impl fmt::Display for Status {
     }
 }
 
-/// The counts of endpoints, and how those of two workers become one.
-macro_rules! counts {
-    ($($name:ident: $kind:ident,)*) => {
-        /// What all workers together counted for endpoints; each as in [`EndpointCounters`].
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[expect(missing_docs, reason = "each is described where it is counted")]
-        pub struct Counts {
-            $(pub $name: u64,)*
-        }
-
-        impl Counts {
-            pub(super) fn of_worker(cells: &EndpointCounters) -> Self {
-                // One that is not in the list does not compile.
-                let EndpointCounters { $($name,)* } = cells;
-                Self { $($name: $name.value(),)* }
-            }
-
-            pub(super) fn merge(&mut self, other: &Self) {
-                $(self.$name = Kind::$kind.both(self.$name, other.$name);)*
-            }
-
-            /// What came since `cleared`. Longest times and the last moment are no sums, and stay.
-            pub(super) fn since(&self, cleared: &Self) -> Self {
-                Self { $($name: Kind::$kind.since(self.$name, cleared.$name),)* }
-            }
-        }
-    };
-}
-
-counts! {
-    picked: Sum,
-    dials: Sum,
-    connect_errors: Sum,
-    retries: Sum,
-    redispatches: Sum,
-    sessions: Sum,
-    last_session: Most,
-    bytes_in: Sum,
-    bytes_out: Sum,
-    response_errors: Sum,
-    client_aborts: Sum,
-    server_aborts: Sum,
-    queue_ms: Sum,
-    queue_ms_max: Most,
-    connect_ms: Sum,
-    connect_ms_max: Most,
-    total_ms: Sum,
-    total_ms_max: Most,
-    ended: Sum,
-}
-
-/// What a count is.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Sum,
-    Most,
-}
-
-impl Kind {
-    fn both(self, one: u64, other: u64) -> u64 {
-        match self {
-            Self::Sum => one + other,
-            Self::Most => one.max(other),
-        }
-    }
-
-    fn since(self, now: u64, cleared: u64) -> u64 {
-        match self {
-            Self::Sum => now.saturating_sub(cleared),
-            Self::Most => now,
-        }
-    }
-}
-
-impl Counts {
-    /// Forgets the longest times.
-    pub(super) fn forget_longest(&mut self) {
-        (self.queue_ms_max, self.connect_ms_max, self.total_ms_max) = (0, 0, 0);
-    }
-
-    /// In whole seconds: how long ago the last session began at `now`; -1: there was none.
-    pub(super) fn idle(&self, now: Moment) -> i32 {
-        if self.last_session == 0 {
-            return -1;
-        }
-        let seconds = now.0.saturating_sub(self.last_session) / 1000;
-        i32::try_from(seconds).unwrap_or(i32::MAX)
-    }
-}
-
 /// Recent means, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Means {
@@ -497,7 +410,7 @@ pub struct Means {
     pub total: u32,
 }
 
-/// The refusals of those who were not let in at all; others found no endpoint.
+/// The refusals of clients that were not let in. The others found no endpoint.
 const DENIED: [Refusal; 4] = [
     Refusal::SourceRange,
     Refusal::MaxConnections,

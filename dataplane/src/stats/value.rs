@@ -2,13 +2,16 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
 
 use super::check::Check;
 use super::snapshot::Status;
 
 /// The value of one column.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     /// Does not apply here.
     Empty,
     /// A level, a limit, a rate.
@@ -17,6 +20,12 @@ pub(super) enum Value<'a> {
     Count(u64),
     /// May be below zero.
     Signed(i32),
+    /// Whole seconds.
+    Seconds(Duration),
+    /// Seconds and their parts.
+    Exact(Duration),
+    /// In days, hours, minutes and seconds.
+    Days(Duration),
     Text(&'a str),
     Status(Status),
     Address(SocketAddr),
@@ -27,6 +36,11 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    /// A level that cannot be larger than a level may be.
+    pub(super) fn level(level: u64) -> Self {
+        Value::Level(u32::try_from(level).unwrap_or(u32::MAX))
+    }
+
     pub(super) fn level_or_empty(level: Option<u32>) -> Self {
         level.map_or(Value::Empty, Value::Level)
     }
@@ -41,66 +55,68 @@ impl<'a> Value<'a> {
     }
 
     /// As it is read by people and programs, before any escaping.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match *self {
-            Value::Empty => {}
-            Value::Level(level) => number(out, level.into()),
-            Value::Count(count) => number(out, count),
-            Value::Signed(signed) => {
-                if signed < 0 {
-                    out.push(b'-');
-                }
-                number(out, signed.unsigned_abs().into());
+            Value::Empty => Ok(()),
+            Value::Level(level) => return number(out, level.into()),
+            Value::Count(count) => return number(out, count),
+            Value::Seconds(time) => return number(out, time.as_secs()),
+            Value::Signed(signed) => write!(out, "{signed}"),
+            Value::Exact(time) => write!(out, "{:.6}", time.as_secs_f64()),
+            Value::Days(time) => {
+                let (seconds, minutes) = (time.as_secs() % 60, time.as_secs() / 60 % 60);
+                let (hours, days) = (time.as_secs() / 3600 % 24, time.as_secs() / 86_400);
+                write!(out, "{days}d {hours}h{minutes:02}m{seconds:02}s")
             }
-            Value::Text(text) => out.extend_from_slice(text.as_bytes()),
-            Value::Status(Status { kind, progress }) => {
-                out.extend_from_slice(kind.word().as_bytes());
-                if let Some((done, of)) = progress {
-                    out.push(b' ');
-                    number(out, done.into());
-                    out.push(b'/');
-                    number(out, of.into());
-                }
-            }
-            // Writing into a vector cannot fail.
-            Value::Address(address) => write!(out, "{address}").unwrap_or_default(),
+            Value::Text(text) => return out.extend_from_slice(text.as_bytes()),
+            Value::Status(status) => write!(out, "{status}"),
+            Value::Address(address) => write!(out, "{address}"),
             Value::Check(check) => {
-                if check.is_running {
-                    out.extend_from_slice(b"* ");
-                }
-                out.extend_from_slice(check.result.as_bytes());
+                let running = if check.is_running { "* " } else { "" };
+                write!(out, "{running}{}", check.result)
             }
-            Value::UpOf(is_up, up, of) => {
-                let word = up_or_down(is_up);
-                write!(out, "{word} ({up}/{of})").unwrap_or_default();
-            }
+            Value::UpOf(is_up, up, of) => write!(out, "{} ({up}/{of})", up_or_down(is_up)),
         }
+        // Writing into a vector cannot fail.
+        .unwrap_or_default();
     }
 
     /// What haproxy calls its type.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
-            Value::Level(_) => "u32",
+            Value::Level(_) | Value::Seconds(_) => "u32",
             Value::Count(_) => "u64",
             Value::Signed(_) => "s32",
+            Value::Exact(_) => "flt",
             _ => "str",
         }
     }
 
-    /// Whether it was written by somebody, so that it may hold any letter.
+    /// Whether it is a text of a table or an endpoint, which may hold any letter.
     pub(super) fn is_free_text(&self) -> bool {
         matches!(self, Value::Text(_) | Value::Check(_))
     }
 
-    pub(super) fn is_text(&self) -> bool {
-        !matches!(
-            self,
-            Value::Level(_) | Value::Count(_) | Value::Signed(_) | Value::Empty
-        )
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, Value::Empty)
+    }
+}
+
+/// As JSON has it: a number, exact as long as a JSON number can be, or a text.
+impl Serialize for Value<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Level(level) => serializer.serialize_u32(*level),
+            Value::Count(count) => serializer.serialize_u64((*count).min(MOST_EXACT)),
+            Value::Signed(signed) => serializer.serialize_i32(*signed),
+            Value::Seconds(time) => serializer.serialize_u64(time.as_secs()),
+            Value::Exact(time) => serializer.serialize_f64(time.as_secs_f64()),
+            _ => {
+                let mut text = Vec::new();
+                self.write(&mut text);
+                serializer.serialize_str(&String::from_utf8_lossy(&text))
+            }
+        }
     }
 }
 
@@ -110,32 +126,18 @@ pub(super) fn up_or_down(is_up: bool) -> &'static str {
 }
 
 /// Decimal digits.
-pub(super) fn number(out: &mut Vec<u8>, mut number: u64) {
-    if let Ok(digit @ 0..10) = u8::try_from(number) {
-        out.push(b'0' + digit);
-        return;
-    }
-    let mut digits = [0; 20];
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        // The digit of a remainder by ten fits.
-        digits[first] = b'0' + u8::try_from(number % 10).unwrap_or(0);
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[first..]);
+pub(super) fn number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Milliseconds, as seconds with three places.
 pub(super) fn seconds(out: &mut Vec<u8>, ms: u64) {
-    number(out, ms / 1000);
-    let rest = u8::try_from(ms % 1000 / 10).unwrap_or(0);
-    let last = u8::try_from(ms % 10).unwrap_or(0);
-    out.extend_from_slice(&[b'.', b'0' + rest / 10, b'0' + rest % 10, b'0' + last]);
+    // Writing into a vector cannot fail.
+    write!(out, "{}.{:03}", ms / 1000, ms % 1000).unwrap_or_default();
 }
+
+/// JSON's numbers are exact up to here only.
+pub(super) const MOST_EXACT: u64 = (1 << 53) - 1;
 
 #[cfg(test)]
 mod tests {

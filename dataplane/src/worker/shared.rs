@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 use ballast_core::admit::{AdmitState, Limits};
-use ballast_core::counters::{Cell, PerWorker, WorkerId};
+use ballast_core::counters;
+use ballast_core::counters::{PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
 use ballast_core::overrides::ByHand;
 use tokio::runtime::{LocalRuntime, RuntimeMetrics};
@@ -249,15 +250,18 @@ impl Drop for CountedTasks {
     }
 }
 
-/// What a worker counts for itself.
-#[derive(Debug, Default)]
-pub(crate) struct WorkerCounters {
-    /// Connections accepted here.
-    pub accepted: Cell,
-    /// ... of those, given to a worker that had fewer.
-    pub handed_over: Cell,
-    /// Bytes that went through pipes.
-    pub spliced: Cell,
+counters! {
+    /// What a worker counts for itself.
+    pub WorkerCounters,
+    /// What workers have counted for themselves.
+    WorkerCounts {
+        /// Connections accepted here.
+        accepted: Sum => metric("ballast_worker_accepted_total", "Connections that the worker accepted.");
+        /// ... of those, given to a worker that had fewer.
+        handed_over: Sum => metric("ballast_worker_handed_over_total", "Connections that the worker accepted and gave to one that had fewer.");
+        /// Bytes that went through pipes.
+        spliced: Sum;
+    }
 }
 
 /// So many connections more than a fair share are no reason to move one.

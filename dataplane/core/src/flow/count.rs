@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::admit::Refusal;
-use crate::counters::Cell;
+use crate::counters;
 use crate::pick::Unavailable;
 
 /// Why a client's datagram goes nowhere. The word is the metric's label. The client hears nothing.
@@ -139,20 +139,24 @@ impl fmt::Display for FlowEnd {
     }
 }
 
-/// What one worker counts for one udp frontend, beside what it counts for any frontend: flows created are its
-/// `sessions`, and its bytes are of payload. Flows live now are all that were created without those that ended.
-#[derive(Debug, Default)]
-pub struct UdpCounters {
-    /// Datagrams of clients that were passed on (direction `in`).
-    pub datagrams_in: Cell,
-    /// Datagrams of endpoints that were passed on (direction `out`).
-    pub datagrams_out: Cell,
-    /// Datagrams of clients that were not, by [`Dropped::index`].
-    pub dropped: [Cell; Dropped::ALL.len()],
-    /// Flows that are over, by [`FlowEnd::index`].
-    pub ended: [Cell; FlowEnd::ALL.len()],
-    /// Datagrams of clients that the kernel dropped, because they came faster than they were read.
-    pub kernel_drops: Cell,
-    /// Datagrams in either direction that the kernel did not take, for want of room or of a way.
-    pub unsent: Cell,
+counters! {
+    /// The counters of one worker for one UDP frontend, in addition to those of any frontend. Flows created are counted as
+    /// `sessions`, and bytes are payload bytes. The number of present flows is that of created flows minus that of ended
+    /// flows.
+    pub UdpCounters,
+    /// The sums over all workers.
+    UdpCounts {
+        /// Forwarded datagrams of clients (direction `in`).
+        datagrams_in: Sum;
+        /// Forwarded datagrams of endpoints (direction `out`).
+        datagrams_out: Sum;
+        /// Ended flows, by [`FlowEnd::index`].
+        ended: Sum[FlowEnd];
+        /// Dropped datagrams of clients, by [`Dropped::index`].
+        dropped: Sum[Dropped] => json(), failure(""), metric("ballast_udp_dropped_total", "Datagrams of clients that were not passed on, by reason.");
+        /// Datagrams of clients that the kernel dropped because they arrived faster than they were read.
+        kernel_drops: Sum => json(), failure("kernel"), metric("ballast_udp_kernel_drops_total", "Datagrams of clients that came faster than they were read, so that the kernel dropped them.");
+        /// Datagrams in either direction that the kernel did not send.
+        unsent: Sum => json(), failure("unsent"), metric("ballast_udp_unsent_total", "Datagrams in either direction that the kernel did not take.");
+    }
 }

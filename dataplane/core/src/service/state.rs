@@ -5,7 +5,8 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use crate::affinity::Affinity;
-use crate::counters::{Cell, PerWorker, WorkerId};
+use crate::counters;
+use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::add_time;
 use crate::health::Tally;
 use crate::queue::Queue;
@@ -142,6 +143,14 @@ impl ServiceState {
         self.counters.get()
     }
 
+    /// The sums of its counters over all workers, and its ejections.
+    #[must_use]
+    pub fn counts(&self) -> ServiceCounts {
+        let mut counts = ServiceCounts::of(self.all_counters());
+        counts.ejections = EjectionReason::ALL.map(|reason| self.ejections(reason));
+        counts
+    }
+
     /// What its checks have made of it.
     #[must_use]
     pub fn checked(&self) -> &Tally {
@@ -157,25 +166,36 @@ impl ServiceState {
     }
 }
 
-/// What one worker counts for one service, beside what it counts for its endpoints. The names in brackets are haproxy's
-/// columns of the BACKEND row; its others are the sums over the endpoints.
-#[derive(Debug, Default)]
-pub struct ServiceCounters {
-    /// Clients that came (`stot`).
-    pub sessions: Cell,
-    /// Clients for which no endpoint could be picked, not even to try it (a part of `econ`; its other part are the
-    /// endpoints' failed dials).
-    pub unserved: Cell,
-    /// Clients that aborted while they waited in the queue (a part of `cli_abrt`; its other part are the endpoints').
-    pub client_aborts: Cell,
-    /// Picks that ignored the checks, because those of all endpoints fail.
-    pub panics: Cell,
-    /// Clients that had to wait.
-    pub queued: Cell,
-    /// Milliseconds that they waited, in sum, in vain or not.
-    pub queue_ms: Cell,
-    /// The longest of them (`qtime_max`).
-    pub queue_ms_max: Cell,
+counters! {
+    /// The counters of one worker for one service, in addition to those of its endpoints. The names in brackets are
+    /// haproxy's columns of the BACKEND row; its others are the sums over the endpoints.
+    pub ServiceCounters,
+    /// The sums over all workers.
+    ServiceCounts {
+        /// Clients that came (`stot`).
+        sessions: Sum;
+        /// Clients for which no endpoint could be picked, not even to try it (a part of `econ`; its other part are the
+        /// endpoints' failed dials).
+        unserved: Sum;
+        /// Clients that aborted while they waited in the queue (a part of `cli_abrt`; its other part are the endpoints').
+        client_aborts: Sum;
+        /// Picks that ignored the checks, because those of all endpoints fail.
+        panics: Sum;
+        /// Clients that had to wait.
+        queued: Sum;
+        /// Milliseconds that they waited, in sum, in vain or not.
+        queue_ms: Sum;
+        /// The longest of them (`qtime_max`).
+        queue_ms_max: Most;
+    }
+    besides {
+        /// Endpoints that were ejected, by reason.
+        ejections: Sum[EjectionReason] => json(), metric("ballast_ejections_total", "Endpoints kept out because they could not be reached, by reason.");
+        /// Seconds that it was down (`downtime`).
+        downtime: Sum;
+        /// How often it went down (`chkdown`).
+        downs: Sum;
+    }
 }
 
 impl ServiceCounters {

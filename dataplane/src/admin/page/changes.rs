@@ -1,17 +1,18 @@
-//! What has changed on a page since its reader heard of it last.
+//! What has changed on a page since its reader was told last.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::line::{Line, digest};
-use super::picture::Picture;
+use super::line::Line;
+use super::rows::Listing;
 use super::view::View;
 use crate::stats::Snapshot;
 use crate::worker::Shared;
 
-/// One reader, and what they know.
+/// One reader, and the state of the page that they were told.
 #[derive(Debug)]
 pub(in crate::admin) struct Changes {
     view: View,
@@ -20,10 +21,10 @@ pub(in crate::admin) struct Changes {
     known: HashMap<String, Vec<u64>>,
 }
 
-/// What the script is told.
+/// An event, as the page's script reads it.
 #[derive(Serialize)]
 struct Told<'a> {
-    /// If the page has another one, it must be fetched again.
+    /// The script fetches the page again when its own differs.
     shape: String,
     lines: Vec<News<'a>>,
 }
@@ -46,9 +47,9 @@ impl Changes {
         shared: &Arc<Shared>,
         snapshot: Arc<Snapshot>,
     ) -> Vec<u8> {
-        let picture = Picture::of(shared, snapshot, self.view.clone());
-        let lines: Vec<Line> = picture.parts().map(|part| picture.line(part)).collect();
-        let shape = picture.shape(&lines);
+        let listing = Listing::of(shared, snapshot, self.view.clone());
+        let lines: Vec<Line> = listing.lines().collect();
+        let shape = listing.shape();
         if self.shape != shape {
             self.shape = shape;
             self.known.clear();
@@ -62,21 +63,27 @@ impl Changes {
     }
 
     fn news<'a>(&mut self, line: &'a Line) -> Option<News<'a>> {
-        let mut now = vec![digest(line.class)];
-        now.extend(line.cells().map(|(_, html, _)| digest(html)));
+        let cells = line.cells.iter().map(|cell| digest(&cell.html));
+        let now: Vec<u64> = std::iter::once(digest(line.class)).chain(cells).collect();
         let before = self.known.get(&line.id);
         if before == Some(&now) {
             return None;
         }
         let is_new =
             |place: usize| before.and_then(|before| before.get(place + 1)) != now.get(place + 1);
-        let cells = line
-            .cells()
-            .enumerate()
-            .filter(|(place, (_, _, is_live))| *is_live && is_new(*place))
-            .map(|(place, (_, html, _))| (place, html))
+        let cells = line.cells.iter().enumerate();
+        let cells = cells
+            .filter(|(place, cell)| cell.is_live && is_new(*place))
+            .map(|(place, cell)| (place, &*cell.html))
             .collect();
         self.known.insert(line.id.clone(), now);
         Some((&line.id, line.class, cells))
     }
+}
+
+/// A number that stands for a text.
+fn digest(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }

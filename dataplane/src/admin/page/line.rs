@@ -1,73 +1,69 @@
-//! A line of the page, cell by cell: so that an event needs to tell only what has changed.
+//! A line of the page, cell by cell, so that an event contains only the cells that have changed.
 
-use std::fmt::{Display, Write};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fmt::Write;
+
+use maud::{Markup, PreEscaped};
 
 /// A row of a table, the head of a service, or one of the lines above them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Line {
     pub(super) id: String,
     pub(super) class: &'static str,
-    /// Of all cells.
-    html: String,
-    /// Of each cell: its class, where it begins, and whether it changes.
-    cells: Vec<(&'static str, usize, bool)>,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// One cell.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) class: &'static str,
+    pub(super) html: String,
+    /// Whether an event replaces it. A cell that a reader may have changed stays as it is.
+    pub(super) is_live: bool,
 }
 
 impl Line {
-    pub(super) fn new(id: String, class: &'static str) -> Self {
+    pub(super) fn new(
+        id: String,
+        class: &'static str,
+        cells: impl IntoIterator<Item = Cell>,
+    ) -> Self {
         Self {
             id,
             class,
-            ..Self::default()
+            cells: cells.into_iter().collect(),
         }
     }
 
-    /// Adds a cell; what is not `Escaped` must be markup of ours.
-    pub(super) fn cell(&mut self, class: &'static str, content: impl Display) {
-        self.add(class, content, true);
-    }
-
-    /// Adds a cell that a reader may have changed. It stays as it is.
-    pub(super) fn still(&mut self, class: &'static str, content: impl Display) {
-        self.add(class, content, false);
-    }
-
-    fn add(&mut self, class: &'static str, content: impl Display, is_live: bool) {
-        self.cells.push((class, self.html.len(), is_live));
-        // Writing into a string cannot fail.
-        write!(self.html, "{content}").unwrap_or_default();
-    }
-
-    /// The whole line, each cell in such a tag.
-    pub(super) fn write(&self, out: &mut String, tag: &str, cell: &str) {
-        let Self { id, class, .. } = self;
-        write!(out, r#"<{tag} id="{id}" class="{class}">"#).unwrap_or_default();
-        for (class, html, _) in self.cells() {
-            if class.is_empty() {
-                write!(out, "<{cell}>{html}</{cell}>").unwrap_or_default();
-            } else {
-                write!(out, r#"<{cell} class="{class}">{html}</{cell}>"#).unwrap_or_default();
+    /// The whole line, with each cell in such an element.
+    pub(super) fn markup(&self, element: &str, of_cell: &str) -> Markup {
+        let Self { id, class, cells } = self;
+        let mut out = format!(r#"<{element} id="{id}" class="{class}">"#);
+        for Cell { class, html, .. } in cells {
+            // Writing into a string cannot fail.
+            match *class {
+                "" => write!(out, "<{of_cell}>{html}</{of_cell}>"),
+                class => write!(out, r#"<{of_cell} class="{class}">{html}</{of_cell}>"#),
             }
+            .unwrap_or_default();
         }
-        writeln!(out, "</{tag}>").unwrap_or_default();
-    }
-
-    pub(super) fn cells(&self) -> impl Iterator<Item = (&'static str, &str, bool)> {
-        self.cells
-            .iter()
-            .enumerate()
-            .map(|(place, (class, start, is_live))| {
-                let end = self.cells.get(place + 1).map(|(_, start, _)| *start);
-                let html = self.html.get(*start..end.unwrap_or(self.html.len()));
-                (*class, html.unwrap_or_default(), *is_live)
-            })
+        PreEscaped(out + "</" + element + ">\n")
     }
 }
 
-/// A number that stands for a text.
-pub(super) fn digest(what: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
-    hasher.finish()
+/// A cell that events keep up to date.
+pub(super) fn cell(class: &'static str, content: Markup) -> Cell {
+    Cell {
+        class,
+        html: content.into_string(),
+        is_live: true,
+    }
 }
+
+/// Cells that events keep up to date: lines of a class and its markup.
+macro_rules! cells {
+    ($($class:literal $markup:tt)*) => {
+        [$(cell($class, html! $markup)),*]
+    };
+}
+
+pub(super) use cells;

@@ -1,31 +1,10 @@
 //! How things are written for people.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write};
+
+use maud::{Markup, Render, html};
 
 use crate::stats::Second;
-
-/// A text of anybody's, made harmless in HTML.
-pub(super) struct Escaped<T>(pub(super) T);
-
-impl<T: AsRef<str>> Display for Escaped<T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.as_ref();
-        while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
-            let (harmless, other) = rest.split_at(at);
-            f.write_str(harmless)?;
-            let mut letters = other.chars();
-            f.write_str(match letters.next() {
-                Some('&') => "&amp;",
-                Some('<') => "&lt;",
-                Some('>') => "&gt;",
-                Some('"') => "&quot;",
-                _ => "&#39;",
-            })?;
-            rest = letters.as_str();
-        }
-        f.write_str(rest)
-    }
-}
 
 /// A number that fits in a small place: `9,999`, `12.3 k`, `4.56 M`.
 #[derive(Clone, Copy)]
@@ -86,16 +65,29 @@ impl Display for Lasted {
     }
 }
 
-/// What was at most, or a dash.
-pub(super) struct OrDash<T>(pub(super) Option<T>);
-
-impl<T: Display> Display for OrDash<T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(value) => value.fmt(f),
-            None => f.write_str("–"),
-        }
+/// A number for people, and what it is exactly where that differs.
+pub(super) fn exact(number: u64) -> Markup {
+    html! {
+        @if number < 10_000 { (Count(number)) } @else { span title=(number) { (Count(number)) } }
     }
+}
+
+/// A number that should be 0.
+pub(super) fn bad(number: u64) -> Markup {
+    html! { @if number == 0 { i { "0" } } @else { em class="warn" { (Count(number)) } } }
+}
+
+pub(super) fn count(number: impl Into<u64>) -> Markup {
+    html! { (Count(number.into())) }
+}
+
+pub(super) fn size(bytes: impl Into<u64>) -> Markup {
+    html! { (Size(bytes.into())) }
+}
+
+/// A number, or a dash.
+pub(super) fn or_dash(number: Option<u32>) -> Markup {
+    html! { @if let Some(number) = number { (Count(number.into())) } @else { "–" } }
 }
 
 /// What a graph shows.
@@ -149,47 +141,47 @@ impl Graph {
     }
 }
 
-impl Display for Graph {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+impl Render for Graph {
+    fn render(&self) -> Markup {
         let peak = self.steps.iter().copied().max().unwrap_or(0);
-        let (width, failed) = (
-            self.steps.len(),
-            self.errors.iter().filter(|one| **one).count() * EACH,
-        );
-        write!(
-            f,
-            r#"<svg class="graph" viewBox="0 0 {width} {HEIGHT}" preserveAspectRatio="none" role="img"><title>The last ten minutes: at most "#
-        )?;
-        match self.shown {
-            Shown::Sessions => write!(f, "{} sessions a second", Count(peak))?,
-            Shown::Current => write!(f, "{} sessions at once", Count(peak))?,
-            Shown::BytesOut => write!(f, "{} a second to clients", Size(peak))?,
-        }
-        if failed > 0 {
-            write!(f, "; errors in {failed} seconds")?;
-        }
-        f.write_str("</title>")?;
-        if peak > 0 {
-            write!(f, r#"<path class="area" d="M0 {HEIGHT}"#)?;
-            let mut before = None;
-            for (x, step) in self.steps.iter().enumerate() {
-                let y = HEIGHT - (step * (HEIGHT - ROOM)).div_ceil(peak);
-                if before != Some(y) {
-                    // Steps: what was, until here; then what is.
-                    write!(f, "H{x}V{y}")?;
-                    before = Some(y);
+        let width = self.steps.len();
+        let failed = self.errors.iter().filter(|one| **one).count() * EACH;
+        html! {
+            svg class="graph" viewBox={ "0 0 " (width) " " (HEIGHT) } preserveAspectRatio="none" role="img" {
+                title {
+                    "The last ten minutes: at most "
+                    @match self.shown {
+                        Shown::Sessions => { (Count(peak)) " sessions a second" }
+                        Shown::Current => { (Count(peak)) " sessions at once" }
+                        Shown::BytesOut => { (Size(peak)) " a second to clients" }
+                    }
+                    @if failed > 0 { "; errors in " (failed) " seconds" }
                 }
+                @if peak > 0 { path class="area" d=(self.area(peak)) {} }
+                @if failed > 0 { path class="errors" d=(self.marks()) {} }
             }
-            write!(f, r#"H{width}V{HEIGHT}Z"/>"#)?;
         }
-        if failed > 0 {
-            f.write_str(r#"<path class="errors" d=""#)?;
-            for (x, _) in self.errors.iter().enumerate().filter(|(_, one)| **one) {
-                write!(f, "M{x} 0h1v4h-1z")?;
+    }
+}
+
+impl Graph {
+    /// Steps: what was, until here; then what is.
+    fn area(&self, peak: u64) -> String {
+        let mut path = format!("M0 {HEIGHT}");
+        let mut before = None;
+        for (x, step) in self.steps.iter().enumerate() {
+            let y = HEIGHT - (step * (HEIGHT - ROOM)).div_ceil(peak);
+            if before.replace(y) != Some(y) {
+                // Writing into a string cannot fail.
+                write!(path, "H{x}V{y}").unwrap_or_default();
             }
-            f.write_str(r#""/>"#)?;
         }
-        f.write_str("</svg>")
+        path + &format!("H{}V{HEIGHT}Z", self.steps.len())
+    }
+
+    fn marks(&self) -> String {
+        let errors = self.errors.iter().enumerate().filter(|(_, one)| **one);
+        errors.map(|(x, _)| format!("M{x} 0h1v4h-1z")).collect()
     }
 }
 
@@ -205,12 +197,12 @@ mod tests {
 
     #[test]
     fn nobodys_text_is_markup() {
-        let text = Escaped("a<script x='1' y=\"2\">&amp;ü</script>").to_string();
+        let text = "a<script x='1' y=\"2\">&amp;ü</script>";
         assert_eq!(
-            text,
-            "a&lt;script x=&#39;1&#39; y=&quot;2&quot;&gt;&amp;amp;ü&lt;/script&gt;"
+            html! { (text) i title=(text) {} }.into_string(),
+            "a&lt;script x='1' y=&quot;2&quot;&gt;&amp;amp;ü&lt;/script&gt;\
+             <i title=\"a&lt;script x='1' y=&quot;2&quot;&gt;&amp;amp;ü&lt;/script&gt;\"></i>"
         );
-        assert_eq!(Escaped("").to_string(), "");
     }
 
     #[test]
@@ -242,20 +234,25 @@ mod tests {
 
     #[test]
     fn a_graph_changes_when_five_seconds_are_whole() {
+        let drawn_of = |history: &[Second], uptime| {
+            Graph::of(history, uptime, Shown::Sessions)
+                .render()
+                .into_string()
+        };
         let mut history = vec![Second::default(); 600];
         history[590].sessions = 10;
         history[591].errors = 1;
-        let drawn = Graph::of(&history, 1000, Shown::Sessions).to_string();
+        let drawn = drawn_of(&history, 1000);
         assert!(drawn.contains(r#"viewBox="0 0 119 24""#), "{drawn}");
         assert!(drawn.contains("H117V5H118V24H119V24Z"), "{drawn}");
         assert!(drawn.contains("M117 0h1v4h-1z"), "{drawn}");
         for second in 1..=5 {
             history.remove(0);
             history.push(Second::default());
-            let later = Graph::of(&history, 1000 + second, Shown::Sessions).to_string();
+            let later = drawn_of(&history, 1000 + second);
             assert_eq!(later == drawn, second < 5, "{second}: {later}");
         }
-        let quiet = Graph::of(&[], 0, Shown::Sessions).to_string();
+        let quiet = drawn_of(&[], 0);
         assert!(!quiet.contains("<path"), "{quiet}");
     }
 }

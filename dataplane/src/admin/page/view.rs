@@ -1,4 +1,4 @@
-//! What of everything a reader of the page wants to see: the words in its address.
+//! Which part of everything a page shows: the words in its address.
 
 use ballast_core::breath;
 
@@ -80,7 +80,7 @@ impl View {
                 }
                 "scope" => view.scope = value.chars().take(LONGEST).collect(),
                 "norefresh" => view.refreshes = false,
-                "st" => view.outcome = Outcome::ALL.into_iter().find(|one| one.word() == value),
+                "st" => view.outcome = Outcome::ALL.iter().copied().find(|one| one.word() == value),
                 _ => {}
             }
         }
@@ -197,7 +197,7 @@ impl View {
     }
 }
 
-/// Whether somebody should look at it.
+/// Whether an operator should look at it.
 pub(super) fn is_wrong(service: &ServiceStats) -> bool {
     !service.is_up()
         || service.is_panicking
@@ -209,7 +209,7 @@ pub(super) fn is_wrong_endpoint(endpoint: &EndpointStats) -> bool {
     breath::take_later();
     match endpoint.status.kind {
         StatusKind::Down => true,
-        // Whoever is new has not proved anything yet, and that is nothing wrong.
+        // An endpoint without a first result has not failed.
         StatusKind::Up => endpoint.status.progress.is_some() && has_been_checked(endpoint),
         StatusKind::Unchecked | StatusKind::Draining | StatusKind::Maintenance => {
             endpoint.ejected.is_some()

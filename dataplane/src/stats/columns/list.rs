@@ -35,11 +35,11 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "slim" CLP "limit_sessions" Plain "The most sessions that there may be at once." {
         frontend: |f| Level(f.limit), backend: room, server: |_, s| Value::level_or_empty(s.limit) }
     "stot" MCP "sessions_total" Plain "Sessions in all." {
-        frontend: |f| Count(f.sessions), backend: |b| Count(b.sessions), server: |_, s| Count(s.counts.sessions) }
+        frontend: |f| Count(f.counts.sessions), backend: |b| Count(b.own.sessions), server: |_, s| Count(s.counts.sessions) }
     "bin" MCP "bytes_in_total" Plain "Bytes from clients." {
-        frontend: |f| Count(f.bytes_in), backend: |b| Count(b.counts.bytes_in), server: |_, s| Count(s.counts.bytes_in) }
+        frontend: |f| Count(f.counts.bytes_in), backend: |b| Count(b.counts.bytes_in), server: |_, s| Count(s.counts.bytes_in) }
     "bout" MCP "bytes_out_total" Plain "Bytes to clients." {
-        frontend: |f| Count(f.bytes_out), backend: |b| Count(b.counts.bytes_out), server: |_, s| Count(s.counts.bytes_out) }
+        frontend: |f| Count(f.counts.bytes_out), backend: |b| Count(b.counts.bytes_out), server: |_, s| Count(s.counts.bytes_out) }
     "dreq" MCP "requests_denied_total" Plain "Requests that were denied." {
         frontend: |_| Count(0), backend: |_| Count(0) }
     "dresp" MCP "responses_denied_total" Plain "Responses that were denied." {
@@ -47,7 +47,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "ereq" MCP "request_errors_total" Plain "Clients that said something wrong, such as a broken PROXY header, or owed one for too long." {
         frontend: |f| Count(f.bad_requests()) }
     "econ" MCP "connection_errors_total" Plain "Failed attempts to connect; at a service also clients for whom there was nobody to try." {
-        backend: |b| Count(b.counts.connect_errors + b.unserved), server: |_, s| Count(s.counts.connect_errors) }
+        backend: |b| Count(b.counts.connect_errors + b.own.unserved), server: |_, s| Count(s.counts.connect_errors) }
     "eresp" MCP "response_errors_total" Plain "Sessions that failed on the endpoint's side." {
         backend: |b| Count(b.counts.response_errors), server: |_, s| Count(s.counts.response_errors) }
     "wretr" MCP "retry_warnings_total" Plain "Further attempts on the same endpoint, after a pause." {
@@ -63,13 +63,13 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "bck" MGP "backup_servers" Plain "Backup endpoints that can be used; at an endpoint whether it is one." {
         backend: |b| Level(b.usable_backups), server: |_, s| Level(s.is_backup.into()) }
     "chkfail" MCP "check_failures_total" Plain "Checks that failed while the endpoint was up." {
-        server: |_, s| of_check(s, |c| Count(c.failures)) }
+        server: |_, s| of_check(s, |_| Count(s.counts.check_failures)) }
     "chkdown" MCP "check_up_down_total" Plain "How often it went from up to down." {
-        backend: |b| Count(b.downs.into()), server: |_, s| of_check(s, |c| Count(c.downs)) }
+        backend: |b| Count(b.own.downs), server: |_, s| of_check(s, |_| Count(s.counts.downs)) }
     "lastchg" MAP "check_last_change_seconds" Plain "Seconds since it came up or went down." {
         backend: |b| Level(b.changed), server: |_, s| Level(s.changed) }
     "downtime" MCP "downtime_seconds_total" Plain "Seconds that it was down in all." {
-        backend: |b| Level(b.downtime), server: |_, s| match s.check { Some(_) => Level(s.downtime), None => Empty } }
+        backend: |b| Value::level(b.own.downtime), server: |_, s| of_check(s, |_| Value::level(s.counts.downtime)) }
     "qlimit" CLS "queue_limit" Plain "The most clients that may wait for this endpoint alone." { server: |_, _| Empty }
     "pid" KGP "" Plain "1: there is one process." {
         frontend: |_| Level(1), backend: |_| Level(1), server: |_, _| Level(1) }
@@ -154,7 +154,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "conn_rate" MRP "" Plain "Connections in the last second." { frontend: |f| Level(f.connection_rate.now) }
     "conn_rate_max" MMP "connections_rate_max" Plain "The most connections in a second." {
         frontend: |f| Level(f.connection_rate.max) }
-    "conn_tot" MCP "connections_total" Plain "Connections that were accepted." { frontend: |f| Count(f.connections) }
+    "conn_tot" MCP "connections_total" Plain "Connections that were accepted." { frontend: |f| Count(f.counts.connections) }
     "intercepted" MCP "intercepted_requests_total" Http "Requests that Ballast answered itself." {
         frontend: |_| Count(0), backend: |_| Count(0) }
     "dcon" MCP "denied_connections_total" Plain "Connections that source ranges or limits did not let in." {
@@ -201,13 +201,13 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "proto" CNS "" Plain "What a listener speaks." {}
     "priv_idle_cur" MGP "private_idle_connections_current" Plain "Waiting connections that belong to one client." { server: |_, _| Level(0) }
     "reqbin" MCP "req_bytes_in_total" Plain "Bytes of requests that came in." {
-        frontend: |f| Count(f.bytes_in), backend: |b| Count(b.counts.bytes_in), server: |_, s| Count(s.counts.bytes_in) }
+        frontend: |f| Count(f.counts.bytes_in), backend: |b| Count(b.counts.bytes_in), server: |_, s| Count(s.counts.bytes_in) }
     "reqbout" MCP "req_bytes_out_total" Plain "Bytes of requests that went out." {
-        frontend: |f| Count(f.bytes_in), backend: |b| Count(b.counts.bytes_in), server: |_, s| Count(s.counts.bytes_in) }
+        frontend: |f| Count(f.counts.bytes_in), backend: |b| Count(b.counts.bytes_in), server: |_, s| Count(s.counts.bytes_in) }
     "resbin" MCP "res_bytes_in_total" Plain "Bytes of responses that came in." {
-        frontend: |f| Count(f.bytes_out), backend: |b| Count(b.counts.bytes_out), server: |_, s| Count(s.counts.bytes_out) }
+        frontend: |f| Count(f.counts.bytes_out), backend: |b| Count(b.counts.bytes_out), server: |_, s| Count(s.counts.bytes_out) }
     "resbout" MCP "res_bytes_out_total" Plain "Bytes of responses that went out." {
-        frontend: |f| Count(f.bytes_out), backend: |b| Count(b.counts.bytes_out), server: |_, s| Count(s.counts.bytes_out) }
+        frontend: |f| Count(f.counts.bytes_out), backend: |b| Count(b.counts.bytes_out), server: |_, s| Count(s.counts.bytes_out) }
     "cache_hint_hits" MCP "" Http "Early hints from a cache, which there is none of." {}
 };
 

@@ -1,253 +1,178 @@
-//! The shape of `/api/snapshot`: what the page and `ballast show` read.
+//! `/api/snapshot`: what the page and `ballast show` read. One object with `info`, `frontends`, and `services` with their
+//! `endpoints`. Every key stands here, but for the counters that their declaration shows in JSON.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ballast_core::breath;
-use ballast_core::flow::{Dropped, FlowEnd};
+use ballast_core::counters::{Counts, Reading};
+use ballast_core::endpoint::EndpointCounts;
+use ballast_core::flow::{FlowEnd, UdpCounts};
 use ballast_core::table;
+use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use super::super::meter::Rate;
+use super::super::check::Check;
+use super::super::chunks::{Chunks, Progress};
 use super::super::selection::Selection;
-use super::super::snapshot::{Counts, EndpointStats, FrontendStats, Means, ServiceStats, Snapshot};
+use super::super::snapshot::{EndpointStats, FrontendStats, Means, ServiceStats, Snapshot};
+use super::write_json;
 
-#[derive(Serialize)]
-pub(super) struct Info<'a> {
-    name: &'static str,
-    version: &'static str,
-    node: &'a str,
-    pid: u32,
-    uptime_seconds: u64,
-    started: u64,
-    ready: bool,
-    stopping: bool,
-    workers: u32,
-    generation: Option<u64>,
-    /// In seconds since 1970.
-    applied: Option<u64>,
-    refused_tables: u64,
-    last_refusal: Option<&'a str>,
-    /// What does not listen as it was asked for.
-    exceptions: &'a [std::sync::Arc<str>],
-    retired_plans: u64,
-    listening: u32,
-    connections: u32,
-    max_connections: u32,
-    flows: u32,
-    max_flows: u32,
-    connections_total: u64,
-    connection_rate: PerSecond,
-    sessions_total: u64,
-    session_rate: PerSecond,
-    bytes_out_total: u64,
-    bytes_out_rate: PerSecond,
-    spliced_bytes_total: u64,
-    idle_percent: u32,
-    task_panics: u64,
-    frontends: usize,
-    services: usize,
+/// The data of the page.
+#[must_use]
+pub fn api(snapshot: Arc<Snapshot>, selection: Selection) -> Chunks {
+    let frontends = selection.frontends(&snapshot);
+    let services = selection.services(&snapshot);
+    let mut step = 0;
+    Chunks::new(move |out| {
+        let at = step;
+        step += 1;
+        if at == 0 {
+            out.extend_from_slice(b"{\"info\":");
+            write_json(out, &Info(&snapshot));
+            out.extend_from_slice(b",\"frontends\":[");
+            return Progress::GoesOn;
+        }
+        if let Some(frontend) = frontends.get(at - 1) {
+            separate(out, at > 1);
+            write_json(out, &snapshot.frontends.get(*frontend));
+            return Progress::GoesOn;
+        }
+        let at = at - 1 - frontends.len();
+        if at == 0 {
+            out.extend_from_slice(b"],\"services\":[");
+        }
+        let Some(service) = services.get(at) else {
+            out.extend_from_slice(b"]}\n");
+            return Progress::Over;
+        };
+        separate(out, at > 0);
+        let service = snapshot.services.get(*service);
+        write_json(out, &service.map(|service| Service(service, &selection)));
+        Progress::GoesOn
+    })
 }
 
-impl<'a> Info<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
-        let process = &snapshot.process;
-        Self {
-            name: "ballast",
-            version: env!("CARGO_PKG_VERSION"),
-            node: &process.node,
-            pid: process.pid,
-            uptime_seconds: process.uptime.as_secs(),
-            started: process.started,
-            ready: process.is_ready,
-            stopping: process.is_stopping,
-            workers: process.workers,
-            generation: process.generation,
-            applied: (process.applied > 0).then_some(process.applied),
-            refused_tables: process.refused,
-            last_refusal: process.refusal.as_deref(),
-            exceptions: &process.exceptions,
-            retired_plans: process.retired,
-            listening: process.listening,
-            connections: process.current,
-            max_connections: process.limit,
-            flows: process.flows,
-            max_flows: process.most_flows,
-            connections_total: process.connections,
-            connection_rate: process.connection_rate.into(),
-            sessions_total: process.sessions,
-            session_rate: process.session_rate.into(),
-            bytes_out_total: process.bytes_out,
-            bytes_out_rate: process.byte_rate.into(),
-            spliced_bytes_total: process.spliced,
-            idle_percent: process.idle,
-            task_panics: process.panics,
-            frontends: snapshot.frontends.len(),
-            services: snapshot.services.len(),
-        }
+fn separate(out: &mut Vec<u8>, is_needed: bool) {
+    if is_needed {
+        out.push(b',');
     }
 }
 
-#[derive(Serialize)]
-struct PerSecond {
-    now: u32,
-    max: u32,
-}
-
-impl From<Rate> for PerSecond {
-    fn from(rate: Rate) -> Self {
-        Self {
-            now: rate.now,
-            max: rate.max,
+/// Makes a type serializable as an object: a line for each key, and `..` for what writes several.
+macro_rules! object {
+    ($type:ty, $of:pat => $($key:literal: $value:expr,)* $(..$several:expr, $($more:literal: $more_value:expr,)*)*) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let $of = self;
+                let mut map = serializer.serialize_map(None)?;
+                $(map.serialize_entry($key, &$value)?;)*
+                $(($several)(&mut map)?; $(map.serialize_entry($more, &$more_value)?;)*)*
+                map.end()
+            }
         }
-    }
+    };
 }
 
-#[derive(Serialize)]
-pub(super) struct Frontend<'a> {
-    name: &'a str,
-    iid: u32,
-    description: Option<&'a str>,
-    labels: BTreeMap<&'a str, &'a str>,
-    protocol: table::Protocol,
-    bind: &'a [table::Bind],
-    status: &'static str,
-    sessions: u32,
-    max_sessions: u32,
-    limit: u32,
-    overridden: bool,
-    connections_total: u64,
-    sessions_total: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    session_rate: PerSecond,
-    connection_rate: PerSecond,
-    errors: u64,
-    refused: BTreeMap<&'static str, u64>,
-    bad_headers: u64,
-    late_headers: u64,
-    /// Where there are any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    datagrams: Option<Datagrams>,
+struct Info<'a>(&'a Snapshot);
+
+object! { Info<'_>, Self(Snapshot { process: p, frontends, services, .. }) =>
+    "name": "ballast",
+    "version": env!("CARGO_PKG_VERSION"),
+    "node": p.node,
+    "pid": p.pid,
+    "uptime_seconds": p.uptime.as_secs(),
+    "started": p.started,
+    "ready": p.is_ready,
+    "stopping": p.is_stopping,
+    "workers": p.workers,
+    "generation": p.generation,
+    "applied": (p.applied > 0).then_some(p.applied),
+    "refused_tables": p.refused,
+    "last_refusal": p.refusal,
+    "exceptions": p.exceptions,
+    "retired_plans": p.retired,
+    "listening": p.listening,
+    "connections": p.current,
+    "max_connections": p.limit,
+    "flows": p.flows,
+    "max_flows": p.most_flows,
+    "connections_total": p.connections,
+    "connection_rate": p.connection_rate,
+    "sessions_total": p.sessions,
+    "session_rate": p.session_rate,
+    "bytes_out_total": p.bytes_out,
+    "bytes_out_rate": p.byte_rate,
+    "spliced_bytes_total": p.spliced,
+    "idle_percent": p.idle,
+    "task_panics": p.panics,
+    "frontends": frontends.len(),
+    "services": services.len(),
 }
 
-impl<'a> Frontend<'a> {
-    pub(super) fn of(frontend: &'a FrontendStats) -> Self {
-        let spec = &frontend.spec;
-        Self {
-            name: &frontend.name,
-            iid: frontend.iid,
-            description: spec.description.as_deref(),
-            labels: labels(&spec.labels),
-            protocol: spec.protocol,
-            bind: &spec.bind,
-            status: if frontend.is_open { "OPEN" } else { "STOP" },
-            sessions: frontend.current,
-            max_sessions: frontend.peak,
-            limit: frontend.limit,
-            overridden: frontend.is_overridden,
-            connections_total: frontend.connections,
-            sessions_total: frontend.sessions,
-            bytes_in: frontend.bytes_in,
-            bytes_out: frontend.bytes_out,
-            session_rate: frontend.session_rate.into(),
-            connection_rate: frontend.connection_rate.into(),
-            errors: frontend.errors(),
-            refused: super::refusals(frontend.refused),
-            bad_headers: frontend.bad_headers,
-            late_headers: frontend.late_headers,
-            datagrams: frontend.datagrams.as_deref().map(Datagrams::of),
-        }
-    }
+object! { FrontendStats, f =>
+    "name": *f.name,
+    "iid": f.iid,
+    "description": f.spec.description.as_deref(),
+    "labels": labels(&f.spec.labels),
+    "protocol": f.spec.protocol,
+    "bind": f.spec.bind,
+    "status": if f.is_open { "OPEN" } else { "STOP" },
+    "sessions": f.current,
+    "max_sessions": f.peak,
+    "limit": f.limit,
+    "overridden": f.is_overridden,
+    "connections_total": f.counts.connections,
+    "sessions_total": f.counts.sessions,
+    "bytes_in": f.counts.bytes_in,
+    "bytes_out": f.counts.bytes_out,
+    "session_rate": f.session_rate,
+    "connection_rate": f.connection_rate,
+    "errors": f.errors(),
+    ..declared(&f.counts),
+    ..|map: &mut S::SerializeMap| match &f.datagrams {
+        Some(datagrams) => map.serialize_entry("datagrams", &Datagrams(datagrams)),
+        None => Ok(()),
+    },
 }
 
-#[derive(Serialize)]
-struct Datagrams {
-    #[serde(rename = "in")]
-    from_clients: u64,
-    #[serde(rename = "out")]
-    to_clients: u64,
-    dropped: BTreeMap<&'static str, u64>,
-    kernel_drops: u64,
-    unsent: u64,
-    flows_ended: BTreeMap<&'static str, u64>,
+struct Datagrams<'a>(&'a UdpCounts);
+
+object! { Datagrams<'_>, Self(counts) =>
+    "in": counts.datagrams_in,
+    "out": counts.datagrams_out,
+    ..declared(*counts),
+    "flows_ended": BTreeMap::from(FlowEnd::ALL.map(|why| (why.word(), counts.ended[why.index()]))),
 }
 
-impl Datagrams {
-    fn of(datagrams: &super::super::datagrams::Datagrams) -> Self {
-        let dropped = Dropped::ALL.map(|why| (why.word(), datagrams.dropped(why)));
-        let ended = FlowEnd::ALL.map(|why| (why.word(), datagrams.ended(why)));
-        Self {
-            from_clients: datagrams.from_clients,
-            to_clients: datagrams.to_clients,
-            dropped: dropped.into(),
-            kernel_drops: datagrams.kernel_drops,
-            unsent: datagrams.unsent,
-            flows_ended: ended.into(),
-        }
-    }
-}
+struct Service<'a>(&'a ServiceStats, &'a Selection);
 
-#[derive(Serialize)]
-pub(super) struct Service<'a> {
-    name: &'a str,
-    iid: u32,
-    description: Option<&'a str>,
-    labels: BTreeMap<&'a str, &'a str>,
-    mode: &'static str,
-    algorithm: table::Algorithm,
-    status: &'static str,
-    panic: bool,
-    usable: u32,
-    usable_backups: u32,
-    weight: u32,
-    queue: u32,
-    max_queue: u32,
-    sessions: u32,
-    max_sessions: u32,
-    sessions_total: u64,
-    unserved: u64,
-    session_rate: PerSecond,
-    errors: u64,
-    ejections: BTreeMap<&'static str, u64>,
-    changed_seconds: u32,
-    downtime_seconds: u32,
-    downs: u32,
-    #[serde(flatten)]
-    counts: Sums,
-    endpoints: Endpoints<'a>,
-}
-
-impl<'a> Service<'a> {
-    pub(super) fn of(service: &'a ServiceStats, selection: &'a Selection) -> Self {
-        let spec = &service.spec;
-        Self {
-            name: &service.name,
-            iid: service.iid,
-            description: spec.description.as_deref(),
-            labels: labels(&spec.labels),
-            mode: service.mode.word(),
-            algorithm: spec.algorithm,
-            status: if service.is_up() { "UP" } else { "DOWN" },
-            panic: service.is_panicking,
-            usable: service.usable,
-            usable_backups: service.usable_backups,
-            weight: service.weight,
-            queue: service.queue,
-            max_queue: service.queue_peak,
-            sessions: service.current,
-            max_sessions: service.peak,
-            sessions_total: service.sessions,
-            unserved: service.unserved,
-            session_rate: service.session_rate.into(),
-            errors: service.errors(),
-            ejections: super::ejections(service.ejections),
-            changed_seconds: service.changed,
-            downtime_seconds: service.downtime,
-            downs: service.downs,
-            counts: Sums::of(&service.counts, service.means, service.idle),
-            endpoints: Endpoints(service, selection),
-        }
-    }
+object! { Service<'_>, Self(s, selection) =>
+    "name": *s.name,
+    "iid": s.iid,
+    "description": s.spec.description.as_deref(),
+    "labels": labels(&s.spec.labels),
+    "mode": s.mode.word(),
+    "algorithm": s.spec.algorithm,
+    "status": if s.is_up() { "UP" } else { "DOWN" },
+    "panic": s.is_panicking,
+    "usable": s.usable,
+    "usable_backups": s.usable_backups,
+    "weight": s.weight,
+    "queue": s.queue,
+    "max_queue": s.queue_peak,
+    "sessions": s.current,
+    "max_sessions": s.peak,
+    "sessions_total": s.own.sessions,
+    "unserved": s.own.unserved,
+    "session_rate": s.session_rate,
+    "errors": s.errors(),
+    ..declared(&s.own),
+    "changed_seconds": s.changed,
+    "downtime_seconds": s.own.downtime,
+    "downs": s.own.downs,
+    ..sums(&s.counts, s.means, s.idle),
+    "endpoints": Endpoints(s, selection),
 }
 
 /// Those of a service that are asked for: made while they are written, for there may be many.
@@ -258,151 +183,96 @@ impl Serialize for Endpoints<'_> {
         let Self(service, selection) = self;
         let endpoints = service.endpoints.iter();
         let taken = endpoints.filter(|endpoint| selection.takes_endpoint(endpoint));
-        serializer.collect_seq(taken.map(|endpoint| {
-            breath::take();
-            Endpoint::of(endpoint)
-        }))
+        serializer.collect_seq(taken.inspect(|_| breath::take()))
     }
 }
 
-#[derive(Serialize)]
-struct Endpoint<'a> {
-    name: &'a str,
-    sid: u32,
-    address: std::net::SocketAddr,
-    node: Option<&'a str>,
-    zone: Option<&'a str>,
-    status: String,
-    backup: bool,
-    overridden: bool,
-    weight: u32,
-    user_weight: u32,
-    growth_percent: Option<u8>,
-    ejected_ms: Option<u128>,
-    closes_loop: bool,
-    sessions: u32,
-    max_sessions: u32,
-    limit: Option<u32>,
-    sessions_total: u64,
-    session_rate: PerSecond,
-    changed_seconds: u32,
-    downtime_seconds: u32,
-    #[serde(flatten)]
-    counts: Sums,
-    check: Option<Check<'a>>,
+object! { EndpointStats, e =>
+    "name": *e.name,
+    "sid": e.sid,
+    "address": e.address,
+    "node": e.node.as_deref(),
+    "zone": e.zone.as_deref(),
+    "status": e.status.to_string(),
+    "backup": e.is_backup,
+    "overridden": e.is_overridden,
+    "weight": e.weight,
+    "user_weight": e.user_weight,
+    "growth_percent": e.growth,
+    "ejected_ms": e.ejected.map(|rest| rest.as_millis()),
+    "closes_loop": e.closes_loop,
+    "sessions": e.current,
+    "max_sessions": e.peak,
+    "limit": e.limit,
+    "sessions_total": e.counts.sessions,
+    "session_rate": e.session_rate,
+    "changed_seconds": e.changed,
+    "downtime_seconds": e.counts.downtime,
+    ..sums(&e.counts, e.means, e.idle),
+    "check": e.check.as_deref().map(|check| Checked(check, &e.counts)),
 }
 
-impl<'a> Endpoint<'a> {
-    fn of(endpoint: &'a EndpointStats) -> Self {
-        Self {
-            name: &endpoint.name,
-            sid: endpoint.sid,
-            address: endpoint.address,
-            node: endpoint.node.as_deref(),
-            zone: endpoint.zone.as_deref(),
-            status: endpoint.status.to_string(),
-            backup: endpoint.is_backup,
-            overridden: endpoint.is_overridden,
-            weight: endpoint.weight,
-            user_weight: endpoint.user_weight,
-            growth_percent: endpoint.growth,
-            ejected_ms: endpoint.ejected.map(|rest| rest.as_millis()),
-            closes_loop: endpoint.closes_loop,
-            sessions: endpoint.current,
-            max_sessions: endpoint.peak,
-            limit: endpoint.limit,
-            sessions_total: endpoint.counts.sessions,
-            session_rate: endpoint.session_rate.into(),
-            changed_seconds: endpoint.changed,
-            downtime_seconds: endpoint.downtime,
-            counts: Sums::of(&endpoint.counts, endpoint.means, endpoint.idle),
-            check: endpoint.check.as_deref().map(Check::of),
-        }
-    }
-}
+struct Checked<'a>(&'a Check, &'a EndpointCounts);
 
-#[derive(Serialize)]
-struct Check<'a> {
-    result: &'static str,
-    running: bool,
-    code: Option<u16>,
-    took_ms: u64,
-    meaning: &'static str,
-    said: &'a str,
-    rise: u8,
-    fall: u8,
-    health: u8,
-    failures: u64,
-    downs: u64,
-}
-
-impl<'a> Check<'a> {
-    fn of(check: &'a super::super::check::Check) -> Self {
-        Self {
-            result: check.result,
-            running: check.is_running,
-            code: check.code,
-            took_ms: check.took,
-            meaning: check.meaning,
-            said: &check.said,
-            rise: check.rise,
-            fall: check.fall,
-            health: check.health,
-            failures: check.failures,
-            downs: check.downs,
-        }
-    }
+object! { Checked<'_>, Self(check, counts) =>
+    "result": check.result,
+    "running": check.is_running,
+    "code": check.code,
+    "took_ms": check.took,
+    "meaning": check.meaning,
+    "said": *check.said,
+    "rise": check.rise,
+    "fall": check.fall,
+    "health": check.health,
+    "failures": counts.check_failures,
+    "downs": counts.downs,
 }
 
 /// What endpoints and services count alike.
-#[derive(Serialize)]
-struct Sums {
-    picked: u64,
-    dials: u64,
-    connect_errors: u64,
-    retries: u64,
-    redispatches: u64,
-    response_errors: u64,
-    client_aborts: u64,
-    server_aborts: u64,
-    bytes_in: u64,
-    bytes_out: u64,
-    queue_ms: u32,
-    queue_ms_max: u64,
-    connect_ms: u32,
-    connect_ms_max: u64,
-    total_ms: u32,
-    total_ms_max: u64,
-    last_session_seconds: Option<i32>,
+fn sums<M: SerializeMap>(
+    counts: &EndpointCounts,
+    means: Means,
+    idle: i32,
+) -> impl FnOnce(&mut M) -> Result<(), M::Error> {
+    move |map| {
+        declared(counts)(map)?;
+        map.serialize_entry("queue_ms", &means.queue)?;
+        map.serialize_entry("queue_ms_max", &counts.queue_ms_max)?;
+        map.serialize_entry("connect_ms", &means.connect)?;
+        map.serialize_entry("connect_ms_max", &counts.connect_ms_max)?;
+        map.serialize_entry("total_ms", &means.total)?;
+        map.serialize_entry("total_ms_max", &counts.total_ms_max)?;
+        map.serialize_entry("last_session_seconds", &(idle >= 0).then_some(idle))
+    }
 }
 
-impl Sums {
-    fn of(counts: &Counts, means: Means, idle: i32) -> Self {
-        Self {
-            picked: counts.picked,
-            dials: counts.dials,
-            connect_errors: counts.connect_errors,
-            retries: counts.retries,
-            redispatches: counts.redispatches,
-            response_errors: counts.response_errors,
-            client_aborts: counts.client_aborts,
-            server_aborts: counts.server_aborts,
-            bytes_in: counts.bytes_in,
-            bytes_out: counts.bytes_out,
-            queue_ms: means.queue,
-            queue_ms_max: counts.queue_ms_max,
-            connect_ms: means.connect,
-            connect_ms_max: counts.connect_ms_max,
-            total_ms: means.total,
-            total_ms_max: counts.total_ms_max,
-            last_session_seconds: (idle >= 0).then_some(idle),
+/// The counters whose declaration says that JSON has them.
+fn declared<C: Counts, M: SerializeMap>(counts: &C) -> impl FnOnce(&mut M) -> Result<(), M::Error> {
+    move |map| {
+        let mut shown = C::COUNTERS.iter().filter(|counter| counter.in_json);
+        shown.try_for_each(|counter| {
+            map.serialize_entry(counter.name, &Read((counter.read)(counts)))
+        })
+    }
+}
+
+/// A number, or a map of numbers by reason.
+struct Read<'a>(Reading<'a>);
+
+impl Serialize for Read<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self.0.reason, self.0.counts) {
+            (None, [count]) => count.serialize(serializer),
+            _ => self
+                .0
+                .each("")
+                .collect::<BTreeMap<_, _>>()
+                .serialize(serializer),
         }
     }
 }
 
 fn labels(labels: &table::Entries<table::LabelKey, table::Text>) -> BTreeMap<&str, &str> {
-    labels
-        .iter()
-        .map(|(key, value)| (&**key, &**value))
-        .collect()
+    let labels = labels.iter();
+    labels.map(|(key, value)| (&**key, &**value)).collect()
 }

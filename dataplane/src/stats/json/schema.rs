@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::super::value::MOST_EXACT;
+
 /// A schema that `/;json`, `show stat json` and `show info json` obey.
 #[must_use]
 pub fn schema() -> String {
@@ -35,7 +37,7 @@ pub fn schema() -> String {
             "value": {"oneOf": [
                 value("s32", &number(-(1 << 31), (1 << 31) - 1)),
                 value("u32", &number(0, MOST_SMALL)),
-                value("u64", &number(0, super::MOST_EXACT.cast_signed())),
+                value("u64", &number(0, MOST_EXACT.cast_signed())),
                 value("flt", &json!({"type": "number"})),
                 value("str", &json!({"type": "string"})),
             ]},

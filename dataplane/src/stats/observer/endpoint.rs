@@ -1,40 +1,40 @@
-//! What is remembered of an endpoint.
+//! What is kept of an endpoint from one reading to the next.
 
 use std::sync::Arc;
 
-use ballast_core::endpoint::EndpointState;
+use ballast_core::counters::Counts;
+use ballast_core::endpoint::{EndpointCounts, EndpointState};
 use ballast_core::moment::Moment;
 use ballast_core::service::{Endpoint, Service};
 use ballast_core::table::{self, State};
 
 use super::super::check::Check;
 use super::super::meter::{Mean, Rate, Since};
-use super::super::snapshot::{Counts, EndpointStats, Means, Status, StatusKind};
-use super::cleared::OfEndpoint;
+use super::super::snapshot::{EndpointStats, Means, Status, StatusKind};
 
-/// What is remembered of an endpoint.
+/// An endpoint as it was read last.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct ObservedEndpoint {
     sid: u32,
     name: Arc<str>,
     pub(super) live: Arc<EndpointState>,
     pub(super) sessions: Rate,
-    /// Not before somebody has come: most endpoints of a large table never see anybody.
+    /// `None` before the first session: most endpoints of a large table never have one.
     means: Option<Box<[Mean; 3]>>,
     since: Since,
-    cleared: Option<Box<OfEndpoint>>,
+    /// What had been counted when an operator had the counters cleared: it is subtracted from what is shown.
+    cleared: Option<Box<EndpointCounts>>,
 }
 
-impl End {
+impl ObservedEndpoint {
     pub(super) fn new(sid: u32, endpoint: &Endpoint, spec: &table::Endpoint, now: Moment) -> Self {
-        let check = Check::of(endpoint);
         Self {
             sid,
             name: name_of(spec),
             live: Arc::clone(endpoint.live()),
             sessions: Rate::default(),
             means: None,
-            since: Since::new(status(endpoint, check.as_deref(), now).kind, now),
+            since: Since::new(kind(endpoint, now), now),
             cleared: None,
         }
     }
@@ -50,73 +50,53 @@ impl End {
     pub(super) fn clear(&mut self, all: bool, endpoint: &Endpoint, now: Moment) {
         self.sessions.forget_max();
         self.live.forget_peak();
-        if !all {
-            return;
-        }
-        let (counts, _, check) = self.look(endpoint, now);
-        self.means
-            .iter_mut()
-            .flat_map(|means| means.iter_mut())
-            .for_each(Mean::forget);
-        self.cleared = Some(Box::new(OfEndpoint {
-            counts,
-            downtime: self.since.downtime(now),
-            failures: check.as_ref().map_or(0, |check| check.failures),
-            downs: check.as_ref().map_or(0, |check| check.downs),
-        }));
-    }
-
-    /// Takes off what was cleared.
-    pub(super) fn take_off(&self, stats: &mut EndpointStats) {
-        if let Some(cleared) = &self.cleared {
-            cleared.take_off(stats);
+        if all {
+            self.cleared = Some(Box::new(self.look(endpoint, now)));
+            let means = self.means.iter_mut();
+            means.flat_map(|means| &mut **means).for_each(Mean::forget);
         }
     }
 
-    pub(super) fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        if let Some(counters) = self.live.all_counters() {
-            for cells in counters.each() {
-                counts.merge(&Counts::of_worker(cells));
-            }
+    /// Reads its counters.
+    pub(super) fn look(&mut self, endpoint: &Endpoint, now: Moment) -> EndpointCounts {
+        let mut counts = self.live.counts();
+        if counts.sessions > 0 {
+            look_at_means(self.means.get_or_insert_default(), &counts);
+        }
+        self.since.look(kind(endpoint, now), now);
+        counts.downtime = self.since.downtime(now);
+        if let Some(monitor) = self.live.monitor() {
+            counts.downs = monitor.downs();
+            counts.check_failures = monitor.failed();
         }
         counts
     }
 
-    pub(super) fn look(
-        &mut self,
-        endpoint: &Endpoint,
-        now: Moment,
-    ) -> (Counts, Status, Option<Box<Check>>) {
-        let (counts, check) = (self.counts(), Check::of(endpoint));
-        let status = status(endpoint, check.as_deref(), now);
-        if counts.sessions > 0 {
-            look_at_means(self.means.get_or_insert_default(), &counts);
-        }
-        self.since.look(status.kind, now);
-        (counts, status, check)
-    }
-
+    /// `counts` is everything that was ever counted: what had been counted when the counters were cleared is subtracted.
     pub(super) fn stats(
-        &mut self,
+        &self,
+        mut counts: EndpointCounts,
         service: &Service,
         endpoint: &Endpoint,
         spec: &table::Endpoint,
         now: Moment,
     ) -> EndpointStats {
-        let (counts, status, check) = self.look(endpoint, now);
+        if let Some(cleared) = &self.cleared {
+            counts.subtract(cleared);
+        }
+        let check = Check::of(endpoint);
         let growth = service.growth(endpoint, now);
         let user_weight = u32::from(endpoint.weight());
         EndpointStats {
             name: Arc::clone(&self.name),
             address: endpoint.address(),
             sid: self.sid,
-            status,
+            status: status(kind(endpoint, now), check.as_deref()),
             is_backup: endpoint.state() == State::Backup,
             closes_loop: endpoint.closes_loop(),
             is_overridden: endpoint.state() != spec.state || endpoint.weight() != spec.weight,
             weight: match growth {
-                // Whoever grows has a share, be it ever so small.
+                // An endpoint that grows has a share, be it ever so small.
                 Some(percent) => (user_weight * u32::from(percent)).div_ceil(100),
                 None => user_weight,
             },
@@ -127,11 +107,10 @@ impl End {
             peak: self.live.peak(),
             limit: endpoint.max_connections(),
             counts,
-            idle: counts.idle(now),
+            idle: idle(&counts, now),
             session_rate: self.sessions,
             means: self.means.as_deref().map(means).unwrap_or_default(),
             changed: self.since.lasted(now),
-            downtime: self.since.downtime(now),
             check,
             node: spec.node.clone(),
             zone: spec.zone.clone(),
@@ -139,33 +118,46 @@ impl End {
     }
 }
 
-pub(super) fn look_at_means(means: &mut [Mean; 3], counts: &Counts) {
+pub(super) fn look_at_means(means: &mut [Mean; 3], counts: &EndpointCounts) {
     let [queue, connect, total] = means;
     queue.look(counts.queue_ms, counts.sessions);
     connect.look(counts.connect_ms, counts.sessions);
     total.look(counts.total_ms, counts.ended);
 }
 
-pub(super) fn means([queue, connect, total]: &[Mean; 3]) -> Means {
+pub(super) fn means(means: &[Mean; 3]) -> Means {
+    let [queue, connect, total] = means.map(Mean::rounded);
     Means {
-        queue: queue.rounded(),
-        connect: connect.rounded(),
-        total: total.rounded(),
+        queue,
+        connect,
+        total,
     }
 }
 
+/// In whole seconds: how long ago the last session began at `now`; -1: there was none.
+pub(super) fn idle(counts: &EndpointCounts, now: Moment) -> i32 {
+    if counts.last_session == 0 {
+        return -1;
+    }
+    let seconds = now.0.saturating_sub(counts.last_session) / 1000;
+    i32::try_from(seconds).unwrap_or(i32::MAX)
+}
+
 /// What the operator said comes first, then whether it can be reached, then what checks say.
-fn status(endpoint: &Endpoint, check: Option<&Check>, now: Moment) -> Status {
-    let is_down =
-        endpoint.closes_loop() || !endpoint.live().is_passing() || endpoint.live().is_ejected(now);
-    let kind = match endpoint.state() {
+fn kind(endpoint: &Endpoint, now: Moment) -> StatusKind {
+    let live = endpoint.live();
+    let is_down = endpoint.closes_loop() || !live.is_passing() || live.is_ejected(now);
+    match endpoint.state() {
         State::Disabled => StatusKind::Maintenance,
         State::Draining if !is_down => StatusKind::Draining,
         _ if is_down => StatusKind::Down,
-        _ if check.is_some() => StatusKind::Up,
+        _ if live.monitor().is_some() => StatusKind::Up,
         _ => StatusKind::Unchecked,
-    };
-    // A row of checks says nothing of an endpoint that is out for another reason.
+    }
+}
+
+/// A row of checks says nothing of an endpoint that is out for another reason.
+fn status(kind: StatusKind, check: Option<&Check>) -> Status {
     let progress = check.and_then(|check| match kind {
         StatusKind::Up | StatusKind::Draining if check.is_up() => check.progress(),
         StatusKind::Down if !check.is_up() => check.progress(),

@@ -1,24 +1,24 @@
-//! What is remembered of a service, and of its endpoints that left.
+//! What is kept of a service from one reading to the next, and of its removed endpoints.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ballast_core::breath;
-use ballast_core::endpoint::EndpointState;
+use ballast_core::counters::Counts;
+use ballast_core::endpoint::{EndpointCounts, EndpointState};
 use ballast_core::moment::Moment;
-use ballast_core::service::{EjectionReason, Service};
+use ballast_core::service::{Service, ServiceCounts};
 
-use super::super::history::History;
+use super::super::history::{History, Second};
 use super::super::meter::{Mean, Rate, Since};
-use super::super::snapshot::{Counts, EndpointStats, Mode, ServiceStats, StatusKind};
-use super::cleared::OfService;
-use super::endpoint::{End, look_at_means, means};
-use super::{Totals, next, seconds_of};
+use super::super::snapshot::{EndpointStats, Mode, ServiceStats, StatusKind};
+use super::endpoint::{ObservedEndpoint, idle, look_at_means, means};
+use super::{next, seconds_of};
 
-/// What is remembered of a service.
+/// A service as it was read last.
 #[derive(Debug)]
-pub(super) struct Back {
+pub(super) struct ObservedService {
     pub(super) iid: u32,
     last_sid: u32,
     pub(super) service: Arc<Service>,
@@ -26,18 +26,19 @@ pub(super) struct Back {
     sessions: Rate,
     means: [Mean; 3],
     since: Since,
-    seen: Totals,
+    seen: Second,
     pub(super) history: History,
     /// In the order of the service's endpoints.
-    endpoints: Vec<End>,
-    /// Left the table, but somebody may still count there.
-    leaving: Vec<End>,
-    /// The sum of those that nobody counts at any more.
-    departed: Counts,
-    cleared: Option<Box<OfService>>,
+    endpoints: Vec<ObservedEndpoint>,
+    /// Not in the table any more, but their sessions may still count there.
+    removed: Vec<ObservedEndpoint>,
+    /// Totals of removed endpoints that have no sessions left.
+    former: EndpointCounts,
+    /// What had been counted when an operator had the counters cleared: it is subtracted from what is shown.
+    cleared: Option<Box<(ServiceCounts, EndpointCounts)>>,
 }
 
-impl Back {
+impl ObservedService {
     pub(super) fn new(iid: u32, service: &Arc<Service>, is_first: bool, now: Moment) -> Self {
         let mut back = Self {
             iid,
@@ -47,17 +48,18 @@ impl Back {
             sessions: Rate::default(),
             means: [Mean::default(); 3],
             since: Since::new(kind_of(service, now), now),
-            seen: Totals::default(),
+            seen: Second::default(),
             history: History::default(),
             endpoints: Vec::new(),
-            leaving: Vec::new(),
-            departed: Counts::default(),
+            removed: Vec::new(),
+            former: EndpointCounts::default(),
             cleared: None,
         };
         back.align(now);
         if !is_first {
-            back.sessions = Rate::since(back.clients());
-            back.seen = back.totals(&back.sum());
+            let (own, sum) = back.counted(now);
+            back.sessions = Rate::since(own.sessions);
+            back.seen = totals(&own, &sum);
         }
         back
     }
@@ -69,11 +71,11 @@ impl Back {
         }
     }
 
-    /// Puts the entries in the order of the service's endpoints; those that are no longer there are leaving.
+    /// Puts the entries in the order of the service's endpoints; those that are no longer there are removed.
     fn align(&mut self, now: Moment) {
-        let mut before: HashMap<SocketAddr, End> = HashMap::new();
+        let mut before: HashMap<SocketAddr, ObservedEndpoint> = HashMap::new();
         let mut others = Vec::new();
-        for end in self.leaving.drain(..).chain(self.endpoints.drain(..)) {
+        for end in self.removed.drain(..).chain(self.endpoints.drain(..)) {
             breath::take_later();
             // An address may have left and come back as another endpoint while the first one still has sessions.
             others.extend(before.insert(end.live.address(), end));
@@ -87,160 +89,132 @@ impl Back {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
                 other => {
                     others.extend(other);
-                    End::new(next(&mut self.last_sid), endpoint, spec, now)
+                    ObservedEndpoint::new(next(&mut self.last_sid), endpoint, spec, now)
                 }
             };
             self.endpoints.push(end);
         }
-        self.leaving = before.into_values().chain(others).collect();
+        self.removed = before.into_values().chain(others).collect();
     }
 
-    /// Those of whom anything is still counted.
+    /// All endpoints where anything may still be counted.
     pub(super) fn live(&self) -> impl Iterator<Item = Arc<EndpointState>> {
-        let ends = self.endpoints.iter().chain(&self.leaving);
+        let ends = self.endpoints.iter().chain(&self.removed);
         ends.map(|end| Arc::clone(&end.live))
     }
 
     pub(super) fn clear(&mut self, all: bool, now: Moment) {
         self.sessions.forget_max();
         self.service.state().forget_peak();
-        self.departed.forget_longest();
+        let longest = &mut self.former;
+        (
+            longest.queue_ms_max,
+            longest.connect_ms_max,
+            longest.total_ms_max,
+        ) = (0, 0, 0);
         let service = Arc::clone(&self.service);
         for (end, endpoint) in self.endpoints.iter_mut().zip(service.endpoints()) {
             breath::take_later();
             end.clear(all, endpoint, now);
         }
-        if !all {
-            return;
+        if all {
+            self.means.iter_mut().for_each(Mean::forget);
+            self.cleared = Some(Box::new(self.counted(now)));
         }
-        self.means.iter_mut().for_each(Mean::forget);
-        let state = service.state();
-        let counters = state.all_counters();
-        self.cleared = Some(Box::new(OfService {
-            sessions: self.clients(),
-            unserved: self.unserved(),
-            panics: counters.map_or(0, |counters| counters.sum(|cells| &cells.panics)),
-            ejections: EjectionReason::ALL.map(|reason| state.ejections(reason)),
-            counts: self.sum(),
-            downtime: self.since.downtime(now),
-            downs: self.since.downs(),
-        }));
     }
 
-    /// The sum over all endpoints that ever were.
-    fn sum(&self) -> Counts {
-        let mut sum = self.gone();
-        sum.client_aborts += self.left_the_queue();
+    /// What was counted of the service itself, and of all endpoints that it ever had.
+    fn counted(&self, now: Moment) -> (ServiceCounts, EndpointCounts) {
+        let mut sum = self.removed();
         for end in &self.endpoints {
             breath::take_later();
-            sum.merge(&end.counts());
+            sum.merge(&end.live.counts());
         }
-        sum
+        self.with_own(sum, now)
     }
 
-    fn clients(&self) -> u64 {
-        let counters = self.service.state().all_counters();
-        counters.map_or(0, |counters| counters.sum(|cells| &cells.sessions))
+    /// Adds what the service itself counts of the same kind to the `sum` over its endpoints.
+    fn with_own(&self, mut sum: EndpointCounts, now: Moment) -> (ServiceCounts, EndpointCounts) {
+        let mut own = self.service.state().counts();
+        own.downtime = self.since.downtime(now);
+        own.downs = self.since.downs();
+        sum.client_aborts += own.client_aborts;
+        sum.queue_ms_max = sum.queue_ms_max.max(own.queue_ms_max);
+        (own, sum)
     }
 
-    fn unserved(&self) -> u64 {
-        let counters = self.service.state().all_counters();
-        counters.map_or(0, |counters| counters.sum(|cells| &cells.unserved))
-    }
-
-    fn left_the_queue(&self) -> u64 {
-        let counters = self.service.state().all_counters();
-        counters.map_or(0, |counters| counters.sum(|cells| &cells.client_aborts))
-    }
-
-    fn totals(&self, sum: &Counts) -> Totals {
-        Totals {
-            connections: 0,
-            sessions: self.clients(),
-            bytes_in: sum.bytes_in,
-            bytes_out: sum.bytes_out,
-            errors: sum.connect_errors + sum.response_errors + self.unserved(),
-        }
-    }
-
-    /// The sum over the endpoints that left the table.
-    fn gone(&self) -> Counts {
-        let mut sum = self.departed;
-        for end in &self.leaving {
+    /// Totals of the endpoints that are not in the table any more.
+    fn removed(&self) -> EndpointCounts {
+        let mut sum = self.former;
+        for end in &self.removed {
             breath::take_later();
-            sum.merge(&end.counts());
+            sum.merge(&end.live.counts());
         }
         sum
     }
 
-    /// Whoever only this entry still knows counts no more.
-    fn part_with_departed(&mut self) {
-        let departed = &mut self.departed;
-        self.leaving.retain(|end| {
+    /// Once only this entry refers to an endpoint's state, the endpoint has no sessions left: its totals are kept, and the
+    /// entry is dropped.
+    fn forget_removed(&mut self) {
+        let former = &mut self.former;
+        self.removed.retain(|end| {
             breath::take_later();
             let is_known = Arc::strong_count(&end.live) > 1;
             if !is_known {
-                departed.merge(&end.counts());
+                former.merge(&end.live.counts());
             }
             is_known
         });
     }
 
     pub(super) fn tick(&mut self, now: Moment, elapsed: u64, rings: &mut usize) {
-        self.part_with_departed();
-        let mut sum = self.gone();
+        self.forget_removed();
+        let mut sum = self.removed();
         for (end, endpoint) in self.endpoints.iter_mut().zip(self.service.endpoints()) {
             breath::take_later();
-            let counts = end.look(endpoint, now).0;
+            let counts = end.look(endpoint, now);
             end.sessions.tick(counts.sessions, elapsed);
             sum.merge(&counts);
         }
-        self.look(&sum, now);
-        let totals = self.totals(&sum);
+        let (own, sum) = self.look(sum, now);
+        let totals = totals(&own, &sum);
         self.sessions.tick(totals.sessions, elapsed);
-        let second = totals.second(&self.seen, self.service.state().current(), elapsed);
+        let second = totals.one_since(self.seen, self.service.state().current(), elapsed);
         self.history.push(second, seconds_of(elapsed), rings);
         self.seen = totals;
     }
 
-    fn look(&mut self, sum: &Counts, now: Moment) {
-        look_at_means(&mut self.means, sum);
+    fn look(&mut self, sum: EndpointCounts, now: Moment) -> (ServiceCounts, EndpointCounts) {
+        look_at_means(&mut self.means, &sum);
         self.since.look(kind_of(&self.service, now), now);
+        self.with_own(sum, now)
     }
 
     pub(super) fn stats(&mut self, now: Moment) -> ServiceStats {
-        let mut sum = self.gone();
+        let mut sum = self.removed();
         let service = Arc::clone(&self.service);
-        let endpoints: Vec<EndpointStats> = self
-            .endpoints
-            .iter_mut()
-            .zip(service.endpoints().iter().zip(&service.spec().endpoints))
-            .map(|(end, (endpoint, spec))| {
+        let endpoints = self.endpoints.iter_mut().zip(service.endpoints());
+        let endpoints: Vec<EndpointStats> = endpoints
+            .zip(&service.spec().endpoints)
+            .map(|((end, endpoint), spec)| {
                 breath::take_later();
-                let mut stats = end.stats(&service, endpoint, spec, now);
-                sum.merge(&stats.counts);
-                end.take_off(&mut stats);
-                stats
+                let counts = end.look(endpoint, now);
+                sum.merge(&counts);
+                end.stats(counts, &service, endpoint, spec, now)
             })
             .collect();
-        self.look(&sum, now);
+        let (mut own, mut counts) = self.look(sum, now);
+        if let Some(cleared) = &self.cleared {
+            own.subtract(&cleared.0);
+            counts.subtract(&cleared.1);
+        }
         let (usable, usable_backups) = service.usable(now);
         let state = service.state();
-        let counters = state.all_counters();
-        let longest_wait = counters
-            .into_iter()
-            .flat_map(|counters| counters.each())
-            .map(|cells| cells.queue_ms_max.value())
-            .max();
         let in_use = || {
-            let ready = usable > 0;
-            endpoints
-                .iter()
-                .filter(move |endpoint| is_in_use(endpoint, ready))
+            let endpoints = endpoints.iter();
+            endpoints.filter(|endpoint| is_in_use(endpoint, usable > 0))
         };
-        sum.queue_ms_max = sum.queue_ms_max.max(longest_wait.unwrap_or(0));
-        sum.client_aborts += self.left_the_queue();
-        let mut stats = ServiceStats {
+        ServiceStats {
             name: service.spec().name.clone(),
             iid: self.iid,
             spec: Arc::clone(service.spec()),
@@ -249,14 +223,11 @@ impl Back {
             queue_peak: small(state.queue().peak()),
             current: state.current(),
             peak: state.peak(),
-            sessions: self.clients(),
-            unserved: self.unserved(),
-            panics: counters.map_or(0, |counters| counters.sum(|cells| &cells.panics)),
             is_panicking: service.is_panicking(),
             flaps: state.checked().flaps(),
-            ejections: EjectionReason::ALL.map(|reason| state.ejections(reason)),
-            counts: sum,
-            idle: sum.idle(now),
+            own,
+            counts,
+            idle: idle(&counts, now),
             usable: small(usable),
             usable_backups: small(usable_backups),
             weight: in_use().map(|endpoint| endpoint.weight).sum(),
@@ -264,14 +235,19 @@ impl Back {
             session_rate: self.sessions,
             means: means(&self.means),
             changed: self.since.lasted(now),
-            downtime: self.since.downtime(now),
-            downs: self.since.downs(),
             endpoints,
-        };
-        if let Some(cleared) = &self.cleared {
-            cleared.take_off(&mut stats);
         }
-        stats
+    }
+}
+
+/// Its part of a history, in sum over all seconds.
+fn totals(own: &ServiceCounts, sum: &EndpointCounts) -> Second {
+    Second {
+        sessions: own.sessions,
+        current: 0,
+        bytes_in: sum.bytes_in,
+        bytes_out: sum.bytes_out,
+        errors: sum.connect_errors + sum.response_errors + own.unserved,
     }
 }
 

@@ -1,4 +1,4 @@
-//! A connection whose other end must read: one that takes nothing for too long is given up.
+//! A connection that fails when its other end reads nothing for too long.
 
 use std::io;
 use std::pin::Pin;
@@ -11,26 +11,26 @@ use tokio::time::{Sleep, sleep};
 
 /// A connection of the admin side.
 #[derive(Debug)]
-pub(super) struct Patient {
+pub(super) struct WriteTimeout {
     stream: TcpStream,
-    patience: Duration,
-    /// Runs while the other end takes nothing.
+    limit: Duration,
+    /// Runs while the other end reads nothing.
     stuck: Option<Pin<Box<Sleep>>>,
-    /// Bytes since others had their turn.
+    /// Bytes since other tasks had their turn.
     turn: usize,
 }
 
-impl Patient {
-    pub(super) fn new(stream: TcpStream, patience: Duration) -> Self {
+impl WriteTimeout {
+    pub(super) fn new(stream: TcpStream, limit: Duration) -> Self {
         Self {
             stream,
-            patience,
+            limit,
             stuck: None,
             turn: 0,
         }
     }
 
-    /// Whether it is others' turn: one who reads fast keeps nobody waiting.
+    /// Whether it is other tasks' turn: a fast reader must not keep them waiting.
     fn gives_way(&mut self, cx: &Context<'_>) -> bool {
         let is_over = self.turn >= TURN;
         if is_over {
@@ -50,14 +50,14 @@ impl Patient {
             self.turn += result.as_ref().copied().unwrap_or(0);
             return Poll::Ready(result);
         }
-        let patience = self.patience;
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let limit = self.limit;
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(stuck.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -67,7 +67,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

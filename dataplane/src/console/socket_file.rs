@@ -1,4 +1,4 @@
-//! The file of the runtime socket: taken from nobody who lives, readable by nobody else, gone at the end.
+//! The file of the runtime socket: never taken from a running process, only for its owner, removed at the end.
 
 use std::fs;
 use std::io;
@@ -12,19 +12,19 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::guard::{Guard, Guards, Name};
 use crate::start_error::StartError;
 
-/// A socket file. It goes when this is dropped.
+/// A socket file. It is removed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and number of the file, to know it again.
+    /// Device and inode of the file, to recognize it.
     file: (u64, u64),
     listener: UnixListener,
-    /// Between a look at a stale file and the new one nobody else may do the same.
+    /// Keeps other processes from replacing the same stale file at the same time.
     _guard: Guard,
 }
 
-impl Door {
-    /// Takes `path`, or says why it cannot be had.
+impl SocketFile {
+    /// Listens at `path`, or returns why it cannot.
     pub(crate) fn open(path: &Path, names: &Guards) -> Result<Self, StartError> {
         let failed = |why| StartError::Socket {
             path: path.into(),
@@ -53,9 +53,9 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another one's file may be there by now.
+        // Another process's file may be there by now.
         let is_ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|file| (file.dev(), file.ino()) == self.file);
         if is_ours {
@@ -64,7 +64,7 @@ impl Drop for Door {
     }
 }
 
-/// Removes the file of a process that is gone. The outer error says who or what is in the way.
+/// Removes the file of a process that has ended. The outer error names what is in the way.
 fn make_way(path: &Path, address: &SockAddr) -> Result<io::Result<()>, String> {
     let Ok(file) = fs::symlink_metadata(path) else {
         return Ok(Ok(()));
@@ -78,20 +78,20 @@ fn make_way(path: &Path, address: &SockAddr) -> Result<io::Result<()>, String> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(())),
         Ok(()) => Err(TAKEN.into()),
-        // Whoever has no time to answer is there too.
+        // A process whose backlog is full is running too.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(TAKEN.into()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Whether somebody is there.
+/// Fails unless a process listens there.
 fn call(address: &SockAddr) -> io::Result<()> {
     socket()?.connect(address)
 }
 
 fn bind(address: &SockAddr) -> io::Result<UnixListener> {
     let socket = socket()?;
-    // The file takes the mode of the socket that is bound to it: so it never has another one.
+    // The file gets the mode of the socket that is bound to it, so it never has a wider one.
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> String {
-        Door::open(path, &Guards::default())
+        SocketFile::open(path, &Guards::default())
             .unwrap_err()
             .to_string()
     }
@@ -131,9 +131,9 @@ mod tests {
     fn the_file_is_for_its_owner_only_and_goes_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let door = Door::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &Guards::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
-        drop(door);
+        drop(file);
         assert!(!path.exists());
     }
 
@@ -143,9 +143,9 @@ mod tests {
         let path = folder.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let door = Door::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &Guards::default()).unwrap();
         call(&SockAddr::unix(&path).unwrap()).unwrap();
-        drop(door);
+        drop(file);
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         assert!(said.contains(&path.display().to_string()), "{said}");
 
         let ours = folder.path().join("ours");
-        let _door = Door::open(&ours, &Guards::default()).unwrap();
+        let _door = SocketFile::open(&ours, &Guards::default()).unwrap();
         let said = refused(&ours);
         assert!(said.contains("another process answers there"), "{said}");
     }
@@ -167,10 +167,10 @@ mod tests {
     fn another_ones_file_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let door = Door::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &Guards::default()).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
-        drop(door);
+        drop(file);
         assert_eq!(fs::read(&path).unwrap(), b"another");
     }
 

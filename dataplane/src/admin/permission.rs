@@ -1,4 +1,4 @@
-//! Who asks, and whether they may: credentials, and posts that another site made a browser send.
+//! Who sent a request, and whether they may: credentials, and posts that another site made a browser send.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,22 +7,22 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN, REFERER}
 
 use crate::auth::{Auth, Role, Unproven};
 
-/// Who asks.
+/// Who sent a request.
 #[derive(Clone, Debug)]
-pub(super) struct Visitor {
-    /// `None`: nobody has to say who they are here.
+pub(super) struct User {
+    /// `None`: nobody needs credentials here.
     pub(super) name: Option<Arc<str>>,
     pub(super) may_change: bool,
 }
 
-/// Who sent this from this address.
-pub(super) async fn visitor(
+/// Who sent a request with these headers from this address.
+pub(super) async fn user(
     auth: Option<&Auth>,
     headers: &HeaderMap,
     from: IpAddr,
-) -> Result<Visitor, Unproven> {
+) -> Result<User, Unproven> {
     let Some(auth) = auth else {
-        return Ok(Visitor {
+        return Ok(User {
             name: None,
             may_change: false,
         });
@@ -32,15 +32,15 @@ pub(super) async fn visitor(
     let person = auth
         .identify(credentials.ok_or(Unproven::Wrong)?, from)
         .await?;
-    Ok(Visitor {
+    Ok(User {
         name: Some(person.name),
         may_change: person.role == Role::Admin,
     })
 }
 
-/// Whether the page itself sent this. Browsers say where a post comes from, and nobody can make them lie about it; a
-/// post that does not say is not ours either.
-pub(super) fn is_own_post(headers: &HeaderMap) -> bool {
+/// Whether the page itself sent this post. Browsers name the origin of a post, and no other site can make them name a
+/// wrong one; a post without an origin is not accepted either.
+pub(super) fn is_same_origin(headers: &HeaderMap) -> bool {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     if headers
         .get(SEC_FETCH_SITE)
@@ -48,7 +48,7 @@ pub(super) fn is_own_post(headers: &HeaderMap) -> bool {
     {
         return false;
     }
-    // Two of a kind, or what is no text, is nobody's page.
+    // A header that stands there twice, or that is no text, is no browser's.
     if [HOST, ORIGIN, REFERER]
         .iter()
         .any(|name| headers.get_all(name).iter().count() > 1)
@@ -102,7 +102,7 @@ mod tests {
         headers.for_each(|(name, value)| {
             map.append(name, value);
         });
-        is_own_post(&map)
+        is_same_origin(&map)
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Who comes in at a door of the admin side: whom there is room for. The others are let go at once, so that nobody who says
-//! nothing, or reads slowly, makes those who come later wait.
+//! Accepts connections at the admin addresses, as many as there is room for. Others are closed at once, so that a client
+//! that says nothing, or reads slowly, keeps nobody waiting.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -14,40 +14,43 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
-use super::desk::{Caller, Desk};
-use super::doors::Purpose;
+use super::handler::{Handler, Peer};
+use super::listeners::Purpose;
 use crate::log::Rarely;
 use crate::panics::vital;
 
-/// What all doors share.
+/// The limits of connections, which all admin addresses share.
 #[derive(Debug)]
-pub(super) struct Lobby {
-    desk: Rc<Desk>,
+pub(super) struct Connections {
+    handler: Rc<Handler>,
     everybody: Arc<Semaphore>,
-    /// At the doors where health is answered alone.
+    /// At the addresses where only health is answered.
     health: Arc<Semaphore>,
-    /// For who comes from this machine, its kubelet for one, however many strangers are here.
+    /// For clients on this machine, such as its kubelet, however many others are connected.
     local: Arc<Semaphore>,
     reserve: RefCell<Reserve>,
     full: Rarely,
 }
 
-impl Lobby {
-    pub(super) fn open(desk: Rc<Desk>) -> Rc<Self> {
-        let lobby = Rc::new(Self {
-            desk,
+impl Connections {
+    pub(super) fn new(handler: Rc<Handler>) -> Rc<Self> {
+        let connections = Rc::new(Self {
+            handler,
             everybody: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
             health: Arc::new(Semaphore::new(MOST_FOR_HEALTH)),
             local: Arc::new(Semaphore::new(MOST_LOCAL)),
             reserve: RefCell::new(Reserve::new()),
             full: Rarely::new(),
         });
-        let keeping = vital("the admin side's reserve", Rc::clone(&lobby).keep_reserve());
+        let keeping = vital(
+            "the admin side's reserve",
+            Rc::clone(&connections).keep_reserve(),
+        );
         tokio::task::spawn_local(keeping);
-        lobby
+        connections
     }
 
-    /// Takes in whoever comes to this door.
+    /// Accepts connections at one address for as long as the process lives.
     pub(super) async fn accept(self: Rc<Self>, listener: TcpListener, purpose: Purpose) {
         loop {
             let accepted = match listener.accept().await {
@@ -58,7 +61,7 @@ impl Lobby {
             match accepted {
                 Poll::Ready(Ok((stream, from))) => self.receive(stream, from, purpose),
                 Poll::Ready(Err(_)) => sleep(EXHAUSTED_PAUSE).await,
-                // Without a descriptor the kernel does not even say that nobody is there.
+                // Without a free descriptor the kernel does not even report that nobody waits.
                 Poll::Pending => {}
             }
         }
@@ -68,20 +71,20 @@ impl Lobby {
         let Some(place) = self.place(purpose, from, stream.local_addr().ok()) else {
             drop(stream);
             self.reserve.borrow_mut().refill();
-            if let Some(unsaid) = self.full.say(self.desk.shared.clock.now()) {
+            if let Some(unsaid) = self.full.say(self.handler.shared.clock.now()) {
                 tracing::warn!(%from, unsaid, "too many connections to the admin side: this one is closed");
             }
             return;
         };
-        let caller = Caller {
-            from,
+        let peer = Peer {
+            address: from,
             purpose,
-            until: Rc::new(Cell::new(Instant::now() + super::CONVERSATION)),
+            until: Rc::new(Cell::new(Instant::now() + super::LONGEST)),
         };
-        let lobby = Rc::clone(self);
+        let connections = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            super::converse(stream, Rc::clone(&lobby.desk), caller).await;
-            lobby.reserve.borrow_mut().refill();
+            super::serve_connection(stream, Rc::clone(&connections.handler), peer).await;
+            connections.reserve.borrow_mut().refill();
             drop(place);
         });
     }
@@ -102,7 +105,7 @@ impl Lobby {
         })
     }
 
-    /// A descriptor of the reserve that somebody else took comes back as soon as one is free.
+    /// Refills the reserve as soon as descriptors are free again.
     async fn keep_reserve(self: Rc<Self>) {
         loop {
             sleep(REFILL_EVERY).await;
@@ -117,7 +120,7 @@ fn is_local(from: SocketAddr, here: Option<SocketAddr>) -> bool {
     from.is_loopback() || here.is_some_and(|here| here.ip().to_canonical() == from)
 }
 
-/// Descriptors that nobody uses, so that there are some when there are none.
+/// Open descriptors that are given up when the process has no other left.
 #[derive(Debug)]
 struct Reserve(Vec<File>);
 

@@ -1,4 +1,5 @@
-//! Where the admin side answers. Follows the table; taken at the start by `runtime`, kept by the admin thread.
+//! The listening sockets of the admin addresses. `runtime` opens the first ones; then the admin thread has them follow the
+//! table.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -21,26 +22,26 @@ pub(crate) enum Purpose {
     Health,
 }
 
-/// Where what is to be answered.
-pub(crate) type Wanted = Vec<(Purpose, SocketAddr)>;
+/// Addresses, and what is answered at each.
+pub(crate) type Addresses = Vec<(Purpose, SocketAddr)>;
 
 /// What a table wants of the admin side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
-    pub(crate) doors: Wanted,
+pub(crate) struct Wanted {
+    pub(crate) addresses: Addresses,
     pub(crate) viewers: Viewers,
 }
 
-/// What the command line says of the admin side. The table says the rest.
+/// The addresses of the command line. What it leaves open, the table decides.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct CommandLine {
     admin: Admin,
     healthz: Admin,
-    /// Whether whoever comes must say who they are.
+    /// Whether clients need credentials.
     is_guarded: bool,
 }
 
-impl Places {
+impl CommandLine {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             admin: config.admin.clone(),
@@ -49,23 +50,23 @@ impl Places {
         }
     }
 
-    /// What this table wants; `None`: there is none yet.
-    pub(crate) fn wish(&self, stats: Option<&table::Stats>) -> Wish {
-        Wish {
-            doors: self.wanted(stats),
+    /// What this table wants; `None`: there is no table yet.
+    pub(crate) fn wanted(&self, stats: Option<&table::Stats>) -> Wanted {
+        Wanted {
+            addresses: self.addresses(stats),
             viewers: Viewers::of(stats, self.is_guarded),
         }
     }
 
-    fn wanted(&self, stats: Option<&table::Stats>) -> Wanted {
+    fn addresses(&self, stats: Option<&table::Stats>) -> Addresses {
         let admin = match (&self.admin, stats) {
             (Admin::At(addresses), _) => addresses.clone(),
-            (Admin::FromTable, Some(stats)) => addresses(stats.bind()),
+            (Admin::FromTable, Some(stats)) => bound_by(stats.bind()),
             (Admin::FromTable, None) => vec![DEFAULT_ADMIN],
         };
         let healthz = match (&self.healthz, stats.and_then(|stats| stats.healthz.on())) {
             (Admin::At(addresses), _) => addresses.clone(),
-            (Admin::FromTable, Some(binds)) => addresses(binds),
+            (Admin::FromTable, Some(binds)) => bound_by(binds),
             (Admin::FromTable, None) => Vec::new(),
         };
         let everything = admin.into_iter().map(|at| (Purpose::Everything, at));
@@ -74,73 +75,73 @@ impl Places {
     }
 }
 
-fn addresses(binds: &[Bind]) -> Vec<SocketAddr> {
+fn bound_by(binds: &[Bind]) -> Vec<SocketAddr> {
     let ipv6 = listen::has_ipv6();
     let addresses = binds.iter().flat_map(|bind| bind.addresses_here(ipv6));
     addresses.collect()
 }
 
 /// The addresses where everything is answered.
-pub(crate) fn admin_addresses(wanted: &Wanted) -> Vec<SocketAddr> {
+pub(crate) fn admin_addresses(wanted: &Addresses) -> Vec<SocketAddr> {
     let everything = wanted
         .iter()
         .filter(|(purpose, _)| *purpose == Purpose::Everything);
     everything.map(|(_, address)| *address).collect()
 }
 
-/// Where the admin side answers, and who must not answer beside it.
+/// All listening sockets, and the guards that keep a second process from the same ports.
 #[derive(Debug)]
-pub(crate) struct Doors {
-    open: BTreeMap<(Purpose, SocketAddr), Door>,
+pub(crate) struct Listeners {
+    open: BTreeMap<(Purpose, SocketAddr), Listening>,
     guards: BTreeMap<u16, Guard>,
     names: Guards,
 }
 
-/// One address.
+/// One listening socket.
 #[derive(Debug)]
-struct Door {
+struct Listening {
     bound: SocketAddr,
     listener: Option<StdTcpListener>,
     /// Ends with the listener, once it accepts.
     accepting: Option<AbortHandle>,
 }
 
-impl Doors {
-    /// Takes all these addresses, or says which one cannot be had.
-    pub(crate) fn take(wanted: &Wanted, names: &Guards) -> Result<Self, StartError> {
-        let mut doors = Self {
+impl Listeners {
+    /// Listens at all these addresses, or returns the one where that is impossible.
+    pub(crate) fn take(wanted: &Addresses, names: &Guards) -> Result<Self, StartError> {
+        let mut listeners = Self {
             open: BTreeMap::new(),
             guards: BTreeMap::new(),
             names: names.clone(),
         };
         for (purpose, address) in wanted {
-            doors.bind(*purpose, *address)?;
+            listeners.bind(*purpose, *address)?;
         }
-        Ok(doors)
+        Ok(listeners)
     }
 
     /// Where everything is answered: the port of those that asked for any.
     pub(crate) fn bound(&self) -> Vec<SocketAddr> {
         let open = self.open.iter();
         open.filter(|((purpose, _), _)| *purpose == Purpose::Everything)
-            .map(|(_, door)| door.bound)
+            .map(|(_, listening)| listening.bound)
             .collect()
     }
 
-    /// Those that do not accept yet.
+    /// The sockets that nothing accepts from yet.
     pub(super) fn fresh(&mut self) -> Vec<(Purpose, SocketAddr, StdTcpListener)> {
         let open = self.open.iter_mut();
-        open.filter_map(|((purpose, address), door)| {
-            let listener = door.listener.take()?;
+        open.filter_map(|((purpose, address), listening)| {
+            let listener = listening.listener.take()?;
             Some((*purpose, *address, listener))
         })
         .collect()
     }
 
-    /// One accepts now.
+    /// `task` accepts from this socket now.
     pub(super) fn accepts(&mut self, purpose: Purpose, address: SocketAddr, task: AbortHandle) {
-        if let Some(door) = self.open.get_mut(&(purpose, address)) {
-            door.accepting = Some(task);
+        if let Some(listening) = self.open.get_mut(&(purpose, address)) {
+            listening.accepting = Some(task);
         }
     }
 
@@ -159,26 +160,27 @@ impl Doors {
                 Purpose::Everything => StartError::Admin(address, error),
                 Purpose::Health => StartError::Healthz(address, error),
             })?;
-        let door = Door {
+        let listening = Listening {
             bound,
             listener: Some(listener),
             accepting: None,
         };
-        self.open.insert((purpose, address), door);
+        self.open.insert((purpose, address), listening);
         Ok(())
     }
 
-    /// Closes what is not wanted and holds a port that is: all addresses and one of them cannot be had at once.
-    pub(super) async fn make_way(&mut self, wanted: &Wanted) -> Wanted {
-        let fresh = |door: &&(Purpose, SocketAddr)| !self.open.contains_key(door);
-        let fresh: Wanted = wanted.iter().filter(fresh).copied().collect();
-        let in_the_way = |door: &&(Purpose, SocketAddr)| {
-            let holds = |(_, new): &(Purpose, SocketAddr)| overlap(door.1, *new);
-            !wanted.contains(door) && fresh.iter().any(holds)
+    /// Closes what is not wanted and is in the way of what is: one socket at all addresses of a port and one at a single
+    /// address exclude each other.
+    pub(super) async fn make_way(&mut self, wanted: &Addresses) -> Addresses {
+        let fresh = |one: &&(Purpose, SocketAddr)| !self.open.contains_key(one);
+        let fresh: Addresses = wanted.iter().filter(fresh).copied().collect();
+        let in_the_way = |one: &&(Purpose, SocketAddr)| {
+            let holds = |(_, new): &(Purpose, SocketAddr)| overlap(one.1, *new);
+            !wanted.contains(one) && fresh.iter().any(holds)
         };
-        let closed: Wanted = self.open.keys().filter(in_the_way).copied().collect();
-        for door in &closed {
-            let accepting = self.open.remove(door).and_then(|door| door.accepting);
+        let closed: Addresses = self.open.keys().filter(in_the_way).copied().collect();
+        for one in &closed {
+            let accepting = self.open.remove(one).and_then(|one| one.accepting);
             if let Some(task) = accepting {
                 task.abort();
                 // The socket is closed when the task is no more.
@@ -190,10 +192,10 @@ impl Doors {
         closed
     }
 
-    /// Opens what is wanted, then closes what is not. What cannot be opened is said, and tried again later; as long as
-    /// nothing of what is wanted can be, the old addresses still answer, and those that made way do again. Says whether
-    /// all is as wanted.
-    pub(super) fn follow(&mut self, wanted: &Wanted, made_way: &Wanted) -> bool {
+    /// Opens what is wanted, then closes what is not. What cannot be opened is logged, and tried again later. While nothing
+    /// that is wanted can be opened, the old addresses still answer, those in `made_way` included. Returns whether all is
+    /// as wanted.
+    pub(super) fn follow(&mut self, wanted: &Addresses, made_way: &Addresses) -> bool {
         let mut whole = true;
         for (purpose, address) in wanted {
             if self.open.contains_key(&(*purpose, *address)) {
@@ -207,9 +209,9 @@ impl Doors {
                 }
             }
         }
-        if wanted.is_empty() || wanted.iter().any(|door| self.open.contains_key(door)) {
-            self.open.retain(|door, state| {
-                let stays = wanted.contains(door);
+        if wanted.is_empty() || wanted.iter().any(|one| self.open.contains_key(one)) {
+            self.open.retain(|one, state| {
+                let stays = wanted.contains(one);
                 if !stays && let Some(accepting) = &state.accepting {
                     accepting.abort();
                 }
@@ -217,8 +219,8 @@ impl Doors {
             });
             let open = &self.open;
             self.guards.retain(|port, _| {
-                let mut doors = open.keys();
-                doors.any(|(purpose, at)| *purpose == Purpose::Everything && at.port() == *port)
+                let mut open = open.keys();
+                open.any(|(purpose, at)| *purpose == Purpose::Everything && at.port() == *port)
             });
         } else {
             for (purpose, address) in made_way {
@@ -231,7 +233,7 @@ impl Doors {
     }
 }
 
-/// Whether one socket at each cannot be had at once.
+/// Whether two sockets at these addresses exclude each other.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     one.port() == other.port()
         && one.is_ipv4() == other.is_ipv4()
