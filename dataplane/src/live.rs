@@ -1,4 +1,4 @@
-//! What is being served: one pointer, swapped by `apply` and by nobody else.
+//! The plan in force: one pointer, which only `apply` swaps.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use ballast_core::plan::Plan;
 
-/// The plan in force.
+/// Holds the plan in force.
 #[derive(Debug, Default)]
 pub struct Live {
     plan: Arc<ArcSwap<Plan>>,
@@ -14,18 +14,18 @@ pub struct Live {
 
 impl Live {
     /// The plan in force now. Holding this `Arc` keeps the whole table alive; drop it when the work at hand is done. Workers
-    /// have a cheaper way: `Worker::plan`.
+    /// use the cheaper `Worker::plan`.
     #[must_use]
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.load_full()
     }
 
-    /// A handle that reads the plan without touching its reference count, until there is a new one.
+    /// A handle that reads the plan without touching its reference count while the plan stays the same.
     pub(crate) fn cache(&self) -> Cache<Arc<ArcSwap<Plan>>, Arc<Plan>> {
         Cache::new(Arc::clone(&self.plan))
     }
 
-    /// Puts `plan` in force and returns the one before, for `apply` to free: no worker ever frees a plan.
+    /// Puts `plan` in force and returns the previous one. `apply` frees it, so that no worker ever does.
     pub(crate) fn publish(&self, plan: Arc<Plan>) -> Arc<Plan> {
         self.plan.swap(plan)
     }

@@ -1,56 +1,56 @@
 //! Counters that cost a worker one plain addition.
 //!
-//! Every counter is a cell per worker, allocated when that worker first counts there, and summed when somebody
-//! looks. A cell has one writer, its worker; readers may be anywhere.
+//! Every counter has one cell for each worker. A cell is allocated when its worker first counts there, and the cells are summed
+//! when the counter is read. Only its worker writes a cell; any thread may read it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One worker's share of a count. Only its worker adds to it, so a load and a store are enough.
+/// One worker's part of a counter. Only its worker writes it, so a load and a store are enough.
 #[derive(Debug, Default)]
 pub struct Cell(AtomicU64);
 
 impl Cell {
-    /// Counts `n` more.
+    /// Adds `n`.
     pub fn add(&self, n: u64) {
         let before = self.0.load(Ordering::Relaxed);
         self.0.store(before.wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Takes `n` away, for cells that hold a level.
+    /// Subtracts `n`, for cells that hold a level.
     pub fn take(&self, n: u64) {
         let before = self.0.load(Ordering::Relaxed);
         self.0.store(before.wrapping_sub(n), Ordering::Relaxed);
     }
 
-    /// Forgets what this worker has counted. Like counting, that is for this worker alone.
+    /// Resets the cell. Only its worker may call this.
     pub fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// What this worker has counted.
+    /// The present value.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Which worker counts. Worker numbers run from 0; nobody else counts.
+/// The number of a worker, from 0. Only workers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerId(pub usize);
 
-/// A `T` for each worker, made when that worker first asks for it.
+/// A `T` for each worker, created when the worker first needs it.
 #[derive(Debug)]
 pub struct PerWorker<T>(Box<[OnceLock<Box<T>>]>);
 
 impl<T: Default> PerWorker<T> {
-    /// Room for `workers` workers.
+    /// Creates room for `workers` workers.
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self((0..workers.max(1)).map(|_| OnceLock::new()).collect())
     }
 
-    /// The cells of `worker`; a number out of range shares the last ones.
+    /// The cells of `worker`. A number out of range shares the last worker's cells.
     pub fn of(&self, worker: WorkerId) -> &T {
         let last = self.0.len() - 1;
         self.0[worker.0.min(last)].get_or_init(Box::default)
@@ -62,7 +62,7 @@ impl<T: Default> PerWorker<T> {
         self.0.get(worker.0)?.get().map(Box::as_ref)
     }
 
-    /// What all workers hold, of those that ever counted.
+    /// The cells of all workers that have ever counted.
     pub fn each(&self) -> impl Iterator<Item = &T> {
         self.0.iter().filter_map(|cell| cell.get().map(Box::as_ref))
     }

@@ -8,7 +8,7 @@ use tokio::task::{AbortHandle, yield_now};
 
 use super::viewers::Viewers;
 use crate::config::{Admin, Config};
-use crate::guard::{Guard, Guards, Name};
+use crate::instance_lock::{InstanceLock, InstanceLocks, LockName};
 use crate::listen;
 use crate::start_error::StartError;
 
@@ -92,8 +92,8 @@ pub(crate) fn admin_addresses(wanted: &Wanted) -> Vec<SocketAddr> {
 #[derive(Debug)]
 pub(crate) struct Doors {
     open: BTreeMap<(Purpose, SocketAddr), Door>,
-    guards: BTreeMap<u16, Guard>,
-    names: Guards,
+    guards: BTreeMap<u16, InstanceLock>,
+    names: InstanceLocks,
 }
 
 /// One address.
@@ -107,7 +107,7 @@ struct Door {
 
 impl Doors {
     /// Takes all these addresses, or says which one cannot be had.
-    pub(crate) fn take(wanted: &Wanted, names: &Guards) -> Result<Self, StartError> {
+    pub(crate) fn take(wanted: &Wanted, names: &InstanceLocks) -> Result<Self, StartError> {
         let mut doors = Self {
             open: BTreeMap::new(),
             guards: BTreeMap::new(),
@@ -147,9 +147,10 @@ impl Doors {
     fn bind(&mut self, purpose: Purpose, address: SocketAddr) -> Result<(), StartError> {
         let is_guard = purpose == Purpose::Everything && address.port() != 0;
         if is_guard && !self.guards.contains_key(&address.port()) {
-            let guard = self.names.take(Name::Port(address.port()));
-            let guard = guard
-                .map_err(|taken| StartError::taken(taken, || StartError::SecondOne(address)))?;
+            let guard = self.names.take(LockName::Port(address.port()));
+            let guard = guard.map_err(|taken| {
+                StartError::lock_failed(taken, || StartError::SecondOne(address))
+            })?;
             self.guards.insert(address.port(), guard);
         }
         let listener = listen::open_alone(address);

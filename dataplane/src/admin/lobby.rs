@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::desk::{Caller, Desk};
 use super::doors::Purpose;
-use crate::log::Rarely;
+use crate::log::LogLimiter;
 use crate::panics::vital;
 
 /// What all doors share.
@@ -29,7 +29,7 @@ pub(super) struct Lobby {
     /// For who comes from this machine, its kubelet for one, however many strangers are here.
     local: Arc<Semaphore>,
     reserve: RefCell<Reserve>,
-    full: Rarely,
+    full: LogLimiter,
 }
 
 impl Lobby {
@@ -40,7 +40,7 @@ impl Lobby {
             health: Arc::new(Semaphore::new(MOST_FOR_HEALTH)),
             local: Arc::new(Semaphore::new(MOST_LOCAL)),
             reserve: RefCell::new(Reserve::new()),
-            full: Rarely::new(),
+            full: LogLimiter::new(),
         });
         let keeping = vital("the admin side's reserve", Rc::clone(&lobby).keep_reserve());
         tokio::task::spawn_local(keeping);
@@ -68,8 +68,8 @@ impl Lobby {
         let Some(place) = self.place(purpose, from, stream.local_addr().ok()) else {
             drop(stream);
             self.reserve.borrow_mut().refill();
-            if let Some(unsaid) = self.full.say(self.desk.shared.clock.now()) {
-                tracing::warn!(%from, unsaid, "too many connections to the admin side: this one is closed");
+            if let Some(suppressed) = self.full.allow(self.desk.shared.clock.now()) {
+                tracing::warn!(%from, suppressed, "too many connections to the admin side: this one is closed");
             }
             return;
         };

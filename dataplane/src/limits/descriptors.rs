@@ -1,32 +1,32 @@
-//! How the descriptors of the process are divided.
+//! The division of the process's descriptors.
 //!
-//! The process itself comes first, so that it can always read a table and say what it lacks. Listening sockets may take most
-//! of the rest, and the connections get what these leave.
+//! The process itself comes first, so that it can always read a table and report its shortage. Listening sockets may take most
+//! of the rest, and connections get what these leave.
 
 use std::fmt;
 
-/// Descriptors by what they are for. All of them together are never more than `total`, whatever listens.
+/// Descriptors by purpose. Their sum never exceeds `total`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptors {
-    /// As many as may be open.
+    /// The most that may be open.
     pub total: usize,
-    /// For the process at rest, for reading tables, and for the admin side's connections.
+    /// For the idle process, for reading tables, and for the connections of the admin side.
     pub reserve: usize,
-    /// Health checks that may be under way at once.
+    /// Health checks at once.
     pub checks: usize,
-    /// Pipes that each worker may have; each takes two descriptors.
+    /// Pipes of each worker. Each pipe takes two descriptors.
     pub pipes: usize,
-    /// Sockets that listen.
+    /// Listening sockets.
     pub listening: usize,
     /// UDP flows of all workers.
     pub flows: usize,
-    /// TCP connections; each takes two descriptors.
+    /// TCP connections. Each takes two descriptors.
     pub connections: usize,
     workers: usize,
 }
 
 impl Descriptors {
-    /// The division of `total` before anything listens. At most so many pipes.
+    /// The division of `total` before anything listens, with at most `most_pipes` pipes.
     pub(super) fn at_rest(total: usize, workers: usize, most_pipes: usize) -> Self {
         let (reserve, checks) = (reserve(total, workers), checks(total));
         let left = total.saturating_sub(reserve + checks);
@@ -43,11 +43,11 @@ impl Descriptors {
         at_rest.beside(0, 0)
     }
 
-    /// The same beside so many listening sockets, with at most so many flows.
+    /// The division with `listening` listening sockets and at most `most_flows` flows.
     #[must_use]
     pub fn beside(self, listening: usize, most_flows: usize) -> Self {
         let rest = self.for_sockets().saturating_sub(listening);
-        // Flows leave the descriptors of one connection, however few there are.
+        // Flows always leave the descriptors of one connection.
         let flows = (rest.saturating_sub(A_CONNECTION) / 2).min(most_flows);
         Self {
             listening,
@@ -57,8 +57,8 @@ impl Descriptors {
         }
     }
 
-    /// How many sockets one more address gets while `there` are listening already: one a worker as long as they take less than
-    /// 40 % of what is left for sockets, then a single one, and above 80 % none.
+    /// The number of sockets for one more address while `there` sockets listen already: one for each worker while they take
+    /// less than 40 % of the descriptors for sockets, then a single one, and none above 80 %.
     #[must_use]
     pub fn sockets(&self, there: usize) -> Option<usize> {
         let left = self.for_sockets();
@@ -72,7 +72,7 @@ impl Descriptors {
         }
     }
 
-    /// What is left for listening sockets, connections and flows.
+    /// The descriptors for listening sockets, connections and flows.
     fn for_sockets(&self) -> usize {
         let kept = self.reserve + self.checks + 2 * self.pipes * self.workers;
         self.total.saturating_sub(kept)
@@ -97,7 +97,7 @@ impl fmt::Display for Descriptors {
     }
 }
 
-/// The fewest descriptors with which one address can be listened at and one connection served.
+/// The fewest descriptors with which one address can listen and one connection can be served.
 pub(super) fn least(workers: usize) -> usize {
     let suffices = |total: &usize| {
         let at_rest = Descriptors::at_rest(*total, workers, 0);
@@ -108,31 +108,31 @@ pub(super) fn least(workers: usize) -> usize {
         .unwrap_or(usize::MAX)
 }
 
-/// What the process needs when it serves nobody, and the admin side's connections beside those that have a reserve there.
+/// What the idle process needs, and the admin side's connections in addition to those that have descriptors of their own.
 fn reserve(total: usize, workers: usize) -> usize {
     AT_REST + EACH_WORKER * workers + (total / 64).min(MOST_ADMIN)
 }
 
-/// How many health checks may be under way at once: when a rack is gone, each of them lasts as long as it may.
+/// The most health checks at once. When a whole rack fails, each check lasts until its timeout.
 pub(super) fn checks(total: usize) -> usize {
     (total / 20).clamp(LEAST_CHECKS, 2048)
 }
 
-/// As counted: three standard streams; the runtimes of the main, the apply, the probe and the admin thread; the watch of the
-/// table's folder and two kept for reading tables; the guards, listening sockets and eight kept descriptors of the admin side;
-/// the runtime socket; a log destination or two.
+/// Counted: three standard streams; the runtimes of the main, apply, probe and admin threads; the watch of the table's folder
+/// and two descriptors reserved for reading tables; the instance locks, listening sockets and eight reserved descriptors of the
+/// admin side; the runtime socket; one or two log destinations.
 const AT_REST: usize = 40;
-/// A worker's runtime has four, and one that watches its UDP flows.
+/// Four for a worker's runtime, and one for the epoll of its UDP flows.
 const EACH_WORKER: usize = 5;
-/// Of the 160 connections that the admin side may have, those that do not fit into [`AT_REST`].
+/// Of the 160 connections of the admin side, those that do not fit into [`AT_REST`].
 const MOST_ADMIN: usize = 152;
 const LEAST_CHECKS: usize = 4;
-/// Of all workers.
+/// For all workers together.
 const MOST_PIPES: usize = 128;
-/// Of each worker, where there are many: a user without privileges gets no more memory for pipes than 16 workers with as many
+/// For each worker, if there are many. A user without privileges gets no more pipe memory than 16 workers with this many pipes
 /// need.
 const LEAST_PIPES: usize = 12;
-/// Descriptors of a connection: its client's, its endpoint's.
+/// Descriptors of a connection: one for the client's socket, one for the endpoint's.
 const A_CONNECTION: usize = 2;
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_descriptor_is_for_one_thing_and_the_process_comes_first() {
-        // Descriptors, workers, listening, most flows; reserve, checks, pipes a worker, flows, connections.
+        // Descriptors, workers, listening, most flows; expected: reserve, checks, pipes of a worker, flows, connections.
         for (given, expected) in [
             ((64, 1, 0, 0), (46, 4, 0, 0, 7)),
             ((64, 1, 11, 0), (46, 4, 0, 0, 1)),

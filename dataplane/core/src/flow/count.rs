@@ -1,4 +1,4 @@
-//! Why datagrams are dropped and flows end, and what is counted of them.
+//! Why datagrams are dropped and flows end, and the counters of UDP frontends.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use crate::admit::Refusal;
 use crate::counters::Cell;
 use crate::pick::Unavailable;
 
-/// Why a client's datagram goes nowhere. The word is the metric's label. The client hears nothing.
+/// Why a client's datagram is dropped. The word is the metric's label. The client gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dropped {
     /// The client's address is in none of the `source-ranges`.
     SourceRange,
     /// A trusted peer sent a broken PROXY header, or none.
     ProxyHeader,
-    /// It would be one flow too many, for the frontend, its client, the endpoints or the process; or too many a second.
+    /// A limit of flows is reached, of the frontend, its client, the endpoints or the process; or a rate limit.
     MaxConnections,
-    /// There is nobody to send it to.
+    /// No endpoint can be picked.
     NoEndpoint,
-    /// What is left of the service's endpoints would lead it back to this service.
+    /// The service's remaining endpoints would lead the client back to the service.
     Loop,
 }
 
 impl Dropped {
-    /// All of them, in the order of [`Dropped::index`].
+    /// All reasons, in the order of [`Dropped::index`].
     pub const ALL: [Self; 5] = [
         Self::SourceRange,
         Self::ProxyHeader,
@@ -31,7 +31,7 @@ impl Dropped {
         Self::Loop,
     ];
 
-    /// Its word, as the table's reference has it.
+    /// Its word in the table's reference.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Dropped {
         }
     }
 
-    /// Its place in an array of counters.
+    /// Its index in an array of counters.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -81,7 +81,7 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// Why a flow is over. The word is the metric's label.
+/// Why a flow has ended. The word is the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowEnd {
     /// No datagram for the idle time.
@@ -90,18 +90,18 @@ pub enum FlowEnd {
     Requests,
     /// `udp.responses` are reached.
     Responses,
-    /// The endpoint left the table, was disabled or fails its checks; or the frontend has gone.
+    /// The endpoint was removed, was disabled or fails its checks, or the frontend was removed.
     Endpoint,
-    /// The endpoint's host said that nobody listens, or there was no way to it.
+    /// The endpoint refused a datagram, or could not be reached.
     Refused,
-    /// Datagrams are balanced one by one: it was only there for the answers.
+    /// Datagrams are balanced one by one: the flow was only kept for replies.
     PerDatagram,
-    /// It made room for another one.
+    /// It was evicted to make room for another flow.
     Evicted,
 }
 
 impl FlowEnd {
-    /// All of them, in the order of [`FlowEnd::index`].
+    /// All reasons, in the order of [`FlowEnd::index`].
     pub const ALL: [Self; 7] = [
         Self::Idle,
         Self::Requests,
@@ -112,7 +112,7 @@ impl FlowEnd {
         Self::Evicted,
     ];
 
-    /// Its word, as the table's reference has it.
+    /// Its word in the table's reference.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -126,7 +126,7 @@ impl FlowEnd {
         }
     }
 
-    /// Its place in an array of counters.
+    /// Its index in an array of counters.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -139,20 +139,20 @@ impl fmt::Display for FlowEnd {
     }
 }
 
-/// What one worker counts for one udp frontend, beside what it counts for any frontend: flows created are its
-/// `sessions`, and its bytes are of payload. Flows live now are all that were created without those that ended.
+/// The counters of one worker for one UDP frontend, in addition to those of any frontend. Flows created are counted as
+/// `sessions`, and bytes are payload bytes. The number of present flows is that of created flows minus that of ended flows.
 #[derive(Debug, Default)]
 pub struct UdpCounters {
-    /// Datagrams of clients that were passed on (direction `in`).
+    /// Forwarded datagrams of clients (direction `in`).
     pub datagrams_in: Cell,
-    /// Datagrams of endpoints that were passed on (direction `out`).
+    /// Forwarded datagrams of endpoints (direction `out`).
     pub datagrams_out: Cell,
-    /// Datagrams of clients that were not, by [`Dropped::index`].
+    /// Dropped datagrams of clients, by [`Dropped::index`].
     pub dropped: [Cell; Dropped::ALL.len()],
-    /// Flows that are over, by [`FlowEnd::index`].
+    /// Ended flows, by [`FlowEnd::index`].
     pub ended: [Cell; FlowEnd::ALL.len()],
-    /// Datagrams of clients that the kernel dropped, because they came faster than they were read.
+    /// Datagrams of clients that the kernel dropped because they arrived faster than they were read.
     pub kernel_drops: Cell,
-    /// Datagrams in either direction that the kernel did not take, for want of room or of a way.
+    /// Datagrams in either direction that the kernel did not send.
     pub unsent: Cell,
 }

@@ -1,19 +1,19 @@
-//! Changes by hand through compile: what they change, what they leave alone, and when they end.
+//! Overrides in compiled plans: what they change, what they leave alone, and when they end.
 
 use super::*;
-use crate::compile::{Surroundings, compile, revise};
-use crate::loops::LOOPBACK_ALONE;
+use crate::compile::{CompileContext, compile, revise};
+use crate::loops::LOOPBACK_ONLY;
 use crate::moment::Moment;
 use crate::plan::{Listens, Plan};
 use crate::rng::Rng;
 use crate::table::Format;
 
-fn surroundings(rng: &mut Rng) -> Surroundings<'_> {
-    Surroundings {
+fn surroundings(rng: &mut Rng) -> CompileContext<'_> {
+    CompileContext {
         now: Moment(1000),
         workers: 1,
         ipv6: true,
-        here: &LOOPBACK_ALONE,
+        host: &LOOPBACK_ONLY,
         rng,
     }
 }
@@ -135,7 +135,7 @@ fn what_the_table_says_anyway_is_no_change() {
     assert!(plan.overrides().is_empty());
 }
 
-/// Services that did not change are shared between plans, but not where another one made a loop of them.
+/// Unchanged services are shared between plans, unless another service's change made a loop of them.
 #[test]
 fn an_endpoint_enabled_by_hand_may_close_a_loop_over_a_service_that_did_not_change() {
     let chain = served(
@@ -157,9 +157,9 @@ services:
     let ready = |over: &mut Overrides| {
         over.set_state(&name("y"), at("127.0.0.1:80"), Some(State::Ready));
     };
-    let around = changed(&chain, ready);
-    assert_eq!(closing(&around), [true, true, false]);
-    let again = changed(&around, |over| *over = Overrides::default());
+    let context = changed(&chain, ready);
+    assert_eq!(closing(&context), [true, true, false]);
+    let again = changed(&context, |over| *over = Overrides::default());
     assert_eq!(closing(&again), [false; 3]);
     assert_eq!(again.loops(), chain.loops());
 }
