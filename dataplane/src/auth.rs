@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use argon2::{Argon2, PasswordHash, PasswordVerifier};
@@ -23,6 +23,7 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
+use crate::threads::lock;
 use check_queue::{CheckPermit, CheckQueue};
 
 /// What a user may do.
@@ -102,7 +103,7 @@ impl Auth {
         let users = self.users();
         let checked = check(Arc::clone(&users), name, secret, permit);
         let person = checked.await.ok().flatten().ok_or(Unproven::Wrong)?;
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         // The file may have changed while the hash was computed.
         if Arc::ptr_eq(&known.users, &users) && known.right.len() < REMEMBERED {
             known.right.insert(digest, person.clone());
@@ -113,13 +114,13 @@ impl Auth {
     /// The user of this header, if it was found correct under the present file.
     fn remembered(&self, digest: &[u8; 32]) -> Option<Person> {
         self.users();
-        self.lock().right.get(digest).cloned()
+        lock(&self.known).right.get(digest).cloned()
     }
 
     /// The users in the present file. If the file has become invalid, the previous users stay.
     fn users(&self) -> Arc<Users> {
         let modified = modified(&self.path);
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         if modified != known.modified {
             known.modified = modified;
             match Users::read(&self.path) {
@@ -140,10 +141,6 @@ impl Auth {
         digest.update(self.salt.hash_one(1).to_ne_bytes());
         digest.update(header);
         digest.finalize().into()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use ballast_core::rng::mix;
 use rustix::io::Errno;
@@ -20,6 +20,7 @@ use rustix::net::{
 };
 
 use crate::sys;
+use crate::threads::lock;
 
 /// What a lock stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +86,7 @@ impl InstanceLocks {
             Errno::ADDRINUSE => LockError::Held,
             error => failed(error),
         })?;
-        let mut held = self.held();
+        let mut held = lock(&self.0);
         if held.is_ending {
             listen(&socket, BACKLOG).map_err(failed)?;
         }
@@ -97,17 +98,13 @@ impl InstanceLocks {
 
     /// Lets other processes see that this one is ending.
     pub(crate) fn end(&self) {
-        let mut held = self.held();
+        let mut held = lock(&self.0);
         held.is_ending = true;
         for socket in held.sockets.iter().filter_map(Weak::upgrade) {
             if let Err(error) = listen(&socket, BACKLOG) {
                 tracing::warn!(%error, "another ballast cannot see that this one is ending");
             }
         }
-    }
-
-    fn held(&self) -> MutexGuard<'_, HeldLocks> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

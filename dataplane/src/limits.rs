@@ -40,9 +40,9 @@ impl Budget {
     pub fn in_force() -> Self {
         let descriptors = getrlimit(Resource::Nofile)
             .current
-            .unwrap_or(MOST_DESCRIPTORS);
+            .unwrap_or(MAX_DESCRIPTORS);
         Self {
-            descriptors: usize::try_from(descriptors.min(MOST_DESCRIPTORS)).unwrap_or(usize::MAX),
+            descriptors: usize::try_from(descriptors.min(MAX_DESCRIPTORS)).unwrap_or(usize::MAX),
         }
     }
 
@@ -104,19 +104,19 @@ impl Room {
     /// The division of the descriptors before anything listens.
     #[must_use]
     pub fn at_rest(&self) -> Descriptors {
-        let most_pipes = self.memory.map_or(usize::MAX, |memory| memory.pipes);
-        Descriptors::at_rest(self.budget.descriptors, self.workers, most_pipes)
+        let max_pipes = self.memory.map_or(usize::MAX, |memory| memory.pipes);
+        Descriptors::idle(self.budget.descriptors, self.workers, max_pipes)
     }
 
     /// The division with `listening` listening sockets. `has_udp`: some of these sockets are UDP sockets.
     #[must_use]
-    pub fn beside(&self, listening: usize, has_udp: bool) -> Descriptors {
-        let most_flows = self.memory.map_or(usize::MAX, |memory| memory.flows);
-        let most_flows = match has_udp {
-            true => most_flows.min(self.budget.flows(self.workers) * self.workers),
+    pub fn with_listening(&self, listening: usize, has_udp: bool) -> Descriptors {
+        let max_flows = self.memory.map_or(usize::MAX, |memory| memory.flows);
+        let max_flows = match has_udp {
+            true => max_flows.min(self.budget.flows(self.workers) * self.workers),
             false => 0,
         };
-        self.at_rest().beside(listening, most_flows)
+        self.at_rest().with_listening(listening, max_flows)
     }
 
     /// The most connections at once: the limit on the command line, else as many as fit.
@@ -135,7 +135,7 @@ impl Room {
 
     /// Logs the limit of connections, and its reason.
     pub fn log(&self, descriptors: &Descriptors) {
-        let (fit, why) = (self.fit(descriptors), self.why(descriptors));
+        let (fit, why) = (self.fit(descriptors), self.explain(descriptors));
         match self.configured {
             None => tracing::info!("at most {fit} connections: {why}"),
             Some(configured) if configured <= fit => {
@@ -147,7 +147,7 @@ impl Room {
         }
     }
 
-    fn why(&self, descriptors: &Descriptors) -> String {
+    fn explain(&self, descriptors: &Descriptors) -> String {
         let Some(memory) = self.memory else {
             return format!("{descriptors}; no limit of memory");
         };
@@ -155,7 +155,7 @@ impl Room {
         format!(
             "{descriptors}; {} MiB of memory, five sixteenths of it for tables and UDP flows, {} KiB a connection when neither side reads, with socket buffers set to {} KiB",
             memory.limit >> 20,
-            memory.a_connection >> 10,
+            memory.per_connection >> 10,
             socket >> 10,
         )
     }
@@ -168,7 +168,7 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-const MOST_DESCRIPTORS: u64 = 1_048_576;
+const MAX_DESCRIPTORS: u64 = 1_048_576;
 
 #[cfg(test)]
 mod tests {
@@ -186,9 +186,9 @@ mod tests {
             (64, 2, Some(0), 1, 1),
         ] {
             let room = Room::new(Budget { descriptors }, workers, memory, None);
-            let division = room.beside(listening, false);
+            let division = room.with_listening(listening, false);
             let found = room.connections(&division);
-            assert_eq!(found, fit, "{}", room.why(&division));
+            assert_eq!(found, fit, "{}", room.explain(&division));
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let budget = Budget { descriptors: 64 };
         for configured in [1, 4, 1_000] {
             let room = Room::new(budget, 2, None, Some(configured));
-            assert_eq!(room.connections(&room.beside(1, false)), configured);
+            assert_eq!(room.connections(&room.with_listening(1, false)), configured);
         }
     }
 
@@ -212,7 +212,7 @@ mod tests {
             (Some(64 << 20), true, 1_024),
         ] {
             let room = Room::new(budget, 2, memory, None);
-            assert_eq!(room.beside(0, has_udp).flows, flows, "{memory:?}");
+            assert_eq!(room.with_listening(0, has_udp).flows, flows, "{memory:?}");
         }
     }
 

@@ -6,11 +6,13 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use ballast_core::moment::Moment;
 use tracing::level_filters::LevelFilter;
+
+use crate::threads::lock;
 
 mod line_queue;
 
@@ -106,7 +108,7 @@ pub(crate) fn flush(within: Duration) {
 /// The queue for standard output.
 pub(crate) fn stdout() -> io::Result<&'static LineQueue> {
     static IS_STARTED: Mutex<bool> = Mutex::new(false);
-    let mut is_started = IS_STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_started = lock(&IS_STARTED);
     if !*is_started {
         start(&*STDOUT, "stdout", to_stream(io::stdout()))?;
         *is_started = true;

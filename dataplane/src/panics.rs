@@ -93,7 +93,7 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 pub(crate) mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::sync::{Mutex, MutexGuard};
 
     use tokio::task::spawn_local;
     use tokio::time::sleep;
@@ -104,7 +104,7 @@ pub(crate) mod tests {
     /// Held by a test that counts panics, because the panics of the whole process are counted together.
     pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
         static LOCK: Mutex<()> = Mutex::new(());
-        LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+        threads::lock(&LOCK)
     }
 
     #[test]

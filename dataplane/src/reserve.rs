@@ -7,11 +7,12 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use rustix::io::{DupFlags, dup3};
 
 use crate::socket_error;
+use crate::threads::lock;
 
 /// The reserved descriptor.
 struct Reserve {
@@ -29,7 +30,7 @@ static RESERVE: Mutex<Reserve> = Mutex::new(Reserve {
 pub(crate) fn keep() -> io::Result<()> {
     let null = OwnedFd::from(File::open("/dev/null")?);
     let spare = null.try_clone()?;
-    let mut reserve = reserve();
+    let mut reserve = lock(&RESERVE);
     (reserve.null, reserve.spare) = (Some(null), Some(spare));
     Ok(())
 }
@@ -38,7 +39,7 @@ pub(crate) fn keep() -> io::Result<()> {
 pub(crate) fn open(options: &OpenOptions, path: &Path) -> io::Result<Opened> {
     let opened = match options.open(path) {
         Err(error) if socket_error::is_exhausted(&error) => {
-            drop(reserve().spare.take());
+            drop(lock(&RESERVE).spare.take());
             options.open(path)
         }
         opened => opened,
@@ -81,7 +82,7 @@ impl Write for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let mut reserve = reserve();
+        let mut reserve = lock(&RESERVE);
         if let (
             Some(file),
             Reserve {
@@ -97,8 +98,4 @@ impl Drop for Opened {
                 .then_some(number);
         }
     }
-}
-
-fn reserve() -> MutexGuard<'static, Reserve> {
-    RESERVE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -67,7 +67,7 @@ pub(crate) fn start_with(
     budget.suffices(workers)?;
     reserve::keep()?;
     let room = Room::new(budget, workers, cgroup_memory(), config.max_connections);
-    room.log(&room.beside(0, false));
+    room.log(&room.with_listening(0, false));
     let seeds = RandomState::new();
     let (access, messages) = AccessLog::new();
     let (override_sender, overrides) = mpsc::unbounded_channel();

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::ack::{Ack, Exception};
 use ballast_core::plan::SocketKey;
 use tokio_util::sync::CancellationToken;
+
+use crate::threads::lock;
 
 /// Written by apply, read by the admin side and by tests.
 #[derive(Debug, Default)]
@@ -194,10 +196,6 @@ pub struct Swaps {
     pub count: u64,
     /// The sum of their durations.
     pub sum: Duration,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bounds of the histogram in seconds.

@@ -68,7 +68,7 @@ struct Connected {
     /// Bytes to send to the endpoint before the client's next bytes.
     first: Vec<u8>,
     /// How many bytes of `first` came from the client, together with its PROXY header.
-    carried: u64,
+    client_bytes: u64,
     timeouts: RelayTimeouts,
     /// Whether the client's idle timeout is not longer than the endpoint's.
     client_is_stricter: bool,
@@ -86,7 +86,7 @@ async fn run(
     let Connected {
         mut upstream,
         first,
-        carried,
+        client_bytes,
         timeouts,
         client_is_stricter,
     } = match connected {
@@ -115,8 +115,8 @@ async fn run(
             entry.moved(up, down);
         }
     };
-    if carried > 0 {
-        moved(carried, 0);
+    if client_bytes > 0 {
+        moved(client_bytes, 0);
     }
     let closed = relay(
         &mut connection.socket,
@@ -150,14 +150,14 @@ async fn find_endpoint(
     let timeouts = FrontendTimeouts::of(&frontend);
     drop(frontend);
     let (upstream, service) = connect(connection, service, plan).await?;
-    let carried = first.len() as u64;
+    let client_bytes = first.len() as u64;
     let mut header = header::header(&service, connection);
     header.append(&mut first);
     let timeouts = timeouts.with(&service);
     Ok(Connected {
         upstream,
         first: header,
-        carried,
+        client_bytes,
         client_is_stricter: timeouts.1,
         timeouts: timeouts.0,
     })

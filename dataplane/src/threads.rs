@@ -1,7 +1,7 @@
 //! Threads: how they are created, each with a runtime of its own, and how they share the processors.
 
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -70,6 +70,11 @@ pub(crate) fn spawn(
         pace.take();
         run();
     })
+}
+
+/// Locks a mutex, also after a thread has panicked while it held the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A runtime for one thread.

@@ -1,9 +1,9 @@
 //! Admission: which clients may connect, and how many. Decided before anything is allocated for a connection.
 //!
-//! A frontend has an [`AdmitState`], kept by its name across swaps, and the [`Limits`] of the served table. With `on-limit:
-//! wait` an accept loop asks [`AdmitState::may_accept`] when a connection waits in the backlog, and holds the [`Permit`] while
-//! it accepts; with `reject` it accepts first. Then [`AdmitState::admit`] decides by the client's address, and the
-//! [`Admission`] counts until it is dropped. The process's own limit uses the same types.
+//! A frontend has an [`AdmitState`], kept by its name across swaps, and the [`Limits`] of the served table. With
+//! `on-limit: wait` an accept loop asks [`AdmitState::may_accept`] when a connection waits in the backlog, and holds the
+//! [`Permit`] while it accepts; with `reject` it accepts first. Then [`AdmitState::admit`] decides by the client's address, and
+//! the [`Admission`] counts until it is dropped. The process's own limit uses the same types.
 //!
 //! Only dropping an [`Admission`] or a [`Permit`] makes room, and it always wakes a waiter. This module opens and closes
 //! nothing and has no timer: [`Accept::At`] returns the moment to wait for.

@@ -44,36 +44,21 @@ impl Overrides {
     pub fn change(&mut self, change: &OverrideChange) {
         match change {
             OverrideChange::State(service, address, state) => {
-                self.set_state(service, *address, *state)
+                self.endpoint(service, *address).state = *state;
             }
             OverrideChange::Weight(service, address, weight) => {
-                self.set_weight(service, *address, *weight)
+                self.endpoint(service, *address).weight = *weight;
             }
-            OverrideChange::MaxConnections(frontend, max) => {
-                self.set_max_connections(frontend, *max)
+            OverrideChange::MaxConnections(frontend, Some(max)) => {
+                self.max_connections.insert(frontend.clone(), *max);
+            }
+            OverrideChange::MaxConnections(frontend, None) => {
+                self.max_connections.remove(frontend);
             }
             OverrideChange::Reset(service, address) => {
                 *self.endpoint(service, *address) = Override::default();
             }
         }
-    }
-
-    /// Overrides the state of an endpoint; `None` removes the override.
-    pub fn set_state(&mut self, service: &Name, address: SocketAddr, state: Option<State>) {
-        self.endpoint(service, address).state = state;
-    }
-
-    /// Overrides the weight of an endpoint; `None` removes the override.
-    pub fn set_weight(&mut self, service: &Name, address: SocketAddr, weight: Option<u16>) {
-        self.endpoint(service, address).weight = weight;
-    }
-
-    /// Overrides the limit of a frontend; `None` removes the override.
-    pub fn set_max_connections(&mut self, frontend: &Name, max: Option<NonZeroU32>) {
-        match max {
-            Some(max) => self.max_connections.insert(frontend.clone(), max),
-            None => self.max_connections.remove(frontend),
-        };
     }
 
     pub(crate) fn of_service(&self, service: &str) -> Option<&BTreeMap<SocketAddr, Override>> {

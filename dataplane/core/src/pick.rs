@@ -4,7 +4,7 @@
 //! has an endpoint with room, and the algorithm finds it without looking at all endpoints where it can (`pick_fast`). Otherwise
 //! all endpoints are looked at to find the best tier that has any, and the algorithm chooses among those.
 //!
-//! The dial calls this and then reports the result: [`Service::connected`], [`Service::failed`], [`Tried::note`]. A pick never
+//! The dial calls this and then reports the result: [`EndpointState::connected`], [`Service::failed`], [`Tried::note`]. A pick never
 //! waits; after [`Unavailable::Full`] the client waits in the [`queue`](crate::queue).
 
 use std::net::SocketAddr;

@@ -3,7 +3,7 @@
 //! [`Service::compile`] turns one service of the table into endpoints that a pick only has to index. State that outlives a plan
 //! is carried over by identity: [`ServiceState`] by the service's name, [`EndpointState`] by (service, address), [`Node`] by
 //! its name. Only [`crate::compile`] compiles services; `pick` chooses among [`Service::endpoints`], and the results of dials
-//! are reported to [`Service::connected`] and [`Service::failed`]. A compiled service never changes.
+//! are reported to [`EndpointState::connected`] and [`Service::failed`]. A compiled service never changes.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;

@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
+
+use crate::threads::lock;
 
 /// The queues of all clients. Requests of one client are served in order, and so are the first requests of different clients.
 #[derive(Debug)]
@@ -78,7 +80,7 @@ impl CheckQueue {
     }
 
     pub(super) fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, Queue>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.clients)
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Memory {
     /// The buffer sizes of a connection.
     pub buffers: Buffers,
     /// The most bytes that one connection can hold, when neither its client nor its endpoint reads.
-    pub a_connection: u64,
+    pub per_connection: u64,
     /// The connections that fit if each of them holds the most.
     pub connections: u32,
     /// The UDP flows that fit.
@@ -45,11 +45,11 @@ impl Memory {
     /// Divides `limit`. The lower the `configured` limit of connections, the larger the buffers of each.
     #[must_use]
     pub fn divide(limit: u64, configured: Option<u32>) -> Self {
-        let share = limit - limit / OF_TABLES - limit / OF_FLOWS;
-        let wanted = u64::from(configured.unwrap_or(USUALLY_WANTED).max(1));
+        let share = limit - limit / TABLE_SHARE - limit / FLOW_SHARE;
+        let wanted = u64::from(configured.unwrap_or(DEFAULT_CONNECTIONS).max(1));
         let socket = (share / wanted).saturating_sub(BESIDE_SOCKET_BUFFERS) / SOCKET_BUFFERS;
-        let socket = socket.clamp(LEAST_BUFFER, MOST_BUFFER);
-        let a_connection = socket * SOCKET_BUFFERS + BESIDE_SOCKET_BUFFERS;
+        let socket = socket.clamp(MIN_BUFFER, MAX_BUFFER);
+        let per_connection = socket * SOCKET_BUFFERS + BESIDE_SOCKET_BUFFERS;
         let small = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         Self {
             limit,
@@ -57,10 +57,10 @@ impl Memory {
                 socket: small(socket),
                 read: small(READ),
             },
-            a_connection,
-            connections: u32::try_from(share / a_connection).unwrap_or(u32::MAX),
-            flows: small(limit / OF_FLOWS / A_FLOW),
-            pipes: small(limit / OF_PIPES / A_PIPE),
+            per_connection,
+            connections: u32::try_from(share / per_connection).unwrap_or(u32::MAX),
+            flows: small(limit / FLOW_SHARE / PER_FLOW),
+            pipes: small(limit / PIPE_SHARE / PER_PIPE),
         }
     }
 }
@@ -107,21 +107,21 @@ fn smallest(mount: &Path, group: &str, file: &str) -> Option<u64> {
 }
 
 /// A quarter of the limit is for tables and for the process itself.
-const OF_TABLES: u64 = 4;
+const TABLE_SHARE: u64 = 4;
 /// A sixteenth of the limit is for UDP flows, each of which has a socket.
-const OF_FLOWS: u64 = 16;
-const A_FLOW: u64 = 4 << 10;
+const FLOW_SHARE: u64 = 16;
+const PER_FLOW: u64 = 4 << 10;
 /// A cgroup does not count the bytes in pipes, but they take the machine's memory.
-const OF_PIPES: u64 = 16;
-const A_PIPE: u64 = 512 << 10;
+const PIPE_SHARE: u64 = 16;
+const PER_PIPE: u64 = 512 << 10;
 /// The number of connections to leave room for, if the command line names none.
-const USUALLY_WANTED: u32 = 8_192;
+const DEFAULT_CONNECTIONS: u32 = 8_192;
 /// Two sockets with two buffers each, and twice their set size.
 const SOCKET_BUFFERS: u64 = 8;
 /// A smaller size does not reduce the kernel's memory: a packet of loopback, or one that the device has coalesced, has 64 KiB.
-const LEAST_BUFFER: u64 = 16 << 10;
+const MIN_BUFFER: u64 = 16 << 10;
 /// A larger size helps only on long paths with high bandwidth.
-const MOST_BUFFER: u64 = 1 << 20;
+const MAX_BUFFER: u64 = 1 << 20;
 const READ: u64 = 16 << 10;
 /// The bytes kept of a read in each direction, the kernel's socket structures, and the task.
 const BESIDE_SOCKET_BUFFERS: u64 = 2 * READ + (16 << 10);
@@ -150,7 +150,7 @@ mod tests {
             let memory = Memory::divide(limit << 20, configured);
             let found = (memory.buffers.socket >> 10, memory.connections);
             assert_eq!(found, (buffer, fit), "{limit} MiB, {configured:?}");
-            let held = u64::from(memory.connections) * memory.a_connection;
+            let held = u64::from(memory.connections) * memory.per_connection;
             assert!(held <= memory.limit * 11 / 16, "{memory:?}");
         }
     }

@@ -11,12 +11,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+
+use crate::threads::lock;
 
 /// The queue of one destination.
 #[derive(Debug)]
@@ -48,7 +50,7 @@ impl LineQueue {
 
     /// Adds lines, each with its line feed. Never waits for the reader: if the queue is full, the lines are lost.
     pub(crate) fn add(&self, lines: &[u8]) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.lines.len() >= MAX_QUEUED {
             drop(state);
             self.lose(lines);
@@ -67,7 +69,7 @@ impl LineQueue {
     /// Waits until everything is written, but not longer than `within`, counted from the start of the current write if there is
     /// one.
     pub(crate) fn flush(&self, within: Duration) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let until = state.writing.unwrap_or_else(Instant::now) + within;
         while state.writing.is_some() || !state.lines.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
@@ -81,13 +83,13 @@ impl LineQueue {
 
     /// Lets the thread end once it has written the queued lines.
     pub(crate) fn close(&self) {
-        self.state().is_closed = true;
+        lock(&self.state).is_closed = true;
         self.changed.notify_all();
     }
 
     /// Writes lines until the queue is closed. `write` returns the number of lines that it lost.
     fn run(&self, mut write: impl FnMut(&[u8]) -> u64) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         loop {
             if state.lines.is_empty() {
                 if state.is_closed {
@@ -101,7 +103,7 @@ impl LineQueue {
             state.writing = Some(Instant::now());
             drop(state);
             self.lost.fetch_add(write(&lines), Ordering::Relaxed);
-            state = self.state();
+            state = lock(&self.state);
             state.writing = None;
             self.changed.notify_all();
         }
@@ -109,10 +111,6 @@ impl LineQueue {
 
     fn lose(&self, lines: &[u8]) {
         self.lost.fetch_add(count(lines), Ordering::Relaxed);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -276,7 +274,7 @@ mod tests {
         drop(go_on);
         assert_eq!(written.recv().unwrap(), MAX_QUEUED);
         queue.flush(Duration::from_secs(30));
-        assert!(queue.state().lines.is_empty());
+        assert!(lock(&queue.state).lines.is_empty());
     }
 
     #[test]
@@ -289,12 +287,12 @@ mod tests {
         })
         .unwrap();
         queue.add(b"x\n");
-        until(|| queue.state().writing.is_some());
+        until(|| lock(&queue.state).writing.is_some());
         queue.flush(Duration::from_millis(50));
-        let first = queue.state().writing.unwrap();
+        let first = lock(&queue.state).writing.unwrap();
         assert!(first.elapsed() >= Duration::from_millis(50));
         // Returns, or the test would take that long.
-        queue.state().writing = Instant::now().checked_sub(Duration::from_secs(3600));
+        lock(&queue.state).writing = Instant::now().checked_sub(Duration::from_secs(3600));
         queue.flush(Duration::from_secs(3600));
     }
 

@@ -79,7 +79,7 @@ impl Pipes {
     /// is filled with at most `lent` bytes.
     pub(super) fn empty(self: &Rc<Self>, lent: usize) -> Option<Pipe> {
         let is_lent = self.lends();
-        if is_lent && lent < WORTHWHILE {
+        if is_lent && lent < MIN_SIZE {
             return None;
         }
         let spare = self.spare.borrow_mut().pop();
@@ -89,7 +89,7 @@ impl Pipes {
         };
         self.publish_counts();
         Some(Pipe {
-            most: if is_lent {
+            max_fill: if is_lent {
                 lent.min(ends.size)
             } else {
                 ends.size
@@ -125,14 +125,14 @@ impl Pipes {
             self.refused.set(left);
             return None;
         }
-        let wanted = match self.made.get() < self.limit / LARGE_OF {
-            true => LARGE,
-            false => USUAL,
+        let wanted = match self.made.get() < self.limit / LARGE_SHARE {
+            true => LARGE_SIZE,
+            false => DEFAULT_SIZE,
         };
         let made = Self::ask_kernel(wanted);
         match &made {
             Some(_) => self.made.set(self.made.get() + 1),
-            None => self.refused.set(UNASKED),
+            None => self.refused.set(SKIPPED_REQUESTS),
         }
         made
     }
@@ -144,7 +144,7 @@ impl Pipes {
             Ok(size) => size,
             Err(_) => fcntl_getpipe_size(&write).unwrap_or(0),
         };
-        if size < WORTHWHILE {
+        if size < MIN_SIZE {
             return None;
         }
         Some(Ends { read, write, size })
@@ -157,7 +157,7 @@ pub(super) struct Pipe {
     ends: Option<Ends>,
     held: usize,
     /// The most bytes to fill it with.
-    most: usize,
+    max_fill: usize,
     is_lent: bool,
     pool: Rc<Pipes>,
 }
@@ -169,7 +169,7 @@ impl Pipe {
         let Some(ends) = &self.ends else {
             return Ok(0);
         };
-        let moved = splice(from, None, &ends.write, None, self.most, flags())?;
+        let moved = splice(from, None, &ends.write, None, self.max_fill, flags())?;
         // This may exceed the nominal size: a slot of the pipe holds a whole packet, whatever its size.
         self.held = moved;
         Ok(moved)
@@ -234,17 +234,17 @@ fn flags() -> SpliceFlags {
     SpliceFlags::MOVE | SpliceFlags::NONBLOCK
 }
 
-/// A tenth cheaper per byte than [`USUAL`]. One user gets only 128 pipes of this size for all workers together, so only a
+/// A tenth cheaper per byte than [`DEFAULT_SIZE`]. One user gets only 128 pipes of this size for all workers together, so only a
 /// worker's first pipes, which are used the most, have it.
-const LARGE: usize = 512 * 1024;
-/// The share of a worker's pipes with the size [`LARGE`]: one in this many.
-const LARGE_OF: usize = 8;
-const USUAL: usize = 256 * 1024;
+const LARGE_SIZE: usize = 512 * 1024;
+/// The share of a worker's pipes with the size [`LARGE_SIZE`]: one in this many.
+const LARGE_SHARE: usize = 8;
+const DEFAULT_SIZE: usize = 256 * 1024;
 /// Below this size, copying is cheaper than two system calls.
-const WORTHWHILE: usize = 64 * 1024;
+const MIN_SIZE: usize = 64 * 1024;
 /// How many requests are answered without asking the kernel after a refusal. A refused attempt costs several calls, and a
 /// user's pipe pages stay in use for a while.
-const UNASKED: u32 = 1_000;
+const SKIPPED_REQUESTS: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {
@@ -255,16 +255,16 @@ mod tests {
     #[test]
     fn only_an_empty_pipe_returns_to_the_pool() {
         let pipes = Pipes::new(1);
-        drop(pipes.empty(WORTHWHILE).unwrap());
+        drop(pipes.empty(MIN_SIZE).unwrap());
         assert_eq!(pipes.spare.borrow().len(), 1);
 
-        let mut full = pipes.empty(WORTHWHILE).unwrap();
-        assert!(pipes.empty(WORTHWHILE).is_none(), "the limit holds");
+        let mut full = pipes.empty(MIN_SIZE).unwrap();
+        assert!(pipes.empty(MIN_SIZE).is_none(), "the limit holds");
         full.held = 3;
         drop(full);
         assert_eq!(pipes.spare.borrow().len(), 0);
         assert!(
-            pipes.empty(WORTHWHILE).is_some(),
+            pipes.empty(MIN_SIZE).is_some(),
             "a closed pipe makes room for another"
         );
     }
@@ -275,8 +275,8 @@ mod tests {
         let counts = pipes.counts();
         assert_eq!(counts.used_and_free(), (0, 0));
         let (one, mut other) = (
-            pipes.empty(WORTHWHILE).unwrap(),
-            pipes.empty(WORTHWHILE).unwrap(),
+            pipes.empty(MIN_SIZE).unwrap(),
+            pipes.empty(MIN_SIZE).unwrap(),
         );
         assert_eq!(counts.used_and_free(), (2, 0));
         drop(one);
@@ -289,23 +289,23 @@ mod tests {
     #[test]
     fn a_kernel_that_has_refused_a_pipe_is_left_alone_for_a_while() {
         let pipes = Pipes::new(1);
-        pipes.refused.set(UNASKED);
-        for _ in 0..UNASKED {
-            assert!(pipes.empty(WORTHWHILE).is_none());
+        pipes.refused.set(SKIPPED_REQUESTS);
+        for _ in 0..SKIPPED_REQUESTS {
+            assert!(pipes.empty(MIN_SIZE).is_none());
         }
-        assert!(pipes.empty(WORTHWHILE).is_some());
+        assert!(pipes.empty(MIN_SIZE).is_some());
     }
 
     #[test]
     fn the_last_quarter_of_the_pipes_is_only_lent() {
         for (limit, kept) in [(1, 0), (2, 1), (3, 2), (4, 3), (8, 6), (12, 9), (64, 48)] {
             let pipes = Pipes::new(limit);
-            let taken: Vec<Pipe> = std::iter::from_fn(|| pipes.empty(WORTHWHILE)).collect();
+            let taken: Vec<Pipe> = std::iter::from_fn(|| pipes.empty(MIN_SIZE)).collect();
             assert_eq!(taken.len(), limit);
             assert!(taken[..kept].iter().all(|pipe| !pipe.is_lent), "{limit}");
             assert!(taken[kept..].iter().all(|pipe| pipe.is_lent), "{limit}");
             drop(taken);
-            let small = std::iter::from_fn(|| pipes.empty(WORTHWHILE - 1));
+            let small = std::iter::from_fn(|| pipes.empty(MIN_SIZE - 1));
             assert_eq!(small.collect::<Vec<_>>().len(), kept, "{limit}");
         }
     }
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn what_a_lent_pipe_holds_can_be_taken_out_and_is_not_counted_as_spliced() {
         let pipes = Pipes::new(1);
-        let mut lent = pipes.empty(WORTHWHILE).unwrap();
+        let mut lent = pipes.empty(MIN_SIZE).unwrap();
         let (from, to) = std::os::unix::net::UnixStream::pair().unwrap();
         (&from).write_all(b"twelve bytes").unwrap();
         assert_eq!(lent.fill(&to).unwrap(), 12);

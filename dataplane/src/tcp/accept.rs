@@ -67,7 +67,7 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
         now = reservation.now;
         match accept(listener) {
             Ok(Some(accepted)) => {
-                admit_or_reset(worker, key, &plan, accepted, now, Some(reservation))
+                admit_or_reset(worker, key, &plan, accepted, now, Some(reservation));
             }
             Ok(None) => {
                 ready.clear_ready();

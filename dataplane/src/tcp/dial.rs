@@ -94,17 +94,17 @@ pub(super) struct Attempts<'a> {
 
 /// Why an attempt failed.
 #[derive(Debug)]
-enum Failed {
-    Error(io::Error),
+enum AttemptError {
+    Socket(io::Error),
     /// The client aborted.
     ClientLeft,
     /// An order cut the endpoint's connections, or the endpoint may not have connections any more.
     Cut,
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
-        Self::Error(error)
+        Self::Socket(error)
     }
 }
 
@@ -123,16 +123,16 @@ impl Attempts<'_> {
             let began = self.now;
             match self.attempt(&picked).await {
                 Ok(stream) => return Ok(self.connected(picked, stream)),
-                Err(Failed::ClientLeft) => {
+                Err(AttemptError::ClientLeft) => {
                     let counters = picked.lease.endpoint().counters(worker.id);
                     counters.client_aborts.add(1);
                     return Err(Unserved::ClientLeft(WaitPhase::Dial));
                 }
-                Err(Failed::Error(error)) => {
+                Err(AttemptError::Socket(error)) => {
                     let failure = self.report_failure(&picked, &error, began);
                     self.next_attempt(&picked, failure)?;
                 }
-                Err(Failed::Cut) => {
+                Err(AttemptError::Cut) => {
                     self.tried.cut(picked.lease.endpoint());
                     self.next_attempt(&picked, Failure::Refused)?;
                     // If the endpoint left the table, its replacements are in a newer plan.
@@ -209,7 +209,7 @@ impl Attempts<'_> {
     }
 
     /// One attempt. It is short while another endpoint is left to try, else as long as the connect timeout allows.
-    async fn attempt(&mut self, picked: &Picked) -> Result<Stream, Failed> {
+    async fn attempt(&mut self, picked: &Picked) -> Result<Stream, AttemptError> {
         let worker = self.caller.worker;
         let endpoint = picked.lease.endpoint();
         let counters = endpoint.counters(worker.id);
@@ -226,7 +226,7 @@ impl Attempts<'_> {
                 if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                     return Poll::Ready(connected);
                 }
-                poll_gone(cx).map(|()| Err(Failed::ClientLeft))
+                poll_gone(cx).map(|()| Err(AttemptError::ClientLeft))
             })
             .await
         };
@@ -288,7 +288,7 @@ impl Attempts<'_> {
     fn connected(self, picked: Picked, stream: Stream) -> (Upstream, Arc<Service>) {
         let connecting = self.now.since(self.began).saturating_sub(self.queued);
         self.progress.connecting = Some(connecting);
-        self.service.connected(picked.index, self.now);
+        picked.lease.endpoint().connected(self.now);
         let Caller { worker, began, .. } = self.caller;
         let upstream = Upstream::new(stream, picked.lease, worker, began);
         upstream
@@ -308,12 +308,13 @@ async fn connect(
     service: &Service,
     endpoint: &Arc<EndpointState>,
     until: Moment,
-) -> Result<Stream, Failed> {
+) -> Result<Stream, AttemptError> {
     let turn = || service.state().next_source();
     let mut result = Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
     for source in source_address::candidates(&service.spec().source, endpoint.address(), turn) {
         result = connect_from(source, worker, endpoint, until).await;
-        if !matches!(&result, Err(Failed::Error(error)) if source_address::has_no_port(error)) {
+        if !matches!(&result, Err(AttemptError::Socket(error)) if source_address::has_no_port(error))
+        {
             break;
         }
     }
@@ -325,7 +326,7 @@ async fn connect_from(
     worker: &Worker,
     endpoint: &Arc<EndpointState>,
     until: Moment,
-) -> Result<Stream, Failed> {
+) -> Result<Stream, AttemptError> {
     let memory = worker.shared.room.memory;
     let socket =
         source_address::begin_connect_with(endpoint.address(), source, Type::STREAM, |socket| {
@@ -337,16 +338,16 @@ async fn connect_from(
     // From now on an order to cut this endpoint's connections finds the stream. An earlier order has marked the endpoint as
     // ended.
     if endpoint.has_ended() {
-        return Err(Failed::Cut);
+        return Err(AttemptError::Cut);
     }
     let mut timer = Timer::new(poller);
     timer.set(until);
     poll_fn(|cx| {
         if stream.is_cut() {
-            return Poll::Ready(Err(Failed::Cut));
+            return Poll::Ready(Err(AttemptError::Cut));
         }
         if let Poll::Ready(connected) = stream.poll_connected(cx) {
-            return Poll::Ready(connected.map_err(Failed::Error));
+            return Poll::Ready(connected.map_err(AttemptError::Socket));
         }
         timer
             .poll(cx)

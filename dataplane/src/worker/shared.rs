@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 
 use ballast_core::admit::{AdmitState, Limits};
@@ -24,6 +24,7 @@ use crate::override_request::{OverrideError, OverrideRequest};
 use crate::relay::PipeCounts;
 use crate::stats::Stats;
 use crate::status::Status;
+use crate::threads::lock;
 
 /// The state that all workers, `apply` and the admin side share.
 #[derive(Debug)]
@@ -119,10 +120,10 @@ impl Shared {
     /// Limits connections and flows to what `listening` sockets leave of the descriptors. `has_udp`: some of these sockets are
     /// UDP sockets.
     pub(crate) fn divide(&self, listening: usize, has_udp: bool) -> Descriptors {
-        let descriptors = self.room.beside(listening, has_udp);
+        let descriptors = self.room.with_listening(listening, has_udp);
         let most = self.room.connections(&descriptors);
         self.most.store(most, Ordering::Relaxed);
-        let most_flows = self.room.beside(listening, true).flows / self.room.workers.max(1);
+        let most_flows = self.room.with_listening(listening, true).flows / self.room.workers.max(1);
         self.most_flows.store(most_flows.max(1), Ordering::Relaxed);
         self.admit.wake();
         descriptors
@@ -148,23 +149,19 @@ impl Shared {
     /// Counts the tasks of this thread's runtime until the returned guard is dropped.
     pub(crate) fn count_tasks(self: &Arc<Self>, runtime: &LocalRuntime) -> CountedTasks {
         let thread = thread::current().id();
-        self.runtimes().insert(thread, runtime.metrics());
+        lock(&self.runtimes).insert(thread, runtime.metrics());
         CountedTasks(Arc::clone(self), thread)
     }
 
     /// The number of tasks of all threads, and of those that another thread has woken and that have not run yet. The runtime
     /// does not report how many tasks were woken by their own thread.
     pub(crate) fn tasks(&self) -> (usize, usize) {
-        let runtimes = self.runtimes();
+        let runtimes = lock(&self.runtimes);
         let tasks = runtimes.values();
         tasks.fold((0, 0), |(alive, ready), runtime| {
             let (more, more_ready) = (runtime.num_alive_tasks(), runtime.global_queue_depth());
             (alive + more, ready + more_ready)
         })
-    }
-
-    fn runtimes(&self) -> MutexGuard<'_, HashMap<ThreadId, RuntimeMetrics>> {
-        self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Called when the connection of `client` has reached `stage`.
@@ -175,11 +172,7 @@ impl Shared {
     }
 
     pub(crate) fn count_accept_error(&self, errno: i32) {
-        let mut errors = self
-            .accept_errors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *errors.entry(errno).or_default() += 1;
+        *lock(&self.accept_errors).entry(errno).or_default() += 1;
     }
 
     /// Puts overrides in force, and returns when they are, or why they are not.
@@ -231,7 +224,7 @@ pub(crate) struct CountedTasks(Arc<Shared>, ThreadId);
 
 impl Drop for CountedTasks {
     fn drop(&mut self) {
-        self.0.runtimes().remove(&self.1);
+        lock(&self.0.runtimes).remove(&self.1);
     }
 }
 

@@ -110,13 +110,6 @@ impl Node {
 }
 
 impl Service {
-    /// Notes a successful dial to the endpoint at `index`: it is no longer ejected.
-    pub fn connected(&self, index: usize, now: Moment) {
-        if let Some(endpoint) = self.endpoints.get(index) {
-            endpoint.live.connected(now);
-        }
-    }
-
     /// Notes a failed dial to the endpoint at `index` that began at `began`.
     pub fn failed(
         &self,

@@ -165,7 +165,7 @@ fn a_time_out_ejects_at_once_and_refusals_in_a_row() {
     for failure in [Failure::Refused, Failure::Unreachable] {
         assert!(service.failed(1, failure, NOW, NOW).ejection.is_none());
     }
-    service.connected(1, NOW);
+    service.endpoints()[1].live().connected(NOW);
     for _ in 0..2 {
         assert!(
             service
@@ -182,7 +182,7 @@ fn a_time_out_ejects_at_once_and_refusals_in_a_row() {
     assert_eq!(service.next_return(NOW), Some(ms(1000)));
     assert_eq!(service.usable(NOW), (2, 0));
 
-    service.connected(0, ms(100));
+    service.endpoints()[0].live().connected(ms(100));
     assert_eq!(ejected(&service, ms(100)), [1]);
 }
 

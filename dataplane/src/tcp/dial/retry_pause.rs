@@ -44,7 +44,7 @@ impl Attempts<'_> {
         match ended_by {
             WaitEnd::Cut => self.tried.cut(&last_failed),
             WaitEnd::Elapsed | WaitEnd::ClientLeft => {
-                self.tried.begin_again(&self.service, self.now)
+                self.tried.begin_again(&self.service, self.now);
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ballast_core::pick::Picked;
 
-use super::{Attempts, Failed, connect, short_attempt};
+use super::{AttemptError, Attempts, connect, short_attempt};
 use crate::socket_error;
 
 impl Attempts<'_> {
@@ -35,7 +35,7 @@ impl Attempts<'_> {
             let now = worker.shared.clock.now();
             match reached {
                 Ok(_stream) => {
-                    service.connected(picked.index, now);
+                    picked.lease.endpoint().connected(now);
                     tracing::info!(
                         service = service.state().name(),
                         endpoint = %picked.lease.address(),
@@ -43,7 +43,8 @@ impl Attempts<'_> {
                     );
                 }
                 // An error that says nothing about the endpoint changes nothing: a later client causes another trial.
-                Err(Failed::Error(error)) if socket_error::endpoint_failure(&error).is_none() => {}
+                Err(AttemptError::Socket(error))
+                    if socket_error::endpoint_failure(&error).is_none() => {}
                 Err(_) => {
                     service.trial_failed(picked.index, now);
                 }

@@ -135,7 +135,7 @@ fn a_client_whose_endpoint_is_full_or_ejected_comes_back() {
 
     eject(&service, 1);
     assert_eq!(places(&service, 100), meanwhile);
-    service.connected(1, NOW);
+    service.endpoints()[1].live().connected(NOW);
     assert_eq!(places(&service, 100), before);
 }
 
