@@ -58,7 +58,11 @@ pub fn begin(format: Format, level: Level) {
     let shown = Targets::new()
         .with_default(level)
         .with_target("kube_client", clients);
-    let lines = fmt::layer().with_writer(io::stderr).with_target(false);
+    let lines = fmt::layer()
+        .with_writer(io::stderr)
+        // A line that cannot be written is lost. Saying so would use the same standard error, and panic where that fails.
+        .log_internal_errors(false)
+        .with_target(false);
     let lines = match format {
         Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
         Format::Json => lines.json().flatten_event(true).boxed(),

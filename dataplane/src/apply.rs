@@ -21,8 +21,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Places, Wish};
-use crate::intake::{Found, Intake, Text, Which, named};
+use crate::intake::{Found, Intake, Text, Which};
 use crate::listen;
+use crate::live::Serving;
 use crate::override_request::{OverrideError, OverrideRequest};
 use crate::panics;
 use crate::worker::{Order, Shared};
@@ -155,12 +156,12 @@ impl Apply {
             (is_incomplete && !is_second_read && !forced).then(|| began + INCOMPLETE_DELAY);
         match parsed {
             Ok(table) => {
-                let digest = self.note(&text, &table);
+                let digest = self.note(text, &table);
                 self.apply(table, digest, began, forced).await;
             }
             Err(_) if self.incomplete_until.is_some() => return Some(INCOMPLETE_DELAY),
             Err(problems) => {
-                let digest = self.intake.note(&text, Vec::new());
+                let digest = self.intake.note(text, Vec::new());
                 self.refuse(&problems, digest, forced);
             }
         }
@@ -168,14 +169,13 @@ impl Apply {
     }
 
     /// Notes what was read, with the files that it names, and warns of files that cannot be used.
-    fn note(&mut self, text: &Text, table: &RoutingTable) -> String {
-        let folder = self.intake.folder();
+    fn note(&mut self, text: Text, table: &RoutingTable) -> String {
         let files = table::files(table);
-        let named = files.iter().map(|(_, file)| folder.join(file)).collect();
-        let digest = self.intake.note(text, named);
-        for (at, file) in files {
-            if let Err(fault) = named::check(&folder.join(&file)) {
-                tracing::warn!("{}", fault.problem(at, &file));
+        let names = files.iter().map(|(_, name)| name.clone()).collect();
+        let digest = self.intake.note(text, names);
+        for (at, name) in files {
+            if let Err(fault) = self.intake.files().get(&name) {
+                tracing::warn!("{}", fault.problem(at, &name));
             }
         }
         digest
@@ -272,8 +272,11 @@ impl Apply {
     async fn put_in_force(&mut self, previous: &Arc<Plan>, plan: &Arc<Plan>) -> (usize, usize) {
         let change = change(&self.sockets.bound_keys(), previous, plan);
         let opened = self.sockets.open_wanted(&change.open);
-        self.retired
-            .push(self.shared.live.publish(Arc::clone(plan)));
+        self.shared.live.publish(Serving {
+            plan: Arc::clone(plan),
+            files: Arc::clone(self.intake.files()),
+        });
+        self.retired.push(Arc::clone(previous));
         self.shared.new_plan.notify_one();
         for inbox in &self.shared.inboxes {
             // A worker that has ended holds no plan.

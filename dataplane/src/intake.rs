@@ -8,6 +8,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ballast_core::breath;
@@ -18,11 +19,12 @@ use tokio::time::sleep;
 use crate::reserve;
 
 mod check;
-pub(crate) mod named;
+mod named;
 mod watch;
 
 pub(crate) use check::table_at;
 pub use check::{check, warnings};
+pub(crate) use named::NamedFiles;
 use watch::{Origin, Watch};
 
 /// The text of a table.
@@ -30,6 +32,8 @@ use watch::{Origin, Watch};
 pub(crate) struct Text {
     pub(crate) bytes: Vec<u8>,
     pub(crate) format: Format,
+    /// The files that the previous table named, read together with this table.
+    files: NamedFiles,
 }
 
 /// The result of reading the table.
@@ -59,7 +63,10 @@ pub(crate) enum Which {
 pub(crate) struct Intake {
     path: PathBuf,
     watch: Option<Watch>,
-    named: Vec<PathBuf>,
+    /// The names of the files in the table, in its order.
+    names: Vec<PathBuf>,
+    files: Arc<NamedFiles>,
+    /// The stamps of the table and of these files.
     stamps: Vec<Option<Stamp>>,
     digest: String,
     /// Since when the table is being written.
@@ -77,7 +84,8 @@ impl Intake {
         Self {
             path,
             watch,
-            named: Vec::new(),
+            names: Vec::new(),
+            files: Arc::default(),
             stamps: Vec::new(),
             digest: String::new(),
             writing: None,
@@ -87,6 +95,11 @@ impl Intake {
     /// The folder of the table.
     pub(crate) fn folder(&self) -> PathBuf {
         folder_of(&self.path)
+    }
+
+    /// The files that the table names, as they were when it was read.
+    pub(crate) fn files(&self) -> &Arc<NamedFiles> {
+        &self.files
     }
 
     /// Returns when something may have changed.
@@ -107,7 +120,8 @@ impl Intake {
     /// Reads the table, unless it and the files that it names are unchanged. `Err` says in a sentence why there is no table.
     pub(crate) fn read(&mut self, which: Which) -> Result<Found, String> {
         let (path, format) = locate(&self.path)?;
-        let mut stamps = stamps(&path, &self.named);
+        let mut stamps = vec![stamp(&path)];
+        stamps.extend(self.stamps_of_files());
         if stamps.first() == self.stamps.first() {
             // This notice of the file that was read already came late.
             self.forget_origin();
@@ -129,10 +143,16 @@ impl Intake {
         }
         self.stamps = stamps;
         self.forget_origin();
-        if which != Which::Any && digest(&bytes, &self.named) == self.digest {
+        let mut files = NamedFiles::default();
+        files.read(&self.folder(), &self.names);
+        if which != Which::Any && digest(&bytes, &self.names, &files) == self.digest {
             return Ok(Found::Nothing);
         }
-        Ok(Found::Text(Text { bytes, format }))
+        Ok(Found::Text(Text {
+            bytes,
+            format,
+            files,
+        }))
     }
 
     /// How long to wait because the table is being written in place: half of it may be a valid table, too. A table that was
@@ -179,16 +199,26 @@ impl Intake {
         self.watch.iter_mut().for_each(Watch::forget);
     }
 
-    /// Notes what was read, with the files that it names. Returns their common digest.
-    pub(crate) fn note(&mut self, text: &Text, named: Vec<PathBuf>) -> String {
-        if named != self.named {
+    /// Notes what was read, and reads the files that it names. Returns their common digest.
+    pub(crate) fn note(&mut self, text: Text, names: Vec<PathBuf>) -> String {
+        let mut files = text.files;
+        if names != self.names {
+            self.names = names;
             // The table's own stamp stays the one from before it was read, because the file may have been replaced since.
             self.stamps.truncate(1);
-            self.stamps.extend(named.iter().map(|path| stamp(path)));
-            self.named = named;
+            let stamps: Vec<_> = self.stamps_of_files().collect();
+            self.stamps.extend(stamps);
+            files.retain(&self.names);
+            files.read(&self.folder(), &self.names);
         }
-        self.digest = digest(&text.bytes, &self.named);
+        self.digest = digest(&text.bytes, &self.names, &files);
+        self.files = Arc::new(files);
         self.digest.clone()
+    }
+
+    fn stamps_of_files(&self) -> impl Iterator<Item = Option<Stamp>> {
+        let folder = self.folder();
+        self.names.iter().map(move |name| stamp(&folder.join(name)))
     }
 }
 
@@ -281,13 +311,6 @@ struct Stamp {
     modified: (i64, i64),
 }
 
-fn stamps(table: &Path, named: &[PathBuf]) -> Vec<Option<Stamp>> {
-    std::iter::once(table)
-        .chain(named.iter().map(PathBuf::as_path))
-        .map(stamp)
-        .collect()
-}
-
 fn stamp(path: &Path) -> Option<Stamp> {
     Some(Stamp::of(&fs::metadata(path).ok()?))
 }
@@ -309,16 +332,16 @@ impl Stamp {
 }
 
 /// The digest of the table and of every file that it names. A file that cannot be read counts too: its appearance is a change.
-fn digest(table: &[u8], named: &[PathBuf]) -> String {
+fn digest(table: &[u8], names: &[PathBuf], files: &NamedFiles) -> String {
     let (mut whole, mut text) = (Sha256::new(), Sha256::new());
     for part in table.chunks(A_PART) {
         text.update(part);
         breath::take();
     }
     whole.update(text.finalize());
-    for path in named {
-        match named::digest(path) {
-            Ok(digest) => whole.update(digest),
+    for name in names {
+        match files.get(name) {
+            Ok(bytes) => whole.update(Sha256::digest(bytes)),
             Err(_) => whole.update([0]),
         }
     }

@@ -67,4 +67,4 @@ pub use intake::{check, warnings};
 pub use override_request::OverrideError;
 pub use runtime::{Running, start};
 pub use start_error::StartError;
-pub use worker::Shared;
+pub use worker::{Load, Shared};

@@ -6,27 +6,46 @@ use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 use ballast_core::plan::Plan;
 
-/// Holds the plan in force.
+use crate::intake::NamedFiles;
+
+/// The plan in force, and what belongs to it.
+#[derive(Clone, Debug, Default)]
+pub struct Serving {
+    /// The compiled table.
+    pub plan: Arc<Plan>,
+    /// The files that the table names, as they were when the table was read.
+    pub(crate) files: Arc<NamedFiles>,
+}
+
+/// Holds what is in force.
 #[derive(Debug, Default)]
 pub struct Live {
-    plan: Arc<ArcSwap<Plan>>,
+    serving: Arc<ArcSwap<Serving>>,
 }
+
+/// A thread's cached view of what is in force. Reading it touches no memory that other threads write, except after a change.
+pub(crate) type LiveCache = Cache<Arc<ArcSwap<Serving>>, Arc<Serving>>;
 
 impl Live {
     /// The plan in force now. Holding this `Arc` keeps the whole table alive; drop it when the work at hand is done. Workers
     /// use the cheaper `Worker::plan`.
     #[must_use]
     pub fn plan(&self) -> Arc<Plan> {
-        self.plan.load_full()
+        Arc::clone(&self.serving.load().plan)
     }
 
-    /// A handle that reads the plan without touching its reference count while the plan stays the same.
-    pub(crate) fn cache(&self) -> Cache<Arc<ArcSwap<Plan>>, Arc<Plan>> {
-        Cache::new(Arc::clone(&self.plan))
+    /// The plan and the files in force now.
+    pub(crate) fn serving(&self) -> Serving {
+        Serving::clone(&self.serving.load())
     }
 
-    /// Puts `plan` in force and returns the previous one. `apply` frees it, so that no worker ever does.
-    pub(crate) fn publish(&self, plan: Arc<Plan>) -> Arc<Plan> {
-        self.plan.swap(plan)
+    pub(crate) fn cache(&self) -> LiveCache {
+        Cache::new(Arc::clone(&self.serving))
+    }
+
+    /// Puts `serving` in force. The caller keeps the previous plan until nobody else uses it, so that no worker ever frees a
+    /// plan.
+    pub(crate) fn publish(&self, serving: Serving) {
+        self.serving.store(Arc::new(serving));
     }
 }

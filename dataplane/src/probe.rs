@@ -8,7 +8,6 @@ mod prober;
 mod tls;
 
 use std::panic::resume_unwind;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::live::Serving;
 use crate::worker::Shared;
 use prober::Prober;
 
@@ -56,20 +56,14 @@ struct Warned {
 }
 
 impl Probe {
-    /// At most `rate` checks a second, and `max_running` at the same time. Relative paths of files refer to `folder`.
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        rate: u32,
-        max_running: usize,
-        folder: PathBuf,
-        mut rng: Rng,
-    ) -> Self {
+    /// At most `rate` checks a second, and `max_running` at the same time.
+    pub(crate) fn new(shared: Arc<Shared>, rate: u32, max_running: usize, mut rng: Rng) -> Self {
         let (event_sender, events) = mpsc::unbounded_channel();
         Self {
             shared,
             checks: Checks::new(rate, &mut rng),
             rng,
-            prober: Rc::new(Prober::new(folder)),
+            prober: Rc::new(Prober::new()),
             running: 0,
             max_running,
             events,
@@ -111,8 +105,8 @@ impl Probe {
     }
 
     fn follow_plan(&mut self) {
-        let plan = self.shared.live.plan();
-        self.prober.forget_files();
+        let Serving { plan, files } = self.shared.live.serving();
+        self.prober.follow_files(files);
         if let Some(asked) = self.checks.follow(&plan, self.shared.clock.now()) {
             tracing::warn!(
                 asked,
@@ -318,11 +312,14 @@ mod tests {
         };
         let table = parse(text.as_bytes(), Format::Yaml).unwrap();
         let plan = compile(table, &shared.live.plan(), &mut context);
-        shared.live.publish(Arc::new(plan));
+        shared.live.publish(Serving {
+            plan: Arc::new(plan),
+            ..Serving::default()
+        });
         shared.new_plan.notify_one();
 
         let stop = CancellationToken::new();
-        let probe = Probe::new(Arc::clone(&shared), 1000, 5, PathBuf::new(), Rng::new(2));
+        let probe = Probe::new(Arc::clone(&shared), 1000, 5, Rng::new(2));
         let runtime = threads::local_runtime().unwrap();
         runtime.block_on(async {
             let running = tokio::task::spawn_local(probe.run(stop.clone()));

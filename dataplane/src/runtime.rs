@@ -347,11 +347,10 @@ fn start_probe(
     stop: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
     let (shared, rate) = (Arc::clone(shared), config.max_checks);
-    let folder = intake::folder_of(&config.table);
     let rng = Rng::new(seeds.hash_one("probe"));
     threads::start("probe", Pace::Even, move |runtime| {
         let _counted = shared.count_tasks(&runtime);
-        let probe = Probe::new(shared, rate, budget.checks(), folder, rng);
+        let probe = Probe::new(shared, rate, budget.checks(), rng);
         runtime.block_on(probe.run(stop));
     })
 }

@@ -34,9 +34,8 @@ pub(crate) use connections::{ConnectionList, SessionInfo};
 pub(crate) use order::{Closing, Order};
 use plan::CachedPlan;
 pub(crate) use plan::WorkerPlan;
-pub use shared::Shared;
-pub(crate) use shared::WorkerCounters;
-pub(crate) use shared::{FaultInjection, Stage};
+pub(crate) use shared::{FaultInjection, Stage, WorkerCounters};
+pub use shared::{Load, Shared};
 
 #[derive(Debug)]
 pub(crate) struct Worker {

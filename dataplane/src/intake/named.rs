@@ -1,15 +1,15 @@
 //! Files that a table names: certificates, keys, pages. Reading takes neither long nor much memory, whatever the path names:
 //! only regular files are opened, and only a limited size is read.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ballast_core::table::Problem;
 use rustix::fs::OFlags;
-use sha2::{Digest, Sha256};
 
 use crate::reserve::{self, Opened};
 
@@ -22,6 +22,8 @@ pub(crate) enum Fault {
     NoFile(&'static str),
     /// It is larger than [`MAX_SIZE`] bytes.
     TooLarge,
+    /// The table does not name it.
+    NotNamed,
 }
 
 impl Fault {
@@ -33,6 +35,7 @@ impl Fault {
             }
             Self::NoFile(_) => "name a plain file".to_owned(),
             Self::TooLarge => format!("name one of at most {} MiB", MAX_SIZE >> 20),
+            Self::NotNamed => "name it in the table".to_owned(),
         };
         Problem::new(at, format!("{}: {self}", file.display()), remedy)
     }
@@ -44,6 +47,7 @@ impl fmt::Display for Fault {
             Self::Unreadable(error) => error.fmt(f),
             Self::NoFile(what) => write!(f, "is {what}, not a file"),
             Self::TooLarge => write!(f, "has more than {} MiB", MAX_SIZE >> 20),
+            Self::NotNamed => f.write_str("is not named by the table"),
         }
     }
 }
@@ -55,12 +59,43 @@ impl From<io::Error> for Fault {
 }
 
 /// Checks that the file can be used.
-pub(crate) fn check(path: &Path) -> Result<(), Fault> {
+pub(super) fn check(path: &Path) -> Result<(), Fault> {
     open(path).map(drop)
 }
 
+/// The files that a table names, by their names in the table. Each is read once.
+#[derive(Debug, Default)]
+pub(crate) struct NamedFiles(BTreeMap<PathBuf, Result<Box<[u8]>, Fault>>);
+
+impl NamedFiles {
+    /// Reads the files that have not been read yet. Relative names refer to `folder`.
+    pub(super) fn read(&mut self, folder: &Path, names: &[PathBuf]) {
+        for name in names {
+            if !self.0.contains_key(name) {
+                let bytes = read(&folder.join(name)).map(Vec::into_boxed_slice);
+                self.0.insert(name.clone(), bytes);
+            }
+        }
+    }
+
+    /// Removes files with other names.
+    pub(super) fn retain(&mut self, names: &[PathBuf]) {
+        let names: BTreeSet<&PathBuf> = names.iter().collect();
+        self.0.retain(|name, _| names.contains(name));
+    }
+
+    /// The content of the file, or why it cannot be used.
+    pub(crate) fn get(&self, name: &Path) -> Result<&[u8], &Fault> {
+        match self.0.get(name) {
+            Some(Ok(bytes)) => Ok(bytes),
+            Some(Err(fault)) => Err(fault),
+            None => Err(&Fault::NotNamed),
+        }
+    }
+}
+
 /// The content of the file.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
     let mut file = open(path)?.take(MAX_SIZE + 1);
     file.read_to_end(&mut bytes)?;
@@ -69,26 +104,6 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Fault> {
         0 => Err(Fault::TooLarge),
         _ => Ok(bytes),
     }
-}
-
-/// The digest of the content of the file.
-pub(super) fn digest(path: &Path) -> Result<[u8; 32], Fault> {
-    let mut file = open(path)?.take(MAX_SIZE + 1);
-    let mut hash = Sha256::new();
-    let mut bytes = vec![0; 64 << 10];
-    loop {
-        match file.read(&mut bytes) {
-            Ok(0) => break,
-            Ok(read) => hash.update(bytes.get(..read).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if file.limit() == 0 {
-        // The file has grown since it was opened.
-        return Err(Fault::TooLarge);
-    }
-    Ok(hash.finalize().into())
 }
 
 /// Opens a regular file. Merely opening something else may block or have side effects.
@@ -151,9 +166,9 @@ mod tests {
         std::os::unix::fs::symlink(at("good"), at("link")).unwrap();
         for name in ["good", "most", "link"] {
             check(&at(name)).unwrap();
-            digest(&at(name)).unwrap();
+            read(&at(name)).unwrap();
         }
-        assert_eq!(digest(&at("good")).unwrap(), digest(&at("link")).unwrap());
+        assert_eq!(read(&at("good")).unwrap(), read(&at("link")).unwrap());
         for (file, why, remedy) in [
             (
                 at("large"),
@@ -174,7 +189,7 @@ mod tests {
                 "put the file there: a relative path refers to the folder of the table",
             ),
         ] {
-            let problem = digest(&file).unwrap_err().problem("x", &file);
+            let problem = read(&file).unwrap_err().problem("x", &file);
             assert_eq!(check(&file).unwrap_err().problem("x", &file), problem);
             assert_eq!(problem.why, format!("{}: {why}", file.display()));
             assert_eq!(problem.remedy, remedy);

@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
 use std::net::Shutdown;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::health::{Check, Exchange, Outcome};
@@ -18,6 +18,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
 use super::tls::{TlsConfigs, TlsFailure, TlsRead};
+use crate::intake::NamedFiles;
 use crate::{socket_error, source_address};
 
 /// The resources that all checks share.
@@ -31,18 +32,17 @@ pub(super) struct Prober {
 }
 
 impl Prober {
-    /// Relative paths of files refer to `folder`.
-    pub(super) fn new(folder: PathBuf) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH].into()),
             sockets_opened: Cell::new(0),
-            tls: TlsConfigs::new(folder),
+            tls: TlsConfigs::new(),
         }
     }
 
-    /// Forgets the files that checks need, because they may have changed.
-    pub(super) fn forget_files(&self) {
-        self.tls.forget();
+    /// Uses these files from now on.
+    pub(super) fn follow_files(&self, files: Arc<NamedFiles>) {
+        self.tls.follow_files(files);
     }
 
     /// Runs a check and returns its outcome. A connection over which bytes were exchanged is returned too, to be closed in

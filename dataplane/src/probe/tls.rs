@@ -21,29 +21,30 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 
-use crate::intake::named;
+use crate::intake::NamedFiles;
 
 /// The TLS client configurations.
 #[derive(Debug)]
 pub(super) struct TlsConfigs {
-    folder: PathBuf,
     provider: Arc<CryptoProvider>,
     /// By the file of certificate authorities. Without a file, any certificate is accepted.
     configs: RefCell<BTreeMap<Option<PathBuf>, Arc<ClientConfig>>>,
+    files: RefCell<Arc<NamedFiles>>,
 }
 
 impl TlsConfigs {
-    pub(super) fn new(folder: PathBuf) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            folder,
             provider: Arc::new(aws_lc_rs::default_provider()),
             configs: RefCell::default(),
+            files: RefCell::default(),
         }
     }
 
-    /// Forgets the configurations, because the files may have changed.
-    pub(super) fn forget(&self) {
+    /// Takes the authorities from these files from now on.
+    pub(super) fn follow_files(&self, files: Arc<NamedFiles>) {
         self.configs.borrow_mut().clear();
+        self.files.replace(files);
     }
 
     /// Starts a TLS session, or returns why that is not possible.
@@ -53,7 +54,7 @@ impl TlsConfigs {
         address: IpAddr,
     ) -> Result<TlsSession, &'static str> {
         let authorities = asked.and_then(|tls| tls.ca.as_ref());
-        let authorities = authorities.map(|file| self.folder.join(file));
+        let authorities = authorities.map(|name| name.to_path_buf());
         let known = self.configs.borrow().get(&authorities).cloned();
         let config = match known {
             Some(config) => config,
@@ -77,10 +78,11 @@ impl TlsConfigs {
     fn config(&self, authorities: Option<&PathBuf>) -> Result<ClientConfig, &'static str> {
         let verifier: Arc<dyn ServerCertVerifier> = match authorities {
             None => Arc::new(AcceptAnyCertificate(Arc::clone(&self.provider))),
-            Some(path) => {
-                let bytes = named::read(path).map_err(|_| "tls.ca cannot be read")?;
+            Some(name) => {
+                let files = self.files.borrow();
+                let bytes = files.get(name).map_err(|_| "tls.ca cannot be read")?;
                 let mut roots = RootCertStore::empty();
-                for certificate in CertificateDer::pem_slice_iter(&bytes) {
+                for certificate in CertificateDer::pem_slice_iter(bytes) {
                     let added = certificate.map(|certificate| roots.add(certificate));
                     if !matches!(added, Ok(Ok(()))) {
                         return Err("tls.ca contains something that is not a certificate");

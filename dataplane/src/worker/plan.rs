@@ -3,11 +3,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use arc_swap::cache::Cache;
 use ballast_core::plan::Plan;
 
-use crate::live::Live;
+use crate::live::{Live, LiveCache};
 
 /// A worker's own reference to a plan, cheap to clone within the worker. Holding it keeps the whole table alive; drop it once a
 /// connection is set up.
@@ -17,20 +15,20 @@ pub(crate) type WorkerPlan = Rc<Arc<Plan>>;
 /// one reference count. Cloning the `Rc` stays within the worker.
 #[derive(Debug)]
 pub(super) struct CachedPlan {
-    live: Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>,
+    live: LiveCache,
     plan: WorkerPlan,
 }
 
 impl CachedPlan {
     pub(super) fn new(live: &Live) -> Self {
         let mut live = live.cache();
-        let plan = Rc::new(Arc::clone(live.load()));
+        let plan = Rc::new(Arc::clone(&live.load().plan));
         Self { live, plan }
     }
 
     /// The plan in force now.
     pub(super) fn get(&mut self) -> WorkerPlan {
-        let now = self.live.load();
+        let now = &self.live.load().plan;
         if !Arc::ptr_eq(now, &self.plan) {
             self.plan = Rc::new(Arc::clone(now));
         }

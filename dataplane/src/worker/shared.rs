@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
@@ -34,7 +35,7 @@ pub struct Shared {
     /// The clock.
     pub clock: Clock,
     /// The number of connections of each worker.
-    pub loads: Box<[AtomicUsize]>,
+    pub loads: Box<[Load]>,
     /// The channel by which `apply` receives operator overrides.
     pub(crate) overrides: mpsc::UnboundedSender<OverrideRequest>,
     /// The channel by which each worker receives orders.
@@ -64,6 +65,20 @@ pub struct Shared {
     pub stats: Stats,
     /// Used by tests only.
     fault_injection: Option<Box<dyn FaultInjection>>,
+}
+
+/// The number of one worker's connections, on cache lines of its own, because each worker writes to its number with every
+/// connection. Processors fetch lines in pairs, hence two.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Load(AtomicUsize);
+
+impl Deref for Load {
+    type Target = AtomicUsize;
+
+    fn deref(&self) -> &AtomicUsize {
+        &self.0
+    }
 }
 
 /// Lets a test make the task of a connection fail at a certain stage.
@@ -96,7 +111,7 @@ impl Shared {
         let shared = Self {
             live: Live::default(),
             clock: Clock::start(),
-            loads: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+            loads: (0..workers).map(|_| Load::default()).collect(),
             overrides,
             inboxes: inboxes.into(),
             room,

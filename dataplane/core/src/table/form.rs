@@ -126,7 +126,11 @@ impl Walk {
     /// A refused item has a stand-in, so that the others keep their places.
     fn list(&mut self, node: &mut Node, kind: &Kind, may_be_empty: bool) -> bool {
         let Node::List(items) = node else {
-            return self.refuse_kind(node, "a list", "expected [ITEM, …]");
+            let remedy = match node {
+                Node::Text(text) => format!("a list of one is [{}]", quoted(text)),
+                _ => "expected [ITEM, …]".to_owned(),
+            };
+            return self.refuse_kind(node, "a list", &remedy);
         };
         if items.is_empty() && !may_be_empty {
             let remedy = "put something in, or leave the key out";

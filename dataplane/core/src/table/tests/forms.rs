@@ -213,7 +213,7 @@ fn ranges_lose_their_host_bits_and_belong_to_one_family() {
             frontend("http", "source-ranges: 10.0.0.0/8"),
             "frontends[0].source-ranges",
             "is a text, not a list",
-            "[ITEM, …]",
+            "a list of one is [\"10.0.0.0/8\"]",
         ),
         row(
             frontend("http", "source-ranges:"),
@@ -317,7 +317,7 @@ fn words_and_kinds() {
             table("{name: f, bind: '*:80', protocol: http}", ""),
             "frontends[0].bind",
             "\"*:80\" is a text, not a list",
-            "[ITEM, …]",
+            "a list of one is [\"*:80\"]",
         ),
         row(
             table("{name: f, bind: [80], protocol: http}", ""),

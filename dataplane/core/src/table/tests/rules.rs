@@ -38,7 +38,7 @@ fn the_admin_side_and_access_lines() {
     let log = |fields: &str| format!("{{version: 1, log: {{{fields}}}}}");
     hold(vec![
         row(stats("bind: []"), "stats.bind", "this list is empty", "leave the key out"),
-        row(stats("bind: '127.0.0.1:1'"), "stats.bind", "\"127.0.0.1:1\" is a text, not a list", "[ITEM, …]"),
+        row(stats("bind: '127.0.0.1:1'"), "stats.bind", "\"127.0.0.1:1\" is a text, not a list", "a list of one is [\"127.0.0.1:1\"]"),
         row(stats("bind: ['127.0.0.1:1', '127.0.0.1:1']"), "stats.bind[1]", "taken already by stats.bind[0]", "own"),
         row(stats("bind: ['*:1'], healthz: ['0.0.0.0:1']"), "stats.healthz[0]", "taken already by stats.bind[0]", "own"),
         row(stats("healthz: []"), "stats.healthz", "this list is empty", "or off"),
