@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::hint::black_box;
 
-use ballast_core::compile::{Surroundings, compile};
-use ballast_core::loops::LOOPBACK_ALONE;
+use ballast_core::compile::{CompileContext, compile};
+use ballast_core::loops::LOOPBACK_ONLY;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
@@ -41,14 +41,14 @@ fn parsed(text: &str) -> RoutingTable {
 }
 
 fn compiled(table: RoutingTable, previous: &Plan) -> Plan {
-    let mut around = Surroundings {
+    let mut context = CompileContext {
         now: Moment(1),
         workers: 2,
         ipv6: true,
-        here: &LOOPBACK_ALONE,
+        host: &LOOPBACK_ONLY,
         rng: &mut Rng::new(1),
     };
-    compile(table, previous, &mut around)
+    compile(table, previous, &mut context)
 }
 
 /// 100 frontends; the last endpoint of all has this weight.

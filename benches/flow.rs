@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use ballast_core::compile::{Surroundings, compile};
+use ballast_core::compile::{CompileContext, compile};
 use ballast_core::counters::WorkerId;
 use ballast_core::flow::{FlowTable, Key, Listener, Load, Verdict};
-use ballast_core::loops::LOOPBACK_ALONE;
+use ballast_core::loops::LOOPBACK_ONLY;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
@@ -16,14 +16,14 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 fn plan(rng: &mut Rng) -> Plan {
     let yaml = "{version: 1, frontends: [{name: f, protocol: udp, bind: ['127.0.0.1:53'], service: s}], services: [{name: s, endpoints: [{address: '10.0.0.1:53'}, {address: '10.0.0.2:53'}]}]}";
     let table = table::parse(yaml.as_bytes(), Format::Yaml).expect("a table");
-    let mut around = Surroundings {
+    let mut context = CompileContext {
         now: Moment(0),
         workers: 1,
         ipv6: true,
-        here: &LOOPBACK_ALONE,
+        host: &LOOPBACK_ONLY,
         rng,
     };
-    compile(table, &Plan::default(), &mut around)
+    compile(table, &Plan::default(), &mut context)
 }
 
 fn key(client: u32) -> Key {

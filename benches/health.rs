@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use ballast::config::Admin;
 use ballast::{Config, Running};
-use ballast_core::compile::{Surroundings, compile};
+use ballast_core::compile::{CompileContext, compile};
 use ballast_core::health::{Checks, Outcome};
-use ballast_core::loops::LOOPBACK_ALONE;
+use ballast_core::loops::LOOPBACK_ONLY;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
@@ -49,15 +49,15 @@ fn decisions(criterion: &mut Criterion) {
         .map(|host| SocketAddr::from(([10, 0, 0, host], 80)))
         .collect();
     let text = services(1_000, "mode: tcp", &addresses);
-    let mut around = Surroundings {
+    let mut context = CompileContext {
         now: Moment(0),
         workers: 1,
         ipv6: true,
-        here: &LOOPBACK_ALONE,
+        host: &LOOPBACK_ONLY,
         rng: &mut rng,
     };
     let table = table::parse(text.as_bytes(), Format::Yaml).expect("a table");
-    let plan = compile(table, &Plan::default(), &mut around);
+    let plan = compile(table, &Plan::default(), &mut context);
     let mut checks = Checks::new(u32::MAX, &mut rng);
     checks.follow(&plan, Moment(0));
     let took = Duration::from_millis(1);

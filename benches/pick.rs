@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Tried};
 use ballast_core::rng::Rng;
-use ballast_core::service::{Around, Node, Override, Service};
+use ballast_core::service::{Node, Override, Service, ServiceContext};
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 
 const SIZES: [usize; 3] = [10, 100, 10_000];
@@ -135,7 +135,7 @@ fn spec(n: usize, words: &str, size: usize, weights: bool) -> Arc<ballast_core::
 }
 
 fn compiled(spec: &Arc<ballast_core::table::Service>, previous: Option<&Service>) -> Service {
-    let mut around = Around {
+    let mut context = ServiceContext {
         now: NOW,
         workers: 2,
         node: &mut |name| Arc::new(Node::new(name)),
@@ -144,7 +144,7 @@ fn compiled(spec: &Arc<ballast_core::table::Service>, previous: Option<&Service>
         over: &|_, _| Override::default(),
         closing: &[],
     };
-    Service::compile(Arc::clone(spec), previous, &mut around)
+    Service::compile(Arc::clone(spec), previous, &mut context)
 }
 
 criterion_group!(benches, algorithms, mostly_down, further_attempt, compile);

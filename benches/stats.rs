@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast::stats::{self, Observer, Process, Selection, Snapshot};
-use ballast_core::compile::{Surroundings, compile};
+use ballast_core::compile::{CompileContext, compile};
 use ballast_core::counters::WorkerId;
-use ballast_core::loops::LOOPBACK_ALONE;
+use ballast_core::loops::LOOPBACK_ONLY;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
@@ -84,14 +84,14 @@ fn plan() -> Arc<Plan> {
         services.join(", ")
     );
     let table = table::parse(text.as_bytes(), Format::Json).expect("a good table");
-    let mut around = Surroundings {
+    let mut context = CompileContext {
         now: Moment(0),
         workers: 2,
         ipv6: true,
-        here: &LOOPBACK_ALONE,
+        host: &LOOPBACK_ONLY,
         rng: &mut Rng::new(1),
     };
-    let plan = Arc::new(compile(table, &Plan::default(), &mut around));
+    let plan = Arc::new(compile(table, &Plan::default(), &mut context));
     for worker in [WorkerId(0), WorkerId(1)] {
         plan.services().iter().for_each(|service| {
             service.state().counters(worker).sessions.add(12_345);

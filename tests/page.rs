@@ -15,7 +15,7 @@ use std::net::UdpSocket;
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use ballast_core::overrides::ByHand;
+use ballast_core::overrides::OverrideChange;
 use browser::Browser;
 use client::{Request, many};
 use common::crowd::serve_as;
@@ -225,7 +225,7 @@ fn datagrams_limits_by_hand_and_what_is_not_served_are_shown() {
     // The process has its own graphs.
     browser.until("document.querySelectorAll('#tiles svg .area').length >= 1");
 
-    let change = ByHand::MaxConnections("dns".parse().unwrap(), NonZeroU32::new(7));
+    let change = OverrideChange::MaxConnections("dns".parse().unwrap(), NonZeroU32::new(7));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();

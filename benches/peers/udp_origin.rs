@@ -43,7 +43,7 @@ pub(crate) fn bind(at: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(at)?;
     socket.set_nonblocking(true)?;
     SockRef::from(&socket).set_recv_buffer_size(ROOM)?;
-    datagrams::tell_all(&socket, at.is_ipv4())?;
+    datagrams::enable_ancillary_data(&socket, at.is_ipv4())?;
     Ok(socket)
 }
 

@@ -1,8 +1,9 @@
-//! Access lines: one a connection, to wherever the table's `log.to` says.
+//! Access lines: one for each connection, written to the destinations of the table's `log.to`.
 //!
 //! A worker hands over a [`Record`] and goes on. One thread renders the lines and adds them to the queue of each destination,
-//! which a thread of that destination empties. Records that find their queue full, and lines that find a destination's queue
-//! full or cannot be written, are lost and counted: no worker ever waits for a log, and no destination for another one.
+//! and a thread of that destination writes them. Records that find their queue full, lines that find a destination's queue
+//! full, and lines that cannot be written are lost and counted. So no worker ever waits for a log, and no destination for
+//! another one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use sink::Sinks;
 
 use crate::log;
 
-/// What workers know of the access lines.
+/// The access log, as the workers use it.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     is_on: AtomicBool,
@@ -35,16 +36,16 @@ pub(crate) struct AccessLog {
     wanted: ArcSwapOption<Wanted>,
 }
 
-/// What the thread that renders is sent.
+/// Messages to the thread that renders.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// A connection has ended.
     Line(Box<Record>),
-    /// All lines so far are to be written; the answer comes when they are.
+    /// Write all lines so far, and notify the sender.
     Flush(oneshot::Sender<()>),
 }
 
-/// What a table says of the lines, and the folder against which it names files.
+/// The `log` section of a table, and the folder that its relative paths refer to.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     log: table::Log,
@@ -52,10 +53,10 @@ struct Wanted {
 }
 
 impl AccessLog {
-    /// A log that writes nothing yet, and what its thread needs.
+    /// Creates a log that writes nothing yet, and the receiver for its thread.
     #[must_use]
     pub(crate) fn new() -> (Self, Receiver<Message>) {
-        let (messages, received) = sync_channel(WAITING);
+        let (messages, received) = sync_channel(MAX_WAITING);
         let log = Self {
             is_on: AtomicBool::new(false),
             messages,
@@ -65,34 +66,34 @@ impl AccessLog {
         (log, received)
     }
 
-    /// Whether anybody wants lines.
+    /// Whether access lines are wanted.
     #[must_use]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Has one line written, or counts that it cannot be.
+    /// Queues one record, or counts it as lost.
     pub(crate) fn write(&self, record: Box<Record>) {
         if self.messages.try_send(Message::Line(record)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Lines that were lost: not written in time, or not at all. One that should go to two places may be lost twice.
+    /// The number of lost lines: dropped from a full queue, or not written. A line for two destinations may be counted twice.
     #[must_use]
     pub(crate) fn dropped(&self) -> u64 {
         self.lost.load(Ordering::Relaxed) + log::lost_at_stdout()
     }
 
-    /// Gives the lines that wait a moment to be written.
+    /// Waits a short time for the queued lines to be written.
     pub(crate) async fn finish(&self) {
         let (done, written) = oneshot::channel();
         if self.is_on() && self.messages.try_send(Message::Flush(done)).is_ok() {
-            timeout(LAST_LINES, written).await.ok();
+            timeout(FLUSH_TIME, written).await.ok();
         }
     }
 
-    /// From now on lines are written as this table says.
+    /// Writes lines as this table says from now on.
     pub(crate) fn follow(&self, log: &table::Log, folder: &Path) {
         let is_on = log.access != table::Access::Off;
         let wanted = is_on.then(|| Wanted {
@@ -105,7 +106,7 @@ impl AccessLog {
         self.is_on.store(is_on, Ordering::Relaxed);
     }
 
-    /// Renders lines until nobody can send any more.
+    /// Renders lines until all senders are gone.
     pub(crate) fn run(&self, messages: &Receiver<Message>) {
         let mut open: Option<(Arc<Wanted>, Sinks)> = None;
         while let Ok(first) = messages.recv() {
@@ -116,22 +117,22 @@ impl AccessLog {
                         sinks.line(|text| line::render(&record, wanted.log.access, text));
                     }
                     (Message::Flush(done), Some((_, sinks))) => {
-                        sinks.pass_on();
-                        sinks.flush(LAST_LINES);
-                        // Whoever asked may have stopped waiting.
+                        sinks.deliver();
+                        sinks.flush(FLUSH_TIME);
+                        // The sender may have stopped waiting.
                         done.send(()).ok();
                     }
-                    // Nobody wants lines any more; to drop a question is an answer.
+                    // No lines are wanted any more. Dropping a flush request answers it.
                     (_, None) => {}
                 }
             }
             if let Some((_, sinks)) = &mut open {
-                sinks.pass_on();
+                sinks.deliver();
             }
         }
     }
 
-    /// Opens the destinations of the table in force, where they are other ones than those that are open.
+    /// Opens the destinations of the table in force, if they differ from the open ones.
     fn follow_wanted(&self, open: &mut Option<(Arc<Wanted>, Sinks)>) {
         let wanted = self.wanted.load_full();
         let known = open.as_ref().map(|(known, _)| Arc::as_ptr(known));
@@ -144,12 +145,12 @@ impl AccessLog {
     }
 }
 
-/// Records that wait to be written.
-const WAITING: usize = 8192;
-/// Records whose lines are given to the destinations together.
+/// The most records that wait to be rendered.
+const MAX_WAITING: usize = 8192;
+/// The most records rendered between two deliveries to the destinations.
 const BATCH: usize = 256;
-/// For the last lines to be written, at the end of the process.
-const LAST_LINES: Duration = Duration::from_millis(500);
+/// Time for the last lines to be written at the end of the process.
+const FLUSH_TIME: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests {
@@ -179,7 +180,7 @@ mod tests {
         log.write(Box::new(line::tests::record()));
         let log = Arc::new(log);
         let writer = Arc::clone(&log);
-        // It never ends, as in the process; the test's end ends it.
+        // This thread never ends, as in the process; the end of the test ends it.
         std::thread::spawn(move || writer.run(&messages));
         let mut bytes = [0; 1024];
         for read in [
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     fn a_worker_never_waits_for_the_writer() {
         let (log, _nobody_reads) = AccessLog::new();
-        for _ in 0..WAITING + 3 {
+        for _ in 0..MAX_WAITING + 3 {
             log.write(Box::new(line::tests::record()));
         }
         assert_eq!(log.dropped(), 3);

@@ -1,6 +1,7 @@
-//! The single writer: look -> parse -> compile -> put in force -> answer.
+//! The single writer of the plan: read -> parse -> compile -> put in force -> acknowledge.
 //!
-//! Runs on a thread of its own, at a lower priority than the workers. Whatever is wrong with a table, what is served stays as it is.
+//! It runs on a thread of its own, at a lower priority than the workers. If anything is wrong with a table, the plan in force
+//! stays.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::time::Duration;
 use ballast_core::ack::{Exception, Refused, Served};
 use ballast_core::breath;
 use ballast_core::change::{GoneEndpoint, change};
-use ballast_core::compile::{Surroundings, compile, revise};
-use ballast_core::loops::Here;
+use ballast_core::compile::{CompileContext, compile, revise};
+use ballast_core::loops::HostAddresses;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{self, OnGone, Problem, Problems, RoutingTable};
@@ -20,97 +21,98 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{CommandLine, Wanted};
-use crate::by_hand::{Changes, Unchanged};
 use crate::intake::{Found, Intake, Text, Which};
 use crate::listen;
 use crate::live::Serving;
+use crate::override_request::{OverrideError, OverrideRequest};
 use crate::panics;
 use crate::worker::{Order, Shared};
 
-mod answer;
+mod ack_file;
 mod exceptions;
 mod sockets;
 
-use answer::Answer;
+use ack_file::AckFile;
 use sockets::Sockets;
 
-/// What the writer is to do, for as long as the process lives.
+/// The settings of the writer.
 #[derive(Debug)]
-pub(crate) struct Duty {
+pub(crate) struct ApplyConfig {
     pub(crate) table: PathBuf,
     pub(crate) ack: Option<PathBuf>,
     pub(crate) instance: String,
     pub(crate) rng: Rng,
-    /// What the command line says of the admin side.
+    /// The admin addresses of the command line.
     pub(crate) command_line: CommandLine,
-    /// Where the admin side hears what the table says of it.
+    /// The channel by which the admin side learns the table's admin addresses.
     pub(crate) admin: watch::Sender<Option<Wanted>>,
-    /// What operators change by hand.
-    pub(crate) by_hand: mpsc::UnboundedReceiver<Changes>,
+    /// Operator overrides.
+    pub(crate) overrides: mpsc::UnboundedReceiver<OverrideRequest>,
 }
 
-/// The writer.
+/// The writer of the plan.
 #[derive(Debug)]
 pub(crate) struct Apply {
     shared: Arc<Shared>,
     intake: Intake,
     sockets: Sockets,
-    answer: Answer,
+    ack: AckFile,
     retired: Vec<Arc<Plan>>,
     rng: Rng,
     ipv6: bool,
-    /// As last looked at.
-    here: Here,
+    /// The host's addresses as last read.
+    host: HostAddresses,
     command_line: CommandLine,
     admin: watch::Sender<Option<Wanted>>,
-    by_hand: mpsc::UnboundedReceiver<Changes>,
-    nothing: Option<String>,
-    /// The table does not parse; by then the rest of it may be there.
-    doubted_until: Option<Instant>,
+    overrides: mpsc::UnboundedReceiver<OverrideRequest>,
+    /// Why there is no table, as last logged.
+    no_table: Option<String>,
+    /// While the table does not parse and may be incomplete: when to read it a second time.
+    incomplete_until: Option<Instant>,
 }
 
 impl Apply {
-    /// Within a runtime only.
-    pub(crate) fn new(shared: Arc<Shared>, duty: Duty) -> Self {
+    /// Must be called within a runtime.
+    pub(crate) fn new(shared: Arc<Shared>, config: ApplyConfig) -> Self {
         Self {
-            intake: Intake::new(duty.table),
+            intake: Intake::new(config.table),
             sockets: Sockets::new(Arc::clone(&shared)),
-            answer: Answer::new(duty.instance, duty.ack),
+            ack: AckFile::new(config.instance, config.ack),
             shared,
             retired: Vec::new(),
-            rng: duty.rng,
+            rng: config.rng,
             ipv6: listen::has_ipv6(),
-            here: Here::default(),
-            command_line: duty.command_line,
-            admin: duty.admin,
-            by_hand: duty.by_hand,
-            nothing: None,
-            doubted_until: None,
+            host: HostAddresses::default(),
+            command_line: config.command_line,
+            admin: config.admin,
+            overrides: config.overrides,
+            no_table: None,
+            incomplete_until: None,
         }
     }
 
     /// Applies tables until `stop`, then closes all sockets.
     pub(crate) async fn run(mut self, reread: Arc<Notify>, stop: CancellationToken) {
-        let mut anyhow = false;
+        let mut forced = false;
         let mut retry = Instant::now() + RETRY_EVERY;
         loop {
-            let again = self.look(anyhow).await;
-            if anyhow {
-                self.answer.mend();
+            let again = self.read_table(forced).await;
+            if forced {
+                self.ack.restore();
             }
-            anyhow &= again.is_some();
+            forced &= again.is_some();
             self.free_retired();
-            let tidy = if self.retired.is_empty() {
+            let idle = if self.retired.is_empty() {
                 RETRY_EVERY
             } else {
-                TIDY_EVERY
+                FREE_EVERY
             };
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = self.intake.changed() => {}
-                () = reread.notified() => anyhow = true,
-                Some(changes) = self.by_hand.recv() => self.revise(changes).await,
-                () = sleep(again.unwrap_or(tidy)) => {}
+                () = reread.notified() => forced = true,
+                Some(changes) = self.overrides.recv() => self.revise(changes).await,
+                () = sleep(again.unwrap_or(idle)) => {}
                 () = sleep_until(retry) => {
                     retry = Instant::now() + RETRY_EVERY;
                     self.retry().await;
@@ -121,15 +123,15 @@ impl Apply {
         self.sockets.finish(&plan).await;
     }
 
-    /// Looks whether there is another table, and puts it in force. Says after how long to look again, if what is there is
-    /// to be left alone for so long.
-    async fn look(&mut self, anyhow: bool) -> Option<Duration> {
+    /// Reads the table and, if it has changed, puts it in force. Returns the delay after which to read again, if the file may
+    /// be incomplete.
+    async fn read_table(&mut self, forced: bool) -> Option<Duration> {
         let began = Instant::now();
-        let second_look = self
-            .doubted_until
+        let is_second_read = self
+            .incomplete_until
             .take_if(|until| *until <= began)
             .is_some();
-        let which = match (anyhow, second_look) {
+        let which = match (forced, is_second_read) {
             (true, _) => Which::Any,
             (false, true) => Which::Other,
             (false, false) => Which::Changed,
@@ -137,35 +139,36 @@ impl Apply {
         let text = match self.intake.read(which) {
             Ok(Found::Text(text)) => text,
             Ok(Found::Unfinished(rest)) => return Some(rest),
-            Ok(Found::Nothing) => return self.doubted_until.map(|until| until - began),
-            Err(nothing) => {
-                if anyhow || self.nothing.as_ref() != Some(&nothing) {
-                    tracing::warn!("no table: {nothing}");
-                    self.nothing = Some(nothing);
+            Ok(Found::Nothing) => return self.incomplete_until.map(|until| until - began),
+            Err(why) => {
+                if forced || self.no_table.as_ref() != Some(&why) {
+                    tracing::warn!("no table: {why}");
+                    self.no_table = Some(why);
                 }
                 return None;
             }
         };
-        self.nothing = None;
-        let parsed = panics::survived(|| table::parse(&text.bytes, text.format))
-            .unwrap_or_else(|| Err(fault_of_ours(None)));
-        let is_half = parsed.as_ref().is_err_and(Problems::not_whole);
-        self.doubted_until = (is_half && !second_look && !anyhow).then(|| began + HALF_WRITTEN);
+        self.no_table = None;
+        let parsed = panics::catch(|| table::parse(&text.bytes, text.format))
+            .unwrap_or_else(|| Err(internal_error(None)));
+        let is_incomplete = parsed.as_ref().is_err_and(Problems::not_whole);
+        self.incomplete_until =
+            (is_incomplete && !is_second_read && !forced).then(|| began + INCOMPLETE_DELAY);
         match parsed {
             Ok(table) => {
                 let digest = self.note(text, &table);
-                self.apply(table, digest, began, anyhow).await;
+                self.apply(table, digest, began, forced).await;
             }
-            Err(_) if self.doubted_until.is_some() => return Some(HALF_WRITTEN),
+            Err(_) if self.incomplete_until.is_some() => return Some(INCOMPLETE_DELAY),
             Err(problems) => {
                 let digest = self.intake.note(text, Vec::new());
-                self.refuse(&problems, digest, anyhow);
+                self.refuse(&problems, digest, forced);
             }
         }
         None
     }
 
-    /// Notes what was read, with the files that it names, and looks whether they are there.
+    /// Notes what was read, with the files that it names, and warns of files that cannot be used.
     fn note(&mut self, text: Text, table: &RoutingTable) -> String {
         let files = table::files(table);
         let names = files.iter().map(|(_, name)| name.clone()).collect();
@@ -178,9 +181,9 @@ impl Apply {
         digest
     }
 
-    fn refuse(&mut self, problems: &Problems, digest: String, anyhow: bool) {
-        let is_known = self.answer.refuses(&digest);
-        if is_known && !anyhow {
+    fn refuse(&mut self, problems: &Problems, digest: String, forced: bool) {
+        let is_known = self.ack.has_refused(&digest);
+        if is_known && !forced {
             return;
         }
         for problem in problems.iter() {
@@ -190,21 +193,21 @@ impl Apply {
             return;
         }
         self.shared.status.refused.fetch_add(1, Ordering::Relaxed);
-        self.answer.refuse(Refused {
+        self.ack.set_refused(Refused {
             generation: problems.generation(),
             digest,
             problems: problems.iter().cloned().collect(),
         });
-        self.answer.write();
-        self.answer.tell(&self.shared.status);
+        self.ack.write();
+        self.ack.publish(&self.shared.status);
     }
 
-    async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant, anyhow: bool) {
+    async fn apply(&mut self, table: RoutingTable, digest: String, began: Instant, forced: bool) {
         let (log, generation) = (table.log.clone(), table.generation);
         let previous = self.shared.live.plan();
-        self.look_where_this_is();
-        let Some(plan) = self.make_plan(|around| compile(table, &previous, around)) else {
-            return self.refuse(&fault_of_ours(generation), digest, anyhow);
+        self.read_host_addresses();
+        let Some(plan) = self.make_plan(|context| compile(table, &previous, context)) else {
+            return self.refuse(&internal_error(generation), digest, forced);
         };
         self.shared.access.follow(&log, &self.intake.folder());
         let (opened, closed) = self.put_in_force(&previous, &plan).await;
@@ -219,51 +222,55 @@ impl Apply {
             took_ms = took.as_millis(),
             "table applied"
         );
-        say_what_loops(&previous, &plan);
+        log_loops(&previous, &plan);
         drop(previous);
         let exceptions = self.exceptions(&plan);
-        self.answer.serve(Served { generation, digest }, exceptions);
-        // Who finds this process ready finds the answer, too.
-        self.answer.write();
+        self.ack
+            .set_served(Served { generation, digest }, exceptions);
+        // A client that finds the process ready must also find the ack.
+        self.ack.write();
         self.shared.status.applied(took);
-        self.answer.tell(&self.shared.status);
+        self.ack.publish(&self.shared.status);
     }
 
-    /// Puts changes by hand in force: a new plan of the same table.
-    async fn revise(&mut self, Changes { changes, done }: Changes) {
+    /// Puts overrides in force, by a new plan of the same table.
+    async fn revise(&mut self, OverrideRequest { changes, done }: OverrideRequest) {
         let previous = self.shared.live.plan();
-        let revised = self.make_plan(|around| {
+        let revised = self.make_plan(|context| {
             let mut overrides = previous.overrides().clone();
             for change in &changes {
                 overrides.change(change);
             }
-            revise(&previous, overrides, around)
+            revise(&previous, overrides, context)
         });
         let answer = match revised {
             Some(plan) => {
                 self.put_in_force(&previous, &plan).await;
                 Ok(())
             }
-            None => Err(Unchanged::Fault),
+            None => Err(OverrideError::Panicked),
         };
         done.send(answer).ok();
     }
 
-    /// Makes a plan by `make`. `None`: that panicked, and nothing has changed.
-    fn make_plan(&mut self, make: impl FnOnce(&mut Surroundings<'_>) -> Plan) -> Option<Arc<Plan>> {
-        let mut around = Surroundings {
+    /// Compiles a plan by `make`. `None`: that panicked, and nothing has changed.
+    fn make_plan(
+        &mut self,
+        make: impl FnOnce(&mut CompileContext<'_>) -> Plan,
+    ) -> Option<Arc<Plan>> {
+        let mut context = CompileContext {
             now: self.shared.clock.now(),
             workers: self.shared.loads.len(),
             ipv6: self.ipv6,
-            here: &self.here,
+            host: &self.host,
             rng: &mut self.rng,
         };
-        panics::survived(|| make(&mut around)).map(Arc::new)
+        panics::catch(|| make(&mut context)).map(Arc::new)
     }
 
-    /// Opens what is new, publishes, closes what is gone. Says how many sockets were opened and closed.
+    /// Opens new sockets, publishes the plan, and closes old sockets. Returns the numbers of sockets opened and closed.
     async fn put_in_force(&mut self, previous: &Arc<Plan>, plan: &Arc<Plan>) -> (usize, usize) {
-        let change = change(&self.sockets.there(), previous, plan);
+        let change = change(&self.sockets.bound_keys(), previous, plan);
         let opened = self.sockets.open_wanted(&change.open);
         self.shared.live.publish(Serving {
             plan: Arc::clone(plan),
@@ -275,8 +282,8 @@ impl Apply {
             // A worker that has ended holds no plan.
             inbox.send(Order::NewPlan).ok();
         }
-        // Connections that wait, for a limit that may be gone or an endpoint that may have come, look again. Those who
-        // wait at something that has left the table, or has another name now, are woken by nobody else.
+        // Waiting connections check again: a limit may have been raised, or an endpoint may have been added. Connections that
+        // wait at a frontend or service that left the table, or was renamed, are woken only here.
         for plan in [previous, plan] {
             for frontend in plan.frontends() {
                 breath::take_later();
@@ -290,7 +297,7 @@ impl Apply {
         self.sockets.hand_out(opened).await;
         self.sockets.close(&change.close, previous).await;
         if !change.close.is_empty() && self.sockets.failed() > 0 {
-            // What has just been closed may have been in the way.
+            // A socket that has just been closed may have caused the failure.
             self.sockets.retry().await;
         }
         self.end_connections(change.gone_endpoints);
@@ -303,7 +310,7 @@ impl Apply {
         )
     }
 
-    /// Where the table said so, connections do not outlive their endpoint.
+    /// Ends the connections of removed endpoints, where the table asks for that.
     fn end_connections(&self, gone: Vec<GoneEndpoint>) {
         let cut: Vec<_> = gone
             .into_iter()
@@ -314,7 +321,7 @@ impl Apply {
         self.shared.cut(cut);
     }
 
-    /// The admin side follows the table.
+    /// Passes the table's admin addresses to the admin side.
     fn move_admin(&self, plan: &Plan) {
         let wanted = Some(self.command_line.wanted(plan.stats()));
         self.admin.send_if_modified(|known| {
@@ -326,11 +333,11 @@ impl Apply {
         });
     }
 
-    /// Reads the addresses of this host. Says whether they have changed.
-    fn look_where_this_is(&mut self) -> bool {
-        match listen::here() {
-            Ok(here) if here != self.here => {
-                self.here = here;
+    /// Reads the addresses of this host. Returns whether they have changed.
+    fn read_host_addresses(&mut self) -> bool {
+        match listen::host_addresses() {
+            Ok(host) if host != self.host => {
+                self.host = host;
                 true
             }
             Ok(_) => false,
@@ -341,40 +348,40 @@ impl Apply {
         }
     }
 
-    /// An address that this host got or lost may make or end a loop.
+    /// Compiles the plan anew if the host's addresses have changed: an address may make or end a loop.
     async fn follow_addresses(&mut self) {
-        if !self.look_where_this_is() {
+        if !self.read_host_addresses() {
             return;
         }
         let previous = self.shared.live.plan();
         let overrides = previous.overrides().clone();
-        let moved = self.make_plan(|around| revise(&previous, overrides, around));
+        let moved = self.make_plan(|context| revise(&previous, overrides, context));
         if let Some(plan) = moved.filter(|plan| plan.loops() != previous.loops()) {
             self.put_in_force(&previous, &plan).await;
-            say_what_loops(&previous, &plan);
+            log_loops(&previous, &plan);
         }
     }
 
-    /// Tries again what could not be bound, and looks again at addresses that were not here.
+    /// Retries binds that failed, and checks again which addresses are local.
     async fn retry(&mut self) {
         self.sockets.retry().await;
         self.follow_addresses().await;
-        if self.answer.serves() {
+        if self.ack.has_served() {
             let exceptions = self.exceptions(&self.shared.live.plan());
-            self.answer.except(exceptions);
-            self.answer.write();
-            self.answer.tell(&self.shared.status);
+            self.ack.set_exceptions(exceptions);
+            self.ack.write();
+            self.ack.publish(&self.shared.status);
         }
     }
 
-    /// What does not listen as it was asked for. Says what is new of that.
+    /// The binds that do not listen as the table asks. Logs the new ones.
     fn exceptions(&self, plan: &Plan) -> Vec<Exception> {
-        let now = exceptions::of(plan, &self.sockets);
-        exceptions::say_what_is_new(self.answer.exceptions(), &now);
+        let now = exceptions::collect(plan, &self.sockets);
+        exceptions::log_new(self.ack.exceptions(), &now);
         now
     }
 
-    /// Frees plans that nobody uses any more: here, so that no worker ever does.
+    /// Frees plans that nobody uses any more. Doing this here keeps workers from ever freeing a plan.
     fn free_retired(&mut self) {
         let free = self
             .retired
@@ -387,8 +394,8 @@ impl Apply {
     }
 }
 
-/// Logs which endpoints are frontends of the same table, unless that was so before.
-fn say_what_loops(previous: &Plan, plan: &Plan) {
+/// Logs which endpoints are frontends of the same table, unless that has not changed.
+fn log_loops(previous: &Plan, plan: &Plan) {
     if previous.loops() != plan.loops() {
         for line in plan.loops().warnings() {
             tracing::warn!("{line}");
@@ -396,20 +403,20 @@ fn say_what_loops(previous: &Plan, plan: &Plan) {
     }
 }
 
-/// What is said of a table that nothing is wrong with, and that cannot be served.
-fn fault_of_ours(generation: Option<u64>) -> Problems {
+/// The problem reported for a valid table that cannot be compiled because of a bug.
+fn internal_error(generation: Option<u64>) -> Problems {
     let problem = Problem::new(
         "the table",
-        "meets a fault of Ballast's own, which the log tells",
-        "report it, with the table; until then, undo what was changed last",
+        "cannot be compiled because of a bug in Ballast; the log has the details",
+        "report the bug together with the table, and undo the last change until it is fixed",
     );
     Problems::of_whole_file(vec![problem], generation)
 }
 
-/// How soon what may be half a file is looked at again.
-const HALF_WRITTEN: Duration = Duration::from_millis(200);
+/// The delay before an incomplete table is read again.
+const INCOMPLETE_DELAY: Duration = Duration::from_millis(200);
 const RETRY_EVERY: Duration = Duration::from_secs(5);
-const TIDY_EVERY: Duration = Duration::from_secs(1);
+const FREE_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,12 @@
-//! Who may see the admin side, and who may change things there: the file of `--stats-auth-file`.
+//! The users who may see the admin side and change things there: the file of `--stats-auth-file`.
 //!
-//! Asked by [`crate::admin`] for each request. A hash is costly on purpose, so what was found right is remembered, and
-//! the others are checked by turns, off the thread that answers. How long a wrong guess takes does not tell whether the
-//! file knows its name.
+//! [`crate::admin`] asks for each request. Checking a hash is costly on purpose. Therefore correct headers are remembered, and
+//! other headers are checked one after the other, outside of the thread that answers. The time of a failed check does not
+//! reveal whether the file has the user name.
 
+mod check_queue;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::hint::black_box;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use argon2::{Argon2, PasswordHash, PasswordVerifier};
@@ -23,41 +23,42 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use turns::{Turn, Turns};
+use crate::threads::lock;
+use check_queue::{CheckPermit, CheckQueue};
 
-/// What somebody may do.
+/// What a user may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// Look.
+    /// See the admin side.
     Viewer,
-    /// Look, and change.
+    /// See the admin side and change things.
     Admin,
 }
 
-/// Somebody who proved who it is.
+/// An authenticated user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Person {
-    /// As the file calls them.
+    /// The name in the file.
     pub name: Arc<str>,
-    /// What they may do.
+    /// What the user may do.
     pub role: Role,
 }
 
-/// Why somebody did not prove who it is.
+/// Why a request is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unproven {
-    /// There is no such name, or it has another secret.
+    /// The name is unknown, or the secret is wrong.
     Wrong,
-    /// Too many others ask: it was not looked at.
+    /// Too many checks were waiting: this secret was not checked.
     NotChecked,
 }
 
-/// The file, and what was learned from it.
+/// The auth file, and the headers found correct.
 #[derive(Debug)]
 pub(crate) struct Auth {
     path: PathBuf,
     known: Mutex<Known>,
-    turns: Arc<Turns>,
+    checks: Arc<CheckQueue>,
     salt: RandomState,
 }
 
@@ -65,12 +66,12 @@ pub(crate) struct Auth {
 struct Known {
     modified: Option<SystemTime>,
     users: Arc<Users>,
-    /// Who sent this header, by its salted hash.
+    /// The users of correct headers, by the salted hash of the header.
     right: HashMap<[u8; 32], Person>,
 }
 
 impl Auth {
-    /// Reads the file; all that is wrong with it at once.
+    /// Reads the file. An error lists all of its mistakes.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let modified = modified(path);
         let users = Users::read(path)?;
@@ -81,28 +82,28 @@ impl Auth {
                 users: Arc::new(users),
                 right: HashMap::new(),
             }),
-            turns: Turns::new(),
+            checks: CheckQueue::new(),
             salt: RandomState::new(),
         })
     }
 
-    /// Who sent this `Authorization` header from this address, if it is right.
+    /// The user who sent this `Authorization` header from this address, if the header is correct.
     pub(crate) async fn identify(&self, header: &str, client: IpAddr) -> Result<Person, Unproven> {
         let digest = self.digest(header);
         if let Some(person) = self.remembered(&digest) {
             return Ok(person);
         }
         let (name, secret) = basic(header).ok_or(Unproven::Wrong)?;
-        let turn = self.turns.take(client).await;
-        let turn = turn.ok_or(Unproven::NotChecked)?;
-        // Another request may have proved the same meanwhile.
+        let permit = self.checks.take(client).await;
+        let permit = permit.ok_or(Unproven::NotChecked)?;
+        // Another request may have checked the same header meanwhile.
         if let Some(person) = self.remembered(&digest) {
             return Ok(person);
         }
         let users = self.users();
-        let checked = check(Arc::clone(&users), name, secret, turn);
+        let checked = check(Arc::clone(&users), name, secret, permit);
         let person = checked.await.ok().flatten().ok_or(Unproven::Wrong)?;
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         // The file may have changed while the hash was computed.
         if Arc::ptr_eq(&known.users, &users) && known.right.len() < REMEMBERED {
             known.right.insert(digest, person.clone());
@@ -110,16 +111,16 @@ impl Auth {
         Ok(person)
     }
 
-    /// Who was found to send this header, by the file as it is now.
+    /// The user of this header, if it was found correct under the present file.
     fn remembered(&self, digest: &[u8; 32]) -> Option<Person> {
         self.users();
-        self.lock().right.get(digest).cloned()
+        lock(&self.known).right.get(digest).cloned()
     }
 
-    /// The users as the file has them now. A file that has become wrong changes nothing.
+    /// The users in the present file. If the file has become invalid, the previous users stay.
     fn users(&self) -> Arc<Users> {
         let modified = modified(&self.path);
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         if modified != known.modified {
             known.modified = modified;
             match Users::read(&self.path) {
@@ -128,7 +129,7 @@ impl Auth {
                     known.right.clear();
                     tracing::info!("{}: read again", self.path.display());
                 }
-                Err(error) => tracing::error!("{error}; those known before still count"),
+                Err(error) => tracing::error!("{error}; the previous users stay valid"),
             }
         }
         Arc::clone(&known.users)
@@ -141,17 +142,13 @@ impl Auth {
         digest.update(header);
         digest.finalize().into()
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|file| file.modified()).ok()
 }
 
-/// Name and secret of HTTP's basic scheme.
+/// The name and secret of HTTP's basic scheme.
 fn basic(header: &str) -> Option<(String, String)> {
     let (scheme, encoded) = header.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -163,12 +160,12 @@ fn basic(header: &str) -> Option<(String, String)> {
     Some((name.into(), secret.into()))
 }
 
-/// Checks a secret. The check ends in its turn, whether anybody waits for the result or not.
+/// Checks a secret. The check runs to its end and keeps its permit, even if the request is gone.
 fn check(
     users: Arc<Users>,
     name: String,
     secret: String,
-    turn: Turn,
+    permit: CheckPermit,
 ) -> oneshot::Receiver<Option<Person>> {
     let (tell, told) = oneshot::channel();
     tokio::spawn(async move {
@@ -176,7 +173,7 @@ fn check(
         let person = tokio::task::spawn_blocking(find).await.ok().flatten();
         let was_right = person.is_some();
         tell.send(person).ok();
-        turn.end(was_right).await;
+        permit.end(was_right).await;
     });
     told
 }
@@ -185,7 +182,7 @@ fn check(
 #[derive(Debug, Default)]
 struct Users {
     users: Vec<User>,
-    /// One user with a hash of each cost.
+    /// The index of one user for each cost of a hash.
     of_each_cost: Vec<usize>,
 }
 
@@ -197,19 +194,19 @@ struct User {
 
 #[derive(Debug)]
 enum Secret {
-    /// The digest of a plain one.
+    /// The digest of a plain text secret.
     Plain([u8; 32]),
     Hashed(Hash),
 }
 
-/// What `htpasswd` and the like made of a secret.
+/// A hash as `htpasswd` and similar programs make it.
 #[derive(Debug)]
 struct Hash {
     cost: Cost,
     text: String,
 }
 
-/// How much work it is to check a hash.
+/// How costly a check of the hash is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Cost {
     Bcrypt(u32),
@@ -247,7 +244,7 @@ impl Users {
             }
         }
         if users.is_empty() && wrong.is_empty() {
-            wrong.push((1, format!("names nobody; expected {LINE}")));
+            wrong.push((1, format!("names no user; expected {LINE}")));
         }
         if wrong.is_empty() {
             Ok(Self::new(users))
@@ -272,8 +269,8 @@ impl Users {
         }
     }
 
-    /// Who has this name and this secret. `is_of` checks a hash. A wrong guess checks one hash of each cost that there is in
-    /// the file, whether the name is there or not: they all take the same time.
+    /// The user with this name and this secret. `is_of` checks a hash. A wrong guess checks one hash of each cost in the file,
+    /// whether or not the name exists, so all wrong guesses take the same time.
     fn find(
         &self,
         name: &str,
@@ -367,7 +364,7 @@ impl Secret {
         Ok(Self::Plain(Sha256::digest(text).into()))
     }
 
-    /// `None`: next to nothing.
+    /// `None` for a plain text secret, whose check costs next to nothing.
     fn cost(&self) -> Option<&Cost> {
         match self {
             Self::Plain(_) => None,
@@ -389,12 +386,12 @@ impl Hash {
     }
 }
 
-/// Whether both are equal, in a time that does not tell where they differ.
+/// Whether both are equal, computed in constant time.
 fn is_same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let pairs = one.iter().zip(other);
     black_box(pairs.fold(0, |differs, (one, other)| differs | (one ^ other))) == 0
 }
 
 const LINE: &str = "user:secret or user:secret:role";
-/// Right headers that are kept; there are not more users than that.
+/// The most correct headers to remember; there are not more users than that.
 const REMEMBERED: usize = 1024;

@@ -1,4 +1,4 @@
-//! The one clock of the process: turns the kernel's monotonic time into [`Moment`]s and back.
+//! The clock of the process: converts the kernel's monotonic time into [`Moment`]s and back.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use ballast_core::moment::Moment;
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
 use tokio::time::Instant;
 
-/// Counts from the start of the process.
+/// A clock that counts from the start of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
     start_millis: u64,
-    /// How far apart the kernel's ticks are.
+    /// The period of the kernel's tick.
     tick: Timespec,
 }
 
 impl Clock {
-    /// A clock whose zero is now.
+    /// Creates a clock that counts from now.
     #[must_use]
     pub fn start() -> Self {
         Self {
@@ -26,14 +26,14 @@ impl Clock {
         }
     }
 
-    /// The time. Never behind the runtime's timers: once one has fired, its moment has come.
+    /// The time. It is never behind the runtime's timers: once a timer has fired, its moment has come.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.moment(clock_gettime(ClockId::Monotonic))
     }
 
-    /// The end of the kernel's next tick, for a third of the price: some milliseconds ahead of the time, so that no timer counts
-    /// from too early, and not behind it even where a tick comes late.
+    /// The end of the kernel's next tick. It costs a third of [`now`](Self::now) and is some milliseconds ahead, so that no
+    /// timeout begins too early, even if a tick comes late.
     #[must_use]
     pub fn soon(&self) -> Moment {
         self.moment(clock_gettime(ClockId::MonotonicCoarse) + self.tick + self.tick)
@@ -43,15 +43,14 @@ impl Clock {
         Moment(millis(time).saturating_sub(self.start_millis))
     }
 
-    /// `moment` as the runtime's timers want it.
+    /// `moment` in the form that the runtime's timers need.
     #[must_use]
     pub fn instant(&self, moment: Moment) -> Instant {
         self.start + Duration::from_millis(moment.0)
     }
 }
 
-/// Read at once, where the standard library makes an `Instant`, a `Duration` and a quotient of 128 bits of it: connections
-/// ask often.
+/// Connections read the clock often. The standard library would compute an `Instant`, a `Duration` and a 128-bit quotient.
 fn millis(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
@@ -61,7 +60,7 @@ fn millis(time: Timespec) -> u64 {
 mod tests {
     use super::*;
 
-    /// Those of a kernel with a hundred a second.
+    /// Two ticks of a kernel with 100 ticks per second.
     const TWO_TICKS: Duration = Duration::from_millis(21);
 
     #[tokio::test]

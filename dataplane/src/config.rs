@@ -1,4 +1,4 @@
-//! The settings of the process: what `ballast run` was told. Static; everything else is the table's.
+//! The settings of the process, from the command line. They never change; everything else comes from the table.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,20 +9,20 @@ use std::time::Duration;
 pub struct Config {
     /// The table: a file, or a folder with `table.json` or `table.yaml`.
     pub table: PathBuf,
-    /// Where to answer; `None`: `ack.json` in the table's folder if `table` is a folder, else nowhere.
+    /// Where to write the ack; `None`: `ack.json` in the table's folder if `table` is a folder, else nowhere.
     pub ack: Option<PathBuf>,
-    /// Worker threads; `None`: as many as there are cores for this process.
+    /// Worker threads; `None`: one for each core that this process may use.
     pub threads: Option<usize>,
     /// The admin addresses.
     pub admin: Admin,
-    /// Where `/healthz` alone is answered; by the table: its `stats.healthz`.
+    /// Where only `/healthz` is served; from the table: its `stats.healthz`.
     pub healthz: Admin,
-    /// Who may see the admin side, and who may change things there; `None`: the table's `stats.source-ranges` say who may
-    /// see it, and nobody may change anything.
+    /// The file of users who may see the admin side and change things there; `None`: the table's `stats.source-ranges` say who
+    /// may see it, and nobody may change anything.
     pub stats_auth_file: Option<PathBuf>,
     /// The runtime socket; `None`: there is none.
     pub socket: Option<PathBuf>,
-    /// Connections at once; `None`: derived from the limits of the process.
+    /// The most connections at once; `None`: derived from the limits of the process.
     pub max_connections: Option<u32>,
     /// Active checks a second.
     pub max_checks: u32,
@@ -52,16 +52,16 @@ impl Config {
     }
 }
 
-/// Where page, metrics and health are answered.
+/// Where page, metrics and health are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admin {
-    /// Where the table says.
+    /// At the addresses of the table.
     FromTable,
-    /// Here, whatever the table says; nowhere if there is none.
+    /// At these addresses, whatever the table says; nowhere if there are none.
     At(Vec<SocketAddr>),
 }
 
-/// So many active checks are run in a second, if nothing else is said.
+/// The default of `max_checks`.
 pub const MAX_CHECKS: u32 = 2000;
-/// After an order to stop, how long connections may take to finish.
+/// The default of `drain_timeout`.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);

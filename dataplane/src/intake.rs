@@ -1,7 +1,7 @@
-//! Watches the table and the files that it names, and reads them when they changed.
+//! Watches the table and the files that it names, and reads them when they have changed.
 //!
-//! A rename, a ConfigMap's symlink swap and an edit in place are all seen: by inotify at once, and by a look every five
-//! seconds where inotify cannot see.
+//! Renames, symlink swaps of ConfigMaps and edits in place are noticed: by inotify at once, and by polling within five seconds
+//! where inotify cannot see them.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -25,60 +25,60 @@ mod watch;
 pub(crate) use check::table_at;
 pub use check::{check, warnings};
 pub(crate) use named::NamedFiles;
-use watch::{Came, Watch};
+use watch::{Origin, Watch};
 
 /// The text of a table.
 #[derive(Debug)]
 pub(crate) struct Text {
     pub(crate) bytes: Vec<u8>,
     pub(crate) format: Format,
-    /// The files that the table before it named, read when this one was.
+    /// The files that the previous table named, read together with this table.
     files: NamedFiles,
 }
 
-/// What a look at the table's place has found.
+/// The result of reading the table.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// What was there before.
+    /// The table has not changed.
     Nothing,
-    /// Something that somebody writes just now, to be left alone for so long.
+    /// The table is being written; read again after this time.
     Unfinished(Duration),
-    /// A table.
+    /// A new table.
     Text(Text),
 }
 
 /// Which table is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// One whose file, or a file that it names, was written or moved since it was read.
+    /// A table whose file, or a file that it names, was written or moved since it was read.
     Changed,
-    /// One that differs from what was noted.
+    /// A table whose content differs from what was noted.
     Other,
-    /// Whatever is there.
+    /// Any table.
     Any,
 }
 
-/// The table's place, and what was last seen there.
+/// The path of the table, and what was last read there.
 #[derive(Debug)]
 pub(crate) struct Intake {
     path: PathBuf,
     watch: Option<Watch>,
-    /// The files that the table names, in its order, by its names for them.
+    /// The names of the files in the table, in its order.
     names: Vec<PathBuf>,
     files: Arc<NamedFiles>,
-    /// Of the table and of the files that it names.
+    /// The stamps of the table and of these files.
     stamps: Vec<Option<Stamp>>,
     digest: String,
-    /// Since when somebody writes the table.
+    /// Since when the table is being written.
     writing: Option<Instant>,
 }
 
 impl Intake {
-    /// Nothing has been seen yet. Within a runtime only.
+    /// Nothing has been read yet. Must be called within a runtime.
     pub(crate) fn new(path: PathBuf) -> Self {
         let watch = Watch::of(&folder_of(&path), names(&path))
             .inspect_err(
-                |error| tracing::warn!(%error, "cannot watch the table; looking every 5 s"),
+                |error| tracing::warn!(%error, "cannot watch the table; polling every 5 s"),
             )
             .ok();
         Self {
@@ -104,27 +104,27 @@ impl Intake {
 
     /// Returns when something may have changed.
     pub(crate) async fn changed(&mut self) {
-        let look = sleep(LOOK_EVERY);
+        let look = sleep(POLL_INTERVAL);
         let Some(watch) = &mut self.watch else {
             return look.await;
         };
         tokio::select! {
             () = look => {}
-            heard = watch.happened() => if let Err(error) = heard {
-                tracing::warn!(%error, "cannot watch the table any longer; looking every 5 s");
+            event = watch.event() => if let Err(error) = event {
+                tracing::warn!(%error, "cannot watch the table any longer; polling every 5 s");
                 self.watch = None;
             }
         }
     }
 
-    /// Reads the table, unless it and the files that it names are what they were. `Err` says in a sentence why there is none.
+    /// Reads the table, unless it and the files that it names are unchanged. `Err` says in a sentence why there is no table.
     pub(crate) fn read(&mut self, which: Which) -> Result<Found, String> {
         let (path, format) = locate(&self.path)?;
         let mut stamps = vec![stamp(&path)];
         stamps.extend(self.stamps_of_files());
         if stamps.first() == self.stamps.first() {
-            // How it came has been heard of too late.
-            self.forget_how_it_came();
+            // This notice of the file that was read already came late.
+            self.forget_origin();
         }
         if which == Which::Changed && stamps == self.stamps {
             return Ok(Found::Nothing);
@@ -132,7 +132,7 @@ impl Intake {
         is_file(&path)?;
         let cannot = |error| cannot_be_read(&path, &error);
         let file = reserve::open(OpenOptions::new().read(true), &path).map_err(cannot)?;
-        // It may be another one by now; this one is read, and none else.
+        // The path may name another file by now. Everything below refers to the opened file.
         let entry = file.metadata().map_err(cannot)?;
         if let Some(rest) = self.being_written(&path, &entry) {
             return Ok(Found::Unfinished(rest));
@@ -142,7 +142,7 @@ impl Intake {
             *table = Some(Stamp::of(&entry));
         }
         self.stamps = stamps;
-        self.forget_how_it_came();
+        self.forget_origin();
         let mut files = NamedFiles::default();
         files.read(&self.folder(), &self.names);
         if which != Which::Any && digest(&bytes, &self.names, &files) == self.digest {
@@ -155,8 +155,8 @@ impl Intake {
         }))
     }
 
-    /// How long to leave the table alone, because somebody writes it just now where it is: half of it may be a table, too.
-    /// One that was moved there is whole, and what was read already is waited for by nobody.
+    /// How long to wait because the table is being written in place: half of it may be a valid table, too. A table that was
+    /// moved to its path is complete, and a table that was read already is not waited for.
     fn being_written(&mut self, path: &Path, entry: &Metadata) -> Option<Duration> {
         let rest = self.unsettled(path, entry);
         let began = rest.map(|_| self.writing.unwrap_or_else(Instant::now));
@@ -171,40 +171,40 @@ impl Intake {
             return None;
         }
         let is_same_file = known.is_some_and(|known| known.is_same_file(&now));
-        // Asked after the look at the file, so that it tells how that one came.
-        match self.came(path) {
-            Came::Whole => return None,
-            Came::Unheard if !is_same_file => return None,
-            Came::Unheard | Came::Empty => {}
+        // Asked after the metadata was read, so that it describes how that file came.
+        match self.origin(path) {
+            Origin::Moved => return None,
+            Origin::Unknown if !is_same_file => return None,
+            Origin::Unknown | Origin::Created => {}
         }
-        // A time that is yet to come was not made by writing.
+        // A time in the future does not come from writing.
         let age = entry.modified().ok()?.elapsed().ok()?;
         SETTLED.checked_sub(age).filter(|rest| !rest.is_zero())
     }
 
-    fn came(&mut self, table: &Path) -> Came {
+    fn origin(&mut self, table: &Path) -> Origin {
         let Some(watch) = &mut self.watch else {
-            // Then it is found by a look now and then, and a little later does not matter.
-            return Came::Empty;
+            // Without a watch the table is found by polling, and a little delay does not matter.
+            return Origin::Created;
         };
-        let came = table.file_name().map(|name| watch.came(name));
-        match came.unwrap_or(Came::Unheard) {
-            // A link is whole as soon as it is there.
-            Came::Empty if table.is_symlink() => Came::Whole,
-            came => came,
+        let origin = table.file_name().map(|name| watch.origin(name));
+        match origin.unwrap_or(Origin::Unknown) {
+            // A symbolic link is complete as soon as it exists.
+            Origin::Created if table.is_symlink() => Origin::Moved,
+            origin => origin,
         }
     }
 
-    fn forget_how_it_came(&mut self) {
+    fn forget_origin(&mut self) {
         self.watch.iter_mut().for_each(Watch::forget);
     }
 
-    /// Remembers what was read, and reads the files that it names; returns their common digest.
+    /// Notes what was read, and reads the files that it names. Returns their common digest.
     pub(crate) fn note(&mut self, text: Text, names: Vec<PathBuf>) -> String {
         let mut files = text.files;
         if names != self.names {
             self.names = names;
-            // The table's own stamp stays the one from before it was read: another table may have come meanwhile.
+            // The table's own stamp stays the one from before it was read, because the file may have been replaced since.
             self.stamps.truncate(1);
             let stamps: Vec<_> = self.stamps_of_files().collect();
             self.stamps.extend(stamps);
@@ -222,7 +222,7 @@ impl Intake {
     }
 }
 
-/// Reads the one table that is at `path`.
+/// Reads the table at `path` once.
 fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     let (path, format) = locate(path)?;
     let bytes = File::open(&path).and_then(read);
@@ -230,11 +230,11 @@ fn read_once(path: &Path) -> Result<(Vec<u8>, Format), String> {
     Ok((bytes, format))
 }
 
-/// What is read again and again must be a file: a pipe would have nothing more to say, and keep its reader waiting for
-/// it. What is not there is no fault of that kind.
+/// Refuses paths that cannot be read repeatedly: a pipe would deliver nothing more and block its reader. A missing file is not
+/// an error here.
 pub(crate) fn is_file(path: &Path) -> Result<(), String> {
     let kind = fs::metadata(path).ok().map(|entry| entry.file_type());
-    match kind.and_then(named::what_else) {
+    match kind.and_then(named::other_kind) {
         None => Ok(()),
         Some(what) => Err(format!(
             "{}: is {what}, not a file; name a table, or the folder of one",
@@ -243,7 +243,7 @@ pub(crate) fn is_file(path: &Path) -> Result<(), String> {
     }
 }
 
-/// The names that the table may have in its folder.
+/// The file names that the table may have in its folder.
 fn names(path: &Path) -> Vec<OsString> {
     if path.is_dir() {
         return vec!["table.json".into(), "table.yaml".into()];
@@ -290,7 +290,7 @@ fn cannot_be_read(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// The folder against which names in the table at `path` are meant.
+/// The folder that relative paths in the table at `path` refer to.
 pub(crate) fn folder_of(path: &Path) -> PathBuf {
     if path.is_dir() {
         return path.into();
@@ -301,7 +301,7 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
     }
 }
 
-/// What a look at a file's entry tells, without reading it.
+/// The metadata by which a changed file is recognised without reading it.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -331,7 +331,7 @@ impl Stamp {
     }
 }
 
-/// Of the table and of every file that it names. One that cannot be read has a digest too: its coming is a change.
+/// The digest of the table and of every file that it names. A file that cannot be read counts too: its appearance is a change.
 fn digest(table: &[u8], names: &[PathBuf], files: &NamedFiles) -> String {
     let (mut whole, mut text) = (Sha256::new(), Sha256::new());
     for part in table.chunks(A_PART) {
@@ -353,13 +353,12 @@ fn digest(table: &[u8], names: &[PathBuf], files: &NamedFiles) -> String {
     format!("sha256:{hex}")
 }
 
-/// So that what inotify cannot see, such as a named file in another folder, is served within five seconds.
-const LOOK_EVERY: Duration = Duration::from_secs(4);
-/// A file that was not written to for so long is whole.
+/// With this interval, a change that inotify cannot see, such as in another folder, is served within five seconds.
+const POLL_INTERVAL: Duration = Duration::from_secs(4);
+/// A file that was not written for this time is complete.
 const SETTLED: Duration = Duration::from_millis(200);
-/// Somebody who writes again and again is waited for so long; then what is there is read.
+/// A table that is written continuously is read after this time.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A byte more than a table may have: enough to see that it has too many.
+/// One byte more than a table may have, which shows that it is too large.
 const MOST_READ: u64 = (64 << 20) + 1;
-/// Hashed within microseconds.
 const A_PART: usize = 4 << 10;

@@ -1,28 +1,29 @@
-//! The data plane of Ballast: sockets, tasks, files and clocks around the decisions of [`ballast_core`].
+//! The data plane of Ballast: the sockets, tasks, files and clocks that carry out the decisions of [`ballast_core`].
 //!
 //! # The walk of a connection
-//! The accept loop of a listening socket (`tcp`) asks the plan in [`live`] whose client has come, and admits it or resets
-//! it. A trusted peer owes a PROXY header (`preamble`). `dial` takes a lease on an endpoint, tries others when it
-//! cannot be reached, and `relay` moves the bytes of both directions until the end, which is counted.
+//! The accept loop of a listening socket (`tcp`) asks the plan in [`live`] which frontend the socket serves, and admits the
+//! connection or resets it. A trusted peer must first send a PROXY header (`tcp::preamble`). `tcp::dial` takes a lease on an
+//! endpoint, tries other endpoints while none can be reached, and `relay` moves the bytes of both directions until the end,
+//! which is counted.
 //!
 //! # The walk of a datagram
-//! A worker receives datagrams in batches (`udp`) and asks the [`FlowTable`](ballast_core::flow::FlowTable) about each: on to
-//! the endpoint of its flow, by a new socket to an endpoint, or nowhere. What comes back by a flow's socket leaves from
-//! the address that the client spoke to.
+//! A worker receives datagrams in batches (`udp`) and asks the [`FlowTable`](ballast_core::flow::FlowTable) about each one: it
+//! goes to the endpoint of its flow, by a new socket to an endpoint, or is dropped. Replies of a flow's endpoint leave from the
+//! address to which the client sent.
 //!
 //! # The walk of a table
-//! `intake` sees a change; `apply` parses, compiles, opens what is new, publishes, closes what is gone and answers. It
-//! is the only one that writes [`live`].
+//! `intake` notices a change; `apply` parses and compiles the table, opens new sockets, publishes the plan, closes old sockets
+//! and writes the ack. `apply` is the only writer of [`live`].
 //!
-//! # The walk of a verdict
-//! `probe` asks the endpoints as the plan says, [`ballast_core::health`] makes a verdict of the answers, and each is one
-//! atomic of the endpoint, which the next choice reads. Nothing is rebuilt for health.
+//! # The walk of a health result
+//! `probe` checks the endpoints as the plan says. [`ballast_core::health`] turns the results into a verdict. The verdict is one
+//! atomic of the endpoint, which the next pick reads; nothing is rebuilt for it.
 //!
 //! # Threads
-//! [`start`] makes a thread for each `worker`, one for `apply`, one for `probe`, one for `admin` and one that renders the
-//! lines of `access`. Only the last four are ever slow. Lines are written by further threads, one for standard error, one for
-//! standard output and one for each syslog server ([`log`]): they alone wait for whoever reads the lines.
-//! What a panic ends is told in `panics`.
+//! [`start`] creates one thread for each `worker`, one for `apply`, one for `probe`, one for `admin`, and one that renders the
+//! lines of `access`. Only the last four may be slow. Further threads write lines: one for standard error, one for standard
+//! output, and one for each syslog server ([`log`]). Only they wait for the readers of these lines. `panics` describes what a
+//! panic ends.
 
 pub mod clock;
 pub mod config;
@@ -39,13 +40,12 @@ mod access;
 mod admin;
 mod apply;
 mod auth;
-mod by_hand;
 mod console;
-mod fault;
-mod guard;
+mod instance_lock;
 mod intake;
 mod listen;
 mod operator;
+mod override_request;
 mod panics;
 mod poller;
 mod ports;
@@ -53,17 +53,18 @@ mod probe;
 mod relay;
 mod reserve;
 mod runtime;
-mod source;
+mod socket_error;
+mod source_address;
 mod start_error;
 mod tcp;
 mod threads;
 mod udp;
 mod worker;
 
-pub use by_hand::Unchanged;
 pub use config::Config;
-pub use guard::Ending;
+pub use instance_lock::EndingProcess;
 pub use intake::{check, warnings};
+pub use override_request::OverrideError;
 pub use runtime::{Running, start};
 pub use start_error::StartError;
 pub use worker::{Load, Shared};

@@ -1,4 +1,4 @@
-//! What the process may use: descriptors, memory, cores; and how much of it is for what.
+//! The limits of the process (descriptors, memory, cores), and how they are divided.
 
 use std::io;
 
@@ -10,15 +10,15 @@ mod memory;
 pub use descriptors::Descriptors;
 pub use memory::{Buffers, Memory, cgroup_memory};
 
-/// The process's share of descriptors.
+/// The descriptors of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// As many as may be open.
+    /// The most that may be open.
     pub descriptors: usize,
 }
 
 impl Budget {
-    /// Raises the soft limit to the hard one, and counts at most a million: some hosts say "unlimited".
+    /// Raises the soft limit to the hard limit. At most a million descriptors are counted, because some hosts have no limit.
     #[must_use]
     pub fn claim() -> Self {
         let limit = getrlimit(Resource::Nofile);
@@ -35,18 +35,18 @@ impl Budget {
         Self::in_force()
     }
 
-    /// What there is now, without asking for more.
+    /// The limit in force, without raising it.
     #[must_use]
     pub fn in_force() -> Self {
         let descriptors = getrlimit(Resource::Nofile)
             .current
-            .unwrap_or(MOST_DESCRIPTORS);
+            .unwrap_or(MAX_DESCRIPTORS);
         Self {
-            descriptors: usize::try_from(descriptors.min(MOST_DESCRIPTORS)).unwrap_or(usize::MAX),
+            descriptors: usize::try_from(descriptors.min(MAX_DESCRIPTORS)).unwrap_or(usize::MAX),
         }
     }
 
-    /// Refuses to begin with so few descriptors that not even one connection could be served.
+    /// Returns an error if not even one connection could be served with these descriptors.
     pub fn suffices(&self, workers: usize) -> io::Result<()> {
         let needed = descriptors::least(workers);
         if self.descriptors >= needed {
@@ -58,91 +58,96 @@ impl Budget {
         )))
     }
 
-    /// How many health checks may be under way at once: when a rack is gone, each of them lasts as long as it may.
+    /// The most health checks at once. When a whole rack fails, each check lasts until its timeout.
     #[must_use]
     pub fn checks(&self) -> usize {
         descriptors::checks(self.descriptors)
     }
 
-    /// How many UDP flows each of `workers` may have; each takes a descriptor, and together they get half of all.
+    /// The most UDP flows of each of `workers`. Each flow takes a descriptor; together they may take half of all descriptors.
     #[must_use]
     pub fn flows(&self, workers: usize) -> usize {
         (self.descriptors / 2 / workers.max(1)).max(1)
     }
 }
 
-/// What the process may use as long as it lives, and what follows from that.
+/// The limits of the process for its whole life, and what follows from them.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// Its descriptors.
     pub budget: Budget,
     /// Its workers.
     pub workers: usize,
-    /// Its memory, if that is limited.
+    /// Its memory, if it is limited.
     pub memory: Option<Memory>,
-    /// How many connections the command line allows, if it says so.
-    pub told: Option<u32>,
+    /// The limit of connections on the command line, if there is one.
+    pub configured: Option<u32>,
 }
 
 impl Room {
-    /// With so many workers, so many bytes of memory if there is a limit, and a limit of connections if one was told.
+    /// `memory`: the limit in bytes, if there is one. `configured`: the limit of connections on the command line, if there is one.
     #[must_use]
-    pub fn new(budget: Budget, workers: usize, memory: Option<u64>, told: Option<u32>) -> Self {
+    pub fn new(
+        budget: Budget,
+        workers: usize,
+        memory: Option<u64>,
+        configured: Option<u32>,
+    ) -> Self {
         Self {
             budget,
             workers,
-            memory: memory.map(|limit| Memory::divide(limit, told)),
-            told,
+            memory: memory.map(|limit| Memory::divide(limit, configured)),
+            configured,
         }
     }
 
     /// The division of the descriptors before anything listens.
     #[must_use]
     pub fn at_rest(&self) -> Descriptors {
-        let most_pipes = self.memory.map_or(usize::MAX, |memory| memory.pipes);
-        Descriptors::at_rest(self.budget.descriptors, self.workers, most_pipes)
+        let max_pipes = self.memory.map_or(usize::MAX, |memory| memory.pipes);
+        Descriptors::idle(self.budget.descriptors, self.workers, max_pipes)
     }
 
-    /// The division beside so many listening sockets, some of them for UDP or not.
+    /// The division with `listening` listening sockets. `has_udp`: some of these sockets are UDP sockets.
     #[must_use]
-    pub fn beside(&self, listening: usize, has_udp: bool) -> Descriptors {
-        let most_flows = self.memory.map_or(usize::MAX, |memory| memory.flows);
-        let most_flows = match has_udp {
-            true => most_flows.min(self.budget.flows(self.workers) * self.workers),
+    pub fn with_listening(&self, listening: usize, has_udp: bool) -> Descriptors {
+        let max_flows = self.memory.map_or(usize::MAX, |memory| memory.flows);
+        let max_flows = match has_udp {
+            true => max_flows.min(self.budget.flows(self.workers) * self.workers),
             false => 0,
         };
-        self.at_rest().beside(listening, most_flows)
+        self.at_rest().with_listening(listening, max_flows)
     }
 
-    /// How many connections may be served at once: as many as was told, else as many as fit.
+    /// The most connections at once: the limit on the command line, else as many as fit.
     #[must_use]
     pub fn connections(&self, descriptors: &Descriptors) -> u32 {
-        self.told.unwrap_or_else(|| self.fit(descriptors))
+        self.configured.unwrap_or_else(|| self.fit(descriptors))
     }
 
-    /// How many connections fit into this division, and into memory. Never none: with nobody to serve there is no use in
-    /// anything else.
+    /// The number of connections that fit into this division and into memory. At least one: a process that serves nobody has no
+    /// use.
     fn fit(&self, descriptors: &Descriptors) -> u32 {
         let by_descriptors = u32::try_from(descriptors.connections).unwrap_or(u32::MAX);
         let by_memory = self.memory.map_or(u32::MAX, |memory| memory.connections);
         by_descriptors.min(by_memory).max(1)
     }
 
-    /// Logs how many connections there may be, and why.
-    pub fn say(&self, descriptors: &Descriptors) {
-        let (fit, why) = (self.fit(descriptors), self.why(descriptors));
-        match self.told {
+    /// Logs the limit of connections, and its reason.
+    pub fn log(&self, descriptors: &Descriptors) {
+        let (fit, why) = (self.fit(descriptors), self.explain(descriptors));
+        match self.configured {
             None => tracing::info!("at most {fit} connections: {why}"),
-            Some(told) if told <= fit => {
-                tracing::info!("at most {told} connections, as told; {fit} fit: {why}");
+            Some(configured) if configured <= fit => {
+                tracing::info!("at most {configured} connections, as told; {fit} fit: {why}");
             }
-            Some(told) => tracing::warn!(
-                "at most {told} connections, as told, but only {fit} fit: {why}; raise these limits, or lower --max-connections"
+            Some(configured) => tracing::warn!(
+                "at most {configured} connections, as told, but only {fit} fit: {why}; raise these limits, or lower --max-connections"
             ),
         }
     }
 
-    fn why(&self, descriptors: &Descriptors) -> String {
+    fn explain(&self, descriptors: &Descriptors) -> String {
         let Some(memory) = self.memory else {
             return format!("{descriptors}; no limit of memory");
         };
@@ -150,20 +155,20 @@ impl Room {
         format!(
             "{descriptors}; {} MiB of memory, five sixteenths of it for tables and UDP flows, {} KiB a connection when neither side reads, with socket buffers set to {} KiB",
             memory.limit >> 20,
-            memory.a_connection >> 10,
+            memory.per_connection >> 10,
             socket >> 10,
         )
     }
 }
 
-/// Cores that this process may use: by its affinity, and by the quota of its cgroup and of those above it, of either
-/// version, which the standard library looks up.
+/// The number of cores that this process may use: by its affinity, and by the quotas of its cgroup and of the cgroups above it.
+/// The standard library reads both versions of cgroups.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-const MOST_DESCRIPTORS: u64 = 1_048_576;
+const MAX_DESCRIPTORS: u64 = 1_048_576;
 
 #[cfg(test)]
 mod tests {
@@ -181,18 +186,18 @@ mod tests {
             (64, 2, Some(0), 1, 1),
         ] {
             let room = Room::new(Budget { descriptors }, workers, memory, None);
-            let division = room.beside(listening, false);
+            let division = room.with_listening(listening, false);
             let found = room.connections(&division);
-            assert_eq!(found, fit, "{}", room.why(&division));
+            assert_eq!(found, fit, "{}", room.explain(&division));
         }
     }
 
     #[test]
-    fn what_was_told_is_what_holds() {
+    fn the_configured_limit_holds() {
         let budget = Budget { descriptors: 64 };
-        for told in [1, 4, 1_000] {
-            let room = Room::new(budget, 2, None, Some(told));
-            assert_eq!(room.connections(&room.beside(1, false)), told);
+        for configured in [1, 4, 1_000] {
+            let room = Room::new(budget, 2, None, Some(configured));
+            assert_eq!(room.connections(&room.with_listening(1, false)), configured);
         }
     }
 
@@ -207,7 +212,7 @@ mod tests {
             (Some(64 << 20), true, 1_024),
         ] {
             let room = Room::new(budget, 2, memory, None);
-            assert_eq!(room.beside(0, has_udp).flows, flows, "{memory:?}");
+            assert_eq!(room.with_listening(0, has_udp).flows, flows, "{memory:?}");
         }
     }
 

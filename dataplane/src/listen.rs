@@ -1,20 +1,20 @@
-//! Listening sockets: the only place that opens them.
+//! Opens listening sockets. No other module does.
 
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
-use ballast_core::loops::Here;
+use ballast_core::loops::HostAddresses;
 use ballast_core::plan::{SocketKey, Transport};
 use socket2::{Domain, Socket, Type};
 
-use crate::fault;
 use crate::limits::Buffers;
 use crate::relay::keepalive;
+use crate::socket_error;
 use crate::sys::{addresses, datagrams};
 
-/// Binds `count` sockets to one address, so that as many workers can accept or receive there. The kernel spreads clients,
-/// and over another number of sockets it spreads them otherwise: so all are bound before any is read.
+/// Binds `count` sockets to one address, one for each worker. The kernel distributes clients over the sockets by their number,
+/// so all of them are bound before any is read.
 pub(crate) fn open(
     key: &SocketKey,
     count: usize,
@@ -25,7 +25,7 @@ pub(crate) fn open(
         Transport::Udp => bind_datagrams(address),
     };
     let first = bind(key.address)?;
-    // Port 0 means any port, but the same one for all.
+    // Port 0 stands for any port, but for the same port of all sockets.
     let bound = first.local_addr()?.as_socket().unwrap_or(key.address);
     let mut sockets = vec![first];
     while sockets.len() < count {
@@ -39,7 +39,7 @@ pub(crate) fn open(
     Ok(sockets)
 }
 
-/// Binds one socket that nobody may bind beside it, for the admin side.
+/// Binds one socket without SO_REUSEPORT, for the admin side.
 pub(crate) fn open_alone(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
@@ -63,7 +63,7 @@ fn bind(address: SocketAddr, buffers: Option<Buffers>) -> io::Result<Socket> {
     )?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
-    // Accepted connections inherit these: no call for each of them.
+    // Accepted connections inherit these options, which saves calls for each of them.
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&keepalive())?;
     if let Some(buffers) = buffers {
@@ -79,17 +79,17 @@ fn bind_datagrams(address: SocketAddr) -> io::Result<Socket> {
         Type::DGRAM.nonblocking().cloexec(),
         None,
     )?;
-    // Not the address: of UDP that would let anybody take it over.
+    // Not SO_REUSEADDR: for UDP, it would let any process take over the address.
     socket.set_reuse_port(true)?;
-    datagrams::tell_all(&socket, address.is_ipv4())?;
+    datagrams::enable_ancillary_data(&socket, address.is_ipv4())?;
     datagrams::allow_fragments(&socket, address.is_ipv4())?;
-    // More than the kernel allows is cut to what it allows.
+    // The kernel reduces this to what it allows.
     socket.set_recv_buffer_size(DATAGRAM_BUFFER)?;
     bind_freely(&socket, address)?;
     Ok(socket)
 }
 
-/// Also where this node does not hold the address yet.
+/// Binds the socket even if this node does not hold the address yet.
 fn bind_freely(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -100,24 +100,24 @@ fn bind_freely(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     socket.bind(&address.into())
 }
 
-/// Whether this node holds the address now. One that it does not hold can be bound, but nobody reaches it.
+/// Whether this node holds the address now. An address that it does not hold can be bound, but no client reaches it.
 pub(crate) fn is_local(address: IpAddr) -> bool {
-    // Any other error, as for want of descriptors, says nothing of the address.
+    // Any other error, such as a lack of descriptors, says nothing about the address.
     let is_foreign = |error: io::Error| error.kind() == io::ErrorKind::AddrNotAvailable;
     address.is_unspecified() || !UdpSocket::bind((address, 0)).is_err_and(is_foreign)
 }
 
-/// The addresses that this host has now, beside loopback.
-pub(crate) fn here() -> io::Result<Here> {
+/// The addresses that this host has now, without loopback.
+pub(crate) fn host_addresses() -> io::Result<HostAddresses> {
     Ok(addresses::of_host()?.into_iter().collect())
 }
 
-/// Whether the kernel speaks IPv6.
+/// Whether the kernel supports IPv6.
 pub(crate) fn has_ipv6() -> bool {
     Socket::new(Domain::IPV6, Type::STREAM, None).is_ok()
 }
 
-/// Why an address could not be bound, with a remedy.
+/// Explains why an address could not be bound, with a remedy.
 pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -134,24 +134,24 @@ pub(crate) fn explain(address: SocketAddr, error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => format!(
             "bind {address}: {error}; a security policy forbids it (SELinux, AppArmor, seccomp): allow it there, or choose another port"
         ),
-        _ if fault::is_exhausted(error) => format!(
+        _ if socket_error::is_exhausted(error) => format!(
             "bind {address}: {error}; raise the limit of open files (ulimit -n), or serve fewer addresses"
         ),
         _ => format!("bind {address}: {error}"),
     }
 }
 
-/// The first port that everybody may bind.
+/// The first port that an unprivileged process may bind.
 fn unprivileged() -> u16 {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let first = first.ok().and_then(|first| first.trim().parse().ok());
     first.unwrap_or(1024)
 }
 
-/// More than the kernel allows is cut to what it allows.
+/// The kernel reduces this to what it allows.
 const BACKLOG: i32 = 4096;
 const ADMIN_BACKLOG: i32 = 128;
-/// For bursts, while a worker does something else.
+/// Receive buffer for bursts that arrive while a worker is busy.
 const DATAGRAM_BUFFER: usize = 4 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is being served: one pointer, swapped by `apply` and by nobody else.
+//! The plan in force: one pointer, which only `apply` swaps.
 
 use std::sync::Arc;
 
@@ -8,34 +8,33 @@ use ballast_core::plan::Plan;
 
 use crate::intake::NamedFiles;
 
-/// Everything that one table has led to.
+/// The plan in force, and what belongs to it.
 #[derive(Clone, Debug, Default)]
 pub struct Serving {
     /// The compiled table.
     pub plan: Arc<Plan>,
-    /// The files that the table names, as they were when it was read.
+    /// The files that the table names, as they were when the table was read.
     pub(crate) files: Arc<NamedFiles>,
 }
 
-/// What is in force.
+/// Holds what is in force.
 #[derive(Debug, Default)]
 pub struct Live {
     serving: Arc<ArcSwap<Serving>>,
 }
 
-/// A thread's own view of what is in force. Reading it touches no memory that other threads write to, unless there is
-/// something new.
+/// A thread's cached view of what is in force. Reading it touches no memory that other threads write, except after a change.
 pub(crate) type LiveCache = Cache<Arc<ArcSwap<Serving>>, Arc<Serving>>;
 
 impl Live {
     /// The plan in force now. Holding this `Arc` keeps the whole table alive; drop it when the work at hand is done. Workers
-    /// have a cheaper way: `Worker::plan`.
+    /// use the cheaper `Worker::plan`.
     #[must_use]
     pub fn plan(&self) -> Arc<Plan> {
         Arc::clone(&self.serving.load().plan)
     }
 
-    /// What is in force now.
+    /// The plan and the files in force now.
     pub(crate) fn serving(&self) -> Serving {
         Serving::clone(&self.serving.load())
     }
@@ -44,7 +43,7 @@ impl Live {
         Cache::new(Arc::clone(&self.serving))
     }
 
-    /// Puts `serving` in force. The caller keeps the plan before it until nobody else does, so that no worker ever frees a
+    /// Puts `serving` in force. The caller keeps the previous plan until nobody else uses it, so that no worker ever frees a
     /// plan.
     pub(crate) fn publish(&self, serving: Serving) {
         self.serving.store(Arc::new(serving));

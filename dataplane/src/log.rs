@@ -1,20 +1,22 @@
-//! The process's own log on standard error: how its lines look, which are shown, and how often the same thing is said.
+//! The process's own log on standard error: the form of its lines, which lines are shown, and how often a repeated line is
+//! shown.
 //!
-//! Begun by `main`; written to through `tracing` by every part of the process. While `run` or `demo` serves, standard error
-//! and standard output are written by one thread each, the [`Outlet`]'s, and by nothing else: so a full pipe or disk stops
-//! no other thread.
+//! `main` starts it; every part of the process writes to it through `tracing`. While `run` or `demo` serves, only one thread
+//! each writes to standard error and to standard output, so a full pipe or disk stops no other thread.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use ballast_core::moment::Moment;
 use tracing::level_filters::LevelFilter;
 
-mod outlet;
+use crate::threads::lock;
 
-pub(crate) use outlet::{Outlet, start, to_stream, to_udp, to_unix};
+mod line_queue;
+
+pub(crate) use line_queue::{LineQueue, start, to_stream, to_udp, to_unix};
 
 /// How event lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -54,31 +56,31 @@ impl From<Level> for LevelFilter {
     }
 }
 
-/// The log of the process. Dropped at its end, when the last lines get a moment to be written.
+/// The log of the process. Dropping it, at the end of the process, waits a short time for the last lines to be written.
 #[derive(Debug)]
 pub struct Log(());
 
-/// Begins to log. Once in a process.
+/// Starts the log. May be called once in a process.
 pub fn begin(format: Format, level: Level) -> io::Result<Log> {
     let mut write = to_stream(io::stderr());
-    let mut told = 0;
+    let mut reported = 0;
     start(&*STDERR, "log", move |lines| {
         let failed = write(lines);
         let lost = STDERR.lost();
-        if failed == 0 && lost > told {
-            let lines = lost - told;
+        if failed == 0 && lost > reported {
+            let lines = lost - reported;
             tracing::warn!(
                 lines,
                 "lines of this log were lost: they were not read, or not written"
             );
-            told = lost;
+            reported = lost;
         }
         failed
     })?;
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(|| ToLog)
-        // It would write to standard error itself, and panic where that fails.
+        // Otherwise it would write to standard error itself, and panic if that fails.
         .log_internal_errors(false)
         .with_target(false);
     match format {
@@ -93,20 +95,20 @@ pub fn plain(lines: &str) {
     STDERR.add(format!("{lines}\n").as_bytes());
 }
 
-/// Lines of the log that were lost: nobody read them in time, or they could not be written.
+/// The number of lost lines of the log: dropped from a full queue, or not written.
 pub(crate) fn lost() -> u64 {
     STDERR.lost()
 }
 
-/// Gives the lines of the log that wait a moment to be written.
+/// Waits for the queued lines of the log to be written, but not longer than `within`.
 pub(crate) fn flush(within: Duration) {
     STDERR.flush(within);
 }
 
-/// Where lines go that are for standard output.
-pub(crate) fn stdout() -> io::Result<&'static Outlet> {
+/// The queue for standard output.
+pub(crate) fn stdout() -> io::Result<&'static LineQueue> {
     static IS_STARTED: Mutex<bool> = Mutex::new(false);
-    let mut is_started = IS_STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut is_started = lock(&IS_STARTED);
     if !*is_started {
         start(&*STDOUT, "stdout", to_stream(io::stdout()))?;
         *is_started = true;
@@ -114,7 +116,7 @@ pub(crate) fn stdout() -> io::Result<&'static Outlet> {
     Ok(&STDOUT)
 }
 
-/// Lines for standard output that were lost.
+/// The number of lost lines for standard output.
 pub(crate) fn lost_at_stdout() -> u64 {
     STDOUT.lost()
 }
@@ -122,12 +124,12 @@ pub(crate) fn lost_at_stdout() -> u64 {
 impl Drop for Log {
     fn drop(&mut self) {
         let began = Instant::now();
-        STDERR.flush(LAST_WORDS);
-        STDOUT.flush(LAST_WORDS.saturating_sub(began.elapsed()));
+        STDERR.flush(FLUSH_TIME);
+        STDOUT.flush(FLUSH_TIME.saturating_sub(began.elapsed()));
     }
 }
 
-/// Takes each line of `tracing` whole.
+/// Receives each line of `tracing` as a whole.
 struct ToLog;
 
 impl io::Write for ToLog {
@@ -141,44 +143,44 @@ impl io::Write for ToLog {
     }
 }
 
-static STDERR: LazyLock<Outlet> = LazyLock::new(|| Outlet::new(Arc::default()));
-static STDOUT: LazyLock<Outlet> = LazyLock::new(|| Outlet::new(Arc::default()));
-/// For the last lines to be written, at the end of the process.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+static STDERR: LazyLock<LineQueue> = LazyLock::new(|| LineQueue::new(Arc::default()));
+static STDOUT: LazyLock<LineQueue> = LazyLock::new(|| LineQueue::new(Arc::default()));
+/// Time for the last lines to be written at the end of the process.
+const FLUSH_TIME: Duration = Duration::from_secs(2);
 
-/// Something that may go wrong many times a second, and is said once a second at most.
+/// Limits a log line that may occur many times a second to one a second.
 #[derive(Debug, Default)]
-pub(crate) struct Rarely {
+pub(crate) struct LogLimiter {
     next: AtomicU64,
-    unsaid: AtomicU64,
+    suppressed: AtomicU64,
 }
 
-impl Rarely {
+impl LogLimiter {
     pub(crate) const fn new() -> Self {
         Self {
             next: AtomicU64::new(0),
-            unsaid: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
         }
     }
 
-    /// Whether to say it this time: then how often it happened unsaid since the last time.
-    pub(crate) fn say(&self, now: Moment) -> Option<u64> {
+    /// Whether to log this time. `Some` has the number of lines suppressed since the last one.
+    pub(crate) fn allow(&self, now: Moment) -> Option<u64> {
         let next = self.next.load(Ordering::Relaxed);
-        let after = now.after(AT_MOST_EVERY).0;
+        let after = now.after(INTERVAL).0;
         let said = now.0 >= next
             && self
                 .next
                 .compare_exchange(next, after, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         if said {
-            return Some(self.unsaid.swap(0, Ordering::Relaxed));
+            return Some(self.suppressed.swap(0, Ordering::Relaxed));
         }
-        self.unsaid.fetch_add(1, Ordering::Relaxed);
+        self.suppressed.fetch_add(1, Ordering::Relaxed);
         None
     }
 }
 
-const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -186,9 +188,9 @@ mod tests {
 
     #[test]
     fn what_happens_often_is_said_once_a_second_with_the_number_of_times() {
-        let rarely = Rarely::new();
+        let limiter = LogLimiter::new();
         let said: Vec<_> = [0, 1, 999, 1000, 1001, 5000, 5001]
-            .map(|millis| rarely.say(Moment(millis)))
+            .map(|millis| limiter.allow(Moment(millis)))
             .into();
         assert_eq!(
             said,

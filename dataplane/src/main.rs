@@ -1,4 +1,4 @@
-//! `ballast`: arguments, exit codes.
+//! The program `ballast`: arguments and exit codes.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -19,7 +19,7 @@ mod wait;
 use signals::Signals;
 use wait::Wait;
 
-/// A connection is three aligned allocations, which the system's allocator makes slowly and with gaps.
+/// A connection makes three aligned allocations, which the system's allocator serves slowly and with fragmentation.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
@@ -98,7 +98,7 @@ struct Run {
     #[arg(long, env = "BALLAST_ACK", value_name = "PATH")]
     ack: Option<PathBuf>,
     /// Worker threads [default: the cores that this process may use]
-    #[arg(long, env = "BALLAST_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MOST_THREADS))]
+    #[arg(long, env = "BALLAST_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
     threads: Option<u16>,
     /// Where page, metrics and health are answered, or `none`; repeatable [default: the table's stats.bind, else 127.0.0.1:1936]
     #[arg(
@@ -106,18 +106,18 @@ struct Run {
         env = "BALLAST_ADMIN",
         value_name = "ADDR",
         value_delimiter = ',',
-        value_parser = place
+        value_parser = admin_arg
     )]
-    admin: Vec<Place>,
+    admin: Vec<AdminArg>,
     /// Where /healthz alone is answered, or `none`; repeatable [default: the table's stats.healthz, else none]
     #[arg(
         long,
         env = "BALLAST_HEALTHZ",
         value_name = "ADDR",
         value_delimiter = ',',
-        value_parser = place
+        value_parser = admin_arg
     )]
-    healthz: Vec<Place>,
+    healthz: Vec<AdminArg>,
     /// Who may see the admin address, and change things there: lines of user:secret[:viewer|:admin]
     #[arg(long, env = "BALLAST_STATS_AUTH_FILE", value_name = "PATH")]
     stats_auth_file: Option<PathBuf>,
@@ -163,7 +163,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no mistakes.
+            // Help and version are not errors.
             let code = if error.use_stderr() { USAGE } else { 0 };
             error.print().ok();
             return ExitCode::from(code);
@@ -177,8 +177,8 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Demo => serve((log::Format::Text, log::Level::Info), None, demo::begin),
-        Command::Show(show) => say(&show),
-        Command::Ctl { command, socket } => pass(command.as_deref(), &socket),
+        Command::Show(show) => show_command(&show),
+        Command::Ctl { command, socket } => send_commands(command.as_deref(), &socket),
         Command::Run(run) => {
             let begin = || Ok((ballast::start(config(&run)?)?, ()));
             serve((run.log_format, run.log_level), run.wait, begin)
@@ -206,7 +206,7 @@ fn check(path: &Path) -> ExitCode {
     }
 }
 
-fn say(show: &Show) -> ExitCode {
+fn show_command(show: &Show) -> ExitCode {
     let place = match (&show.socket, show.admin) {
         (_, Some(admin)) => Server::Admin(admin),
         (Some(socket), None) => Server::Socket(socket.clone()),
@@ -218,30 +218,30 @@ fn say(show: &Show) -> ExitCode {
     } else {
         Paint::Plain
     };
-    let said = match show.output {
+    let output = match show.output {
         Output::Text => show::for_people(show.what, &place, paint),
         Output::Json => show::for_programs(show.what, &place),
     };
-    let said = said.map(|said| {
-        // Whoever does not read it all has read enough.
-        io::stdout().write_all(said.as_bytes()).ok();
+    let output = output.map(|text| {
+        // A reader that ends early has read enough.
+        io::stdout().write_all(text.as_bytes()).ok();
     });
-    answered(said)
+    exit_code(output)
 }
 
 /// Sends one command, or each line of standard input.
-fn pass(command: Option<&str>, socket: &Path) -> ExitCode {
+fn send_commands(command: Option<&str>, socket: &Path) -> ExitCode {
     let mut out = io::stdout().lock();
     if let Some(command) = command {
-        return answered(show::pass(socket, command, &mut out));
+        return exit_code(show::pass(socket, command, &mut out));
     }
     let lines = io::stdin().lock().lines().map_while(Result::ok);
     let mut commands = lines.filter(|line| !line.trim().is_empty());
-    answered(commands.try_for_each(|line| show::pass(socket, &line, &mut out)))
+    exit_code(commands.try_for_each(|line| show::pass(socket, &line, &mut out)))
 }
 
-fn answered(said: Result<(), Unanswered>) -> ExitCode {
-    let Err(error) = said else {
+fn exit_code(result: Result<(), Unanswered>) -> ExitCode {
+    let Err(error) = result else {
         return ExitCode::SUCCESS;
     };
     let line = format!("ballast: {error}\n");
@@ -277,13 +277,13 @@ fn config(run: &Run) -> Result<Config, StartError> {
     })
 }
 
-/// Begins, serves until a signal says to end, and ends. What stands beside [`Running`] is dropped after it.
+/// Starts, serves until a signal asks to end, and ends. The value beside [`Running`] is dropped after it.
 fn serve<T>(
     (format, level): (log::Format, log::Level),
     wait: Option<Wait>,
     begin: impl FnMut() -> Result<(Running, T), StartError>,
 ) -> ExitCode {
-    // Dropped last: it gives the last lines a moment to be written.
+    // Dropped last, so that the last lines are written.
     let _log = match log::begin(format, level) {
         Ok(log) => log,
         Err(error) => {
@@ -315,7 +315,7 @@ fn serve<T>(
     }
 }
 
-/// Says why it did not begin: in lines for people, or in one for programs.
+/// Prints why the process did not start: as plain text, or as one JSON line.
 fn fail(error: &anyhow::Error, format: log::Format) -> ExitCode {
     let (words, code) = match error.downcast_ref() {
         Some(error @ (StartError::Table(_) | StartError::Auth(_))) => (error.to_string(), USAGE),
@@ -329,16 +329,16 @@ fn fail(error: &anyhow::Error, format: log::Format) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// What one `--admin` says.
+/// The value of one `--admin` or `--healthz`.
 #[derive(Clone, Debug)]
-enum Place {
+enum AdminArg {
     Nowhere,
     At(Vec<SocketAddr>),
 }
 
-fn place(word: &str) -> Result<Place, String> {
+fn admin_arg(word: &str) -> Result<AdminArg, String> {
     if word == "none" {
-        return Ok(Place::Nowhere);
+        return Ok(AdminArg::Nowhere);
     }
     let wrong = || format!("is not an address; expected {ADMIN_FORM}");
     if let Some(port) = word.strip_prefix("*:") {
@@ -347,25 +347,25 @@ fn place(word: &str) -> Result<Place, String> {
         if UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok() {
             addresses.push(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
         }
-        return Ok(Place::At(addresses));
+        return Ok(AdminArg::At(addresses));
     }
     let address: SocketAddr = word.parse().map_err(|_| wrong())?;
-    Ok(Place::At(vec![address]))
+    Ok(AdminArg::At(vec![address]))
 }
 
-/// Where all of them say. `none` takes nothing away from an address beside it.
-fn admin(places: &[Place]) -> Admin {
-    if places.is_empty() {
+/// The addresses of all these arguments. `none` beside an address has no effect.
+fn admin(args: &[AdminArg]) -> Admin {
+    if args.is_empty() {
         return Admin::FromTable;
     }
-    let addresses = places.iter().flat_map(|place| match place {
-        Place::Nowhere => &[][..],
-        Place::At(addresses) => addresses,
+    let addresses = args.iter().flat_map(|arg| match arg {
+        AdminArg::Nowhere => &[][..],
+        AdminArg::At(addresses) => addresses,
     });
     Admin::At(addresses.copied().collect())
 }
 
-/// A duration as the table has it; a bare number is seconds.
+/// A duration in the table's form; a bare number is seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u64>() {
         if seconds == 0 {
@@ -387,12 +387,12 @@ Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, o
 64 wrong usage, or a table that is missing or refused.";
 const ASK_HELP: &str = "\
 Exit codes: 0 it was answered; 1 nobody answers; 64 wrong usage.";
-/// Where a ballast answers if nobody says otherwise.
+/// The default admin port.
 const ADMIN_PORT: u16 = 1936;
 const ADMIN_FORM: &str = "IP:PORT, [IP6]:PORT, *:PORT or none";
 const DRAIN: &str = "30s";
 const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");
-/// More are a slip of the hand, and would only wait for each other.
-const MOST_THREADS: i64 = 1024;
+/// A larger number is a typing error: so many threads would only wait for each other.
+const MAX_THREADS: i64 = 1024;
 const USAGE: u8 = 64;
 const FAULT: u8 = 1;

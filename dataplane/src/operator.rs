@@ -1,4 +1,4 @@
-//! What operators name and have done, be it on the page or on the runtime socket.
+//! What the page and the runtime socket have in common: how an operator names an object, and what is done with it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use ballast_core::table::{self, Name, State};
 use crate::stats::{EndpointStats, FrontendStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
-/// Who is meant: by name, or by `#` and a number.
+/// The name of a frontend, service or endpoint as an operator gives it: a name, or `#` and a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Meant {
+pub(crate) enum Target {
     Named(String),
     Numbered(u32),
 }
 
-impl Meant {
-    /// `None`: what stands behind the `#` is no number.
+impl Target {
+    /// `None`: the `#` is not followed by a number.
     pub(crate) fn of(word: &str) -> Option<Self> {
         match word.strip_prefix('#') {
             Some(number) => number.parse().ok().map(Self::Numbered),
@@ -40,7 +40,7 @@ impl Meant {
         })
     }
 
-    /// An endpoint has its address for a name, too.
+    /// An endpoint can also be named by its address.
     pub(crate) fn endpoint<'a>(&self, service: &'a ServiceStats) -> Option<&'a EndpointStats> {
         let find =
             |is: &dyn Fn(&EndpointStats) -> bool| service.endpoints.iter().find(|one| is(one));
@@ -54,7 +54,7 @@ impl Meant {
     }
 }
 
-/// What the table says of an endpoint.
+/// The table's entry for an endpoint.
 pub(crate) fn spec<'a>(
     service: &'a ServiceStats,
     endpoint: &EndpointStats,
@@ -63,7 +63,7 @@ pub(crate) fn spec<'a>(
     specs.find(|spec| spec.address == endpoint.address)
 }
 
-/// What an endpoint is that is to be ready: a backup is a backup again.
+/// The state of an endpoint that is set to ready: a backup endpoint becomes a backup again.
 pub(crate) fn ready(service: &ServiceStats, endpoint: &EndpointStats) -> State {
     match spec(service, endpoint).map(|spec| spec.state) {
         Some(State::Backup) => State::Backup,
@@ -71,7 +71,7 @@ pub(crate) fn ready(service: &ServiceStats, endpoint: &EndpointStats) -> State {
     }
 }
 
-/// Resets the connections of endpoints. Says whether any of them is still there.
+/// Resets the connections of endpoints. Returns whether any of the endpoints exists.
 pub(crate) fn cut(shared: &Shared, service: &Name, addresses: &[SocketAddr]) -> bool {
     let plan = shared.live.plan();
     let endpoints = plan.service(service).into_iter();

@@ -1,8 +1,8 @@
-//! What a panic ends. In the task of one connection, check or request it ends that one alone, and is counted; over a table
-//! or a change by hand, that is refused. In what lives as long as the process it would leave a node that looks ready and does not
-//! serve: it ends the process, to be started anew.
+//! What a panic ends. A panic in the task of one connection, check or request ends only that task, and is counted. A panic
+//! while a table or an override is compiled refuses that table or override. A panic in a task that lives as long as the process
+//! would leave a node that looks ready and does not serve, so it ends the process, which is to be restarted.
 //!
-//! `runtime` begins to count; threads, accept loops and the like hold a [`Vital`].
+//! `runtime` installs the panic hook; threads, accept loops and similar tasks hold a [`Vital`].
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt::{self, Display};
@@ -14,14 +14,14 @@ use std::{process, thread};
 
 use crate::log;
 
-/// Tasks that ended in a panic.
+/// The number of tasks that panicked.
 #[must_use]
 pub(crate) fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }
 
-/// Counts panics from now on, and says each.
-pub(crate) fn count() {
+/// Installs the panic hook, which counts and logs panics.
+pub(crate) fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = panic::take_hook();
@@ -32,7 +32,7 @@ pub(crate) fn count() {
                 BacktraceStatus::Captured => tracing::error!("{PANICKED}: {panic}\n{trace}"),
                 _ => tracing::error!("{PANICKED}: {panic}"),
             }
-            // Where there is a log, its thread alone writes to standard error.
+            // If there is a log, only its thread writes to standard error.
             if !tracing::dispatcher::has_been_set() {
                 before(panic);
             }
@@ -40,23 +40,23 @@ pub(crate) fn count() {
     });
 }
 
-/// Does `work`, and returns `None` if it panicked, which the panic hook counts and logs. For the making of plans: a table or a
-/// change by hand that meets a bug is refused, and the plan before it stays in force.
-pub(crate) fn survived<T>(work: impl FnOnce() -> T) -> Option<T> {
+/// Runs `work`. Returns `None` if it panicked; the panic hook counts and logs that. Used where plans are compiled: a table or
+/// an override that meets a bug is refused, and the previous plan stays in force.
+pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Option<T> {
     panic::catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// Does what must not end by a panic. The task is kept twice (so large are futures that take others): where there are
-/// thousands of a kind, let each hold a [`Vital`] itself.
+/// Runs a task that must not panic. The future is stored twice (a future that takes another one by value is that large), so
+/// where there are thousands of a kind, each should hold a [`Vital`] itself.
 pub(crate) async fn vital<T>(what: impl Display, task: impl Future<Output = T>) -> T {
     let _vital = Vital(what);
     task.await
 }
 
-/// Held for as long as something goes on without which the process is of no use. Whoever unwinds past it ends the process.
+/// Held by a task without which the process is of no use. A panic that unwinds past it ends the process.
 pub(crate) struct Vital<W: Display>(pub(crate) W);
 
-/// What is done where.
+/// An activity and its place, for the log.
 pub(crate) struct At<P>(pub(crate) &'static str, pub(crate) P);
 
 impl<P: Display> Display for At<P> {
@@ -86,14 +86,14 @@ impl<W: Display> fmt::Debug for Vital<W> {
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 const PANICKED: &str = "a task panicked";
-/// For the log to be written before the process aborts. The other threads serve meanwhile.
+/// Time for the log to be written before the process aborts. The other threads serve meanwhile.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 #[cfg(test)]
 pub(crate) mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::Command;
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::sync::{Mutex, MutexGuard};
 
     use tokio::task::spawn_local;
     use tokio::time::sleep;
@@ -101,19 +101,19 @@ pub(crate) mod tests {
     use super::*;
     use crate::threads;
 
-    /// Held by a test that counts the panics of its tasks: those of the whole process are counted together.
-    pub(crate) fn alone() -> MutexGuard<'static, ()> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Held by a test that counts panics, because the panics of the whole process are counted together.
+    pub(crate) fn one_at_a_time() -> MutexGuard<'static, ()> {
+        static LOCK: Mutex<()> = Mutex::new(());
+        threads::lock(&LOCK)
     }
 
     #[test]
     fn what_may_fail_by_itself_ends_nothing_else() {
-        let _alone = alone();
-        assert_eq!(survived(|| 7), Some(7));
+        let _alone = one_at_a_time();
+        assert_eq!(catch(|| 7), Some(7));
         let broken = || -> u8 { panic!("for the test") };
-        assert_eq!(survived(broken), None);
-        assert_eq!(survived(|| 8), Some(8));
+        assert_eq!(catch(broken), None);
+        assert_eq!(catch(|| 8), Some(8));
     }
 
     #[test]
@@ -137,14 +137,14 @@ pub(crate) mod tests {
         }
     }
 
-    /// Nothing but the other process of the test above.
+    /// Runs as the child process of the test above.
     #[test]
     fn a_process_that_loses_something() {
         let Ok(what) = std::env::var(LOSES) else {
             return;
         };
         let _log = log::begin(log::Format::Text, log::Level::Info).unwrap();
-        count();
+        install_hook();
         let runtime = threads::local_runtime().unwrap();
         runtime.block_on(async {
             let other = spawn_local(vital("the other task", async {

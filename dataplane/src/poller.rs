@@ -1,11 +1,11 @@
 //! Readiness and deadlines of one worker's TCP connections.
 //!
-//! The sockets of all connections are in one epoll of the worker's own, which is a single descriptor to the runtime. Compared with
-//! registering each socket with the runtime, closing a socket needs no `epoll_ctl` (the kernel removes a closed descriptor),
-//! and a socket costs a slot of a vector instead of an allocation and a lock. Deadlines are in one timer wheel for the same
-//! reason: setting and removing one costs a few instructions.
+//! The worker watches the sockets of all its connections with one epoll, which is a single descriptor to the runtime.
+//! Registering each socket with the runtime would cost an `epoll_ctl` on close (here, the kernel removes a closed descriptor),
+//! and an allocation and a lock for each socket instead of a slot of a vector. Deadlines are in one timer wheel for the same
+//! reason: setting or removing one costs a few instructions.
 //!
-//! A [`Stream`] or a [`Timer`] belongs to one task at a time: it remembers one waker.
+//! A [`Stream`] or a [`Timer`] belongs to one task at a time: it stores one waker.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -42,17 +42,18 @@ pub(crate) struct Poller {
     epoll: AsyncFd<OwnedFd>,
     sockets: RefCell<Slab<Socket>>,
     timers: RefCell<Timers>,
-    /// Wakes [`Poller::run`], and the moment for which that sleeps.
+    /// Wakes [`Poller::run`].
     driver: RefCell<Option<Waker>>,
+    /// When [`Poller::run`] wakes by itself.
     awaited: Cell<Moment>,
 }
 
-/// What is known of a registered socket.
+/// The state of a registered socket.
 #[derive(Debug, Default)]
 struct Socket {
     ready: Ready,
     waker: Option<Waker>,
-    /// The endpoint that it leads to.
+    /// The endpoint that the socket is connected to.
     endpoint: Option<Arc<EndpointState>>,
 }
 
@@ -74,7 +75,7 @@ impl Poller {
         }))
     }
 
-    /// Wakes tasks whose sockets have news or whose timers are due, for as long as it is polled.
+    /// Wakes tasks whose sockets are ready or whose timers have expired, for as long as it is polled.
     pub(crate) async fn run(self: Rc<Self>) {
         let mut events = Vec::with_capacity(EVENTS);
         let mut sleep = pin!(self.sleep());
@@ -113,7 +114,7 @@ impl Poller {
         }
     }
 
-    /// Ends the streams that lead to these endpoints: the tasks that own them find them cut.
+    /// Marks the streams that are connected to these endpoints as cut, and wakes their tasks.
     pub(crate) fn cut(&self, endpoints: &[Arc<EndpointState>]) {
         let gone: HashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
         for socket in &mut self.sockets.borrow_mut().items {
@@ -127,11 +128,11 @@ impl Poller {
         }
     }
 
-    /// Takes the kernel's next events. Tasks run only afterwards, so no slot changes hands in between.
+    /// Reads the kernel's next events. Tasks run only afterwards, so no slot is reused in between.
     fn dispatch(&self, events: &mut Vec<Event>) -> usize {
         events.clear();
         let spare = spare_capacity(events);
-        // It fails only when interrupted.
+        // This call fails only when it is interrupted.
         let got = epoll::wait(self.epoll.get_ref(), spare, Some(&Timespec::default()));
         let mut sockets = self.sockets.borrow_mut();
         for event in &*events {
@@ -149,7 +150,7 @@ impl Poller {
         got.unwrap_or(EVENTS)
     }
 
-    /// Wakes the tasks whose timers are due.
+    /// Wakes the tasks whose timers have expired.
     fn expire(&self) {
         let now = self.clock.now();
         let mut timers = self.timers.borrow_mut();
@@ -170,7 +171,7 @@ impl Poller {
     }
 }
 
-/// A vector with free places.
+/// A vector with reusable slots.
 #[derive(Debug)]
 struct Slab<T> {
     items: Vec<T>,
@@ -198,7 +199,7 @@ impl<T: Default> Slab<T> {
         u32::try_from(self.items.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Returns what was there, to be dropped when nothing is borrowed any more.
+    /// Returns the item of the slot. The caller drops it once nothing is borrowed any more.
     fn release(&mut self, slot: u32) -> T {
         self.free.push(slot);
         self.items
@@ -208,19 +209,19 @@ impl<T: Default> Slab<T> {
     }
 }
 
-/// What can be done with a socket without waiting, as far as is known.
+/// Which operations on a socket can proceed without waiting, as far as is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ready(u8);
 
 impl Ready {
     const READ: u8 = 1;
     const WRITE: u8 = 2;
-    /// The peer has ended its direction, or the connection is broken: reading never has to wait again.
+    /// The peer has ended its direction, or the connection is broken: reads never wait again.
     const READ_END: u8 = 4;
-    /// The connection is broken, or both directions have ended: writing never has to wait again.
+    /// The connection is broken, or both directions have ended: writes never wait again.
     const WRITE_END: u8 = 8;
     const ERROR: u8 = 16;
-    /// The connection is to end: an operator, or a table, said so.
+    /// An operator or a table has cut the connection.
     const CUT: u8 = 32;
 
     fn add(&mut self, flags: EventFlags) {
@@ -240,8 +241,8 @@ impl Ready {
     }
 }
 
-/// A connected TCP socket, or one that is being connected. Dropping it resets the connection, unless [`Stream::close_in_order`] was
-/// called: whatever else ends a connection, its peer learns that this was no orderly end.
+/// A TCP socket that is connected or connecting. Dropping it resets the connection unless [`Stream::close_in_order`] was
+/// called, so that the peer learns of every end that was not orderly.
 #[derive(Debug)]
 pub(crate) struct Stream {
     fd: TcpStream,
@@ -250,24 +251,24 @@ pub(crate) struct Stream {
     nagle: Cell<Nagle>,
 }
 
-/// When the kernel is told to send small segments at once (TCP_NODELAY). It delays a segment only while an earlier one is not
-/// acknowledged, so a connection with a single short request never needs the call.
+/// When the kernel is told to send small segments at once (TCP_NODELAY). It delays a segment only while an earlier one is
+/// unacknowledged, so a connection with a single short request never needs the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nagle {
-    /// Told already.
+    /// The option is set.
     Off,
-    /// To be told before the second write, or before a first one of several segments.
+    /// The option is to be set before the second write, or before a first write of several segments.
     BeforeFirstWrite,
     BeforeSecondWrite,
 }
 
 impl Stream {
-    /// Watches the socket of an accepted connection, which is non-blocking and has TCP_NODELAY.
+    /// Watches the socket of an accepted connection. The socket is non-blocking and has TCP_NODELAY.
     pub(crate) fn accepted(poller: &Rc<Poller>, fd: TcpStream) -> io::Result<Self> {
         Self::new(poller, fd, None, Nagle::Off)
     }
 
-    /// Watches a non-blocking socket that is being connected to this endpoint.
+    /// Watches a non-blocking socket that is connecting to this endpoint.
     pub(crate) fn connecting(
         poller: &Rc<Poller>,
         fd: TcpStream,
@@ -316,12 +317,12 @@ impl Stream {
         self.slot.has(Ready::ERROR)
     }
 
-    /// Ready when a read may return something.
+    /// Ready when a read may make progress.
     pub(crate) fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         self.slot.poll_any(Ready::READ | Ready::READ_END, cx)
     }
 
-    /// Ready when a write may be accepted.
+    /// Ready when a write may make progress.
     pub(crate) fn poll_writable(&self, cx: &Context<'_>) -> Poll<()> {
         self.slot.poll_any(Ready::WRITE | Ready::WRITE_END, cx)
     }
@@ -331,12 +332,12 @@ impl Stream {
         self.slot.poll_any(Ready::ERROR, cx)
     }
 
-    /// Whether the connection is to end because of an order. The task is woken when that comes.
+    /// Whether an order has cut the connection. The task is woken when that happens.
     pub(crate) fn is_cut(&self) -> bool {
         self.slot.has(Ready::CUT)
     }
 
-    /// From now on dropping the stream is an ordinary close.
+    /// Makes dropping the stream an ordinary close from now on.
     pub(crate) fn close_in_order(&self) {
         self.is_orderly.set(true);
     }
@@ -344,7 +345,7 @@ impl Stream {
     /// Ready when the attempt to connect has ended, with the error if it failed.
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_writable(cx));
-        // Only a socket that says that something is wrong is asked what.
+        // Only a socket that reports a failure is asked for its error.
         if self.slot.has(Ready::WRITE_END)
             && let Some(error) = self.take_error()?
         {
@@ -353,26 +354,26 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads into `buffer`, which is not empty. 0: the peer has ended its direction.
-    pub(crate) fn poll_take(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// Reads into `buffer`, which is not empty. Returns 0 once the peer has ended its direction.
+    pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let most = buffer.len();
         loop {
             ready!(self.poll_readable(cx));
             match recv(&self.fd, &mut *buffer, RecvFlags::empty()) {
                 Ok((_, taken)) => {
-                    // A short read has emptied the socket: the next bytes are a new event.
+                    // A short read has emptied the socket. The next bytes cause a new event.
                     if taken < most && taken > 0 {
                         self.slot.clear(Ready::READ);
                     }
                     return Poll::Ready(Ok(taken));
                 }
-                Err(error) => self.note(Ready::READ | Ready::READ_END, error)?,
+                Err(error) => self.clear_if_blocked(Ready::READ | Ready::READ_END, error)?,
             }
         }
     }
 
     /// Writes some of `bytes`.
-    pub(crate) fn poll_give(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             ready!(self.poll_writable(cx));
             self.before_writing(bytes.len());
@@ -383,13 +384,12 @@ impl Stream {
                     }
                     return Poll::Ready(Ok(given));
                 }
-                Err(error) => self.note(Ready::WRITE | Ready::WRITE_END, error)?,
+                Err(error) => self.clear_if_blocked(Ready::WRITE | Ready::WRITE_END, error)?,
             }
         }
     }
 
-    /// One call that reads from the socket, made only when it may succeed. `WouldBlock` from the call means that the socket is
-    /// empty.
+    /// Makes a call that reads from the socket, once it may succeed. `WouldBlock` from the call means that the socket is empty.
     pub(crate) fn poll_reading<T>(
         &self,
         cx: &Context<'_>,
@@ -406,7 +406,7 @@ impl Stream {
         }
     }
 
-    /// The same for writing.
+    /// Makes a call that writes to the socket, once it may succeed.
     pub(crate) fn poll_writing<T>(
         &self,
         cx: &Context<'_>,
@@ -429,7 +429,7 @@ impl Stream {
             Nagle::Off => return,
             Nagle::BeforeFirstWrite if bytes <= ONE_SEGMENT => Nagle::BeforeSecondWrite,
             Nagle::BeforeFirstWrite | Nagle::BeforeSecondWrite => {
-                // It fails only for a socket that is gone, which the write reports.
+                // This fails only for a closed socket, which the write reports.
                 self.fd.set_nodelay(true).ok();
                 Nagle::Off
             }
@@ -437,7 +437,7 @@ impl Stream {
         self.nagle.set(nagle);
     }
 
-    fn note(&self, bits: u8, error: rustix::io::Errno) -> io::Result<()> {
+    fn clear_if_blocked(&self, bits: u8, error: rustix::io::Errno) -> io::Result<()> {
         match error {
             rustix::io::Errno::AGAIN => self.slot.clear(bits),
             rustix::io::Errno::INTR => {}
@@ -447,7 +447,7 @@ impl Stream {
     }
 }
 
-/// A place among the poller's sockets.
+/// A slot among the poller's sockets, released when this is dropped.
 #[derive(Debug)]
 struct Slot {
     index: u32,
@@ -487,7 +487,7 @@ impl Slot {
         if socket.ready.0 & bits != 0 {
             return Poll::Ready(());
         }
-        let replaced = remember(&mut socket.waker, cx);
+        let replaced = store_waker(&mut socket.waker, cx);
         drop(sockets);
         drop(replaced);
         Poll::Pending
@@ -501,7 +501,7 @@ impl Drop for Slot {
     }
 }
 
-/// Tells when an order cuts the connections of an endpoint, for a task that has no stream to it.
+/// Tells a task without a stream to an endpoint when an order cuts that endpoint's connections.
 #[derive(Debug)]
 pub(crate) struct CutWatch(Slot);
 
@@ -510,15 +510,15 @@ impl CutWatch {
         Self(Slot::new(poller, Some(Arc::clone(endpoint))))
     }
 
-    /// Ready once that has happened.
+    /// Ready once the endpoint's connections have been cut.
     pub(crate) fn poll_cut(&self, cx: &Context<'_>) -> Poll<()> {
         self.0.poll_any(Ready::CUT, cx)
     }
 }
 
-/// Stores the task's waker, unless it is there already. Returns the one before, to be dropped when nothing is borrowed: it may be the
-/// last owner of a task, and its end may come back here.
-fn remember(known: &mut Option<Waker>, cx: &Context<'_>) -> Option<Waker> {
+/// Stores the task's waker, unless it is already stored. Returns the previous waker, which the caller drops once nothing is
+/// borrowed: it may be the last owner of a task, whose drop may call into the poller.
+fn store_waker(known: &mut Option<Waker>, cx: &Context<'_>) -> Option<Waker> {
     match known {
         Some(known) if known.will_wake(cx.waker()) => None,
         known => known.replace(cx.waker().clone()),
@@ -528,7 +528,7 @@ fn remember(known: &mut Option<Waker>, cx: &Context<'_>) -> Option<Waker> {
 impl Drop for Stream {
     fn drop(&mut self) {
         if !self.is_orderly.get() {
-            // It fails only for a socket that is gone already: there is nobody left to tell.
+            // This fails only for a socket that is already closed.
             SockRef::from(&self.fd)
                 .set_linger(Some(Duration::ZERO))
                 .ok();
@@ -548,7 +548,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let taken = ready!(self.poll_take(cx, buffer.initialize_unfilled()))?;
+        let taken = ready!(self.poll_recv(cx, buffer.initialize_unfilled()))?;
         buffer.advance(taken);
         Poll::Ready(Ok(()))
     }
@@ -560,7 +560,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_give(cx, bytes)
+        self.poll_send(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -572,7 +572,7 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// A deadline that can be set again and again.
+/// A deadline of a task, which can be set again and again.
 #[derive(Debug)]
 pub(crate) struct Timer {
     slot: u32,
@@ -589,7 +589,7 @@ impl Timer {
         }
     }
 
-    /// Sets the deadline, in place of the one before.
+    /// Sets the deadline, replacing the previous one.
     pub(crate) fn set(&mut self, deadline: Moment) {
         self.deadline = deadline;
         self.poller
@@ -611,7 +611,7 @@ impl Timer {
         self.poller.timers.borrow_mut().deadlines.remove(self.slot);
     }
 
-    /// Ready once the deadline is over.
+    /// Ready once the deadline has passed.
     pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         let mut timers = self.poller.timers.borrow_mut();
         if !timers.deadlines.has(self.slot) {
@@ -623,7 +623,7 @@ impl Timer {
         let Some(waker) = timers.slab.items.get_mut(self.slot as usize) else {
             return Poll::Pending;
         };
-        let replaced = remember(waker, cx);
+        let replaced = store_waker(waker, cx);
         drop(timers);
         drop(replaced);
         Poll::Pending
@@ -640,11 +640,11 @@ impl Drop for Timer {
     }
 }
 
-/// Fits into one segment on every path.
+/// A write of this size fits into one segment on every path.
 const ONE_SEGMENT: usize = 1_200;
-/// Events taken with one call.
+/// Events read with one call.
 const EVENTS: usize = 128;
-/// The driver looks this often at least. Deadlines that are farther away than this never wake it when they are set.
+/// [`Poller::run`] wakes at least this often. Setting a deadline that is farther away does not wake it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
-//! The local ports that sockets towards endpoints may have, as the kernel is set up.
+//! The local ports for the sockets of UDP flows, as the kernel is configured.
 //!
-//! Read once, when the process starts: for the flows of `udp`. TCP's connections leave the choice to the kernel, which lets
-//! them share ports by itself.
+//! Read once, when the process starts. TCP connections leave the choice of the port to the kernel, which shares ports between
+//! connections by itself.
 
 use std::fs;
 
 use ballast_core::flow::PortRange;
 
-/// The ports for UDP flows. Logs how many flows each of `workers` may have by them, and by its share of descriptors.
+/// Reads the ports for UDP flows. Logs how many flows each of `workers` may have by these ports, and by its share of
+/// descriptors.
 pub(crate) fn local(by_descriptors: usize, workers: usize) -> PortRange {
     let read = |name: &str| {
         let file = format!("/proc/sys/net/ipv4/{name}");
@@ -20,9 +21,9 @@ pub(crate) fn local(by_descriptors: usize, workers: usize) -> PortRange {
         &read("ip_local_port_range"),
         &read("ip_local_reserved_ports"),
     );
-    let (by_ports, reckoning) = (range.flows(workers), range.reckoning());
+    let (by_ports, explanation) = (range.flows(workers), range.explain());
     tracing::info!(
-        "at most {} UDP flows by descriptors, {by_descriptors} a worker; to one endpoint from one source address at most {}, {by_ports} a worker: {reckoning}",
+        "at most {} UDP flows by descriptors, {by_descriptors} a worker; to one endpoint from one source address at most {}, {by_ports} a worker: {explanation}",
         by_descriptors * workers,
         by_ports * workers,
     );

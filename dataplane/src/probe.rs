@@ -1,10 +1,10 @@
-//! Runs the health checks: on a thread of its own, so that no check costs a client anything.
+//! Runs the health checks, on a thread of its own, so that no check delays a client.
 //!
-//! [`Checks`] decides which check is due and what its result means; here are the sockets, the clock and the log. Each check is
-//! a task (`talk`), which has one absolute deadline. Plans come from apply, verdicts go into the endpoints' state, where
-//! `pick` finds them. The end of the process begins here: a process that ends checks nobody.
+//! [`Checks`] decides which check is due and what its result means; this module has the sockets, the clock and the log. Each
+//! check is a task (`prober`) with one absolute deadline. Plans come from `apply`; verdicts are written to the endpoints'
+//! state, where `pick` reads them. When the process begins to end, the checks are stopped first.
 
-mod talk;
+mod prober;
 mod tls;
 
 use std::panic::resume_unwind;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::breath;
-use ballast_core::health::{Change, Check, CheckId, Checks, Outcome, Transition};
+use ballast_core::health::{Check, CheckId, Checks, Outcome, Transition, VerdictChange};
 use ballast_core::rng::Rng;
 use ballast_core::table::{AllDown, OnGone};
 use tokio::sync::mpsc;
@@ -22,33 +22,33 @@ use tokio_util::sync::CancellationToken;
 
 use crate::live::Serving;
 use crate::worker::Shared;
-use talk::Tools;
+use prober::Prober;
 
-/// Who runs the checks.
+/// Runs the checks.
 #[derive(Debug)]
 pub(crate) struct Probe {
     shared: Arc<Shared>,
     checks: Checks,
     rng: Rng,
-    tools: Rc<Tools>,
+    prober: Rc<Prober>,
     running: usize,
-    at_once: usize,
-    told: mpsc::UnboundedReceiver<Told>,
-    tell: mpsc::UnboundedSender<Told>,
+    max_running: usize,
+    events: mpsc::UnboundedReceiver<CheckEvent>,
+    event_sender: mpsc::UnboundedSender<CheckEvent>,
     late_since: Option<Instant>,
     warned: Warned,
 }
 
-/// What a check says of itself.
+/// What a check's task reports.
 #[derive(Debug)]
-enum Told {
-    /// How it went, and how long that took.
-    Verdict(CheckId, Outcome, Duration),
+enum CheckEvent {
+    /// Its outcome and duration.
+    Result(CheckId, Outcome, Duration),
     /// Its socket is closed.
-    Over,
+    Closed,
 }
 
-/// When was last said what would be said too often.
+/// When each repeated warning was last logged.
 #[derive(Debug, Default)]
 struct Warned {
     late: Option<Instant>,
@@ -56,57 +56,57 @@ struct Warned {
 }
 
 impl Probe {
-    /// At most `rate` checks a second, and `at_once` at the same time.
-    pub(crate) fn new(shared: Arc<Shared>, rate: u32, at_once: usize, mut rng: Rng) -> Self {
-        let (tell, told) = mpsc::unbounded_channel();
+    /// At most `rate` checks a second, and `max_running` at the same time.
+    pub(crate) fn new(shared: Arc<Shared>, rate: u32, max_running: usize, mut rng: Rng) -> Self {
+        let (event_sender, events) = mpsc::unbounded_channel();
         Self {
             shared,
             checks: Checks::new(rate, &mut rng),
             rng,
-            tools: Rc::new(Tools::new()),
+            prober: Rc::new(Prober::new()),
             running: 0,
-            at_once,
-            told,
-            tell,
+            max_running,
+            events,
+            event_sender,
             late_since: None,
             warned: Warned::default(),
         }
     }
 
-    /// Checks what each plan asks for, until `stop`. Within a local runtime, whose end cuts what still runs.
+    /// Checks what each plan asks for, until `stop`. Must be called within a local runtime, whose end cancels running checks.
     pub(crate) async fn run(self, stop: CancellationToken) {
         // To follow a large table, that is: a check itself waits for nobody.
         breath::between(std::thread::yield_now);
-        // To wake what a runtime blocks on costs a system call each time; to wake a task costs none.
-        if let Err(error) = tokio::task::spawn_local(self.go_on(stop)).await
+        // Waking the future that a runtime blocks on costs a system call each time; waking a task costs none.
+        if let Err(error) = tokio::task::spawn_local(self.run_loop(stop)).await
             && error.is_panic()
         {
             resume_unwind(error.into_panic());
         }
     }
 
-    async fn go_on(mut self, stop: CancellationToken) {
+    async fn run_loop(mut self, stop: CancellationToken) {
         let shared = Arc::clone(&self.shared);
         loop {
-            let look = self.begin_due();
+            let wake_at = self.begin_due();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = shared.new_plan.notified() => self.follow(),
-                Some(told) = self.told.recv() => {
-                    self.hear(told);
-                    while let Ok(told) = self.told.try_recv() {
-                        self.hear(told);
+                () = shared.new_plan.notified() => self.follow_plan(),
+                Some(event) = self.events.recv() => {
+                    self.handle(event);
+                    while let Ok(event) = self.events.try_recv() {
+                        self.handle(event);
                     }
                 }
-                () = sleep_until(look) => {}
+                () = sleep_until(wake_at) => {}
             }
         }
     }
 
-    fn follow(&mut self) {
+    fn follow_plan(&mut self) {
         let Serving { plan, files } = self.shared.live.serving();
-        self.tools.follow(files);
+        self.prober.follow_files(files);
         if let Some(asked) = self.checks.follow(&plan, self.shared.clock.now()) {
             tracing::warn!(
                 asked,
@@ -115,49 +115,49 @@ impl Probe {
         }
     }
 
-    /// Begins what is due. Returns when to look again.
+    /// Starts the checks that are due. Returns when to wake up again.
     fn begin_due(&mut self) -> Instant {
         let now = self.shared.clock.now();
-        while self.running < self.at_once
+        while self.running < self.max_running
             && let Some(check) = self.checks.next(now)
         {
             self.running += 1;
             let report = Report {
                 id: check.id,
                 began: Instant::now(),
-                is_told: false,
-                tell: self.tell.clone(),
+                has_reported: false,
+                event_sender: self.event_sender.clone(),
             };
-            tokio::task::spawn_local(run(check, Rc::clone(&self.tools), report));
+            tokio::task::spawn_local(run(check, Rc::clone(&self.prober), report));
         }
-        self.watch_the_time();
+        self.warn_if_late();
         let idle = Instant::now() + IDLE;
-        if self.running >= self.at_once {
+        if self.running >= self.max_running {
             return idle;
         }
         self.checks.next_due().map_or(idle, |due| {
-            // Those that are due within a few milliseconds are worth one wake-up together.
+            // Checks that are due within a few milliseconds share one wake-up.
             self.shared
                 .clock
                 .instant(due)
-                .max(Instant::now() + TOGETHER)
+                .max(Instant::now() + COALESCE)
         })
     }
 
-    fn hear(&mut self, told: Told) {
-        let (id, outcome, took) = match told {
-            Told::Verdict(id, outcome, took) => (id, outcome, took),
-            Told::Over => {
+    fn handle(&mut self, event: CheckEvent) {
+        let (id, outcome, took) = match event {
+            CheckEvent::Result(id, outcome, took) => (id, outcome, took),
+            CheckEvent::Closed => {
                 self.running -= 1;
                 return;
             }
         };
         let now = self.shared.clock.now();
         if let Outcome::NoCheck(why) = outcome
-            && is_time(&mut self.warned.no_check)
+            && may_warn(&mut self.warned.no_check)
         {
             tracing::warn!(
-                "a check could not be made, which says nothing about its endpoint: {why}"
+                "a check could not be run, which says nothing about its endpoint: {why}"
             );
         }
         if let Some(change) = self.checks.ended(id, outcome, took, now, &mut self.rng) {
@@ -171,15 +171,15 @@ impl Probe {
         }
     }
 
-    /// Says when checks come too late for long.
-    fn watch_the_time(&mut self) {
+    /// Warns when checks have been late for long.
+    fn warn_if_late(&mut self) {
         let late = self.checks.late(self.shared.clock.now());
         if late < LATE {
             self.late_since = None;
             return;
         }
         let since = *self.late_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= LATE_FOR_LONG && is_time(&mut self.warned.late) {
+        if since.elapsed() >= LATE_FOR_LONG && may_warn(&mut self.warned.late) {
             tracing::warn!(
                 late_ms = late.as_millis(),
                 running = self.running,
@@ -189,8 +189,8 @@ impl Probe {
     }
 }
 
-/// One line for each verdict that has changed.
-fn announce(change: &Change) {
+/// Logs a changed verdict.
+fn announce(change: &VerdictChange) {
     match change.transition {
         Transition::Up => tracing::info!("{change}"),
         Transition::Down => tracing::warn!("{change}"),
@@ -208,54 +208,54 @@ fn announce(change: &Change) {
     }
 }
 
-/// One check, from its first byte to its last.
-async fn run(check: Check, tools: Rc<Tools>, mut report: Report) {
-    let (outcome, rest) = tools.ask(&check).await;
-    report.verdict(outcome);
-    if let Some(rest) = rest {
-        tools.close_in_order(rest).await;
+/// Runs one check and reports its result.
+async fn run(check: Check, prober: Rc<Prober>, mut report: Report) {
+    let (outcome, connection) = prober.check(&check).await;
+    report.result(outcome);
+    if let Some(connection) = connection {
+        prober.close_in_order(connection).await;
     }
 }
 
-/// Tells what becomes of a check, whatever that is.
+/// Reports the end of a check, also if its task panics or is cancelled.
 struct Report {
     id: CheckId,
     began: Instant,
-    is_told: bool,
-    tell: mpsc::UnboundedSender<Told>,
+    has_reported: bool,
+    event_sender: mpsc::UnboundedSender<CheckEvent>,
 }
 
 impl Report {
-    fn verdict(&mut self, outcome: Outcome) {
-        self.is_told = true;
-        let told = Told::Verdict(self.id, outcome, self.began.elapsed());
-        self.tell.send(told).ok();
+    fn result(&mut self, outcome: Outcome) {
+        self.has_reported = true;
+        let event = CheckEvent::Result(self.id, outcome, self.began.elapsed());
+        self.event_sender.send(event).ok();
     }
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        if !self.is_told {
-            self.verdict(Outcome::NoCheck("the check broke off"));
+        if !self.has_reported {
+            self.result(Outcome::NoCheck("the check was aborted"));
         }
-        self.tell.send(Told::Over).ok();
+        self.event_sender.send(CheckEvent::Closed).ok();
     }
 }
 
-/// Whether it is time to say something again.
-fn is_time(last: &mut Option<Instant>) -> bool {
-    let is_time = last.is_none_or(|last| last.elapsed() >= SAID_EVERY);
-    if is_time {
+/// Whether a repeated warning may be logged again.
+fn may_warn(last: &mut Option<Instant>) -> bool {
+    let may_warn = last.is_none_or(|last| last.elapsed() >= WARN_INTERVAL);
+    if may_warn {
         *last = Some(Instant::now());
     }
-    is_time
+    may_warn
 }
 
-const TOGETHER: Duration = Duration::from_millis(20);
+const COALESCE: Duration = Duration::from_millis(20);
 const IDLE: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(1);
 const LATE_FOR_LONG: Duration = Duration::from_secs(10);
-const SAID_EVERY: Duration = Duration::from_secs(60);
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
@@ -263,8 +263,8 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use ballast_core::compile::{Surroundings, compile};
-    use ballast_core::loops::LOOPBACK_ALONE;
+    use ballast_core::compile::{CompileContext, compile};
+    use ballast_core::loops::LOOPBACK_ONLY;
     use ballast_core::table::{Format, parse};
 
     use super::*;
@@ -286,7 +286,7 @@ mod tests {
                         most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         all.fetch_add(1, Ordering::SeqCst);
                         std::thread::spawn(move || {
-                            // Asked, it never answers.
+                            // This endpoint never answers.
                             while client.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {}
                             open.fetch_sub(1, Ordering::SeqCst);
                         });
@@ -300,18 +300,18 @@ mod tests {
             endpoints.join(", ")
         );
         let (access, _records) = AccessLog::new();
-        let (by_hand, _changes) = mpsc::unbounded_channel();
+        let (override_sender, _overrides) = mpsc::unbounded_channel();
         let room = Room::new(Budget::in_force(), 1, None, None);
-        let (shared, _inboxes) = Shared::new(room, 1, access, by_hand, None);
-        let mut around = Surroundings {
+        let (shared, _inboxes) = Shared::new(room, 1, access, override_sender, None);
+        let mut context = CompileContext {
             now: shared.clock.now(),
             workers: 1,
             ipv6: false,
-            here: &LOOPBACK_ALONE,
+            host: &LOOPBACK_ONLY,
             rng: &mut Rng::new(1),
         };
         let table = parse(text.as_bytes(), Format::Yaml).unwrap();
-        let plan = compile(table, &shared.live.plan(), &mut around);
+        let plan = compile(table, &shared.live.plan(), &mut context);
         shared.live.publish(Serving {
             plan: Arc::new(plan),
             ..Serving::default()

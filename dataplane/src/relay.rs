@@ -1,9 +1,9 @@
-//! Both directions of one connection, from the first byte to the last.
+//! The relay: moves bytes in both directions between a client's connection and its upstream, until both have ended.
 //!
-//! Called by [`crate::tcp`] once both legs stand. It keeps half-closed connections alive, passes an abort on as an
-//! abort, ends what is idle, and owns no buffer while nothing is in flight: bytes are read into the worker's one
-//! scratch buffer and written to the other side at once; only what that side did not take is kept. It never looks
-//! at the plan, and never logs.
+//! [`crate::tcp`] calls it once both sides are connected. A half-closed connection stays open. An abort (reset) of one side is
+//! passed on as an abort of the other side. An idle connection ends after its timeout. A connection without bytes in flight
+//! owns no buffer: bytes are read into the worker's one scratch buffer and written to the other side at once, and only the
+//! bytes that the other side did not accept are kept. The relay never reads the plan and never logs.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -18,53 +18,53 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::clock::Clock;
 use crate::poller::{Poller, Stream, Timer};
 
-mod both;
 mod direction;
-mod lasting;
-mod patience;
-mod plain;
+mod keepalive;
 mod splice;
+mod state;
+mod timeouts;
 
-use both::Both;
-pub(crate) use lasting::keepalive;
-pub(crate) use patience::Patience;
+pub(crate) use keepalive::keepalive;
 pub(crate) use splice::{PipeCounts, Pipes};
+use state::RelayState;
+pub(crate) use timeouts::RelayTimeouts;
 
-/// One side of a connection.
-pub(crate) trait Leg: AsyncRead + AsyncWrite + Unpin {
-    /// The socket, if its bytes are the stream's bytes: then they may be spliced.
-    fn plain(&self) -> Option<&Stream>;
-    /// The socket beneath, for its options.
+/// One of the two connections that a relay joins.
+pub(crate) trait RelaySide: AsyncRead + AsyncWrite + Unpin {
+    /// The socket, if its bytes are the stream's own bytes, so that they may be spliced. A TLS side returns
+    /// `None`.
+    fn splice_socket(&self) -> Option<&Stream>;
+    /// The underlying socket, for its options and its state.
     fn socket(&self) -> Option<&Stream>;
 
-    /// Reads into `buffer`, which is not empty. 0: the other side is done.
-    fn poll_take(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// Reads into `buffer`, which is not empty. Returns 0 once the peer has ended its direction.
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(buffer);
         ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
     /// Writes some of `bytes`.
-    fn poll_give(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(self).poll_write(cx, bytes)
     }
 }
 
-/// What all relays of one worker share.
+/// The resources that all relays of one worker share.
 #[derive(Debug)]
 pub(crate) struct Tools {
     scratch: RefCell<Box<[u8]>>,
-    /// Pipes for bulk.
+    /// Pipes for splicing bulk transfers.
     pub pipes: Rc<Pipes>,
     clock: Clock,
-    /// Watches the sockets and the timers of this worker.
+    /// Readiness of sockets and timers of this worker.
     pub poller: Rc<Poller>,
-    /// From when on a connection gets what only those need that last.
-    lasting: Duration,
+    /// The age at which a connection gets the socket options of [`keepalive::watch`].
+    long_lived_after: Duration,
 }
 
 impl Tools {
-    /// Tools with at most `pipes` pipes.
+    /// Creates the resources, with at most `pipes` pipes.
     #[must_use]
     pub(crate) fn new(clock: Clock, pipes: usize, poller: Rc<Poller>) -> Self {
         Self {
@@ -72,13 +72,11 @@ impl Tools {
             pipes: Pipes::new(pipes),
             clock,
             poller,
-            lasting: lasting::LASTING,
+            long_lived_after: keepalive::LONG_LIVED_AFTER,
         }
     }
-}
 
-impl Tools {
-    /// The same, reading so many bytes at once.
+    /// The same resources with a scratch buffer of `bytes` bytes.
     #[must_use]
     pub(crate) fn reading(self, bytes: usize) -> Self {
         Self {
@@ -88,12 +86,12 @@ impl Tools {
     }
 }
 
-/// A side of the connection.
+/// Which side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Who connected to us.
+    /// The client, which connected to the listening socket.
     Client,
-    /// Whom we connected to.
+    /// The endpoint, to which the data plane connected.
     Server,
 }
 
@@ -109,26 +107,26 @@ impl Side {
 /// Why a relay ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// Both sides said that they were done.
+    /// Both sides ended their direction in order.
     Finished,
-    /// One side aborted, and so the other was.
+    /// One side aborted (reset) the connection, and the relay aborted the other side.
     Aborted,
-    /// Nobody said anything for too long.
+    /// No byte was moved in either direction for the idle timeout.
     Idle,
-    /// One side was done, and the other said nothing for too long.
+    /// One side had ended its direction, and the other side sent nothing for the half-closed timeout.
     HalfClosed,
-    /// An order ended it.
+    /// An order cut the connections of the endpoint.
     Cut,
 }
 
-/// The end of a connection. Not an error: a value.
+/// How a relay ended. Every end is a value, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed {
-    /// Who ended it first; `None` if nobody did.
+    /// The side that ended first; `None` if neither side did.
     pub by: Option<Side>,
-    /// Who aborted, or let the other one wait for too long. `None`: nobody, or both did.
+    /// The side that aborted, or that let the other side wait for too long; `None` if neither side or both did.
     pub fault: Option<Side>,
-    /// How.
+    /// The reason.
     pub why: Why,
     /// Bytes from the client.
     pub up: u64,
@@ -137,7 +135,7 @@ pub(crate) struct Closed {
 }
 
 impl Closed {
-    /// Whose fault it was, if nobody's alone: of the side whose idle time is the shorter one.
+    /// The side at fault. An idle timeout of both sides is the fault of the side with the shorter idle timeout.
     #[must_use]
     pub(crate) fn fault(&self, client_is_stricter: bool) -> Option<Side> {
         match (self.why, client_is_stricter) {
@@ -148,47 +146,48 @@ impl Closed {
     }
 }
 
-/// Relays until both directions have ended. `first` goes to the server before the client's bytes. `moved` is told once a wake-up how
-/// many bytes went up and down.
+/// Relays until both directions have ended. `first` is sent to the server before the client's bytes. `moved` is called at most
+/// once per wake-up, with the numbers of bytes moved up and down.
 ///
-/// Only an orderly end marks the sockets so ([`Stream::close_in_order`]): after any other end, a panic included, closing them is a
-/// reset, and both peers learn that this was no ordinary end.
-pub(crate) fn relay<'a, C: Leg, S: Leg>(
+/// Only an orderly end marks the sockets with [`Stream::close_in_order`]. After any other end, a panic included, closing the
+/// sockets resets both connections, so both peers learn that the end was not orderly.
+pub(crate) fn relay<'a, C: RelaySide, S: RelaySide>(
     client: &'a mut C,
     server: &'a mut S,
     first: Vec<u8>,
-    patience: Patience,
+    timeouts: RelayTimeouts,
     tools: &'a Tools,
     mut moved: impl FnMut(u64, u64),
 ) -> impl Future<Output = Closed> {
-    // Made outside of the future, which would keep room for the arguments as well, as long as the connection lasts.
-    let mut legs = Legs { client, server };
-    let mut both = Both::new(first, tools.clock.soon());
+    // These are created outside of the future: an argument that the future captured would take memory for as long as the
+    // connection lasts.
+    let mut sides = Sides { client, server };
+    let mut state = RelayState::new(first, tools.clock.soon());
     async move {
         let mut timer = Timer::new(&tools.poller);
-        both.set_timer(&mut timer, patience, tools);
+        state.set_timer(&mut timer, timeouts, tools);
         let why = poll_fn(|cx| {
-            if legs.server.socket().is_some_and(Stream::is_cut) {
+            if sides.server.socket().is_some_and(Stream::is_cut) {
                 return Poll::Ready(Why::Cut);
             }
-            let has_just_ended = both.pass(&mut legs, cx, tools, &mut moved);
-            if let Some(why) = both.ended() {
+            let has_just_ended = state.pass(&mut sides, cx, tools, &mut moved);
+            if let Some(why) = state.ended() {
                 return Poll::Ready(why);
             }
             if has_just_ended {
-                both.set_timer(&mut timer, patience, tools);
-                both.awaits_delivery(&legs);
+                state.set_timer(&mut timer, timeouts, tools);
+                state.awaits_delivery(&sides);
             }
-            both.poll_patience(&mut timer, &legs, patience, tools, cx)
+            state.poll_timeouts(&mut timer, &sides, timeouts, tools, cx)
         })
         .await;
         drop(timer);
-        let fault = both.fault(why, &legs);
+        let fault = state.fault(why, &sides);
         if why == Why::Aborted {
-            both.abort(&legs, patience.abort).await;
+            state.abort(&sides, timeouts.abort).await;
         }
         if why == Why::Finished {
-            let sockets = [legs.client.socket(), legs.server.socket()];
+            let sockets = [sides.client.socket(), sides.server.socket()];
             sockets
                 .into_iter()
                 .flatten()
@@ -196,25 +195,44 @@ pub(crate) fn relay<'a, C: Leg, S: Leg>(
         }
         Closed {
             by: match why {
-                Why::Finished | Why::Aborted | Why::HalfClosed => both.first_to_end,
+                Why::Finished | Why::Aborted | Why::HalfClosed => state.first_to_end,
                 Why::Idle | Why::Cut => None,
             },
             fault,
             why,
-            up: both.up.bytes,
-            down: both.down.bytes,
+            up: state.up.bytes,
+            down: state.down.bytes,
         }
     }
 }
 
-/// Both sides.
-struct Legs<'a, C, S> {
+/// The two sides of one relay.
+struct Sides<'a, C, S> {
     client: &'a mut C,
     server: &'a mut S,
 }
 
-/// The worker's one buffer.
+/// Size of the worker's scratch buffer.
 const SCRATCH: usize = 64 * 1024;
+
+/// A plain TCP connection.
+impl RelaySide for Stream {
+    fn splice_socket(&self) -> Option<&Stream> {
+        Some(self)
+    }
+
+    fn socket(&self) -> Option<&Stream> {
+        Some(self)
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        Self::poll_recv(self, cx, buffer)
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Self::poll_send(self, cx, bytes)
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -1,44 +1,45 @@
-//! A descriptor that is kept, so that tables can be read and answered when all others are in use.
+//! One spare descriptor, so that tables can be read and acknowledged when all other descriptors are in use.
 //!
-//! [`open`] opens a file as usual. Only where that fails for want of a descriptor, the kept one is closed, and the file gets its
-//! number. When the file is closed, the number is kept again at once: nobody else can take it in between.
+//! [`open`] opens a file as usual. Only if descriptors are exhausted, the spare descriptor is closed and the file takes its
+//! number. When the file is closed, the number is reserved again at once, so no other thread can take it in between.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use rustix::io::{DupFlags, dup3};
 
-use crate::fault;
+use crate::socket_error;
+use crate::threads::lock;
 
-/// What is kept.
-struct Kept {
-    /// Open for ever: what a kept descriptor is a duplicate of.
+/// The reserved descriptor.
+struct Reserve {
+    /// Always open; the spare descriptor is a duplicate of it.
     null: Option<OwnedFd>,
     spare: Option<OwnedFd>,
 }
 
-static KEPT: Mutex<Kept> = Mutex::new(Kept {
+static RESERVE: Mutex<Reserve> = Mutex::new(Reserve {
     null: None,
     spare: None,
 });
 
-/// Begins to keep a descriptor. Without this call, and where it fails, files are opened as usual.
+/// Reserves the descriptor. Without this call, or if it fails, files are opened as usual.
 pub(crate) fn keep() -> io::Result<()> {
     let null = OwnedFd::from(File::open("/dev/null")?);
     let spare = null.try_clone()?;
-    let mut kept = kept();
-    (kept.null, kept.spare) = (Some(null), Some(spare));
+    let mut reserve = lock(&RESERVE);
+    (reserve.null, reserve.spare) = (Some(null), Some(spare));
     Ok(())
 }
 
-/// Opens a file, with the kept descriptor if there is no other one.
+/// Opens a file, with the spare descriptor if there is no other one.
 pub(crate) fn open(options: &OpenOptions, path: &Path) -> io::Result<Opened> {
     let opened = match options.open(path) {
-        Err(error) if fault::is_exhausted(&error) => {
-            drop(kept().spare.take());
+        Err(error) if socket_error::is_exhausted(&error) => {
+            drop(lock(&RESERVE).spare.take());
             options.open(path)
         }
         opened => opened,
@@ -46,17 +47,16 @@ pub(crate) fn open(options: &OpenOptions, path: &Path) -> io::Result<Opened> {
     opened.map(|file| Opened(Some(file)))
 }
 
-/// A file that may have the number of the kept descriptor.
+/// A file that may have the number of the spare descriptor.
 #[derive(Debug)]
 pub(crate) struct Opened(Option<File>);
 
 impl Opened {
-    /// What is known of the file.
     pub(crate) fn metadata(&self) -> io::Result<Metadata> {
         self.file()?.metadata()
     }
 
-    /// There always is one: it is taken out only by the drop.
+    /// The file is always present: only the drop takes it out.
     fn file(&self) -> io::Result<&File> {
         self.0
             .as_ref()
@@ -82,14 +82,14 @@ impl Write for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let mut kept = kept();
+        let mut reserve = lock(&RESERVE);
         if let (
             Some(file),
-            Kept {
+            Reserve {
                 null: Some(null),
                 spare,
             },
-        ) = (self.0.take(), &mut *kept)
+        ) = (self.0.take(), &mut *reserve)
             && spare.is_none()
         {
             let mut number = OwnedFd::from(file);
@@ -98,8 +98,4 @@ impl Drop for Opened {
                 .then_some(number);
         }
     }
-}
-
-fn kept() -> MutexGuard<'static, Kept> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! The whole process: what it claims, the threads that it starts (N workers, apply, probe, admin, the access log), and how
-//! it ends.
+//! The whole process: what it claims, the threads that it starts (workers, apply, probe, admin, the access log), and how it
+//! ends.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -17,15 +17,15 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::admin::{self, CommandLine, Listeners, Viewers, Wanted};
-use crate::apply::{Apply, Duty};
+use crate::admin::{self, Listeners, CommandLine, Viewers, Wanted};
+use crate::apply::{Apply, ApplyConfig};
 use crate::auth::Auth;
-use crate::by_hand::Changes;
 use crate::config::Config;
 use crate::console::{self, SocketFile};
-use crate::guard::{self, Guard, Guards, Name};
+use crate::instance_lock::{self, InstanceLock, InstanceLocks, LockName};
 use crate::intake;
 use crate::limits::{Budget, Room, cgroup_memory, cores};
+use crate::override_request::OverrideRequest;
 use crate::panics::{self, vital};
 use crate::ports;
 use crate::probe::Probe;
@@ -33,9 +33,9 @@ use crate::reserve;
 use crate::start_error::StartError;
 use crate::threads::{self, Pace};
 use crate::udp::FlowRoom;
-use crate::worker::{Faults, Order, Shared, Worker};
+use crate::worker::{FaultInjection, Order, Shared, Worker};
 
-/// A data plane that serves.
+/// A running data plane.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -45,36 +45,42 @@ pub struct Running {
     stop: Stop,
     shutdown_delay: Duration,
     drain_timeout: Duration,
-    names: Guards,
-    _guard: Option<Guard>,
+    locks: InstanceLocks,
+    _lock: Option<InstanceLock>,
     _console: Option<SocketFile>,
 }
 
-/// Starts everything, and returns when the admin addresses answer and the first table, if it is a file, is being applied.
+/// Starts everything. Returns when the admin addresses answer and the first table, if it is a file, is being applied.
 pub fn start(config: Config) -> Result<Running, StartError> {
     start_with(config, None)
 }
 
-/// The same, with connections that fail where a test wants them to.
+/// Starts everything, with fault injection for a test.
 pub(crate) fn start_with(
     config: Config,
-    faults: Option<Box<dyn Faults>>,
+    fault_injection: Option<Box<dyn FaultInjection>>,
 ) -> Result<Running, StartError> {
-    panics::count();
+    panics::install_hook();
     let claims = Claims::of(&config)?;
     let budget = Budget::claim();
     let workers = config.threads.unwrap_or_else(cores).max(1);
     budget.suffices(workers)?;
     reserve::keep()?;
     let room = Room::new(budget, workers, cgroup_memory(), config.max_connections);
-    room.say(&room.beside(0, false));
+    room.log(&room.with_listening(0, false));
     let seeds = RandomState::new();
     let (access, messages) = AccessLog::new();
-    let (hand, by_hand) = mpsc::unbounded_channel();
-    let (shared, inboxes) = Shared::new(room, seeds.hash_one(0), access, hand, faults);
+    let (override_sender, overrides) = mpsc::unbounded_channel();
+    let (shared, inboxes) = Shared::new(
+        room,
+        seeds.hash_one(0),
+        access,
+        override_sender,
+        fault_injection,
+    );
     {
         let shared = Arc::clone(&shared);
-        // Ends with the process: there is nothing to wait for but a reader who may never read.
+        // This thread ends with the process: it could only wait for a reader that may never read.
         threads::spawn("access".into(), Pace::Quiet, move || {
             shared.access.run(&messages);
         })?;
@@ -93,8 +99,13 @@ pub(crate) fn start_with(
     )?;
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
-    let duty = duty(config, claims.command_line, &seeds, admin, by_hand);
-    let apply = start_apply(&shared, duty, Arc::clone(&reread), stop.apply.clone())?;
+    let apply_config = apply_config(config, claims.command_line, &seeds, admin, overrides);
+    let apply = start_apply(
+        &shared,
+        apply_config,
+        Arc::clone(&reread),
+        stop.apply.clone(),
+    )?;
     Ok(Running {
         shared,
         workers,
@@ -103,41 +114,41 @@ pub(crate) fn start_with(
         stop,
         shutdown_delay,
         drain_timeout,
-        names: claims.names,
-        _guard: claims.guard,
+        locks: claims.locks,
+        _lock: claims.lock,
         _console: claims.console,
     })
 }
 
 impl Running {
-    /// What is shared with the workers: the plan, the counters.
+    /// The state shared with the workers, such as the plan and the counters.
     #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// Where the admin side answers now.
+    /// The admin addresses in use.
     #[must_use]
     pub fn admin(&self) -> Vec<SocketAddr> {
         self.shared.status.admin()
     }
 
-    /// Reads the table again, changed or not.
+    /// Reads the table again, even if it has not changed.
     pub fn reread(&self) {
         self.reread.notify_one();
     }
 
-    /// Ends in order: says that it will, checks nobody any more, accepts for the shutdown delay, then lets connections
-    /// finish for the drain timeout, and cuts the rest. Returns how many had to be cut.
+    /// Ends in order: reports that the process is ending, stops the health checks, accepts for the shutdown delay, lets
+    /// connections finish for the drain timeout, and cuts the rest. Returns the number of connections cut.
     pub async fn stop(self) -> usize {
         self.drain(std::future::ready(())).await
     }
 
-    /// Ends as [`stop`](Self::stop) does, but the drain timeout does not begin before `hurry` is over: until then
-    /// connections may take as long as they need to finish. Others see at once, not only when the future runs, that this
-    /// process is ending.
+    /// Ends as [`stop`](Self::stop) does, but the drain timeout begins only when `hurry` is ready; until then connections may
+    /// take as long as they need. Others see that this process is ending as soon as this is called, not only when the returned
+    /// future runs.
     pub fn drain(self, hurry: impl Future<Output = ()>) -> impl Future<Output = usize> {
-        self.names.end();
+        self.locks.end();
         self.shared.status.stop();
         self.stop.probe.cancel();
         self.drained(hurry)
@@ -151,8 +162,8 @@ impl Running {
             sleep(self.drain_timeout).await;
         });
         let mut is_over = false;
-        let until = Instant::now() + self.drain_timeout.max(CLOSING);
-        let mut closing = pin!(until_ended(&self.apply, until));
+        let until = Instant::now() + self.drain_timeout.max(THREAD_END_TIME);
+        let mut closing = pin!(has_ended(&self.apply, until));
         let has_closed = loop {
             tokio::select! {
                 ended = &mut closing => break ended,
@@ -160,13 +171,13 @@ impl Running {
             }
         };
         if !has_closed {
-            // A disk that does not answer, for example. What still listens ends with the workers.
-            tracing::error!("apply does not end: not waiting for it any longer");
+            // For example because a disk does not respond. Sockets that still listen are closed with the workers.
+            tracing::error!("the apply thread does not end: no longer waiting for it");
         }
         while self.shared.connections() > 0 && !is_over {
             tokio::select! {
                 () = &mut deadline => is_over = true,
-                () = sleep(LOOK) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
         let cut = self.shared.connections();
@@ -174,17 +185,17 @@ impl Running {
             tracing::warn!(cut, "connections did not finish in time and are cut");
         }
         self.shared.status.end();
-        let until = Instant::now() + LAST_WORDS;
+        let until = Instant::now() + EVENT_TIME;
         while self.shared.status.listeners.load(Ordering::SeqCst) > 0 && Instant::now() < until {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         self.stop.workers.cancel();
-        let until = Instant::now() + CLOSING;
+        let until = Instant::now() + THREAD_END_TIME;
         for (id, worker) in self.workers.iter().enumerate() {
-            if !until_ended(worker, until).await {
+            if !has_ended(worker, until).await {
                 tracing::error!(
                     worker = id,
-                    "a worker does not end: not waiting for it any longer"
+                    "a worker does not end: no longer waiting for it"
                 );
             }
         }
@@ -193,18 +204,18 @@ impl Running {
     }
 }
 
-/// Waits for the end of a thread. `false`: it had not come by then.
-async fn until_ended(thread: &JoinHandle<()>, until: Instant) -> bool {
+/// Waits for the end of a thread. `false`: it had not ended by `until`.
+async fn has_ended(thread: &JoinHandle<()>, until: Instant) -> bool {
     while !thread.is_finished() {
         if Instant::now() >= until {
             return false;
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     true
 }
 
-/// The orders to end.
+/// The tokens that stop the threads.
 #[derive(Debug, Default)]
 struct Stop {
     probe: CancellationToken,
@@ -212,12 +223,12 @@ struct Stop {
     workers: CancellationToken,
 }
 
-/// What nobody else may have at the same time, and what must be right before anything begins.
+/// What no other process may have at the same time, and what must be valid before anything starts.
 struct Claims {
     command_line: CommandLine,
     auth: Option<Auth>,
-    names: Guards,
-    guard: Option<Guard>,
+    locks: InstanceLocks,
+    lock: Option<InstanceLock>,
     listeners: Listeners,
     viewers: Viewers,
     console: Option<SocketFile>,
@@ -229,7 +240,8 @@ impl Claims {
         if !config.table.is_dir() {
             intake::is_file(&config.table).map_err(StartError::Table)?;
         }
-        // A file must be good at once. A folder may be filled later; what it holds now says where to answer.
+        // A table given as a file must be valid at once. A folder may be filled later; the table that it holds now names the
+        // admin addresses.
         let first = match intake::table_at(&config.table) {
             Ok(table) => Some(table),
             Err(_) if config.table.is_dir() => None,
@@ -241,31 +253,29 @@ impl Claims {
         let stats = first.as_ref().map(|table| &table.stats);
         let Wanted { addresses, viewers } = command_line.wanted(stats);
         drop(first);
-        let names = Guards::default();
-        let guard = match guard::port(&admin::admin_addresses(&addresses)) {
-            // The admin side guards each of its ports.
+        let locks = InstanceLocks::default();
+        let lock = match instance_lock::lock_port(&admin::admin_addresses(&addresses)) {
+            // The admin side locks each of its ports itself.
             Some(_) => None,
             None => {
-                let guard = names.take(Name::Table(config.table.clone()));
-                Some(guard.map_err(|taken| {
-                    StartError::taken(taken, || StartError::SameTable(config.table.clone()))
+                let lock = locks.take(LockName::Table(config.table.clone()));
+                Some(lock.map_err(|error| {
+                    StartError::lock_failed(error, || StartError::SameTable(config.table.clone()))
                 })?)
             }
         };
-        let listeners = Listeners::take(&addresses, &names)?;
+        let listeners = Listeners::take(&addresses, &locks)?;
         if !listeners.bound().is_empty() {
             viewers.log();
         }
         let console = config.socket.as_deref();
-        let console = console
-            .map(|path| SocketFile::open(path, &names))
-            .transpose()?;
+        let console = console.map(|path| SocketFile::open(path, &locks)).transpose()?;
         let commands = console.as_ref().map(SocketFile::listener).transpose()?;
         Ok(Self {
             command_line,
             auth,
-            names,
-            guard,
+            locks,
+            lock,
             listeners,
             viewers,
             console,
@@ -299,7 +309,7 @@ fn start_workers(
             move |runtime, worker| {
                 let _counted = counted.count_tasks(&runtime);
                 runtime.block_on(worker.run(inbox, stop));
-                // Dropping the runtime drops what is left of its connections: each is reset.
+                // Dropping the runtime drops the remaining connections, which resets them.
             },
         )
     };
@@ -342,40 +352,40 @@ fn start_probe(
     })
 }
 
-fn duty(
+fn apply_config(
     config: Config,
     command_line: CommandLine,
     seeds: &RandomState,
     admin: watch::Sender<Option<Wanted>>,
-    by_hand: mpsc::UnboundedReceiver<Changes>,
-) -> Duty {
+    overrides: mpsc::UnboundedReceiver<OverrideRequest>,
+) -> ApplyConfig {
     let in_folder = config.table.is_dir().then(|| config.table.join("ack.json"));
-    Duty {
+    ApplyConfig {
         ack: config.ack.or(in_folder),
         table: config.table,
         instance: format!("{:016x}", mix(seeds.hash_one("instance"))),
         rng: Rng::new(seeds.hash_one("apply")),
         command_line,
         admin,
-        by_hand,
+        overrides,
     }
 }
 
 fn start_apply(
     shared: &Arc<Shared>,
-    duty: Duty,
+    apply_config: ApplyConfig,
     reread: Arc<Notify>,
     stop: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     threads::start("apply", Pace::Quiet, move |runtime| {
         let _counted = shared.count_tasks(&runtime);
-        runtime.block_on(async { Apply::new(shared, duty).run(reread, stop).await });
+        runtime.block_on(async { Apply::new(shared, apply_config).run(reread, stop).await });
     })
 }
 
-/// For a thread to end, however short the drain timeout is.
-const CLOSING: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(10);
-/// For whoever listens to events to hear that this is the end.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Time for a thread to end, however short the drain timeout is.
+const THREAD_END_TIME: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Time for clients that listen to events to be told of the end.
+const EVENT_TIME: Duration = Duration::from_millis(500);

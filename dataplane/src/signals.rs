@@ -1,5 +1,4 @@
-//! The signals that `run` and `demo` hear, and what each of them does. Nothing here waits for the log: signals work
-//! whatever standard error does.
+//! The signals that `run` and `demo` handle. Nothing here waits for the log: signals work even if standard error is blocked.
 
 use std::pin::pin;
 use std::process::ExitCode;
@@ -13,13 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::FAULT;
 
-/// The signals that are heard: from before the start, so that none of them kills a process that is just starting.
+/// The handled signals. They are registered before the start, so that none of them kills a process that is just starting.
 pub(crate) struct Signals {
     runtime: Runtime,
-    heard: Heard,
+    receivers: Receivers,
 }
 
-struct Heard {
+struct Receivers {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
@@ -41,9 +40,9 @@ impl Signals {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .context("cannot listen for signals")?;
+            .context("cannot handle signals")?;
         let within = runtime.enter();
-        let heard = Heard {
+        let receivers = Receivers {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
@@ -51,17 +50,17 @@ impl Signals {
             user2: signal(SignalKind::user_defined2())?,
         };
         drop(within);
-        Ok(Self { runtime, heard })
+        Ok(Self { runtime, receivers })
     }
 
-    /// Waits for something. `None`: a signal says that the process, which does not serve yet, is to end.
+    /// Waits for `what`. `None`: a signal asked the process, which does not serve yet, to end.
     pub(crate) fn wait_for<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
         self.runtime.block_on(async {
             let mut what = pin!(what);
             loop {
                 tokio::select! {
                     done = &mut what => return Some(done),
-                    order = self.heard.next() => match order {
+                    order = self.receivers.next() => match order {
                         Order::Reread => {}
                         Order::End | Order::Drain => return None,
                     }
@@ -72,19 +71,22 @@ impl Signals {
 
     /// Serves until a signal says to end, and ends.
     pub(crate) fn serve(self, running: Running) -> ExitCode {
-        let Self { runtime, mut heard } = self;
+        let Self {
+            runtime,
+            mut receivers,
+        } = self;
         runtime.block_on(async {
             loop {
-                match heard.next().await {
+                match receivers.next().await {
                     Order::Reread => running.reread(),
-                    order => return heard.end(running, order).await,
+                    order => return receivers.end(running, order).await,
                 }
             }
         })
     }
 }
 
-impl Heard {
+impl Receivers {
     async fn next(&mut self) -> Order {
         loop {
             tokio::select! {
@@ -99,7 +101,7 @@ impl Heard {
         }
     }
 
-    /// Ends in order, or at once if a second order to end comes. The drain timeout begins with the first one.
+    /// Ends in order, or at once if a second order to end comes. The drain timeout begins with the first order.
     async fn end(&mut self, running: Running, order: Order) -> ExitCode {
         let hurry = CancellationToken::new();
         let mut first = Instant::now();
@@ -139,5 +141,5 @@ impl Heard {
     }
 }
 
-/// Who passes a signal on, and sends it to the whole group as well, means one: `timeout` does so.
+/// Two signals within this time count as one: `timeout`, for example, sends a signal to the process and to its whole group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);

@@ -1,53 +1,53 @@
-//! Why a data plane does not start: for `main`, which says it and chooses the exit code.
+//! Why a data plane does not start. `main` prints it and chooses the exit code.
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::guard::{Ending, Taken};
+use crate::instance_lock::{EndingProcess, LockError};
 use crate::listen;
 
 /// Why nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The table, if it is a file, must be good.
+    /// The table, if it is a file, has problems.
     #[error("{0}")]
     Table(String),
-    /// Somebody else does this already.
+    /// Another process uses the same admin port.
     #[error(
         "another ballast runs in this network namespace with the same admin port ({0}); stop it, or choose another --admin"
     )]
     SecondOne(SocketAddr),
-    /// Another process has what this one needs, and will not for long.
+    /// Another process that is ending still holds a lock.
     #[error("{0}; with --wait this process waits for that, and then begins")]
-    Ending(Ending),
-    /// Somebody else serves this table already.
+    Ending(EndingProcess),
+    /// Another process serves this table.
     #[error("{0}: another ballast serves this table in this network namespace; stop it first")]
     SameTable(PathBuf),
-    /// The admin address cannot be had.
+    /// The admin address cannot be bound.
     #[error("admin: {}; choose another --admin", listen::explain(*.0, .1))]
     Admin(SocketAddr, io::Error),
-    /// The address for health alone cannot be had.
+    /// The address for health only cannot be bound.
     #[error("healthz: {}; choose another --healthz", listen::explain(*.0, .1))]
     Healthz(SocketAddr, io::Error),
-    /// The file that says who may see the admin side is wrong.
+    /// The auth file has mistakes.
     #[error("{0}")]
     Auth(String),
-    /// The runtime socket cannot be had.
+    /// The runtime socket cannot be created.
     #[error("socket {}: {why}", path.display())]
     Socket {
         /// Its path.
         path: PathBuf,
-        /// What is in the way, and what to do.
+        /// The reason and the remedy.
         why: String,
     },
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
 
 impl StartError {
-    /// Whether an address or a socket is in the way, which whoever has it may give up soon.
+    /// Whether an address or a socket is in use, which its holder may release soon.
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
@@ -59,12 +59,12 @@ impl StartError {
         }
     }
 
-    /// For a name that cannot be had; `error` says that another process has it.
-    pub(crate) fn taken(taken: Taken, error: impl FnOnce() -> Self) -> Self {
-        match taken {
-            Taken::ByAnother => error(),
-            Taken::UntilTheEnd(ending) => Self::Ending(ending),
-            Taken::Failed(error) => Self::System(error),
+    /// The error for a lock that cannot be taken. `if_held` makes the error for a lock that another process holds.
+    pub(crate) fn lock_failed(error: LockError, if_held: impl FnOnce() -> Self) -> Self {
+        match error {
+            LockError::Held => if_held(),
+            LockError::HolderEnding(ending) => Self::Ending(ending),
+            LockError::Failed(error) => Self::System(error),
         }
     }
 }

@@ -155,7 +155,7 @@ impl Stats {
     fn process(&self, shared: &Shared, now: Moment, idle: Idle, listening: usize) -> Process {
         let status = &shared.status;
         let small = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        let words = status.words();
+        let words = status.ack_text();
         let errors = shared.accept_errors.lock();
         let errors = errors.unwrap_or_else(PoisonError::into_inner);
         let (room, workers) = (&shared.room, shared.loads.len());

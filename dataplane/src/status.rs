@@ -1,14 +1,16 @@
-//! What apply says of itself, for whoever looks: readiness, the table in force, how swaps went.
+//! The status that `apply` publishes: readiness, the table in force, how long swaps took.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::ack::{Ack, Exception};
 use ballast_core::plan::SocketKey;
 use tokio_util::sync::CancellationToken;
+
+use crate::threads::lock;
 
 /// Written by apply, read by the admin side and by tests.
 #[derive(Debug, Default)]
@@ -20,14 +22,14 @@ pub struct Status {
     applied_at: AtomicU64,
     /// Tables that were refused.
     pub refused: AtomicU64,
-    /// Plans that somebody still uses.
+    /// Replaced plans that are still in use.
     pub retired: AtomicU64,
     swaps: Mutex<Swaps>,
     listening: Mutex<Arc<BTreeMap<SocketKey, SocketAddr>>>,
     admin: Mutex<Vec<SocketAddr>>,
-    answer: Mutex<Option<Arc<Answer>>>,
+    ack: Mutex<Option<Arc<AckWithText>>>,
     ended: CancellationToken,
-    /// Who listens to events now.
+    /// The number of clients that listen to events.
     pub(crate) listeners: AtomicUsize,
 }
 
@@ -38,7 +40,7 @@ impl Status {
         self.why_not_ready().is_none()
     }
 
-    /// Why clients should be sent elsewhere; `None`: they should not.
+    /// Why clients should be sent elsewhere; `None` if they should not.
     #[must_use]
     pub fn why_not_ready(&self) -> Option<Arc<str>> {
         if self.is_stopping() {
@@ -55,18 +57,18 @@ impl Status {
         *lock(&self.not_accepting) = why.map(Into::into);
     }
 
-    /// Whether the end has begun.
+    /// Whether the process is ending.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// The end has begun.
+    /// Notes that the process is ending.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
     }
 
-    /// Nothing more will happen here: whoever listens to events is told.
+    /// Tells the clients that listen to events that the process has ended.
     pub(crate) fn end(&self) {
         self.ended.cancel();
     }
@@ -82,7 +84,7 @@ impl Status {
         self.applied_at.load(Ordering::SeqCst)
     }
 
-    /// A table is in force since now, and this long after it was read.
+    /// Notes that a table is in force now, `took` after it was read.
     pub(crate) fn applied(&self, took: Duration) {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -104,7 +106,7 @@ impl Status {
         lock(&self.swaps).clone()
     }
 
-    /// Where the sockets that the table asks for really are: the port of those that asked for any.
+    /// The addresses of the table's sockets. Where the table asks for port 0, this is the port that the kernel chose.
     #[must_use]
     pub fn listening(&self) -> Arc<BTreeMap<SocketKey, SocketAddr>> {
         lock(&self.listening).clone()
@@ -124,44 +126,46 @@ impl Status {
         *lock(&self.admin) = addresses;
     }
 
-    /// The last answer.
+    /// The current ack.
     #[must_use]
     pub fn ack(&self) -> Option<Arc<Ack>> {
-        let answer = lock(&self.answer).clone()?;
-        Some(Arc::clone(&answer.ack))
+        let current = lock(&self.ack).clone()?;
+        Some(Arc::clone(&current.ack))
     }
 
-    /// What the last answer says, for people.
-    pub(crate) fn words(&self) -> Words {
-        let answer = lock(&self.answer).clone();
-        let words =
-            answer.map(|answer| answer.words.get_or_init(|| Words::of(&answer.ack)).clone());
-        words.unwrap_or_default()
+    /// The current ack as text.
+    pub(crate) fn ack_text(&self) -> AckText {
+        let current = lock(&self.ack).clone();
+        let text = current.map(|current| {
+            let text = current.text.get_or_init(|| AckText::of(&current.ack));
+            text.clone()
+        });
+        text.unwrap_or_default()
     }
 
     pub(crate) fn set_ack(&self, ack: Arc<Ack>) {
-        let words = OnceLock::new();
-        *lock(&self.answer) = Some(Arc::new(Answer { ack, words }));
+        let text = OnceLock::new();
+        *lock(&self.ack) = Some(Arc::new(AckWithText { ack, text }));
     }
 }
 
-/// An answer. Its words are made once, for who asks first.
+/// An ack, and its text, which is rendered when it is first needed.
 #[derive(Debug)]
-struct Answer {
+struct AckWithText {
     ack: Arc<Ack>,
-    words: OnceLock<Words>,
+    text: OnceLock<AckText>,
 }
 
-/// What an answer says, for people.
+/// An ack as text.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct AckText {
     /// Why the latest table was refused, if it was.
     pub(crate) refusal: Option<Arc<str>>,
-    /// What does not listen as it was asked for, and why.
+    /// The exceptions, with their reasons.
     pub(crate) exceptions: Arc<[Arc<str>]>,
 }
 
-impl Words {
+impl AckText {
     fn of(ack: &Ack) -> Self {
         let refusal = ack.refused.as_ref().map(|refused| {
             let problems = refused.problems.iter().map(ToString::to_string);
@@ -183,20 +187,16 @@ impl Words {
     }
 }
 
-/// A histogram of how long swaps took.
+/// A histogram of the durations of swaps.
 #[derive(Clone, Debug, Default)]
 pub struct Swaps {
-    /// How many took no longer than each of [`SWAP_BOUNDS`].
+    /// The number of swaps that took no longer than each of [`SWAP_BOUNDS`].
     pub within: [u64; SWAP_BOUNDS.len()],
-    /// How many there were.
+    /// The number of swaps.
     pub count: u64,
-    /// How long they took together.
+    /// The sum of their durations.
     pub sum: Duration,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// In seconds.
+/// Bounds of the histogram in seconds.
 pub const SWAP_BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0];

@@ -1,6 +1,6 @@
-//! The only unsafe code: calls, socket options and ioctls that neither std, socket2 nor rustix offer.
+//! The only unsafe code: system calls, socket options and ioctls that neither std, socket2 nor rustix offer.
 //!
-//! Owns nothing, is called by whoever has a socket or a thread, and never decides.
+//! It owns nothing and decides nothing.
 #![expect(
     unsafe_code,
     reason = "each block names why it is sound, and has a test"
@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 pub mod addresses;
 pub mod datagrams;
 
-/// Bytes that the kernel holds for the peer: sent but not acknowledged, or not even sent.
+/// The number of bytes in the kernel's send queue: sent but not acknowledged, or not sent yet.
 pub fn unacknowledged(socket: &impl AsFd) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open for as long as `socket` is borrowed, and SIOCOUTQ (the same number as
@@ -28,7 +28,7 @@ pub fn unacknowledged(socket: &impl AsFd) -> io::Result<usize> {
     Ok(usize::try_from(bytes).unwrap_or(0))
 }
 
-/// Lets `connect` choose the local port, so that two connections to different peers may share one.
+/// Lets `connect` choose the local port, so that connections to different peers may share one.
 pub fn bind_address_without_port(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     let length = libc::socklen_t::try_from(size_of_val(&on)).unwrap_or(0);
@@ -49,9 +49,9 @@ pub fn bind_address_without_port(socket: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives this thread turns of such a length on its processor. A thread that wakes does not wait for the turn of one with longer
-/// turns to end; kernels before 6.12 take no notice.
-pub fn take_turns_of(length: Duration) -> io::Result<()> {
+/// Sets the length of this thread's time slices. A thread that wakes does not wait for the end of a longer slice of another
+/// thread. Kernels before 6.12 ignore it.
+pub fn set_time_slice(length: Duration) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: u32::try_from(size_of::<libc::sched_attr>()).unwrap_or(0),
         sched_policy: libc::SCHED_OTHER.cast_unsigned(),
@@ -70,7 +70,7 @@ pub fn take_turns_of(length: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// The process at the other end of a connected unix socket. `None`: it is not in this process's pid namespace.
+/// The pid of the process at the other end of a connected unix socket. `None`: it is not in this process's pid namespace.
 pub fn peer_pid(socket: &impl AsFd) -> io::Result<Option<u32>> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -95,10 +95,10 @@ pub fn peer_pid(socket: &impl AsFd) -> io::Result<Option<u32>> {
     Ok(u32::try_from(peer.pid).ok().filter(|pid| *pid != 0))
 }
 
-/// A descriptor whose reading side the runtime watches. Within a runtime only.
+/// Registers a descriptor with the runtime, for reading. Must be called within a runtime.
 pub fn watched<T: AsRawFd + Into<OwnedFd>>(descriptor: T) -> io::Result<AsyncFd<T>> {
-    // SAFETY: what turns into an OwnedFd owns its descriptor, so that stays open, and the same one, for as long as the
-    // AsyncFd owns `descriptor`; nobody else can close it meanwhile.
+    // SAFETY: a value that converts into an OwnedFd owns its descriptor, so the descriptor stays open and the same for as long
+    // as the AsyncFd owns `descriptor`; nobody else can close it meanwhile.
     let registered = unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) };
     Ok(registered?)
 }
@@ -150,7 +150,7 @@ mod tests {
     fn a_thread_may_have_short_turns_and_keeps_its_priority() {
         std::thread::spawn(|| {
             let priority = rustix::process::nice(3).unwrap();
-            take_turns_of(Duration::from_micros(100)).unwrap();
+            set_time_slice(Duration::from_micros(100)).unwrap();
             assert_eq!(
                 rustix::process::getpriority_process(None).unwrap(),
                 priority

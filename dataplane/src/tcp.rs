@@ -1,9 +1,9 @@
-//! The story of a TCP connection: accept, admit, PROXY header, dial, relay, account.
+//! The life of a TCP connection: accept, admit, PROXY header, dial, relay, account.
 //!
-//! `accept` takes a connection from the kernel and admits it or resets it. From then on it is a [`Connection`], with a task of
-//! its own, which this file tells from top to bottom. `dial` connects it to an endpoint, waiting in the service's `queue` where every
-//! endpoint is full: the result is an [`Upstream`]. The relay moves bytes between the two until the end. Whatever that end
-//! is, dropping the two gives back what they hold and accounts for them.
+//! `accept` takes a connection from the kernel and admits it or resets it. An admitted connection is a [`Connection`] with a
+//! task of its own, which this file describes from top to bottom. `dial` connects it to an endpoint; where every endpoint is
+//! full, the connection waits in the service's `queue`. The result of the dial is an [`Upstream`]. The relay moves bytes
+//! between the two until the end. Whatever ends the connection, dropping the two releases what they hold and accounts for them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use ballast_core::plan::{Frontend, Serves, SocketKey};
 use ballast_core::service::Service;
 use ballast_core::table::Protocol;
 
-use crate::relay::{Patience, relay};
+use crate::relay::{RelayTimeouts, relay};
 use crate::worker::{Stage, Worker, WorkerPlan};
 
 mod accept;
@@ -29,8 +29,8 @@ mod tests;
 
 pub(crate) use accept::accept_loop;
 pub(crate) use connection::HandedOver;
-use connection::{Accepted, Connection, Ending};
-pub(crate) use dial::{During, Progress, Upstream};
+use connection::{Accepted, Connection, RejectReason};
+pub(crate) use dial::{Progress, Upstream, WaitPhase};
 
 /// Serves a connection that another worker accepted.
 pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: HandedOver) {
@@ -42,7 +42,7 @@ pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: HandedOver) {
     serve(worker, accepted, &socket, &plan, handed.is_trusted);
 }
 
-/// Serves a connection in a task of its own.
+/// Spawns the task of a connection.
 fn serve(
     worker: &Rc<Worker>,
     accepted: Accepted,
@@ -58,54 +58,49 @@ fn serve(
         counters.refused[Refusal::Failed.index()].add(1);
         return;
     };
-    let arrival = Arrival {
-        frontend: Arc::clone(frontend),
-        plan: Rc::clone(plan),
-        is_trusted,
-    };
-    tokio::task::spawn_local(story(connection, arrival));
-}
-
-/// What a connection needs only until it has an endpoint. It keeps a whole table alive.
-struct Arrival {
-    frontend: Arc<Frontend>,
-    plan: WorkerPlan,
-    is_trusted: bool,
+    let (frontend, plan) = (Arc::clone(frontend), Rc::clone(plan));
+    tokio::task::spawn_local(run(connection, frontend, plan, is_trusted));
 }
 
 /// What the relay needs.
 struct Connected {
     upstream: Upstream,
-    /// What the endpoint is sent before the client's next bytes.
+    /// Bytes to send to the endpoint before the client's next bytes.
     first: Vec<u8>,
-    /// How many bytes of `first` are the client's: they came with its PROXY header.
-    carried: u64,
-    patience: Patience,
-    /// The client's idle time is not longer than the endpoint's.
+    /// How many bytes of `first` came from the client, together with its PROXY header.
+    client_bytes: u64,
+    timeouts: RelayTimeouts,
+    /// Whether the client's idle timeout is not longer than the endpoint's.
     client_is_stricter: bool,
 }
 
-async fn story(mut connection: Connection, arrival: Arrival) {
-    // In a box of its own, which ends here: an idle connection needs no memory for what led to it.
-    let connected = Box::pin(find_endpoint(&mut connection, arrival)).await;
+/// The task of one connection.
+async fn run(
+    mut connection: Connection,
+    frontend: Arc<Frontend>,
+    plan: WorkerPlan,
+    is_trusted: bool,
+) {
+    // Boxed, so that its memory is freed here: an idle connection keeps none of it.
+    let connected = Box::pin(find_endpoint(&mut connection, frontend, plan, is_trusted)).await;
     let Connected {
         mut upstream,
         first,
-        carried,
-        patience,
+        client_bytes,
+        timeouts,
         client_is_stricter,
     } = match connected {
         Ok(connected) => connected,
-        Err(ending) => return connection.turn_away(ending),
+        Err(reason) => return connection.reject(reason),
     };
     let worker = Rc::clone(&connection.worker);
     worker
         .shared
-        .reach(Stage::Relaying, connection.key.client());
+        .reached(Stage::Relaying, connection.key.client());
     let frontend = connection.frontend.counters().of(worker.id);
     let Upstream { stream, lease, .. } = &mut upstream;
     let endpoint = lease.endpoint().counters(worker.id);
-    // A local of its own, so that it is dropped, and its line written, while the connection still counts everywhere.
+    // A local variable, so that the entry is dropped and its line written while the connection still counts everywhere.
     let mut entry = connection.entry.take();
     let mut moved = |up, down| {
         frontend.bytes_in.add(up);
@@ -120,14 +115,14 @@ async fn story(mut connection: Connection, arrival: Arrival) {
             entry.moved(up, down);
         }
     };
-    if carried > 0 {
-        moved(carried, 0);
+    if client_bytes > 0 {
+        moved(client_bytes, 0);
     }
     let closed = relay(
         &mut connection.socket,
         stream,
         first,
-        patience,
+        timeouts,
         &worker.tools,
         moved,
     )
@@ -139,40 +134,40 @@ async fn story(mut connection: Connection, arrival: Arrival) {
     upstream.count_fault(fault);
 }
 
-/// From the accepted connection to an endpoint, or why there is none.
-async fn find_endpoint(connection: &mut Connection, arrival: Arrival) -> Result<Connected, Ending> {
-    let Arrival {
-        frontend,
-        plan,
-        is_trusted,
-    } = arrival;
+/// Connects an accepted connection to an endpoint, or returns why that is not possible.
+async fn find_endpoint(
+    connection: &mut Connection,
+    frontend: Arc<Frontend>,
+    plan: WorkerPlan,
+    is_trusted: bool,
+) -> Result<Connected, RejectReason> {
     let mut first = Vec::new();
     if is_trusted {
-        first = connection.introduce(&frontend).await?;
+        first = connection.read_proxy_header(&frontend).await?;
     }
     connection.counters().sessions.add(1);
     let service = choose_service(&frontend)?;
-    let patience = Timeouts::of(&frontend);
+    let timeouts = FrontendTimeouts::of(&frontend);
     drop(frontend);
     let (upstream, service) = connect(connection, service, plan).await?;
-    let carried = first.len() as u64;
+    let client_bytes = first.len() as u64;
     let mut header = header::header(&service, connection);
     header.append(&mut first);
-    let patience = patience.with(&service);
+    let timeouts = timeouts.with(&service);
     Ok(Connected {
         upstream,
         first: header,
-        carried,
-        client_is_stricter: patience.1,
-        patience: patience.0,
+        client_bytes,
+        client_is_stricter: timeouts.1,
+        timeouts: timeouts.0,
     })
 }
 
-/// The service that this connection is for. A protocol whose service depends on the client's first bytes reads them here.
-fn choose_service(frontend: &Frontend) -> Result<Arc<Service>, Ending> {
+/// The service of this connection. A protocol whose service depends on the client's first bytes would read them here.
+fn choose_service(frontend: &Frontend) -> Result<Arc<Service>, RejectReason> {
     match frontend.serves() {
         Serves::Tcp(service) => Ok(Arc::clone(service)),
-        Serves::Udp(_) | Serves::NotYet(_) => Err(Ending::Refused(Refusal::NoEndpoint)),
+        Serves::Udp(_) | Serves::NotYet(_) => Err(RejectReason::Refused(Refusal::NoEndpoint)),
     }
 }
 
@@ -180,7 +175,7 @@ async fn connect(
     connection: &mut Connection,
     service: Arc<Service>,
     plan: WorkerPlan,
-) -> Result<(Upstream, Arc<Service>), Ending> {
+) -> Result<(Upstream, Arc<Service>), RejectReason> {
     let mut unread = Progress::default();
     let progress = match &mut connection.entry {
         Some(entry) => entry.begin_dial(&service),
@@ -191,26 +186,26 @@ async fn connect(
         worker: &connection.worker,
         key: &connection.key,
         began: connection.began,
-        // A client that has only finished sending still waits for its answer.
+        // A client that has ended only its own direction still waits for the answer.
         poll_gone: &|cx| socket.poll_failed(cx),
     };
     let (upstream, service) = dial::dial(caller, service, plan, progress).await?;
     let endpoint = upstream.lease.endpoint();
-    let mut seats = connection.worker.seats.borrow_mut();
-    seats.is_served_by(connection.seat, endpoint);
+    let mut connections = connection.worker.connections.borrow_mut();
+    connections.set_endpoint(connection.slot, endpoint);
     if let Some(entry) = &mut connection.entry {
         entry.connected(&service, endpoint);
     }
     Ok((upstream, service))
 }
 
-/// A frontend's timeouts, for as long as the endpoint's are not known.
-struct Timeouts {
+/// The timeouts of a frontend, kept until the service is known.
+struct FrontendTimeouts {
     idle: Option<Duration>,
     fin: Duration,
 }
 
-impl Timeouts {
+impl FrontendTimeouts {
     fn of(frontend: &Frontend) -> Self {
         Self {
             idle: frontend.client_timeout(),
@@ -218,18 +213,18 @@ impl Timeouts {
         }
     }
 
-    /// Both sides' together, and whether the client's idle time is the one that counts.
-    fn with(self, service: &Service) -> (Patience, bool) {
+    /// The timeouts of both sides combined, and whether the client's idle timeout is the effective one.
+    fn with(self, service: &Service) -> (RelayTimeouts, bool) {
         let spec = &service.spec().timeouts;
         let idle = match (self.idle, spec.server(Protocol::Tcp)) {
             (Some(client), Some(server)) => Some(client.min(server)),
             (client, server) => client.or(server),
         };
-        let patience = Patience {
+        let timeouts = RelayTimeouts {
             idle,
             half_closed: self.fin.min(spec.server_fin),
             abort: self.fin,
         };
-        (patience, self.idle.is_some() && idle == self.idle)
+        (timeouts, self.idle.is_some() && idle == self.idle)
     }
 }

@@ -1,7 +1,7 @@
-//! Threads: how they are made, with a runtime of their own each, and how they share the processors.
+//! Threads: how they are created, each with a runtime of its own, and how they share the processors.
 
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::sys;
 /// How a thread shares its processor with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// By short turns: who counts and shows may run beside it, but not make a client wait.
+    /// A worker: short time slices, so that threads that count and render may run beside it without delaying a client.
     Prompt,
-    /// As any other thread: a check that waits for the processor would speak against its endpoint.
+    /// Like any other thread: a delayed check would count against its endpoint.
     Even,
-    /// It gives way to the others.
+    /// Yields to the other threads.
     Quiet,
 }
 
-/// Starts a thread that the process cannot do without. Returns when it has a runtime, or why it gets none.
+/// Starts a thread without which the process ends. Returns once the thread has a runtime, or why it cannot have one.
 pub(crate) fn start(
     name: impl Into<String>,
     pace: Pace,
@@ -31,7 +31,7 @@ pub(crate) fn start(
     start_prepared(name, pace, || Ok(()), |runtime, ()| run(runtime))
 }
 
-/// The same, with something that must be made within the thread's runtime, and may fail.
+/// Starts such a thread with a value that must be created within the thread's runtime, which may fail.
 pub(crate) fn start_prepared<T>(
     name: impl Into<String>,
     pace: Pace,
@@ -54,12 +54,12 @@ pub(crate) fn start_prepared<T>(
             Err(error) => started.send(Err(error)).unwrap_or_default(),
         }
     })?;
-    let ended = |_| io::Error::other("a thread ended as soon as it began");
+    let ended = |_| io::Error::other("a thread ended as soon as it started");
     start.recv().map_err(ended)??;
     Ok(thread)
 }
 
-/// Starts a thread that the process cannot do without, and that waits for nothing by a runtime.
+/// Starts a thread without which the process ends, and which needs no runtime.
 pub(crate) fn spawn(
     name: String,
     pace: Pace,
@@ -70,6 +70,11 @@ pub(crate) fn spawn(
         pace.take();
         run();
     })
+}
+
+/// Locks a mutex, also after a thread has panicked while it held the lock.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A runtime for one thread.
@@ -83,8 +88,8 @@ impl Pace {
     fn take(self) {
         match self {
             Self::Prompt => {
-                if let Err(error) = sys::take_turns_of(TURN) {
-                    tracing::debug!(%error, "a worker waits for others' turns to end");
+                if let Err(error) = sys::set_time_slice(TIME_SLICE) {
+                    tracing::debug!(%error, "cannot set the time slice of a worker");
                 }
             }
             Self::Even => {}
@@ -99,5 +104,5 @@ impl Pace {
 }
 
 const QUIET: i32 = 10;
-/// The shortest that there is.
-const TURN: Duration = Duration::from_micros(100);
+/// The shortest time slice that the kernel supports.
+const TIME_SLICE: Duration = Duration::from_micros(100);

@@ -1,10 +1,10 @@
-//! UDP: the loops around [`ballast_core::flow`].
+//! UDP: the loops that carry out the decisions of [`ballast_core::flow`].
 //!
-//! A worker receives datagrams in batches and asks its flow table where each goes. Every flow has a connected socket
-//! of its own; all of a worker's are watched by one epoll, which is one descriptor to the runtime: no flow has a task.
-//! Answers leave from the listening socket, with the address that the client spoke to.
+//! A worker receives datagrams in batches and asks its flow table where each one goes. Every flow has a connected socket of its
+//! own. One epoll watches the sockets of all of a worker's flows, and the runtime watches that epoll, so no flow needs a task.
+//! Replies leave from the listening socket, with the source address to which the client sent.
 //!
-//! No error ends a loop here: what cannot be received or sent is one datagram's misfortune.
+//! No error ends a loop: an error of receiving or sending concerns one datagram only.
 
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::HashMap;
@@ -29,15 +29,15 @@ use tokio::time::{sleep, sleep_until};
 use crate::panics::{At, Vital, vital};
 use crate::sys;
 use crate::sys::datagrams::{BATCH, Inbox};
-use crate::worker::{Closing, Seen, Worker};
+use crate::worker::{Closing, SessionInfo, Worker};
 
-mod answers;
-mod introduce;
-mod leg;
-mod questions;
+mod flow_socket;
+mod from_client;
+mod from_endpoint;
+mod proxy_header;
 
-use answers::{Batch, Left};
-use leg::Leg;
+use flow_socket::FlowSocket;
+use from_endpoint::{Drained, ReplyBatch};
 
 /// The flows of a worker.
 #[derive(Debug)]
@@ -45,50 +45,50 @@ pub(crate) struct Udp {
     state: RefCell<State>,
     /// Watches the sockets of all flows.
     watch: AsyncFd<OwnedFd>,
-    /// Rung when there is a deadline before the one that is waited for.
-    alarm: Notify,
+    /// Notified when there is a deadline earlier than the one that [`watch`] sleeps for.
+    sooner: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    flows: FlowTable<Leg>,
-    doors: HashMap<Listener, Rc<Door>>,
-    last: u32,
+    flows: FlowTable<FlowSocket>,
+    listeners: HashMap<Listener, Rc<UdpListener>>,
+    last_id: u32,
     inbox: Inbox,
-    /// Datagrams that leave as one group, one behind the other.
+    /// Bytes of datagrams that leave as one group, one behind the other.
     gathered: Vec<u8>,
-    /// Answers that leave together.
-    batch: Batch,
-    /// The deadline that is waited for.
+    /// Replies that leave together.
+    replies: ReplyBatch,
+    /// The deadline that [`watch`] sleeps for.
     awaited: Option<Moment>,
-    /// Flows that count as connections, once the process ends.
-    counted: Option<usize>,
-    /// The place of the next flow that takes over its frontend's idle time, while that goes on.
+    /// The number of active flows counted as connections, once the process is ending.
+    counted_active: Option<usize>,
+    /// While flows take over new idle timeouts: the place of the next flow to update.
     following: Option<u32>,
 }
 
-/// What the flows of a worker may use.
+/// The limits of a worker's flows.
 #[derive(Debug)]
 pub(crate) struct FlowRoom {
-    /// How many there may be.
+    /// The most flows.
     pub most: usize,
-    /// The local ports of their sockets, which no other worker has.
+    /// The local ports for the flows' sockets. No other worker has them.
     pub ports: Vec<u16>,
 }
 
-/// A listening socket.
+/// A listening UDP socket.
 #[derive(Debug)]
-struct Door {
+struct UdpListener {
     id: Listener,
     key: Arc<SocketKey>,
     socket: AsyncFd<Socket>,
-    /// Where it is bound.
+    /// The address that the socket is bound to.
     local: SocketAddr,
-    /// What the kernel has dropped there, as last heard.
+    /// The kernel's counter of datagrams dropped at this socket, as last reported.
     drops: StdCell<u32>,
 }
 
-/// Receives from this socket until `closing` says otherwise.
+/// Receives from this socket until `closing` gives an order.
 pub(crate) fn listen(
     worker: &Rc<Worker>,
     key: Arc<SocketKey>,
@@ -107,21 +107,21 @@ pub(crate) fn listen(
     };
     let local = socket.get_ref().local_addr()?.as_socket();
     let mut state = udp.state.borrow_mut();
-    state.last += 1;
-    let door = Rc::new(Door {
-        id: Listener(state.last),
+    state.last_id += 1;
+    let listener = Rc::new(UdpListener {
+        id: Listener(state.last_id),
         local: local.unwrap_or(key.address),
         key,
         socket,
         drops: StdCell::new(0),
     });
-    state.doors.insert(door.id, Rc::clone(&door));
-    let receive = receive(Rc::clone(worker), door, closing);
+    state.listeners.insert(listener.id, Rc::clone(&listener));
+    let receive = receive(Rc::clone(worker), listener, closing);
     tokio::task::spawn_local(receive);
     Ok(())
 }
 
-/// Ends the flows that these endpoints have.
+/// Ends the flows of these endpoints.
 pub(crate) fn cut(worker: &Worker, endpoints: &[Arc<EndpointState>]) {
     let Some(udp) = worker.udp.get() else {
         return;
@@ -131,32 +131,32 @@ pub(crate) fn cut(worker: &Worker, endpoints: &[Arc<EndpointState>]) {
     udp.settle(worker);
 }
 
-/// The first `most` of its flows.
-pub(crate) fn list(worker: &Worker, most: usize) -> Vec<Seen> {
+/// The first `most` flows of this worker.
+pub(crate) fn list(worker: &Worker, most: usize) -> Vec<SessionInfo> {
     let Some(udp) = worker.udp.get() else {
         return Vec::new();
     };
     let state = udp.state.borrow();
-    let seen = state
+    let sessions = state
         .flows
         .each()
-        .filter_map(|(seat, key, endpoint, began)| {
-            Some(Seen {
-                seat,
+        .filter_map(|(slot, key, endpoint, began)| {
+            Some(SessionInfo {
+                slot,
                 client: key.client,
-                key: SocketKey::clone(&state.doors.get(&key.listener)?.key),
+                key: SocketKey::clone(&state.listeners.get(&key.listener)?.key),
                 endpoint: Some(Arc::clone(endpoint)),
                 began,
             })
         });
-    seen.take(most).collect()
+    sessions.take(most).collect()
 }
 
-/// No new flows from now on. Those that are there go on until the process ends, which waits for the active ones as it does for
-/// connections. `done` hears when they are counted.
+/// Begins no more flows. Existing flows go on until the process ends, which waits for the active ones as for connections.
+/// `done` is notified when they have been counted.
 pub(crate) fn finish(worker: &Rc<Worker>, done: oneshot::Sender<()>) {
     if let Some(udp) = worker.udp.get() {
-        udp.state.borrow_mut().flows.take_no_more();
+        udp.state.borrow_mut().flows.refuse_new();
         let counting = count_active(Rc::clone(worker), done);
         tokio::task::spawn_local(vital("counting UDP flows", counting));
     } else {
@@ -164,7 +164,7 @@ pub(crate) fn finish(worker: &Rc<Worker>, done: oneshot::Sender<()>) {
     }
 }
 
-/// Counts again and again which flows are active.
+/// Counts the active flows periodically.
 async fn count_active(worker: Rc<Worker>, done: oneshot::Sender<()>) {
     let Some(udp) = worker.udp.get() else {
         return;
@@ -180,7 +180,7 @@ async fn count_active(worker: Rc<Worker>, done: oneshot::Sender<()>) {
                 tokio::task::yield_now().await;
             }
         }
-        let before = udp.state.borrow_mut().counted.replace(active);
+        let before = udp.state.borrow_mut().counted_active.replace(active);
         count(&worker, before.unwrap_or(0), active);
         if let Some(done) = done.take() {
             done.send(()).ok();
@@ -189,14 +189,14 @@ async fn count_active(worker: Rc<Worker>, done: oneshot::Sender<()>) {
     }
 }
 
-/// So many flows count among the worker's connections.
+/// Changes the number of flows counted among the worker's connections from `before` to `now`.
 fn count(worker: &Worker, before: usize, now: usize) {
     let (more, fewer) = (now.saturating_sub(before), before.saturating_sub(now));
     worker.load().fetch_add(more, Ordering::Relaxed);
     worker.load().fetch_sub(fewer, Ordering::Relaxed);
 }
 
-/// Gives all flows the idle times of the plan in force, some at a time.
+/// Gives all flows the idle timeouts of the plan in force, some flows at a time.
 pub(crate) fn follow_idle_times(worker: &Rc<Worker>) {
     let Some(udp) = worker.udp.get() else {
         return;
@@ -212,7 +212,7 @@ pub(crate) fn follow_idle_times(worker: &Rc<Worker>) {
     }
 }
 
-/// Says whether there are more flows to look at.
+/// Updates some flows. Returns whether there are more.
 fn follow_some(worker: &Worker) -> bool {
     let Some(udp) = worker.udp.get() else {
         return false;
@@ -221,11 +221,11 @@ fn follow_some(worker: &Worker) -> bool {
     let mut state = udp.state.borrow_mut();
     let State {
         flows,
-        doors,
+        listeners,
         following,
         ..
     } = &mut *state;
-    let frontend = |listener| plan.frontend(&doors.get(&listener)?.key);
+    let frontend = |listener| plan.frontend(&listeners.get(&listener)?.key);
     *following = following.and_then(|from| flows.follow_idle_times(from, frontend));
     let has_more = following.is_some();
     drop(state);
@@ -233,24 +233,28 @@ fn follow_some(worker: &Worker) -> bool {
     has_more
 }
 
-async fn receive(worker: Rc<Worker>, door: Rc<Door>, mut closing: mpsc::Receiver<Closing>) {
-    let _vital = Vital(At("receiving", Arc::clone(&door.key)));
+async fn receive(
+    worker: Rc<Worker>,
+    listener: Rc<UdpListener>,
+    mut closing: mpsc::Receiver<Closing>,
+) {
+    let _vital = Vital(At("receiving", Arc::clone(&listener.key)));
     loop {
         let last = tokio::select! {
             biased;
             last = closing.recv() => last,
-            () = receive_some(&worker, &door) => continue,
+            () = receive_some(&worker, &listener) => continue,
         };
-        let id = door.id;
+        let id = listener.id;
         if let Some(udp) = worker.udp.get() {
             let now = worker.shared.clock.now();
             let mut state = udp.state.borrow_mut();
-            state.doors.remove(&id);
+            state.listeners.remove(&id);
             state.flows.close(now, id);
             drop(state);
             udp.settle(&worker);
         }
-        drop(door);
+        drop(listener);
         if let Some(last) = last {
             last.done.send(()).ok();
         }
@@ -258,15 +262,15 @@ async fn receive(worker: Rc<Worker>, door: Rc<Door>, mut closing: mpsc::Receiver
     }
 }
 
-/// Waits for datagrams and passes on some batches of them, so that other tasks have their turn in between.
-async fn receive_some(worker: &Rc<Worker>, door: &Door) {
-    let Ok(mut ready) = door.socket.readable().await else {
+/// Waits for datagrams and forwards some batches of them, so that other tasks can run in between.
+async fn receive_some(worker: &Rc<Worker>, listener: &UdpListener) {
+    let Ok(mut ready) = listener.socket.readable().await else {
         return;
     };
     let Some(udp) = worker.udp.get() else {
         return;
     };
-    let has_more = (0..BATCHES).all(|_| questions::pass_on(worker, udp, door) == BATCH);
+    let has_more = (0..BATCHES).all(|_| from_client::pass_on(worker, udp, listener) == BATCH);
     udp.settle(worker);
     match has_more {
         true => tokio::task::yield_now().await,
@@ -274,7 +278,7 @@ async fn receive_some(worker: &Rc<Worker>, door: &Door) {
     }
 }
 
-/// Passes answers on, and ends flows when it is time.
+/// Forwards replies, and ends flows at their deadlines.
 async fn watch(worker: Rc<Worker>) {
     let Some(udp) = worker.udp.get() else {
         return;
@@ -293,12 +297,12 @@ async fn watch(worker: Rc<Worker>) {
                 let Ok(mut ready) = ready else {
                     return;
                 };
-                match answers::pass_on(&worker, udp) {
-                    Left::Nothing => ready.clear_ready(),
-                    Left::Something => tokio::task::yield_now().await,
+                match from_endpoint::pass_on(&worker, udp) {
+                    Drained::Yes => ready.clear_ready(),
+                    Drained::No => tokio::task::yield_now().await,
                 }
             }
-            () = udp.alarm.notified() => {}
+            () = udp.sooner.notified() => {}
             () = deadline => {}
         }
         let now = worker.shared.clock.now();
@@ -310,32 +314,32 @@ async fn watch(worker: Rc<Worker>) {
 }
 
 impl Udp {
-    fn new(flows: FlowTable<Leg>) -> io::Result<Self> {
+    fn new(flows: FlowTable<FlowSocket>) -> io::Result<Self> {
         Ok(Self {
             state: RefCell::new(State {
                 flows,
-                doors: HashMap::new(),
-                last: 0,
+                listeners: HashMap::new(),
+                last_id: 0,
                 inbox: Inbox::new(BATCH),
                 gathered: Vec::new(),
-                batch: Batch::default(),
+                replies: ReplyBatch::default(),
                 awaited: None,
-                counted: None,
+                counted_active: None,
                 following: None,
             }),
             watch: sys::watched(epoll::create(epoll::CreateFlags::CLOEXEC)?)?,
-            alarm: Notify::new(),
+            sooner: Notify::new(),
         })
     }
 
-    /// Notes for which deadline the watch sleeps from now on.
+    /// Records the next deadline as the one that [`watch`] sleeps for.
     fn await_next(&self) -> Option<Moment> {
         let mut state = self.state.borrow_mut();
         state.awaited = state.flows.next_deadline();
         state.awaited
     }
 
-    /// After flows may have come or gone.
+    /// Called after flows may have begun or ended.
     fn settle(&self, worker: &Worker) {
         let mut state = self.state.borrow_mut();
         let next = state.flows.next_deadline();
@@ -346,18 +350,22 @@ impl Udp {
         };
         if is_sooner {
             state.awaited = next;
-            self.alarm.notify_one();
+            self.sooner.notify_one();
         }
         let live = state.flows.len();
-        if let Some(counted) = state.counted.as_mut().filter(|counted| **counted > live) {
-            // Flows have ended since they were counted.
-            let before = std::mem::replace(counted, live);
+        if let Some(counted_active) = state
+            .counted_active
+            .as_mut()
+            .filter(|counted_active| **counted_active > live)
+        {
+            // Flows have ended since the last count.
+            let before = std::mem::replace(counted_active, live);
             count(worker, before, live);
         }
     }
 }
 
-/// How often active flows are counted while the process ends.
+/// Interval of counting active flows while the process ends.
 const COUNT_EVERY: Duration = Duration::from_millis(250);
-/// Batches received in a row before other tasks have their turn.
+/// Batches received in a row before other tasks run.
 const BATCHES: usize = 4;

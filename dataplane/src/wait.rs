@@ -1,4 +1,4 @@
-//! `--wait`: how a process begins while the one before it is ending, and still has what this one needs.
+//! `--wait`: starts a process while its predecessor is still ending and holds what this one needs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::signals::Signals;
 
-/// How long to wait for the end of another process that is ending.
+/// How long to wait for the end of the other process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Forever,
@@ -32,7 +32,7 @@ impl Wait {
     }
 }
 
-/// Begins, once no process that is ending is in the way. `None`: a signal said meanwhile that there is nothing to begin.
+/// Calls `begin` until no ending process is in its way. `None`: a signal asked for the end meanwhile.
 pub(crate) fn begin<T>(
     signals: &mut Signals,
     wait: Option<Wait>,
@@ -55,11 +55,11 @@ pub(crate) fn begin<T>(
                 }
                 released = Some(Instant::now());
             }
-            // The kernel closes the descriptors of a process one after the other.
+            // The kernel closes the descriptors of an ended process one after the other.
             (Err(error), _)
-                if error.may_pass() && released.is_some_and(|at| at.elapsed() < CLOSING) =>
+                if error.may_pass() && released.is_some_and(|at| at.elapsed() < RELEASE_TIME) =>
             {
-                thread::sleep(LOOK);
+                thread::sleep(RETRY_INTERVAL);
             }
             (Err(error), _) => return Err(error.into()),
         }
@@ -68,6 +68,6 @@ pub(crate) fn begin<T>(
 
 /// What `--wait` without a value means.
 pub(crate) const FOREVER: &str = "forever";
-/// For the kernel to close everything that a process had.
-const CLOSING: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_millis(10);
+/// Time for the kernel to close all descriptors of an ended process.
+const RELEASE_TIME: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,7 +1,8 @@
 //! What a worker owns, and how it takes orders.
 //!
-//! A worker is a thread with a runtime of its own. It accepts from its own listening sockets, gives a connection to a worker
-//! that has fewer before the first byte, and keeps all others to their last: from then on no wake-up crosses threads.
+//! A worker is a thread with a runtime of its own. It accepts from its own listening sockets. It may hand a new connection over
+//! to a worker that has fewer, before the first byte; afterwards the connection stays with its worker, and no wake-up crosses
+//! threads.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
@@ -24,40 +25,39 @@ use crate::sys;
 use crate::tcp;
 use crate::udp::{self, FlowRoom, Udp};
 
+mod connections;
 mod order;
 mod plan;
-mod seats;
 mod shared;
 
+pub(crate) use connections::{ConnectionList, SessionInfo};
 pub(crate) use order::{Closing, Order};
 use plan::CachedPlan;
 pub(crate) use plan::WorkerPlan;
-pub(crate) use seats::{Seats, Seen};
-pub(crate) use shared::{Faults, Stage};
+pub(crate) use shared::{FaultInjection, Stage};
 pub use shared::{Load, Shared, WorkerCounters, WorkerCounts};
 
-/// One worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
     /// Its number.
     pub id: WorkerId,
-    /// What it shares with others.
+    /// What it shares with other threads.
     pub shared: Arc<Shared>,
-    /// What its relays share.
+    /// The resources of its relays.
     pub tools: Tools,
-    /// Its dice.
+    /// Its random numbers.
     pub rng: RefCell<Rng>,
-    /// Its connections.
-    pub seats: RefCell<Seats>,
+    /// Its connections, for listing.
+    pub connections: RefCell<ConnectionList>,
     plan: RefCell<CachedPlan>,
-    /// What its UDP flows may use.
+    /// The limits of its UDP flows.
     pub flow_room: FlowRoom,
-    /// Its UDP flows, once a socket for them has come.
+    /// Its UDP flows, once it has a UDP socket.
     pub udp: OnceCell<Udp>,
 }
 
 impl Worker {
-    /// A worker that has nothing to do yet, and may have so many pipes, and so much room for flows.
+    /// Creates a worker with at most `pipes` pipes and `flow_room` for UDP flows.
     pub(crate) fn new(
         id: usize,
         shared: Arc<Shared>,
@@ -79,14 +79,14 @@ impl Worker {
             },
             shared,
             rng: RefCell::new(rng),
-            seats: RefCell::default(),
+            connections: RefCell::default(),
             plan,
             flow_room,
             udp: OnceCell::new(),
         }))
     }
 
-    /// Takes orders until nobody can give any, or `stop` says that what is left is to be cut.
+    /// Takes orders until every sender is gone, or until `stop` asks to cut what is left.
     pub(crate) async fn run(
         self: Rc<Self>,
         mut inbox: mpsc::UnboundedReceiver<Order>,
@@ -103,7 +103,7 @@ impl Worker {
                     done.send(started.map(drop)).ok();
                 }
                 Order::Close { key, plan, done } => {
-                    // Without one, `done` is dropped, which says that it is closed.
+                    // If there is no socket, dropping `done` reports it as closed.
                     if let Some(close) = listening.remove(&key) {
                         close.try_send(Closing { plan, done }).ok();
                     }
@@ -117,9 +117,9 @@ impl Worker {
                 Order::FollowIdleTimes => udp::follow_idle_times(&self),
                 Order::Finish { done } => udp::finish(&self, done),
                 Order::List { most, done } => {
-                    let mut seen = self.seats.borrow().list(most);
-                    seen.extend(udp::list(&self, most - seen.len()));
-                    done.send(seen).ok();
+                    let mut sessions = self.connections.borrow().list(most);
+                    sessions.extend(udp::list(&self, most - sessions.len()));
+                    done.send(sessions).ok();
                 }
                 Order::ForgetLongest(services, endpoints) => {
                     services
@@ -133,7 +133,7 @@ impl Worker {
         }
     }
 
-    /// Begins to accept or to receive.
+    /// Starts accepting or receiving.
     fn listen(
         self: &Rc<Self>,
         key: Arc<SocketKey>,
@@ -157,12 +157,12 @@ impl Worker {
         self.plan.borrow_mut().get()
     }
 
-    /// Connections that this worker has.
+    /// The number of connections of this worker.
     pub(crate) fn load(&self) -> &AtomicUsize {
         &self.shared.loads[self.id.0]
     }
 
-    /// A name for one connection.
+    /// A random unique id for one connection.
     pub(crate) fn fresh_id(&self) -> [u8; 16] {
         let mut rng = self.rng.borrow_mut();
         let mut id = [0; 16];

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use ballast_core::overrides::ByHand;
+use ballast_core::overrides::OverrideChange;
 
 use crate::client::{ANNA, Request, VIKTOR, get};
 use crate::common::{Ballast, ask, named_server};
@@ -56,7 +56,7 @@ fn a_limit_that_was_changed_by_hand_is_marked_and_undone() {
     };
     let by_hand = |limit| {
         let name = "f".parse().expect("a name");
-        let change = ByHand::MaxConnections(name, NonZeroU32::new(limit));
+        let change = OverrideChange::MaxConnections(name, NonZeroU32::new(limit));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");

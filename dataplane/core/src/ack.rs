@@ -1,7 +1,6 @@
-//! The answer: one small file that says which table is served, which was refused and why, and what does not listen.
+//! The ack: a small file that says which table is served, which table was refused and why, and which binds do not listen.
 //!
-//! The data plane writes it, the controller reads it. The names of its keys, and their order, are the product's
-//! interface.
+//! The data plane writes it, the controller reads it. Its keys and their order are part of the product's interface.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,26 +10,26 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::table::{Bind, Name, Problem};
 
-/// What the data plane answers.
+/// The ack of the data plane.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Ack {
-    /// Of the contract: [`Ack::VERSION`].
+    /// The version of the format: [`Ack::VERSION`].
     pub version: u32,
-    /// New in every process.
+    /// A random id of the process.
     pub instance: String,
-    /// The table that is served; none before the first good one.
+    /// The table that is served; `None` before the first valid one.
     pub served: Option<Served>,
-    /// The table that was refused last; none after a success.
+    /// The table that was refused last; `None` after a table was applied.
     pub refused: Option<Refused>,
-    /// What does not listen as it was asked for. Empty: everything listens.
+    /// The binds that do not listen as the table asks. Empty: all of them listen.
     pub exceptions: Vec<Exception>,
 }
 
 impl Ack {
-    /// The version of the contract that this is.
+    /// The version of the format that this crate reads and writes.
     pub const VERSION: u32 = 1;
 
-    /// The first answer of a process: nothing is served yet.
+    /// The first ack of a process: nothing is served yet.
     #[must_use]
     pub fn new(instance: String) -> Self {
         Self {
@@ -46,46 +45,46 @@ impl Ack {
 /// A table that is served: its sockets accept.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Served {
-    /// The label that the table had.
+    /// The table's generation.
     pub generation: Option<u64>,
-    /// Of the table and of every file that it names: `sha256:…`.
+    /// The digest of the table and of every file that it names: `sha256:…`.
     pub digest: String,
 }
 
 /// A table that was refused whole.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Refused {
-    /// The label that the table had; none where the text did not parse.
+    /// The table's generation; `None` if the text did not parse.
     pub generation: Option<u64>,
-    /// Of the text and of every file that it names: `sha256:…`.
+    /// The digest of the text and of every file that it names: `sha256:…`.
     pub digest: String,
     /// Everything that is wrong with it.
     pub problems: Vec<Problem>,
 }
 
-/// A bind that does not listen as it was asked for.
+/// A bind that does not listen as the table asks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Exception {
     /// The frontend.
     pub frontend: Name,
-    /// Where it should listen: one address, or `*:PORT` where it holds for all of it.
+    /// The bind: one address, or `*:PORT` if the state holds for all of its addresses.
     pub bind: Bind,
-    /// What it does instead.
+    /// The state of the bind.
     pub state: ExceptionState,
     /// Why.
     pub why: String,
 }
 
-/// What a bind does instead of listening.
+/// The state of a bind that does not listen as the table asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExceptionState {
-    /// It could not be bound, or something that it needs is missing; tried again.
+    /// It could not be bound, or something that it needs is missing. Binding is retried.
     Failed,
     /// Its service has no endpoints.
     Idle,
     /// It is bound to an address that this node does not hold now.
     NotLocal,
-    /// This version does not know yet how to serve it.
+    /// This version cannot serve it yet.
     NotYetServed,
 }
 
@@ -93,7 +92,7 @@ impl ExceptionState {
     /// Every state, in the order of the contract.
     pub const ALL: [Self; 4] = [Self::Failed, Self::Idle, Self::NotLocal, Self::NotYetServed];
 
-    /// The word for it.
+    /// The word in the ack.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -111,7 +110,7 @@ impl fmt::Display for ExceptionState {
     }
 }
 
-/// A word that is none of [`ExceptionState`].
+/// A word that is not an [`ExceptionState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not failed, idle, not-local or not-yet-served")]
 pub struct UnknownState;

@@ -1,12 +1,12 @@
-//! Who may come in, and how many: decided before anything is allocated for a connection.
+//! Admission: which clients may connect, and how many. Decided before anything is allocated for a connection.
 //!
 //! A frontend has an [`AdmitState`], kept by its name across swaps, and the [`Limits`] of the served table. With
 //! `on-limit: wait` an accept loop asks [`AdmitState::may_accept`] when a connection waits in the backlog, and holds the
-//! [`Permit`] while it accepts; with `reject` it accepts first. Then [`AdmitState::admit`] decides by the client, and the
-//! [`Admission`] counts until it is dropped. The process's own limit is the same type once more.
+//! [`Permit`] while it accepts; with `reject` it accepts first. Then [`AdmitState::admit`] decides by the client's address, and
+//! the [`Admission`] counts until it is dropped. The process's own limit uses the same types.
 //!
-//! A dropped [`Admission`] or [`Permit`] is the only thing that makes room, and it always wakes whoever was told to wait.
-//! This module opens and closes nothing, and knows no timer: [`Accept::At`] names the moment.
+//! Only dropping an [`Admission`] or a [`Permit`] makes room, and it always wakes a waiter. This module opens and closes
+//! nothing and has no timer: [`Accept::At`] returns the moment to wait for.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ use per_client::Clients;
 pub use ranges::PrefixSet;
 use rate::SharedBucket;
 
-/// What the table allows at one frontend. Everything that is absent is unlimited.
+/// The limits of one frontend in the table. An absent limit means unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// `source-ranges`; absent: everybody.
@@ -43,7 +43,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Whether `source-ranges` let `client` in.
+    /// Checks `client` against the `source-ranges`.
     pub fn check_source(&self, client: IpAddr) -> Result<(), Refusal> {
         match &self.sources {
             Some(sources) if !sources.contains(client) => Err(Refusal::SourceRange),
@@ -56,20 +56,20 @@ impl Limits {
     }
 }
 
-/// What is counted at one frontend.
+/// The counts of one frontend.
 #[derive(Debug)]
 pub struct AdmitState {
     current: AtomicU32,
     peak: AtomicU32,
     rate: SharedBucket,
     waiting: AtomicUsize,
-    line: Mutex<Line>,
+    wait_list: Mutex<WaitList>,
     clients: OnceLock<Clients>,
     seed: u64,
 }
 
 impl AdmitState {
-    /// Nobody is in yet. The seed, a random one, keeps clients from choosing addresses that collide.
+    /// Creates a state without connections. The random seed prevents clients from choosing addresses that collide.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -77,45 +77,46 @@ impl AdmitState {
             peak: AtomicU32::new(0),
             rate: SharedBucket::default(),
             waiting: AtomicUsize::new(0),
-            line: Mutex::default(),
+            wait_list: Mutex::default(),
             clients: OnceLock::new(),
             seed,
         }
     }
 
-    /// How many are in now, those about to be accepted included.
+    /// The number of connections now, including those about to be accepted.
     #[must_use]
     pub fn current(&self) -> u32 {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// The most that were ever in at once.
+    /// The highest number of connections so far.
     #[must_use]
     pub fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets that there were ever more than now.
+    /// Resets the peak to the current number.
     pub fn forget_peak(&self) {
         self.peak.store(self.current(), Ordering::Relaxed);
     }
 
-    /// How many accept loops wait for a place.
+    /// The number of waiting accept loops.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// For `on-limit: wait`, while a connection waits to be accepted. `waker` is woken when room may have been made;
-    /// ask again then. A place is reserved at once, so that two workers never accept for one place; and each place
-    /// that becomes free wakes one who waits, not all: thousands may.
+    /// For `on-limit: wait`, when a connection waits to be accepted. `waker` is woken when room may have been made; the caller
+    /// then asks again. Room is reserved at once, so that two workers never accept for the same room. Each release wakes one
+    /// waiter, not all of possibly thousands.
     pub fn may_accept(self: &Arc<Self>, limits: &Limits, now: Moment, waker: &Waker) -> Accept {
         match self.reserve(limits, now) {
             Err(Busy::Full) => {}
             Err(Busy::Until(when)) => return Accept::At(when),
             Ok(permit) => return Accept::Now(permit),
         }
-        // First into the line, then a second look: who leaves in between sees the line or is seen by the look.
+        // Enters the wait list first and then checks again: a release in between either sees the entry or is seen by the second
+        // check.
         let waiting = self.wait(waker);
         match self.reserve(limits, now) {
             Err(Busy::Full) => Accept::WhenReleased(waiting),
@@ -124,8 +125,8 @@ impl AdmitState {
         }
     }
 
-    /// Lets `client` in, or says why not. With `on-limit: wait` the `permit` is the one that it was accepted with;
-    /// with `reject` there is none.
+    /// Admits `client` or returns the refusal. With `on-limit: wait`, `permit` is the one with which the connection was
+    /// accepted; with `reject` there is none.
     pub fn admit(
         self: &Arc<Self>,
         limits: &Limits,
@@ -134,7 +135,7 @@ impl AdmitState {
         permit: Option<Permit>,
     ) -> Result<Admission, Refusal> {
         limits.check_source(client)?;
-        // Before the frontend's own limits, so that one greedy client does not use up what is everybody's.
+        // Checked before the frontend's own limits, so that one greedy client does not use up the capacity of all.
         let counted = self.count_client(limits, client, now)?;
         let mut admission = self.admit_peer(limits, now, permit).inspect_err(|_| {
             self.uncount_client(counted);
@@ -143,7 +144,7 @@ impl AdmitState {
         Ok(admission)
     }
 
-    /// As [`AdmitState::admit`], for a peer that must first say who its client is. [`Admission::identify`] does the rest.
+    /// Admits a peer that must first name its client. [`Admission::identify`] does the rest.
     pub fn admit_peer(
         self: &Arc<Self>,
         limits: &Limits,
@@ -152,7 +153,7 @@ impl AdmitState {
     ) -> Result<Admission, Refusal> {
         let permit = match permit {
             Some(permit) => permit,
-            // A rate that is exceeded is a limit that is reached: it has no word of its own.
+            // An exceeded rate counts as a reached limit; it has no refusal of its own.
             None => self
                 .reserve(limits, now)
                 .map_err(|_| Refusal::MaxConnections)?,
@@ -160,15 +161,15 @@ impl AdmitState {
         Ok(permit.used())
     }
 
-    /// Something other than a release may have made room, such as a new table: whoever waits asks again.
+    /// Wakes all waiters, because something other than a release may have made room, such as a new table.
     pub fn wake(&self) {
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
         let called = {
-            let mut line = self.line();
+            let mut wait_list = self.wait_list();
             self.waiting.store(0, Ordering::SeqCst);
-            std::mem::take(&mut line.waiting)
+            std::mem::take(&mut wait_list.waiting)
         };
         called.into_values().for_each(Waker::wake);
     }
@@ -178,9 +179,10 @@ impl AdmitState {
             return;
         }
         let called = {
-            let mut line = self.line();
-            let first = line.waiting.pop_first();
-            self.waiting.store(line.waiting.len(), Ordering::SeqCst);
+            let mut wait_list = self.wait_list();
+            let first = wait_list.waiting.pop_first();
+            self.waiting
+                .store(wait_list.waiting.len(), Ordering::SeqCst);
             first
         };
         if let Some((_, waker)) = called {
@@ -189,30 +191,34 @@ impl AdmitState {
     }
 
     fn wait(self: &Arc<Self>, waker: &Waker) -> Waiting {
-        let mut line = self.line();
-        let place = line.next;
-        line.next += 1;
-        line.waiting.insert(place, waker.clone());
-        self.waiting.store(line.waiting.len(), Ordering::SeqCst);
-        drop(line);
+        let mut wait_list = self.wait_list();
+        let position = wait_list.next;
+        wait_list.next += 1;
+        wait_list.waiting.insert(position, waker.clone());
+        self.waiting
+            .store(wait_list.waiting.len(), Ordering::SeqCst);
+        drop(wait_list);
         fence(Ordering::SeqCst);
         Waiting {
             state: Arc::clone(self),
-            place,
-            has_come: false,
+            position,
+            is_finished: false,
         }
     }
 
-    /// Says whether it was still there.
-    fn leave_line(&self, place: u64) -> bool {
-        let mut line = self.line();
-        let was_there = line.waiting.remove(&place).is_some();
-        self.waiting.store(line.waiting.len(), Ordering::SeqCst);
+    /// Leaves the wait list. Returns whether the entry was still there.
+    fn leave_wait_list(&self, position: u64) -> bool {
+        let mut wait_list = self.wait_list();
+        let was_there = wait_list.waiting.remove(&position).is_some();
+        self.waiting
+            .store(wait_list.waiting.len(), Ordering::SeqCst);
         was_there
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wait_list(&self) -> MutexGuard<'_, WaitList> {
+        self.wait_list
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reserve(self: &Arc<Self>, limits: &Limits, now: Moment) -> Result<Permit, Busy> {
@@ -250,7 +256,7 @@ impl AdmitState {
         Ok(())
     }
 
-    /// Only for connections that did come: a permit is taken before it is known whether there is one.
+    /// Called only for accepted connections: a permit is taken before it is known whether there is a connection.
     fn note_peak(&self) {
         let current = self.current();
         if current > self.peak() {
@@ -290,70 +296,71 @@ impl AdmitState {
     }
 }
 
-/// What an accept loop is told.
+/// The answer to an accept loop.
 #[derive(Debug)]
 #[must_use]
 pub enum Accept {
-    /// Accept one, and hand the permit to [`AdmitState::admit`]. If there is none after all, drop it.
+    /// Accept a connection, and pass the permit to [`AdmitState::admit`]. If there is no connection, drop the permit.
     Now(Permit),
-    /// Wait to be woken, and keep this until then.
+    /// Wait to be woken, and keep this value until then.
     WhenReleased(Waiting),
-    /// The rate is used up until then.
+    /// The rate limit is reached until then.
     At(Moment),
 }
 
-/// Who waits for a place, in the order in which they came.
+/// The waiting accept loops, in order of arrival.
 #[derive(Debug, Default)]
-struct Line {
+struct WaitList {
     next: u64,
     waiting: BTreeMap<u64, Waker>,
 }
 
-/// A place in the line. Dropped, it leaves; and if it was called and nobody has come of it, the next one is called.
+/// An entry of the wait list. Dropping it leaves the list; if it was woken and [`Waiting::finish`] was not called, the next
+/// waiter is woken.
 #[derive(Debug)]
-#[must_use = "who drops it waits no longer"]
+#[must_use = "dropping it ends the wait"]
 pub struct Waiting {
     state: Arc<AdmitState>,
-    place: u64,
-    has_come: bool,
+    position: u64,
+    is_finished: bool,
 }
 
 impl Waiting {
-    /// It was woken, and asks again now. `Some`: because a place became free, and nobody else was told of that one.
+    /// Ends the wait, in order to ask again. `Some` if it was woken by a release, of which no other waiter was told.
     #[must_use]
-    pub fn over(mut self) -> Option<Call> {
-        self.has_come = true;
-        let was_called = !self.state.leave_line(self.place);
-        was_called.then(|| Call(Some(Arc::clone(&self.state))))
+    pub fn finish(mut self) -> Option<Wakeup> {
+        self.is_finished = true;
+        let was_called = !self.state.leave_wait_list(self.position);
+        was_called.then(|| Wakeup(Some(Arc::clone(&self.state))))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.has_come {
+        if self.is_finished {
             return;
         }
-        let was_called = !self.state.leave_line(self.place);
+        let was_called = !self.state.leave_wait_list(self.position);
         if was_called {
             self.state.wake_one();
         }
     }
 }
 
-/// The news that a place became free. Dropped, it goes on to the next in the line: so it does when who was called asks
-/// another limit first and is told to wait there.
+/// The wake-up for one release. Dropping it wakes the next waiter. That is right when the woken loop asks another limit first
+/// and has to wait there.
 #[derive(Debug)]
-#[must_use = "a call that is dropped goes on to the next in the line"]
-pub struct Call(Option<Arc<AdmitState>>);
+#[must_use = "a wake-up that is dropped goes on to the next waiter"]
+pub struct Wakeup(Option<Arc<AdmitState>>);
 
-impl Call {
-    /// The limit that called was asked again. Whatever it said, the next in the line would hear nothing else.
-    pub fn heeded(mut self) {
+impl Wakeup {
+    /// Consumes the wake-up: the limit that sent it was asked again, so the next waiter would learn nothing new.
+    pub fn consume(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Call {
+impl Drop for Wakeup {
     fn drop(&mut self) {
         if let Some(state) = self.0.take() {
             state.wake_one();
@@ -361,13 +368,13 @@ impl Drop for Call {
     }
 }
 
-/// A place reserved for a connection that is about to be accepted. Dropped unused, it gives back all that it took.
+/// Room reserved for a connection that is about to be accepted. Dropping it unused gives everything back.
 #[derive(Debug)]
-#[must_use = "a permit that is dropped gives its place back"]
+#[must_use = "a permit that is dropped gives its room back"]
 pub struct Permit(Admission);
 
 impl Permit {
-    /// It was accepted, and there is nothing more to ask: the process's own limit, for example.
+    /// Turns the permit into an admission, when there is nothing more to check, as for the process's own limit.
     pub fn used(self) -> Admission {
         let Self(mut admission) = self;
         admission.unused_rate = None;
@@ -376,19 +383,19 @@ impl Permit {
     }
 }
 
-/// One connection that is in, for as long as this is held.
+/// One admitted connection, counted until this is dropped.
 #[derive(Debug)]
 #[must_use = "an admission that is dropped counts no longer"]
 pub struct Admission {
     state: Arc<AdmitState>,
-    /// Where the limits per client count it.
+    /// The client's entry in the limits per client.
     client: Option<ClientKey>,
-    /// The rate that one was taken at for a connection that has not come yet.
+    /// The rate at which a token was taken for a connection that has not been accepted yet.
     unused_rate: Option<u32>,
 }
 
 impl Admission {
-    /// The peer said who its client is: decides by the client as [`AdmitState::admit`] would have.
+    /// Admits the client that the peer named, as [`AdmitState::admit`] would have.
     pub fn identify(
         &mut self,
         limits: &Limits,
@@ -413,31 +420,31 @@ impl Drop for Admission {
     }
 }
 
-/// Why a client was turned away. The word is the metric's label and the log's field.
+/// Why a client was refused. The word is the metric's label and the log's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Its address is in none of the `source-ranges`.
     SourceRange,
     /// The frontend's `max-connections` are reached, or its `max-connection-rate`.
     MaxConnections,
-    /// The client has as many connections as one may have.
+    /// The client has reached `max-connections-per-client`.
     MaxConnectionsPerClient,
-    /// The client makes connections faster than one may.
+    /// The client has reached `max-connection-rate-per-client`.
     MaxConnectionRatePerClient,
     /// The service has no endpoint that may be picked.
     NoEndpoint,
-    /// Every endpoint is full, and so is the queue, or there is none.
+    /// Every endpoint is full, and the queue is full or off.
     QueueFull,
-    /// No endpoint had room in time.
+    /// No endpoint had room within the queue timeout.
     QueueTimeout,
     /// Every attempt to connect failed.
     Failed,
-    /// What is left of the service's endpoints would lead the client back to it.
+    /// The service's remaining endpoints would lead the client back to the service.
     Loop,
 }
 
 impl Refusal {
-    /// All of them, in the order of [`Refusal::index`].
+    /// All refusals, in the order of [`Refusal::index`].
     pub const ALL: [Self; 9] = [
         Self::SourceRange,
         Self::MaxConnections,
@@ -450,7 +457,7 @@ impl Refusal {
         Self::Loop,
     ];
 
-    /// Its word, as the table's reference has it.
+    /// Its word in the table's reference.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -466,7 +473,7 @@ impl Refusal {
         }
     }
 
-    /// Its place in an array of counters.
+    /// Its index in an array of counters.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -479,7 +486,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why there is no place just now.
+/// Why there is no room now.
 enum Busy {
     Full,
     Until(Moment),

@@ -1,11 +1,11 @@
-//! Who a client is, and where it went: `affinity: {client-ip: …}`.
+//! Client affinity: which endpoint a client had, for `affinity: {client-ip: …}`.
 //!
-//! [`Service::pick`](crate::service::Service::pick) recalls and remembers here; nobody else does. It decides nothing: whether the
-//! remembered endpoint may still be reached is the pick's business. The table of a service belongs to its
-//! [`ServiceState`](crate::service::ServiceState), is made when the first client comes, and survives swaps.
+//! Only [`Service::pick`](crate::service::Service::pick) recalls and remembers here. This module decides nothing: the pick
+//! decides whether the remembered endpoint may still be used. The affinity table of a service belongs to its
+//! [`ServiceState`](crate::service::ServiceState), is created for the first client, and survives swaps.
 //!
-//! It is bounded: a service remembers at most 131,072 clients, some 8 MB. Beyond that whoever was not seen for the longest
-//! time, of a few that are looked at, is forgotten, and chosen for anew by rendezvous.
+//! A service remembers at most 131,072 clients, which take about 8 MB. Above that, of a few entries looked at, the one not used
+//! for the longest time is evicted; its client is then assigned anew by rendezvous hashing.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -17,49 +17,54 @@ pub(crate) mod shards;
 
 use shards::{ClientKey, Entry, Shards};
 
-/// The one form of a client's address: an IPv4 address inside an IPv6 one is taken out.
+/// The canonical form of a client's address: an IPv4-mapped IPv6 address becomes IPv4.
 #[must_use]
 pub fn canonical(client: SocketAddr) -> SocketAddr {
     SocketAddr::new(client.ip().to_canonical(), client.port())
 }
 
-/// Where the clients of one service went.
+/// The remembered endpoints of one service's clients.
 #[derive(Debug)]
-pub struct Affinity(Shards<Place>);
+pub struct Affinity(Shards<RememberedEndpoint>);
 
 impl Affinity {
-    /// Remembers nobody yet. The seed keeps clients from choosing addresses that collide.
+    /// Creates an empty table. The seed prevents clients from choosing addresses that collide.
     #[must_use]
     pub fn new(seed: &mut Rng) -> Self {
         Self(Shards::new([seed.next_u64(), seed.next_u64()], ROOM))
     }
 
-    /// How many clients are remembered, the expired ones included that nobody has swept yet.
+    /// The number of remembered clients, including expired entries that have not been swept yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nobody is remembered.
+    /// Whether no client is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where `client` went, if that is not longer ago than it was to be remembered. Starts its time again.
-    pub(crate) fn recall(&self, client: IpAddr, keep: Duration, now: Moment) -> Option<Place> {
+    /// The endpoint of `client`, unless the entry has expired. Renews the entry.
+    pub(crate) fn recall(
+        &self,
+        client: IpAddr,
+        keep: Duration,
+        now: Moment,
+    ) -> Option<RememberedEndpoint> {
         self.0
-            .with(ClientKey::address(client), |place| {
-                if place.until <= now {
+            .with(ClientKey::address(client), |remembered| {
+                if remembered.until <= now {
                     return None;
                 }
-                place.until = now.after(keep);
-                Some(*place)
+                remembered.until = now.after(keep);
+                Some(*remembered)
             })
             .flatten()
     }
 
-    /// `client` goes to the endpoint with this hash, which stood at `index` in its service.
+    /// Remembers the endpoint of `client` by its hash and its index in the service.
     pub(crate) fn remember(
         &self,
         client: IpAddr,
@@ -68,7 +73,7 @@ impl Affinity {
         keep: Duration,
         now: Moment,
     ) {
-        let place = Place {
+        let remembered = RememberedEndpoint {
             endpoint,
             index,
             until: now.after(keep),
@@ -76,29 +81,29 @@ impl Affinity {
         self.0.with_or_new(
             ClientKey::address(client),
             now,
-            || place,
-            |old| *old = place,
+            || remembered,
+            |old| *old = remembered,
         );
     }
 }
 
-/// Where one client went.
+/// The remembered endpoint of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The endpoint's hash, which tells it from every other of its service.
+pub(crate) struct RememberedEndpoint {
+    /// The endpoint's hash, which is unique within its service.
     pub(crate) endpoint: u64,
-    /// Where it stood in its service then: a hint, for a swap may have moved it.
+    /// Its index in the service at that time: a hint, because a swap may have moved it.
     pub(crate) index: u32,
     until: Moment,
 }
 
-impl Entry for Place {
+impl Entry for RememberedEndpoint {
     fn until(&self) -> Moment {
         self.until
     }
 }
 
-/// In each shard.
+/// The most entries of a shard.
 const ROOM: usize = 2048;
 
 #[cfg(test)]
@@ -131,8 +136,8 @@ mod tests {
         affinity.remember(ip(1), 77, 3, HOUR, Moment(0));
         for minutes in [50, 100, 150] {
             let now = Moment(minutes * 60_000);
-            let place = affinity.recall(ip(1), HOUR, now).unwrap();
-            assert_eq!((place.endpoint, place.index), (77, 3));
+            let remembered = affinity.recall(ip(1), HOUR, now).unwrap();
+            assert_eq!((remembered.endpoint, remembered.index), (77, 3));
         }
         assert_eq!(affinity.recall(ip(2), HOUR, Moment(1)), None);
         assert_eq!(affinity.recall(ip(1), HOUR, Moment(210 * 60_000)), None);
@@ -147,7 +152,7 @@ mod tests {
         assert_eq!(
             affinity
                 .recall(ip(1), HOUR, Moment(1))
-                .map(|place| place.endpoint),
+                .map(|remembered| remembered.endpoint),
             Some(78)
         );
     }

@@ -1,22 +1,23 @@
-//! How long to wait before the next try of something that failed: twice as long each time, never in step with others.
+//! Delays between retries: each one up to twice as long as the one before, with random variation.
 //!
-//! Used where a failure is the process's own to repeat. A failed dial is not: it goes on to another endpoint at once.
+//! Used for operations that the process itself retries. A failed dial is not one of them: it goes on to another endpoint at
+//! once.
 
 use std::time::Duration;
 
 use crate::rng::Rng;
 
-/// Waits that double from `first` to `longest`, each shortened at random by up to its half.
+/// Delays that double from `first` to `longest`, each shortened at random by up to half.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
     longest: Duration,
-    /// What the next wait is drawn from.
+    /// The upper bound of the next delay.
     next: Duration,
 }
 
 impl Backoff {
-    /// Begins with a wait of at most `first`.
+    /// Begins with a delay of at most `first`.
     #[must_use]
     pub fn new(first: Duration, longest: Duration) -> Self {
         let first = first.min(longest);
@@ -27,7 +28,7 @@ impl Backoff {
         }
     }
 
-    /// The wait after one more failure.
+    /// The delay after one more failure.
     pub fn next(&mut self, rng: &mut Rng) -> Duration {
         let whole = self.next;
         self.next = whole.saturating_mul(2).min(self.longest);
@@ -36,7 +37,7 @@ impl Backoff {
         whole - half + Duration::from_nanos(rng.below(spread.saturating_add(1)))
     }
 
-    /// It worked: the next failure waits as the first one did.
+    /// Notes a success: the next failure begins with the first delay again.
     pub fn reset(&mut self) {
         self.next = self.first;
     }

@@ -1,10 +1,9 @@
-//! Lists of small numbers, threaded through one vector: to put one in, take it out or move it costs the same however
-//! many there are.
+//! Doubly linked lists of small numbers, stored in one vector. Inserting, removing and moving a number takes constant time.
 //!
-//! [`Deadlines`](crate::deadlines::Deadlines) keep one list for each of their slots, and the flow table one of flows by the time of
-//! their last datagram.
+//! [`Deadlines`](crate::deadlines::Deadlines) have one list for each slot of the timer wheel; the flow table has lists of flows
+//! ordered by their last datagram.
 
-/// Several doubly linked lists over the same numbers. Each number is in one of them at most.
+/// Several linked lists over the same numbers. Each number is in at most one of them.
 #[derive(Debug)]
 pub(crate) struct Chains {
     ends: Vec<Ends>,
@@ -12,7 +11,7 @@ pub(crate) struct Chains {
 }
 
 impl Chains {
-    /// So many empty lists.
+    /// Creates `count` empty lists.
     pub(crate) fn new(count: usize) -> Self {
         Self {
             ends: vec![Ends::EMPTY; count],
@@ -20,20 +19,20 @@ impl Chains {
         }
     }
 
-    /// Has at least so many lists from now on; new ones are empty.
-    pub(crate) fn have(&mut self, count: usize) {
+    /// Adds empty lists until there are at least `count`.
+    pub(crate) fn ensure(&mut self, count: usize) {
         if self.ends.len() < count {
             self.ends.resize(count, Ends::EMPTY);
         }
     }
 
-    /// Puts `item`, which is in no list, at the end of `chain`.
+    /// Appends `item`, which is in no list, to `chain`.
     pub(crate) fn push(&mut self, chain: usize, item: u32) {
         let Some(ends) = self.ends.get_mut(chain) else {
             return;
         };
         let before = std::mem::replace(&mut ends.last, item);
-        if before == NOBODY {
+        if before == NONE {
             ends.first = item;
         } else if let Some(link) = self.links.get_mut(before as usize) {
             link.after = item;
@@ -44,14 +43,14 @@ impl Chains {
         }
         if let Some(link) = self.links.get_mut(place) {
             *link = Link {
-                chain: u32::try_from(chain).unwrap_or(NOBODY),
+                chain: u32::try_from(chain).unwrap_or(NONE),
                 before,
-                after: NOBODY,
+                after: NONE,
             };
         }
     }
 
-    /// Takes `item` out of the list that it is in.
+    /// Removes `item` from its list.
     pub(crate) fn remove(&mut self, item: u32) {
         let Some(link) = self.links.get_mut(item as usize) else {
             return;
@@ -74,16 +73,16 @@ impl Chains {
         }
     }
 
-    /// The first of a list.
+    /// The first item of a list.
     pub(crate) fn first(&self, chain: usize) -> Option<u32> {
         let first = self.ends.get(chain)?.first;
-        (first != NOBODY).then_some(first)
+        (first != NONE).then_some(first)
     }
 
-    /// The list that `item` is in.
+    /// The list that contains `item`.
     pub(crate) fn chain_of(&self, item: u32) -> Option<usize> {
         let chain = self.links.get(item as usize)?.chain;
-        (chain != NOBODY).then_some(chain as usize)
+        (chain != NONE).then_some(chain as usize)
     }
 }
 
@@ -95,8 +94,8 @@ struct Ends {
 
 impl Ends {
     const EMPTY: Self = Self {
-        first: NOBODY,
-        last: NOBODY,
+        first: NONE,
+        last: NONE,
     };
 }
 
@@ -109,13 +108,13 @@ struct Link {
 
 impl Link {
     const ALONE: Self = Self {
-        chain: NOBODY,
-        before: NOBODY,
-        after: NOBODY,
+        chain: NONE,
+        before: NONE,
+        after: NONE,
     };
 }
 
-const NOBODY: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -127,8 +126,8 @@ mod tests {
         for seed in 0..64 {
             let mut rng = Rng::new(seed);
             let mut chains = Chains::new(1);
-            chains.have(3);
-            chains.have(2);
+            chains.ensure(3);
+            chains.ensure(2);
             let mut plain: [Vec<u32>; 3] = Default::default();
             for _ in 0..500 {
                 let item = u32::try_from(rng.below(20)).unwrap();

@@ -1,7 +1,7 @@
-//! What a new plan means for what is there: sockets to open and to close, and endpoints that nobody is sent to any more.
+//! The difference between two plans: which sockets to open and to close, and which endpoints have been removed.
 //!
-//! Called by the data plane's `apply` between [`compile`](crate::compile::compile()) and the moment the plan is
-//! published. Nothing here opens, closes or ends anything.
+//! The data plane's `apply` calls it after [`compile`](crate::compile::compile()) and before the plan is published. Nothing
+//! here opens, closes or ends anything.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,30 +15,30 @@ use crate::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use crate::service::{Endpoint, Service};
 use crate::table::OnGone;
 
-/// What has to be done before and after a plan is published. A socket that is in neither list stays as it is.
+/// What has to be done before and after a plan is published. A socket in neither list stays as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
-    /// Sockets to open before.
+    /// Sockets to open before the plan is published.
     pub open: Vec<SocketKey>,
-    /// Sockets to close after.
+    /// Sockets to close after the plan is published.
     pub close: Vec<SocketKey>,
-    /// Endpoints that the old plan had and the new one has not.
+    /// Endpoints of the old plan that the new plan lacks.
     pub gone_endpoints: Vec<GoneEndpoint>,
-    /// Whether a udp frontend of both plans has another idle time now, which its flows are to take over.
+    /// Whether a UDP frontend of both plans has a new idle timeout, which its flows are to take over.
     pub idle_times: bool,
 }
 
-/// An endpoint that left the table.
+/// An endpoint that was removed from the table.
 #[derive(Clone, Debug)]
 pub struct GoneEndpoint {
-    /// What is known of it, its open connections among that.
+    /// Its state, including its open connections.
     pub endpoint: Arc<EndpointState>,
-    /// What becomes of those connections: `on-removed` of the last table that had the endpoint.
+    /// What happens to its connections: `on-removed` of the last table that had the endpoint.
     pub connections: OnGone,
 }
 
-/// Compares the sockets that are `bound` with those that `new` wants, and the endpoints of `new` with those of `old`.
-/// Each wanted socket that is not bound is opened, whether it is new or could not be bound before.
+/// Compares the `bound` sockets with those that `new` wants, and the endpoints of `new` with those of `old`. Every wanted
+/// socket that is not bound is opened, also one that could not be bound before.
 #[must_use]
 pub fn change(bound: &BTreeSet<SocketKey>, old: &Plan, new: &Plan) -> Change {
     let wanted: BTreeSet<SocketKey> = new
@@ -73,8 +73,8 @@ fn has_other_idle_time(frontend: &Frontend, old: &Plan) -> bool {
         })
 }
 
-/// The endpoints of `old` that `new` has not, each with its service in `old`. Services that both plans share are not
-/// looked into, so that a small change costs little.
+/// The endpoints of `old` that `new` lacks, each with its service in `old`. Services that both plans share are skipped, so that
+/// a small change costs little.
 pub(crate) fn gone<'p>(
     old: &'p Plan,
     new: &'p Plan,

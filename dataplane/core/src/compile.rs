@@ -1,7 +1,7 @@
-//! From a table to a plan. The only constructor of [`Plan`].
+//! Compiles a table to a plan. The only constructor of [`Plan`].
 //!
-//! Called by the data plane's `apply` for each new table. What did not change is shared with the plan before, not
-//! rebuilt: a table of 100,000 endpoints with one change costs one service.
+//! The data plane's `apply` calls it for each new table. Unchanged parts are shared with the previous plan instead of being
+//! rebuilt: one change in a table of 100,000 endpoints rebuilds one service.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ use crate::admit::{Limits, PrefixSet};
 use crate::breath;
 use crate::change::gone;
 use crate::endpoint::EndpointState;
-use crate::loops::{self, Here};
+use crate::loops::{self, HostAddresses};
 use crate::moment::Moment;
 use crate::overrides::Overrides;
 use crate::plan::{
@@ -21,40 +21,45 @@ use crate::plan::{
 };
 use crate::preamble::Versions;
 use crate::rng::Rng;
-use crate::service::{Around, Node, Service, ServiceState};
+use crate::service::{Node, Service, ServiceContext, ServiceState};
 use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable, State};
 
-/// What a plan needs to know beside its table.
+/// What compiling needs in addition to the table.
 #[derive(Debug)]
-pub struct Surroundings<'a> {
-    /// When this is.
+pub struct CompileContext<'a> {
+    /// The present moment.
     pub now: Moment,
-    /// How many workers will serve it.
+    /// The number of workers.
     pub workers: usize,
-    /// Whether the kernel has IPv6, so that `*` stands for `[::]` too.
+    /// Whether the kernel supports IPv6, so that `*` includes `[::]`.
     pub ipv6: bool,
     /// The addresses of this host.
-    pub here: &'a Here,
-    /// Seeds for hashes of what clients choose.
+    pub host: &'a HostAddresses,
+    /// Source of seeds for hashes of values that clients choose.
     pub rng: &'a mut Rng,
 }
 
-/// Compiles a table that [`table::parse`] found no fault with, and carries over what lives on from `previous`: the
-/// overrides too, as far as they still say something beside this table.
+/// Compiles a table that [`table::parse`] accepted, and carries over the state of `previous`. Overrides are carried over if
+/// they still differ from the table.
 #[must_use]
-pub fn compile(table: RoutingTable, previous: &Plan, around: &mut Surroundings<'_>) -> Plan {
+pub fn compile(table: RoutingTable, previous: &Plan, context: &mut CompileContext<'_>) -> Plan {
     let specs = Specs {
         generation: table.generation,
         stats: Some(table.stats),
         services: shared(table.services),
         frontends: shared(table.frontends),
     };
-    plan(specs, previous.overrides.as_ref().clone(), previous, around)
+    plan(
+        specs,
+        previous.overrides.as_ref().clone(),
+        previous,
+        context,
+    )
 }
 
-/// Compiles the table of `previous` anew, with these overrides in place of those that it had.
+/// Compiles the table of `previous` again, with these overrides in place of its own.
 #[must_use]
-pub fn revise(previous: &Plan, overrides: Overrides, around: &mut Surroundings<'_>) -> Plan {
+pub fn revise(previous: &Plan, overrides: Overrides, context: &mut CompileContext<'_>) -> Plan {
     let specs = Specs {
         generation: previous.generation,
         stats: previous.stats.clone(),
@@ -69,7 +74,7 @@ pub fn revise(previous: &Plan, overrides: Overrides, around: &mut Surroundings<'
             .map(|frontend| Arc::clone(&frontend.spec))
             .collect(),
     };
-    plan(specs, overrides, previous, around)
+    plan(specs, overrides, previous, context)
 }
 
 fn shared<T>(parts: Vec<T>) -> Vec<Arc<T>> {
@@ -80,7 +85,7 @@ fn shared<T>(parts: Vec<T>) -> Vec<Arc<T>> {
     parts.collect()
 }
 
-/// What a table asks for, in parts that plans share.
+/// The parts of a table, which plans share.
 struct Specs {
     generation: Option<u64>,
     stats: Option<table::Stats>,
@@ -92,7 +97,7 @@ fn plan(
     specs: Specs,
     overrides: Overrides,
     previous: &Plan,
-    around: &mut Surroundings<'_>,
+    context: &mut CompileContext<'_>,
 ) -> Plan {
     let mut plan = Plan {
         generation: specs.generation,
@@ -106,7 +111,7 @@ fn plan(
     plan.loops = loops::find(
         &specs.frontends,
         &specs.services,
-        around.here,
+        context.host,
         |service, endpoint| {
             let over = overrides.of_endpoint(&service.name, &endpoint.address);
             over.state.unwrap_or(endpoint.state) != State::Disabled
@@ -117,7 +122,7 @@ fn plan(
         let index = plan.services.len();
         let closing = plan.loops.of_service(index);
         let nodes = &mut plan.nodes;
-        let service = service(spec, closing, &overrides, previous, &left, nodes, around);
+        let service = service(spec, closing, &overrides, previous, &left, nodes, context);
         for node in service
             .endpoints()
             .iter()
@@ -143,7 +148,7 @@ fn plan(
         .collect();
     for spec in specs.frontends {
         breath::take();
-        let frontend = Arc::new(frontend(spec, &states, &plan, around));
+        let frontend = Arc::new(frontend(spec, &states, &plan, context));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
         }
@@ -162,7 +167,7 @@ fn plan(
     plan
 }
 
-/// The nodes of the plan before, without their services: a node is the same one for as long as any plan has it.
+/// The nodes of the previous plan, without their services. A node keeps its identity while any plan has it.
 fn previous_nodes(previous: &Plan) -> FxHashMap<Box<str>, OnNode> {
     previous
         .nodes
@@ -184,7 +189,7 @@ fn service(
     previous: &Plan,
     left: &Left<'_>,
     nodes: &mut FxHashMap<Box<str>, OnNode>,
-    around: &Surroundings<'_>,
+    context: &CompileContext<'_>,
 ) -> Arc<Service> {
     let before = previous.service(&spec.name);
     if let Some(before) = before
@@ -201,9 +206,9 @@ fn service(
         });
         Arc::clone(&on.node)
     };
-    let mut around = Around {
-        now: around.now,
-        workers: around.workers,
+    let mut context = ServiceContext {
+        now: context.now,
+        workers: context.workers,
         node: &mut node,
         left: &|service| left.services.get(service).copied().cloned(),
         gone: &|service, address| left.endpoints.get(&(service, *address)).copied().cloned(),
@@ -211,10 +216,11 @@ fn service(
         closing,
     };
     let before = before.map(Arc::as_ref);
-    Arc::new(Service::compile(spec, before, &mut around))
+    Arc::new(Service::compile(spec, before, &mut context))
 }
 
-/// What left an earlier plan and still has connections. Whoever comes back is the same one.
+/// Services and endpoints that were removed from an earlier plan and still have connections. If they return, their state is
+/// used again.
 struct Left<'a> {
     services: FxHashMap<&'a str, &'a Arc<ServiceState>>,
     endpoints: FxHashMap<(&'a str, SocketAddr), &'a Arc<EndpointState>>,
@@ -237,8 +243,8 @@ impl<'a> Left<'a> {
     }
 }
 
-/// What the next plan may have to know of endpoints that are not in this one: those that left before and have connections
-/// still, and all that leave now, for until this plan is published the previous one sends clients to them.
+/// Endpoints outside of this plan whose state the next plan may need: those removed earlier that still have connections, and
+/// all that are removed now, because the previous plan sends clients to them until this one is published.
 fn leaving(previous: &Plan, plan: &Plan) -> Vec<Arc<EndpointState>> {
     let mut back: FxHashSet<*const EndpointState> = FxHashSet::default();
     if !previous.leaving.is_empty() {
@@ -267,15 +273,15 @@ fn frontend(
     spec: Arc<table::Frontend>,
     previous_states: &FxHashMap<&Name, &Arc<FrontendState>>,
     plan: &Plan,
-    around: &mut Surroundings<'_>,
+    context: &mut CompileContext<'_>,
 ) -> Frontend {
     let transport = Transport::of(spec.protocol);
     let state = previous_states.get(&spec.name).map_or_else(
         || {
             Arc::new(FrontendState::new(
                 &spec.name,
-                around.rng.next_u64(),
-                around.workers,
+                context.rng.next_u64(),
+                context.workers,
             ))
         },
         |before| Arc::clone(before),
@@ -283,7 +289,7 @@ fn frontend(
     Frontend {
         name: spec.name.clone(),
         binds: spec.bind.to_vec(),
-        sockets: sockets(&spec, transport, around.ipv6),
+        sockets: sockets(&spec, transport, context.ipv6),
         serves: serves(&spec, plan),
         accept_proxy: spec.accept_proxy.as_deref().map(|accept| AcceptProxy {
             from: PrefixSet::new(accept.from.iter().copied()),
@@ -344,7 +350,7 @@ fn serves(spec: &table::Frontend, plan: &Plan) -> Serves {
         Some(service) if spec.protocol.is_udp() => Serves::Udp(Arc::clone(service)),
         Some(service) if service.spec().tls.is_some() => Serves::NotYet("tls to endpoints"),
         Some(service) => Serves::Tcp(Arc::clone(service)),
-        // The table was checked: a tcp or udp frontend has a service that exists.
+        // A valid table has no tcp or udp frontend without an existing service.
         None => Serves::NotYet("tcp without a service"),
     }
 }

@@ -1,11 +1,11 @@
 //! A hierarchical timer wheel: setting, moving and removing a deadline, and finding the next one, cost the same for 100
 //! items as for 100,000.
 //!
-//! There are 11 levels of 64 slots. A slot of the first level is one millisecond; a slot of each further level is as long as
-//! the whole level before it. A deadline lies in the lowest level that can tell it from the present, and moves down
-//! when the time reaches its slot. Items are small numbers which the caller assigns, such as slots of a slab.
+//! There are 11 levels of 64 slots. A slot of the first level lasts one millisecond, and a slot of each further level as long
+//! as the whole level below it. A deadline lies in the lowest level that can distinguish it from the present, and moves down
+//! when time reaches its slot. Items are small numbers that the caller assigns, such as slots of a slab.
 //!
-//! UDP flows and the connections of a worker have one of these each.
+//! A worker has one of these for its UDP flows and one for its TCP connections.
 
 use crate::chains::Chains;
 use crate::moment::Moment;
@@ -14,10 +14,10 @@ use crate::moment::Moment;
 #[derive(Debug)]
 pub struct Deadlines {
     slots: Chains,
-    /// For each level, a bit for each slot that is not empty.
+    /// For each level, one bit for each slot that is not empty.
     taken: [u64; LEVELS],
     deadlines: Vec<u64>,
-    /// Nothing is due before this.
+    /// No deadline lies before this.
     at: u64,
 }
 
@@ -51,7 +51,7 @@ impl Deadlines {
         Moment(self.deadlines.get(item as usize).copied().unwrap_or(0))
     }
 
-    /// Gives `item` this deadline, in place of the one that it may have had.
+    /// Sets the deadline of `item`, replacing any earlier one.
     pub fn set(&mut self, item: u32, deadline: Moment) {
         self.remove(item);
         let place = item as usize;
@@ -73,8 +73,8 @@ impl Deadlines {
         }
     }
 
-    /// A moment before which nothing is due; `None` while there are no deadlines. It may be earlier than the next deadline:
-    /// then nothing is popped, and the next call says a later moment.
+    /// A moment before which no deadline lies; `None` if there are no deadlines. It may be earlier than the next deadline: then
+    /// nothing is popped, and the next call returns a later moment.
     #[must_use]
     pub fn next(&self) -> Option<Moment> {
         self.next_slot().map(|(_, when)| Moment(when))
@@ -91,7 +91,7 @@ impl Deadlines {
                 self.remove(item);
                 return Some(item);
             }
-            // The whole slot moves down at once: an item that stayed would be behind the present.
+            // All items of the slot move down at once; an item that stayed would lie in the past.
             while let Some(item) = self.slots.first(slot) {
                 self.remove(item);
                 self.put(item, self.deadline(item).0);
@@ -117,7 +117,7 @@ impl Deadlines {
         }
     }
 
-    /// The slot that the time reaches next, and when. All of a level is due before anything of the levels above.
+    /// The slot that time reaches next, and when. All deadlines of a level lie before those of the levels above.
     fn next_slot(&self) -> Option<(usize, u64)> {
         let (level, taken) = (0..).zip(self.taken).find(|(_, taken)| *taken != 0)?;
         let slot = taken.trailing_zeros();
@@ -129,7 +129,7 @@ impl Deadlines {
     }
 }
 
-/// The level and the slot of a deadline that does not lie before `at`.
+/// The level and the slot of a deadline that is not before `at`.
 fn place(at: u64, deadline: u64) -> (usize, usize) {
     let differ = at ^ deadline | (SLOTS as u64 - 1);
     let level = (u64::BITS - 1 - differ.leading_zeros()) / BITS;
@@ -141,7 +141,7 @@ const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 /// Enough for all 64 bits of a moment.
 const LEVELS: usize = 11;
-/// Longer than any time that a table can ask for.
+/// Longer than any time in a table.
 const LONGEST: u64 = 1 << 40;
 
 #[cfg(test)]

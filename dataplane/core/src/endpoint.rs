@@ -1,8 +1,8 @@
-//! What is known of one endpoint while the process lives: its connections, its health, its counts.
+//! The state of one endpoint while the process lives: its connections, its health, its counters.
 //!
-//! An [`EndpointState`] is keyed by (service, address) and survives swaps: every plan that has the endpoint shares the one
-//! state, and so does every connection that is still open to it. Picking reads and counts here, dials and checks
-//! write here; all of it is atomics, and nothing that a worker needs is behind a lock. It knows nothing of weights and limits: those belong to a plan.
+//! An [`EndpointState`] is keyed by (service, address) and survives swaps: all plans with the endpoint share it, and so do all
+//! connections to it. Picking reads and counts here; dials and checks write here. Everything that workers use is atomic,
+//! without a lock. Weights and limits are not here: they belong to a plan.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,26 +15,26 @@ use crate::health::Monitor;
 use crate::moment::{Moment, whole_millis};
 use crate::service::ServiceState;
 
-/// The live side of an endpoint.
+/// The state of an endpoint that outlives plans.
 #[derive(Debug)]
 pub struct EndpointState {
     service: Arc<ServiceState>,
     address: SocketAddr,
     in_flight: AtomicU32,
     peak: AtomicU32,
-    /// A packed [`Standing`].
-    standing: AtomicU64,
-    /// When its share began to grow, in milliseconds; 0 where it has its full share.
+    /// A packed [`EjectionState`].
+    ejection: AtomicU64,
+    /// When its slow start began, in milliseconds; 0 if it has its full share.
     ramp_began: AtomicU64,
     passing: AtomicBool,
-    /// No worker looks at it.
+    /// Workers never lock this.
     monitor: Mutex<Option<Box<Monitor>>>,
     ended: AtomicBool,
     counters: OnceLock<PerWorker<EndpointCounters>>,
 }
 
 impl EndpointState {
-    /// An endpoint of which nothing is known yet: it counts as well, and gets its full share.
+    /// Creates an endpoint without history: its checks count as passing, and it gets its full share.
     #[must_use]
     pub fn new(service: &Arc<ServiceState>, address: SocketAddr) -> Self {
         Self {
@@ -42,7 +42,7 @@ impl EndpointState {
             address,
             in_flight: AtomicU32::new(0),
             peak: AtomicU32::new(0),
-            standing: AtomicU64::new(0),
+            ejection: AtomicU64::new(0),
             ramp_began: AtomicU64::new(0),
             passing: AtomicBool::new(true),
             monitor: Mutex::new(None),
@@ -63,24 +63,24 @@ impl EndpointState {
         self.address
     }
 
-    /// How many leases are held on it now.
+    /// The number of leases held now.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// The most leases that were ever held at once.
+    /// The highest number of leases so far.
     #[must_use]
     pub fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets that there were ever more than now.
+    /// Resets the peak to the current number.
     pub fn forget_peak(&self) {
         self.peak.store(self.in_flight(), Ordering::Relaxed);
     }
 
-    /// Forgets the longest times that `worker` has seen. For that worker alone.
+    /// Clears the maximum times of `worker`. Only that worker may call this.
     pub fn forget_longest(&self, worker: WorkerId) {
         if let Some(cells) = self.all_counters().and_then(|all| all.if_any(worker)) {
             cells.queue_ms_max.clear();
@@ -89,7 +89,7 @@ impl EndpointState {
         }
     }
 
-    /// What `worker` counts here.
+    /// The counters of `worker`.
     #[must_use]
     pub fn counters(&self, worker: WorkerId) -> &EndpointCounters {
         self.counters
@@ -97,7 +97,7 @@ impl EndpointState {
             .of(worker)
     }
 
-    /// All workers' counters, where anything was ever counted.
+    /// The counters of all workers, if anything was ever counted.
     #[must_use]
     pub fn all_counters(&self) -> Option<&PerWorker<EndpointCounters>> {
         self.counters.get()
@@ -135,7 +135,7 @@ impl EndpointState {
         Some(Lease(Arc::clone(self)))
     }
 
-    /// It has left the table, and so do its connections: one that was still being made must not stay either.
+    /// Marks the endpoint as ended: its connections are to end, including those that are still being established.
     pub fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
     }
@@ -146,19 +146,19 @@ impl EndpointState {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// A table has it again.
+    /// Clears the mark, when a table has the endpoint again.
     pub(crate) fn begin(&self) {
         self.ended.store(false, Ordering::SeqCst);
     }
 
-    /// Whether its active checks pass; true where it has none.
+    /// Whether its active checks pass; true if it has no checks.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         self.passing.load(Ordering::Relaxed)
     }
 
-    /// A check's verdict. An endpoint that recovers is no longer ejected, grows into its share again, and may serve
-    /// who waits. Says whether anything changed.
+    /// Sets the verdict of its checks. An endpoint that recovers is no longer ejected, begins its slow start, and may serve
+    /// waiting clients. Returns whether anything changed.
     pub fn set_passing(&self, passing: bool, now: Moment) -> bool {
         let changed = self.passing.swap(passing, Ordering::SeqCst) != passing;
         if changed && passing {
@@ -169,34 +169,34 @@ impl EndpointState {
         changed
     }
 
-    /// What its checks have shown; `None` where it was never checked, or is not to be any more.
+    /// The results of its checks; `None` if it was never checked, or is not checked any more.
     #[must_use]
     pub fn monitor(&self) -> Option<Monitor> {
         self.with_monitor(|monitor| monitor.as_deref().copied())
     }
 
-    /// For those who check.
+    /// Accesses the monitor; only the health checks do.
     pub(crate) fn with_monitor<T>(&self, act: impl FnOnce(&mut Option<Box<Monitor>>) -> T) -> T {
         act(&mut self.monitor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether failed dials keep it out at `now`.
+    /// Whether it is ejected at `now`.
     #[must_use]
     pub fn is_ejected(&self, now: Moment) -> bool {
-        self.standing().until > now.0
+        self.ejection().until > now.0
     }
 
     /// When its ejection ends, if it is ejected at `now`.
     #[must_use]
     pub fn ejected_until(&self, now: Moment) -> Option<Moment> {
-        let until = self.standing().until;
+        let until = self.ejection().until;
         (until > now.0).then_some(Moment(until))
     }
 
-    /// A dial or a check reached it: that ends an ejection and the row of failures.
+    /// Notes that a dial or a check connected. That ends an ejection and the series of failures.
     pub fn connected(&self, now: Moment) {
-        let standing = self.standing();
-        if standing.failures == 0 && standing.until <= now.0 && !standing.is_unproven {
+        let ejection = self.ejection();
+        if ejection.failures == 0 && ejection.until <= now.0 && !ejection.awaits_proof {
             return;
         }
         if self.restore(now) {
@@ -205,59 +205,59 @@ impl EndpointState {
         }
     }
 
-    /// Whether its ejection is over and nobody has reached it since. Then who asks is to try it: others find it ejected
-    /// for as long as a `trial` takes, so that only one at a time pays for it if it is not back.
+    /// Whether its ejection is over and nobody has connected since. If so, the caller is to try it. Others see it as ejected
+    /// for the time `trial`, so that only one client at a time tries an endpoint that may still be unreachable.
     #[must_use]
     pub fn begin_trial(&self, trial: Duration, now: Moment) -> bool {
-        let standing = self.standing();
-        if !standing.is_unproven || standing.until > now.0 {
+        let ejection = self.ejection();
+        if !ejection.awaits_proof || ejection.until > now.0 {
             return false;
         }
-        self.change_standing(|standing| {
-            (standing.is_unproven && standing.until <= now.0).then_some(Standing {
+        self.change_ejection(|ejection| {
+            (ejection.awaits_proof && ejection.until <= now.0).then_some(EjectionState {
                 until: now.after(trial).0,
-                ..standing
+                ..ejection
             })
         })
         .is_some()
     }
 
-    /// It was tried in vain, and stays out for twice as long as before.
+    /// Ejects it again after a failed trial, for twice as long as before.
     pub(crate) fn eject_longer(
         &self,
         first: Duration,
         longest: Duration,
         now: Moment,
     ) -> Option<Moment> {
-        let (_, after) = self.change_standing(|standing| {
-            // Somebody else may have reached it meanwhile.
-            standing
-                .is_unproven
-                .then(|| Standing::ejected(first, longest, standing.ejections, now))
+        let (_, after) = self.change_ejection(|ejection| {
+            // Another connection may have succeeded meanwhile.
+            ejection
+                .awaits_proof
+                .then(|| EjectionState::ejected(first, longest, ejection.ejections, now))
         })?;
         let until = Moment(after.until);
         self.begin_ramp(until);
         Some(until)
     }
 
-    /// One more refused dial, begun at `began`: how many in a row that makes. A dial from before the end of the
-    /// last ejection says nothing new, and makes none.
+    /// Counts a refused dial that began at `began`, and returns the number of such dials in a row. A dial that began before the
+    /// end of the last ejection is not counted, and 0 is returned.
     pub(crate) fn refused(&self, began: Moment) -> u16 {
-        self.change_standing(|standing| {
-            if began.0 < standing.until {
+        self.change_ejection(|ejection| {
+            if began.0 < ejection.until {
                 return None;
             }
-            Some(Standing {
-                failures: standing.failures.saturating_add(1),
-                ..standing
+            Some(EjectionState {
+                failures: ejection.failures.saturating_add(1),
+                ..ejection
             })
         })
         .map_or(0, |(_, after)| after.failures)
     }
 
-    /// Keeps it out of the choice for a while: `first`, then twice as long each time, up to `longest`. One that held
-    /// out for as long as it was kept out begins anew. `None` if it is ejected already, or if `began` lies before the
-    /// end of its last ejection: such a dial says nothing new.
+    /// Ejects it: for `first`, then twice as long each time, up to `longest`. If it stayed reachable for as long as its last
+    /// ejection, the series begins anew. `None` if it is already ejected, or if `began` lies before the end of its last
+    /// ejection: such a dial gives no new information.
     pub(crate) fn eject(
         &self,
         first: Duration,
@@ -265,30 +265,30 @@ impl EndpointState {
         began: Moment,
         now: Moment,
     ) -> Option<Moment> {
-        let (_, after) = self.change_standing(|standing| {
-            if standing.until > began.0.min(now.0) {
+        let (_, after) = self.change_ejection(|ejection| {
+            if ejection.until > began.0.min(now.0) {
                 return None;
             }
-            // Until the dial began, that is: while it waited in vain, the endpoint did not hold out.
-            let held_out = began.0.min(now.0) - standing.until;
-            let before = if held_out >= ejection_length(standing.ejections, first, longest) {
+            // Counted until the dial began: while the dial waited, the endpoint was not reachable.
+            let held_out = began.0.min(now.0) - ejection.until;
+            let before = if held_out >= ejection_length(ejection.ejections, first, longest) {
                 0
             } else {
-                standing.ejections
+                ejection.ejections
             };
-            Some(Standing::ejected(first, longest, before, now))
+            Some(EjectionState::ejected(first, longest, before, now))
         })?;
         let until = Moment(after.until);
         self.begin_ramp(until);
         Some(until)
     }
 
-    /// Its share grows from nothing, beginning at `at`, where its service has `slow-start`.
+    /// Begins its slow start at `at`, where its service has `slow-start`.
     pub(crate) fn begin_ramp(&self, at: Moment) {
         self.ramp_began.store(at.0.max(1), Ordering::Relaxed);
     }
 
-    /// How much of its share it has reached: from 1 to [`FULL_SHARE`].
+    /// The part of its share that it has reached: from 1 to [`FULL_SHARE`].
     pub(crate) fn ramp(&self, slow_start: u64, now: Moment) -> u32 {
         let began = self.ramp_began.load(Ordering::Relaxed);
         if began == 0 {
@@ -302,59 +302,61 @@ impl EndpointState {
         u32::try_from(reached).unwrap_or(FULL_SHARE).max(1)
     }
 
-    /// Ends the row of failures, and an ejection at `now`. Says whether there was one.
+    /// Ends the series of failures, and an ejection at `now`. Returns whether it was ejected.
     fn restore(&self, now: Moment) -> bool {
-        self.change_standing(|standing| {
-            let clean = standing.failures == 0 && standing.until <= now.0 && !standing.is_unproven;
-            (!clean).then_some(Standing {
-                until: standing.until.min(now.0),
+        self.change_ejection(|ejection| {
+            let clean = ejection.failures == 0 && ejection.until <= now.0 && !ejection.awaits_proof;
+            (!clean).then_some(EjectionState {
+                until: ejection.until.min(now.0),
                 failures: 0,
-                is_unproven: false,
-                ..standing
+                awaits_proof: false,
+                ..ejection
             })
         })
         .is_some_and(|(before, _)| before.until > now.0)
     }
 
-    fn standing(&self) -> Standing {
-        Standing::unpack(self.standing.load(Ordering::Relaxed))
+    fn ejection(&self) -> EjectionState {
+        EjectionState::unpack(self.ejection.load(Ordering::Relaxed))
     }
 
-    /// One change as a whole: what it was and what it became, or `None` where `change` wants none.
-    fn change_standing(
+    /// Changes the state atomically. Returns the states before and after, or `None` if `change` wants no change.
+    fn change_ejection(
         &self,
-        change: impl Fn(Standing) -> Option<Standing>,
-    ) -> Option<(Standing, Standing)> {
-        let mut before = self.standing.load(Ordering::Relaxed);
+        change: impl Fn(EjectionState) -> Option<EjectionState>,
+    ) -> Option<(EjectionState, EjectionState)> {
+        let mut before = self.ejection.load(Ordering::Relaxed);
         loop {
-            let after = change(Standing::unpack(before))?.pack();
-            let changed = self.standing.compare_exchange_weak(
+            let after = change(EjectionState::unpack(before))?.pack();
+            let changed = self.ejection.compare_exchange_weak(
                 before,
                 after,
                 Ordering::SeqCst,
                 Ordering::Relaxed,
             );
             match changed {
-                Ok(_) => return Some((Standing::unpack(before), Standing::unpack(after))),
+                Ok(_) => {
+                    return Some((EjectionState::unpack(before), EjectionState::unpack(after)));
+                }
                 Err(now) => before = now,
             }
         }
     }
 }
 
-/// One connection counted on an endpoint, for as long as it is held.
+/// One connection counted on an endpoint, until this is dropped.
 #[derive(Debug)]
 #[must_use = "a lease that is dropped counts no longer"]
 pub struct Lease(Arc<EndpointState>);
 
 impl Lease {
-    /// The endpoint that it is held on.
+    /// The endpoint.
     #[must_use]
     pub fn endpoint(&self) -> &Arc<EndpointState> {
         &self.0
     }
 
-    /// Where to connect.
+    /// The endpoint's address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.0.address
@@ -424,7 +426,7 @@ counters! {
 }
 
 impl EndpointCounters {
-    /// Counts a session that begins at `now`, after it waited in the queue and to be connected for so long.
+    /// Counts a session that begins at `now`, after `queued` in the queue and `connecting` to connect.
     pub fn session(&self, now: Moment, queued: Duration, connecting: Duration) {
         self.sessions.add(1);
         raise(&self.last_session, now.0.max(1));
@@ -446,26 +448,26 @@ pub(crate) fn add_time(sum: &Cell, longest: &Cell, took: Duration) {
     raise(longest, ms);
 }
 
-/// Makes a cell hold the largest value that it was ever given.
+/// Raises a cell to `to`, if it is smaller.
 pub(crate) fn raise(cell: &Cell, to: u64) {
     cell.add(to.saturating_sub(cell.value()));
 }
 
-/// How dials have fared: small enough for one atomic, so that it changes as a whole.
+/// The ejection state. It is small enough for one atomic, so that it changes as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Standing {
+struct EjectionState {
     /// The end of the latest ejection, in milliseconds; 0 where there was none.
     until: u64,
     /// Refused dials in a row.
     failures: u16,
-    /// Ejections without a pause between them; 7 bits.
+    /// Ejections in a row; 7 bits.
     ejections: u8,
-    /// Nobody has reached it since it was ejected.
-    is_unproven: bool,
+    /// Whether nobody has connected since the ejection.
+    awaits_proof: bool,
 }
 
-impl Standing {
-    /// Once more, after so many times.
+impl EjectionState {
+    /// The state after one more ejection, following `before` ejections in a row.
     fn ejected(first: Duration, longest: Duration, before: u8, now: Moment) -> Self {
         let times = (before + 1).min(MOST_EJECTIONS);
         let length = ejection_length(times, first, longest).max(1);
@@ -473,14 +475,14 @@ impl Standing {
             until: now.0.saturating_add(length),
             failures: 0,
             ejections: times,
-            is_unproven: true,
+            awaits_proof: true,
         }
     }
 
     fn pack(self) -> u64 {
         self.until.min(LAST_MOMENT) << 24
             | u64::from(self.failures) << 8
-            | u64::from(self.is_unproven) << 7
+            | u64::from(self.awaits_proof) << 7
             | u64::from(self.ejections)
     }
 
@@ -490,12 +492,12 @@ impl Standing {
             until: packed >> 24,
             failures: u16::from_be_bytes([high, low]),
             ejections: last & MOST_EJECTIONS,
-            is_unproven: last > MOST_EJECTIONS,
+            awaits_proof: last > MOST_EJECTIONS,
         }
     }
 }
 
-/// In milliseconds: the `times`-th ejection in a row.
+/// The length of the `times`-th ejection in a row, in milliseconds.
 fn ejection_length(times: u8, first: Duration, longest: Duration) -> u64 {
     let doublings = u32::from(times.saturating_sub(1));
     let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
@@ -505,13 +507,13 @@ fn ejection_length(times: u8, first: Duration, longest: Duration) -> u64 {
         .min(LAST_MOMENT)
 }
 
-/// A share that has grown to its end.
+/// The full share of an endpoint.
 pub(crate) const FULL_SHARE: u32 = 1 << 16;
 
-/// More are not told apart: the longest ejection is reached long before.
+/// More ejections are not counted: the longest ejection is reached long before.
 const MOST_EJECTIONS: u8 = 0x7f;
 
-/// The end of what a [`Standing`] can hold: 34 years.
+/// The largest moment that an [`EjectionState`] can hold: 34 years.
 const LAST_MOMENT: u64 = (1 << 40) - 1;
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
-//! UDP flows: which endpoint a client's datagram goes to, and which client an answer.
+//! UDP flows: which endpoint a client's datagram goes to, and which client a reply goes to.
 //!
-//! Each worker has one [`FlowTable`] and brings it every datagram, and every error of a flow's socket. The table says what
-//! to do, and keeps for each flow what the shell hands it, its socket, until the flow is over. It reads no plan by
-//! itself: whose datagram it is says the frontend that comes with it, always the one of the plan in force, so a swap
-//! costs nothing until a datagram comes.
+//! Each worker has one [`FlowTable`] and passes it every datagram, and every error of a flow's socket. The table decides, and
+//! stores for each flow a value of the caller, the flow's socket, until the flow ends. It does not read the plan itself: each
+//! datagram comes with the frontend of the plan in force, so a swap costs nothing until a datagram arrives.
 //!
-//! A flow stays with its endpoint through any number of swaps. Its next datagram goes elsewhere when the endpoint has left
-//! the table, was disabled, fails its checks or could not be reached; that is another flow then, which keeps the
-//! client's place in the frontend's limits.
+//! A flow keeps its endpoint through any number of swaps. If the endpoint was removed, was disabled, fails its checks or could
+//! not be reached, the next datagram begins another flow with another endpoint, which takes over the client's admission at the
+//! frontend.
 //!
-//! The number of flows is bounded. Above half of the bound those with one question and one answer end 2 s after it. At
-//! the bound a newcomer takes the place of whoever was idle for the longest time, first among those that never got beyond
-//! one question and one answer, so that a flood of invented clients costs the others nothing. The same holds for the flows of
-//! one endpoint, which need a local port each: see [`Local`].
+//! The number of flows is bounded. Above half of the bound, flows with one request and one reply end 2 s after it. At the
+//! bound, a new flow evicts the flow that was idle for the longest time, and first those that never had more than one request
+//! and one reply, so that a flood of forged clients does not harm the others. The same holds for the flows of one endpoint,
+//! which need a local port each: see [`Local`].
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -35,50 +34,50 @@ mod bits;
 mod count;
 mod decide;
 mod entry;
+mod evict;
 mod idle;
 mod index;
 mod key;
 mod port_range;
 mod ports;
-mod room;
+mod scan;
 #[cfg(test)]
 mod simulation;
 mod slots;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 pub use count::{Dropped, FlowEnd, UdpCounters, UdpCounts};
 pub use key::{FlowId, Key, Listener};
 pub use port_range::PortRange;
 pub use ports::Local;
 
-use entry::{Class, Flow, Standing};
+use entry::{Class, Flow, FlowStatus};
 use idle::Idle;
 use index::Index;
 use key::Compact;
 use ports::LocalPorts;
 use slots::Slots;
 
-/// The flows of one worker. `S` is what the shell keeps for each.
+/// The flows of one worker. `S` is the caller's value for each flow.
 #[derive(Debug)]
 pub struct FlowTable<S> {
     flows: Slots<Flow<S>>,
     by_key: Index,
     seed: Seed,
-    /// The last flow of each peer that a PROXY header spoke for.
-    introduced: HashMap<Key, u32, Seed>,
+    /// The last flow of each peer whose PROXY header named another client.
+    proxied_peers: HashMap<Key, u32, Seed>,
     deadlines: Deadlines,
-    /// The longest idle first.
+    /// Flows ordered by idle time.
     idle: Idle,
     ports: LocalPorts,
     most: usize,
     worker: WorkerId,
-    takes_new: bool,
+    accepts_new: bool,
 }
 
 impl<S> FlowTable<S> {
-    /// No flows yet, and never more than `most`. The seed, a random one, keeps clients from choosing addresses that collide.
+    /// Creates a table for at most `most` flows. The random seed prevents clients from choosing addresses that collide.
     #[must_use]
     pub fn new(worker: WorkerId, most: usize, seed: u64) -> Self {
         let seed = Seed([seed, mix(seed)]);
@@ -86,22 +85,22 @@ impl<S> FlowTable<S> {
             flows: Slots::default(),
             by_key: Index::new(),
             seed,
-            introduced: HashMap::with_hasher(seed),
+            proxied_peers: HashMap::with_hasher(seed),
             deadlines: Deadlines::new(),
             idle: Idle::new(),
             ports: LocalPorts::new(Vec::new()),
             most: most.max(1),
             worker,
-            takes_new: true,
+            accepts_new: true,
         }
     }
 
-    /// Never more than `most` from now on. Those that are too many end when the next one begins.
+    /// Sets the most flows. Surplus flows end when the next flow begins.
     pub fn allow(&mut self, most: usize) {
         self.most = most.max(1);
     }
 
-    /// With these local ports, which no other table has, for the sockets of its flows.
+    /// Sets the local ports for the sockets of its flows. No other table may have any of them.
     #[must_use]
     pub fn with_ports(self, ports: Vec<u16>) -> Self {
         Self {
@@ -110,8 +109,8 @@ impl<S> FlowTable<S> {
         }
     }
 
-    /// What to do with a client's datagram that came to `frontend`; or with several of one size, where
-    /// [`takes_groups`] lets them count as one.
+    /// Decides about a client's datagram that arrived at `frontend`, or about several of one size, if [`takes_groups`] allows
+    /// to treat them as one.
     pub fn from_client(
         &mut self,
         now: Moment,
@@ -122,7 +121,7 @@ impl<S> FlowTable<S> {
     ) -> Verdict {
         let verdict = self
             .decide(now, key, frontend, rng)
-            .and_then(|verdict| self.count_question(now, verdict, load, frontend));
+            .and_then(|verdict| self.count_request(now, verdict, load, frontend));
         verdict.unwrap_or_else(|why| {
             let counters = frontend.state().udp_counters(self.worker);
             counters.dropped[why.index()].add(load.datagrams.into());
@@ -130,33 +129,33 @@ impl<S> FlowTable<S> {
         })
     }
 
-    /// The shell's side of a flow that was opened.
-    pub fn attach(&mut self, flow: FlowId, leg: S) {
+    /// Stores the caller's value of a flow that was opened.
+    pub fn attach(&mut self, flow: FlowId, socket: S) {
         if let Some(flow) = self.flow_mut(flow) {
-            flow.leg = Some(leg);
+            flow.attached = Some(socket);
         }
     }
 
-    /// Whose datagrams a flow carries, if it is not over.
+    /// The key of a flow, if the flow has not ended.
     #[must_use]
     pub fn key(&self, flow: FlowId) -> Option<Key> {
         Some(self.flows.get(flow)?.key.key())
     }
 
-    /// The endpoint of a flow, if it is not over.
+    /// The endpoint of a flow, if the flow has not ended.
     #[must_use]
     pub fn endpoint(&self, flow: FlowId) -> Option<&Arc<EndpointState>> {
         Some(self.flows.get(flow)?.lease.endpoint())
     }
 
-    /// The shell's side of a flow.
-    pub fn leg(&mut self, flow: FlowId) -> Option<&mut S> {
-        self.flow_mut(flow)?.leg.as_mut()
+    /// The caller's value of a flow.
+    pub fn attached(&mut self, flow: FlowId) -> Option<&mut S> {
+        self.flow_mut(flow)?.attached.as_mut()
     }
 
-    /// Where the datagrams of an endpoint go that came by `flow`, or that many of them as may still go. `None`: nowhere,
-    /// the flow is over.
-    pub fn from_endpoint(&mut self, now: Moment, flow: FlowId, load: Load) -> Option<Answer> {
+    /// Decides about datagrams of an endpoint that arrived at the socket of `flow`: where they go, and how many of them may
+    /// still be forwarded. `None`: the flow has ended.
+    pub fn from_endpoint(&mut self, now: Moment, flow: FlowId, load: Load) -> Option<ReplyRoute> {
         let id = flow;
         let worker = self.worker;
         let flow = self.flows.get_mut(id)?;
@@ -164,7 +163,7 @@ impl<S> FlowTable<S> {
         let datagrams = load.datagrams.min(left);
         flow.responses = flow.responses.saturating_add(datagrams);
         flow.last = flow.last.max(now);
-        let answer = Answer {
+        let route = ReplyRoute {
             key: flow.key.key(),
             datagrams,
         };
@@ -178,12 +177,12 @@ impl<S> FlowTable<S> {
         if flow.responses >= flow.most_responses {
             self.end(now, id, FlowEnd::Responses);
         } else {
-            touched(&mut self.idle, flow, id.place, now);
+            note_activity(&mut self.idle, flow, id.place, now);
         }
-        Some(answer)
+        Some(route)
     }
 
-    /// The way to the endpoint of `flow` failed: its next datagram goes elsewhere, and the service is told.
+    /// Notes that the endpoint of `flow` could not be reached: the next datagram goes elsewhere, and the service is told.
     pub fn failed(
         &mut self,
         now: Moment,
@@ -197,8 +196,8 @@ impl<S> FlowTable<S> {
         };
         let endpoint = flow.lease.endpoint();
         endpoint.counters(worker).connect_errors.add(1);
-        if flow.standing != Standing::Over(FlowEnd::Requests) {
-            flow.standing = Standing::Failed(failure);
+        if flow.status != FlowStatus::Over(FlowEnd::Requests) {
+            flow.status = FlowStatus::Failed(failure);
         }
         let service = frontend.and_then(service_of);
         let Some((service, index)) =
@@ -209,7 +208,7 @@ impl<S> FlowTable<S> {
         service.failed(index, failure, flow.last, now)
     }
 
-    /// What [`FlowTable::from_client`] counted did not leave after all.
+    /// Takes back what [`FlowTable::from_client`] counted, because it could not be sent.
     pub fn unsent(&mut self, flow: FlowId, load: Load) {
         let worker = self.worker;
         if let Some(flow) = self.flow_mut(flow) {
@@ -221,7 +220,7 @@ impl<S> FlowTable<S> {
         }
     }
 
-    /// Ends what has been idle for too long, or has had its answer where there is little room.
+    /// Ends flows that were idle for too long, and answered flows while there is little room.
     pub fn expire(&mut self, now: Moment) {
         while let Some(place) = self.deadlines.pop(now) {
             let Some(flow) = self.flows.at(place) else {
@@ -241,7 +240,7 @@ impl<S> FlowTable<S> {
         }
     }
 
-    /// When to call [`FlowTable::expire`]. It may come too early, but never too late.
+    /// When to call [`FlowTable::expire`]. The moment may be too early, but never too late.
     #[must_use]
     pub fn next_deadline(&mut self) -> Option<Moment> {
         let answered = self.next_answered().map(|(_, when)| when);
@@ -251,9 +250,9 @@ impl<S> FlowTable<S> {
         }
     }
 
-    /// Whose datagrams `peer` sends, if a PROXY header said so and that flow is still there.
+    /// The client for which `peer` sends, if a PROXY header named one and that flow has not ended.
     #[must_use]
-    pub fn introduced(
+    pub fn client_of_peer(
         &self,
         listener: Listener,
         peer: SocketAddr,
@@ -265,23 +264,23 @@ impl<S> FlowTable<S> {
             local,
             client: canonical(peer),
         };
-        if let Some(place) = self.introduced.get(&key) {
+        if let Some(place) = self.proxied_peers.get(&key) {
             return Some(self.flows.at(*place)?.key.key().client);
         }
         self.find(&Compact::new(&key, None)).map(|_| key.client)
     }
 
-    /// No new flows from now on; those that are there go on.
-    pub fn take_no_more(&mut self) {
-        self.takes_new = false;
+    /// Accepts no new flows from now on. Existing flows go on.
+    pub fn refuse_new(&mut self) {
+        self.accepts_new = false;
     }
 
-    /// Ends the flows of a socket that is closed.
+    /// Ends the flows of a listening socket that is closed.
     pub fn close(&mut self, now: Moment, listener: Listener) {
         self.end_all(now, |flow| flow.key.key().listener == listener);
     }
 
-    /// Ends the flows that these endpoints have.
+    /// Ends the flows of these endpoints.
     pub fn cut(&mut self, now: Moment, endpoints: &[Arc<EndpointState>]) {
         let gone: FxHashSet<*const EndpointState> = endpoints.iter().map(Arc::as_ptr).collect();
         self.end_all(now, |flow| {
@@ -289,14 +288,14 @@ impl<S> FlowTable<S> {
         });
     }
 
-    /// A flow that cannot be had after all is over.
+    /// Ends a flow.
     pub fn end(&mut self, now: Moment, flow: FlowId, why: FlowEnd) {
         if self.flows.id(flow.place) == Some(flow) {
             self.end_at(now, flow.place, why);
         }
     }
 
-    /// All flows, in no order: the number of each in its table, whose it is, with which endpoint, and when it began.
+    /// All flows in no particular order: the slot of each, its key, its endpoint, and when it began.
     pub fn each(&self) -> impl Iterator<Item = (usize, Key, &Arc<EndpointState>, Moment)> {
         self.flows.iter().map(|(place, flow)| {
             let place = usize::try_from(place).unwrap_or(usize::MAX);
@@ -304,19 +303,19 @@ impl<S> FlowTable<S> {
         })
     }
 
-    /// How many flows there are.
+    /// The number of flows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no flows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// It is due sooner than it was.
+    /// Moves the deadline of a flow forward, after it has become earlier.
     fn bring_forward(&mut self, place: u32) {
         let deadline = self.flows.at(place).map(Flow::deadline);
         if let Some(deadline) = deadline.filter(|new| *new < self.deadlines.deadline(place)) {
@@ -325,24 +324,24 @@ impl<S> FlowTable<S> {
     }
 
     fn find(&self, key: &Compact) -> Option<u32> {
-        let is_it = |place| self.flows.at(place).is_some_and(|flow| flow.key == *key);
-        self.by_key.find(self.hash(key), is_it)
+        let matches = |place| self.flows.at(place).is_some_and(|flow| flow.key == *key);
+        self.by_key.find(self.hash(key), matches)
     }
 
     fn hash(&self, key: &Compact) -> u32 {
-        // Half of the bits are enough for as many flows as there are descriptors.
+        // 32 bits are enough for as many flows as there are descriptors.
         (self.seed.hash_one(key) >> 32) as u32
     }
 
-    /// The first of those that had their one answer, and when it ends for want of room.
+    /// The first answered flow, and when it ends if there is little room.
     fn next_answered(&mut self) -> Option<(u32, Moment)> {
         if self.flows.len() <= self.most / 2 {
             return None;
         }
-        // Each datagram moves a flow of this class: it was put where it is when the last one came.
+        // Each datagram moves a flow of this class, so its queue time is that of its last datagram.
         let since = |place| Some(self.flows.at(place)?.queued);
         let (last, place) = self.idle.first(Class::Answered, since)?;
-        Some((place, last.after(AFTER_ITS_ANSWER)))
+        Some((place, last.after(ANSWERED_LIFETIME)))
     }
 
     fn end_all(&mut self, now: Moment, which: impl Fn(&Flow<S>) -> bool) {
@@ -371,16 +370,16 @@ impl<S> FlowTable<S> {
         endpoint.ended(now.since(flow.began));
     }
 
-    /// The next datagram with the key of this flow finds another one.
+    /// Removes the flow's key, so that the next datagram with this key begins another flow.
     fn forget(&mut self, place: u32) {
         let Some(flow) = self.flows.at(place) else {
             return;
         };
         let (hash, key) = (self.hash(&flow.key), flow.key.key());
         self.by_key.remove(hash, place);
-        let introduction = introduction(key);
-        if key.client != introduction.client && self.introduced.get(&introduction) == Some(&place) {
-            self.introduced.remove(&introduction);
+        let peer_key = peer_key(key);
+        if key.client != peer_key.client && self.proxied_peers.get(&peer_key) == Some(&place) {
+            self.proxied_peers.remove(&peer_key);
         }
     }
 
@@ -389,12 +388,12 @@ impl<S> FlowTable<S> {
     }
 }
 
-/// Datagrams that come together.
+/// Datagrams that are handled together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// How many they are.
+    /// Their number.
     pub datagrams: u32,
-    /// What they hold together.
+    /// The sum of their bytes.
     pub bytes: u64,
 }
 
@@ -408,7 +407,7 @@ impl Load {
         }
     }
 
-    /// About how many bytes the first so many of them hold: all but the last have one size.
+    /// The approximate bytes of the first `datagrams` of them: all but the last one have the same size.
     fn first(self, datagrams: u32) -> u64 {
         if datagrams >= self.datagrams {
             return self.bytes;
@@ -418,46 +417,46 @@ impl Load {
     }
 }
 
-/// What to do with a client's datagram.
+/// The decision about a client's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
-    /// Send it on, by the socket of this flow.
+    /// Send it by the socket of this flow.
     Forward(FlowId),
-    /// Make a socket to this endpoint, [`FlowTable::attach`] it, and send.
+    /// Open a socket to this endpoint, [`FlowTable::attach`] it, and send.
     Open {
         /// The new flow.
         flow: FlowId,
-        /// Where to connect.
+        /// The endpoint's address.
         endpoint: SocketAddr,
     },
-    /// Forget it.
+    /// Drop it.
     Drop(Dropped),
 }
 
-/// Where an answer goes.
+/// Where replies go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Answer {
-    /// To [`Key::peer`], by [`Key::listener`], from [`Key::local`].
+pub struct ReplyRoute {
+    /// Send to [`Key::peer`], by the socket [`Key::listener`], from [`Key::local`].
     pub key: Key,
-    /// How many of the datagrams; those behind come too late.
+    /// How many of the datagrams to send; the rest exceed the limit of replies.
     pub datagrams: u32,
 }
 
-/// Whether datagrams of one client that came together may be sent on together: not where each one decides.
+/// Whether datagrams of one client may be forwarded as a group: not if each datagram is decided by itself.
 #[must_use]
 pub fn takes_groups(frontend: &Frontend) -> bool {
     let udp = frontend.spec().udp();
     udp.requests.is_none() && !udp.per_datagram
 }
 
-/// A datagram has come: puts the flow where it belongs now. Its deadline is put off when the old one comes.
-fn touched<S>(idle: &mut Idle, flow: &mut Flow<S>, place: u32, now: Moment) {
+/// Moves a flow to its place among the idle flows, after a datagram. The deadline is updated only when the old one comes.
+fn note_activity<S>(idle: &mut Idle, flow: &mut Flow<S>, place: u32, now: Moment) {
     let class = flow.class();
     let is_there = flow.queue == class;
-    // A flow that is busy need not be moved with each datagram.
-    if !is_there || class == Class::Answered || now.since(flow.queued) >= COARSE {
+    // A busy flow need not be moved with each datagram.
+    if !is_there || class == Class::Answered || now.since(flow.queued) >= IDLE_RESOLUTION {
         (flow.queue, flow.queued) = (class, now);
         idle.renew(place, class, now);
     }
@@ -474,15 +473,15 @@ fn counters(frontend: &FrontendState, worker: WorkerId) -> &FrontendCounters {
     frontend.counters().of(worker)
 }
 
-/// Under which a peer is found whose datagrams have no header any more.
-fn introduction(key: Key) -> Key {
+/// The key under which a peer that no longer sends headers is found.
+fn peer_key(key: Key) -> Key {
     Key {
         client: canonical(key.peer),
         ..key
     }
 }
 
-/// How long a flow stays after one question and one answer, where there is little room.
-const AFTER_ITS_ANSWER: Duration = Duration::from_secs(2);
-/// Who was idle for longer is known this exactly.
-const COARSE: Duration = Duration::from_millis(100);
+/// How long an answered flow stays while there is little room.
+const ANSWERED_LIFETIME: Duration = Duration::from_secs(2);
+/// The resolution of idle times.
+const IDLE_RESOLUTION: Duration = Duration::from_millis(100);

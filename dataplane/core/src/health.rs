@@ -1,16 +1,15 @@
-//! Active checks, decided: when each one is due, what is asked, what an answer means, and what that makes of an endpoint.
+//! Active health checks: when each one is due, what is sent, what the answer means, and the resulting state of the endpoint.
 //!
-//! The data plane's `probe` is the only caller that acts. It gives every plan to [`Checks::follow`], runs what
-//! [`Checks::next`] hands out (the bytes come from an [`Exchange`], which also judges the answer), and tells the
-//! [`Outcome`] to [`Checks::ended`]. There the endpoint's [`Monitor`] decides, the verdict becomes the one atomic that
-//! `pick` reads, and a [`Change`] comes back for the log. Who shows endpoints reads [`EndpointState::monitor`].
+//! The data plane's `probe` carries them out. It gives every plan to [`Checks::follow`], runs what [`Checks::next`] returns (an
+//! [`Exchange`] makes the bytes and judges the answer), and passes the [`Outcome`] to [`Checks::ended`]. There the endpoint's
+//! [`Monitor`] decides, the verdict becomes the one atomic that `pick` reads, and a [`VerdictChange`] is returned for the log.
+//! The statistics read [`EndpointState::monitor`].
 //!
-//! A check is (endpoint, `health`): while both stay, a swap changes nothing. Another `health` begins unproven, and
-//! the endpoint keeps its verdict until the new check has one. Without `health` it is well again.
+//! A check is identified by (endpoint, `health`): while both stay the same, a swap changes nothing. With another `health`, the
+//! endpoint keeps its verdict until the new check has one. Without `health`, it counts as healthy again.
 //!
 //! [`EndpointState::monitor`]: crate::endpoint::EndpointState::monitor
 
-mod change;
 mod checks;
 mod exchange;
 mod http;
@@ -19,13 +18,14 @@ mod outcome;
 mod schedule;
 mod search;
 mod tally;
+mod verdict_change;
 
-pub use change::Change;
 pub use checks::{Check, CheckId, Checks};
 pub use exchange::Exchange;
-pub use monitor::{Monitor, Seen, Status, Transition};
+pub use monitor::{CheckResult, Monitor, Status, Transition};
 pub use outcome::Outcome;
 pub use tally::Tally;
+pub use verdict_change::VerdictChange;
 
 #[cfg(test)]
 mod simulation;

@@ -1,63 +1,73 @@
-//! Every decision of the Ballast load balancer, and none of its acts.
+//! Every decision of the Ballast load balancer, and none of its actions.
 //!
-//! Which endpoint a client gets, who is turned away, what a table means, what a PROXY header says: all of that is decided
-//! here, by plain values and functions. There is no socket, no clock, no task and no dice in this crate: time is a
-//! [`Moment`](moment::Moment) that the caller brings, randomness an [`Rng`](rng::Rng) that the caller seeded. So every
-//! decision can be tested without a network, and replayed. The crate `ballast` is the shell that acts.
+//! Which endpoint a client gets, who is refused, what a table means, what a PROXY header says: all of that is decided here, by
+//! plain values and functions. This crate has no socket, clock, task or source of randomness: time is a
+//! [`Moment`](moment::Moment) argument, randomness an [`Rng`](rng::Rng) argument. So every decision can be tested without a
+//! network, and replayed. The crate `ballast` carries the decisions out.
 //!
 //! # The map
 //!
-//! From text to plan, whenever a table changes; `apply` in the shell calls these in this order:
+//! From text to plan, whenever a table changes; `apply` in the data plane calls these in this order:
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`table`] | what may be asked for, and every mistake in it: [`table::parse()`] |
-//! | [`mod@compile`] | what a table means: [`compile::compile()`], the only maker of a [`Plan`](plan::Plan) |
-//! | [`loops`] | which endpoints are Ballast's own frontends, and which of those no client may be sent to |
-//! | [`mod@change`] | which sockets to open and to close, and which endpoints have gone: [`change::change()`] |
-//! | [`ack`] | what is answered: [`Ack`](ack::Ack) |
+//! | [`table`] | what a table may contain, and every mistake in it: [`table::parse()`] |
+//! | [`mod@compile`] | what a table means: [`compile::compile()`], the only constructor of a [`Plan`](plan::Plan) |
+//! | [`overrides`] | which values operators override: an input of `compile`, kept across swaps |
+//! | [`loops`] | which endpoints are Ballast's own frontends, and to which of them no client may be sent |
+//! | [`mod@change`] | which sockets to open and to close, and which endpoints were removed: [`change::change()`] |
+//! | [`ack`] | what the controller is told: [`Ack`](ack::Ack) |
 //!
-//! For each connection, read from the [`plan`] by a worker that nothing makes wait:
+//! For each connection, by a worker that reads the [`plan`] and never waits:
 //!
 //! | module | decides |
 //! |---|---|
-//! | [`admit`] | who comes in: source ranges, limits at once and per second, for all and per client |
-//! | [`preamble`] | who the client is, where a trusted proxy says so, and how to tell an endpoint: the PROXY protocol |
-//! | [`mod@pick`] | which endpoint it gets: [`Service::pick`](service::Service::pick), six algorithms, one file each |
-//! | [`affinity`] | which endpoint it had |
-//! | [`mod@queue`] | whose turn it is when every endpoint is full |
-//! | [`flow`] | for each datagram instead: which endpoint it goes to, which client an answer, and when that is over |
+//! | [`admit`] | which clients are admitted: source ranges, limits of connections and of rates, for all clients and for each |
+//! | [`preamble`] | which client a trusted proxy names, and how the client is named to an endpoint: the PROXY protocol |
+//! | [`mod@pick`] | which endpoint the client gets: [`Service::pick`](service::Service::pick), six algorithms, one file each |
+//! | [`affinity`] | which endpoint the client had before |
+//! | [`mod@queue`] | which client is next when every endpoint is full |
+//! | [`flow`] | for each UDP datagram: its endpoint, the client of a reply, and when the flow ends |
 //!
-//! What lives longer than a plan, found again by identity:
+//! For each endpoint:
 //!
-//! | module | knows |
+//! | module | decides |
+//! |---|---|
+//! | [`health`] | when it is checked, what the answer means, and whether it is up |
+//!
+//! State that outlives a plan, found again by identity:
+//!
+//! | module | holds |
 //! |---|---|
 //! | [`endpoint`] | an endpoint's connections, health and ejection, by service and address; a [`Lease`](endpoint::Lease) counts one connection |
-//! | [`service`] | a service as the plan has it, its state by name, its nodes, and who is ejected after a failed dial |
+//! | [`service`] | a service's compiled form, its state by name, its nodes, and the ejection of endpoints after failed dials |
 //! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
-//! | [`counters`] | what workers count, a cell each |
+//! | [`counters`] | the workers' counters, one cell for each worker |
 //!
-//! And by themselves: [`moment`], [`rng`], [`deadlines`] (a timer wheel), [`mod@backoff`] for what is tried again, and [`breath`], which long work takes.
+//! Tools: [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer wheel), [`mod@backoff`] (delays between retries), and
+//! [`breath`] (yields during long work).
 //!
 //! # The lexicon
 //!
 //! One word means one thing, in names, comments, messages and metrics.
 //!
-//! - **frontend**: what clients connect to. [`table::Frontend`] as it is asked for, [`plan::Frontend`] as it is served.
-//! - **service**: a set of endpoints and how to choose among them. [`table::Service`], [`service::Service`].
-//! - **endpoint**: one address of a service. [`table::Endpoint`], [`service::Endpoint`], and
-//!   [`endpoint::EndpointState`] for what is known of it.
+//! - **frontend**: what clients connect to. [`table::Frontend`] in the table, [`plan::Frontend`] compiled.
+//! - **service**: a set of endpoints and the algorithm that chooses among them. [`table::Service`], [`service::Service`].
+//! - **endpoint**: one address of a service. [`table::Endpoint`], [`service::Endpoint`], and its state
+//!   [`endpoint::EndpointState`].
 //! - **node**: the machine that endpoints run on. [`service::Node`].
-//! - **route**: which host and path lead to which service. [`table::Route`].
-//! - **flow**: the conversation of one UDP client. [`flow::FlowTable`].
-//! - **table**: what is asked for. [`table::RoutingTable`].
+//! - **route**: host and path that lead to a service. [`table::Route`].
+//! - **flow**: the conversation of one UDP client with one endpoint. [`flow::FlowTable`].
+//! - **request**, **reply**: a datagram of a client, of an endpoint.
+//! - **table**: the configuration as written. [`table::RoutingTable`].
 //! - **problem**: a mistake in a table, with its place, the reason and the remedy. [`table::Problem`].
-//! - **plan**: a table's compiled form, swapped as a whole and never changed. [`plan::Plan`].
-//! - **generation**: the label that a table's author gave it.
+//! - **plan**: the compiled form of a table, swapped as a whole and never changed. [`plan::Plan`].
+//! - **override**: a value that an operator set in place of the table's. [`overrides::Overrides`].
+//! - **generation**: the number that a table's author gave it.
 //! - **lease**: one connection counted on an endpoint. [`endpoint::Lease`].
-//! - **ejection**: an endpoint that cannot be reached is left out for a while. [`service::Ejection`].
-//! - **refusal**: a no to a client, with its name. [`admit::Refusal`].
-//! - **ack**: the answer to a table. [`ack::Ack`].
+//! - **ejection**: leaving out an endpoint that cannot be reached, for a while. [`service::Ejection`].
+//! - **refusal**: the named reason for which a client is not served. [`admit::Refusal`].
+//! - **ack**: the data plane's answer to a table. [`ack::Ack`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

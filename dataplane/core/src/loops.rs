@@ -1,11 +1,11 @@
-//! Which endpoints are Ballast's own frontends, and which of those close a loop.
+//! Finds endpoints that are Ballast's own frontends, and those of them that close a loop.
 //!
-//! A service whose endpoint is the address of a frontend of the same table sends its clients through Ballast twice. As a chain
-//! that is allowed. Where the chain comes back to where it began (frontend, service, the same frontend, or over others in
-//! between), one connection would open the next one until no descriptor is left, and one datagram would go round for ever.
-//! So [`compile`](crate::compile) marks the endpoints that close a loop, and no client is ever sent to them.
+//! A service with the address of a frontend of the same table as its endpoint sends its clients through Ballast twice. A chain
+//! of services is allowed. But if the chain returns to its beginning (frontend, service, the same frontend, possibly with
+//! others in between), one connection would open the next one until no descriptor is left, and one datagram would circulate for
+//! ever. So [`compile`](crate::compile) marks the endpoints that close a loop, and no client is ever sent to them.
 //!
-//! Only addresses are compared. A chain through another proxy, or through an address translation, cannot be seen here.
+//! Only addresses are compared. A chain through another proxy or an address translation is not detected.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -18,29 +18,29 @@ use crate::plan::Transport;
 use crate::table::{self, Name};
 
 mod graph;
-mod words;
+mod warnings;
 
 use graph::{Graph, components};
 
-/// The addresses of the host that serves the table: what `*` stands for beside loopback.
+/// The addresses of the host that serves the table: `*` stands for them and for loopback.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Here {
-    /// In order, each once.
+pub struct HostAddresses {
+    /// Sorted, without duplicates.
     addresses: Vec<IpAddr>,
 }
 
-/// A host of which nothing is known: it has loopback alone.
-pub static LOOPBACK_ALONE: Here = Here {
+/// A host with unknown addresses: only loopback.
+pub static LOOPBACK_ONLY: HostAddresses = HostAddresses {
     addresses: Vec::new(),
 };
 
-impl Here {
-    fn holds(&self, address: IpAddr) -> bool {
+impl HostAddresses {
+    fn contains(&self, address: IpAddr) -> bool {
         address.is_loopback() || self.addresses.binary_search(&address).is_ok()
     }
 }
 
-impl FromIterator<IpAddr> for Here {
+impl FromIterator<IpAddr> for HostAddresses {
     fn from_iter<I: IntoIterator<Item = IpAddr>>(addresses: I) -> Self {
         let canonical = addresses.into_iter().map(|address| address.to_canonical());
         let mut addresses: Vec<_> = canonical.collect();
@@ -50,80 +50,82 @@ impl FromIterator<IpAddr> for Here {
     }
 }
 
-/// What was found in one table.
+/// The loops of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loops {
-    /// By the service's place in the table: the places of its endpoints that close a loop, in order.
+    /// For each service, by its index in the table: the indexes of its endpoints that close a loop, sorted.
     closing: BTreeMap<usize, Vec<usize>>,
     warnings: Vec<String>,
 }
 
 impl Loops {
-    /// The places of the endpoints of this service that close a loop, in order.
+    /// The indexes of the endpoints of this service that close a loop, sorted.
     #[must_use]
     pub fn of_service(&self, service: usize) -> &[usize] {
         self.closing.get(&service).map_or(&[], Vec::as_slice)
     }
 
-    /// A line for each service that leads to own frontends, up to a limit: the loops first.
+    /// A line for each service that leads to own frontends, up to a limit. Loops come first.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 }
 
-/// Looks for own frontends among the endpoints of a table. An endpoint for which `is_used` is false counts as absent.
+/// Finds own frontends among the endpoints of a table. Endpoints for which `is_used` is false are ignored.
 ///
-/// Takes a time that grows with the size of the table, and no faster.
+/// The time is linear in the size of the table.
 pub fn find<F: Borrow<table::Frontend>, S: Borrow<table::Service>>(
     frontends: &[F],
     services: &[S],
-    here: &Here,
+    host: &HostAddresses,
     is_used: impl Fn(&table::Service, &table::Endpoint) -> bool,
 ) -> Loops {
-    let own = Own::of(frontends, here);
-    let users = Users::of(frontends, services);
-    let leads = leads(services, &own, &users, is_used);
-    if leads.is_empty() {
+    let own = OwnFrontends::of(frontends, host);
+    let users = ServiceUsers::of(frontends, services);
+    let frontend_edges = frontend_edges(services, &own, &users, is_used);
+    if frontend_edges.is_empty() {
         return Loops::default();
     }
-    let graph = graph(frontends.len(), services.len(), &users, &leads);
+    let graph = graph(frontends.len(), services.len(), &users, &frontend_edges);
     let component = components(&graph);
-    let closes = |lead: &Lead| {
-        let service = node(frontends.len(), lead.service, lead.transport);
-        component.get(service) == component.get(lead.frontend)
+    let closes = |edge: &FrontendEdge| {
+        let service = node(frontends.len(), edge.service, edge.transport);
+        component.get(service) == component.get(edge.frontend)
     };
-    let (closing, chains): (Vec<Lead>, Vec<Lead>) =
-        leads.iter().copied().partition(|lead| closes(lead));
-    let words = words::Words {
+    let (closing, chains): (Vec<FrontendEdge>, Vec<FrontendEdge>) = frontend_edges
+        .iter()
+        .copied()
+        .partition(|edge| closes(edge));
+    let writer = warnings::WarningWriter {
         frontends,
         services,
         users: &users,
         graph: &graph,
-        leads: &leads,
+        frontend_edges: &frontend_edges,
     };
     let mut loops = Loops {
         closing: BTreeMap::new(),
-        warnings: words.warnings(&closing, &chains),
+        warnings: writer.warnings(&closing, &chains),
     };
-    for lead in closing {
-        let places = loops.closing.entry(lead.service).or_default();
-        // The leads of one service are in the order of its endpoints, once or twice each.
-        if places.last() != Some(&lead.endpoint) {
-            places.push(lead.endpoint);
+    for edge in closing {
+        let places = loops.closing.entry(edge.service).or_default();
+        // The edges of one service are in the order of its endpoints; an endpoint has one or two edges.
+        if places.last() != Some(&edge.endpoint) {
+            places.push(edge.endpoint);
         }
     }
     loops
 }
 
-/// By service, endpoint and transport.
-fn leads<S: Borrow<table::Service>>(
+/// All edges, ordered by service, endpoint and transport.
+fn frontend_edges<S: Borrow<table::Service>>(
     services: &[S],
-    own: &Own<'_>,
-    users: &Users,
+    own: &OwnFrontends<'_>,
+    users: &ServiceUsers,
     is_used: impl Fn(&table::Service, &table::Endpoint) -> bool,
-) -> Vec<Lead> {
-    let mut leads = Vec::new();
+) -> Vec<FrontendEdge> {
+    let mut frontend_edges = Vec::new();
     for (at, service) in services.iter().enumerate() {
         let service = service.borrow();
         for (place, endpoint) in service.endpoints.iter().enumerate() {
@@ -133,7 +135,7 @@ fn leads<S: Borrow<table::Service>>(
                     continue;
                 };
                 if is_used(service, endpoint) {
-                    leads.push(Lead {
+                    frontend_edges.push(FrontendEdge {
                         service: at,
                         endpoint: place,
                         transport,
@@ -143,32 +145,32 @@ fn leads<S: Borrow<table::Service>>(
             }
         }
     }
-    leads
+    frontend_edges
 }
 
 /// An endpoint that is an own frontend, for a transport by which its service is used.
 #[derive(Clone, Copy, Debug)]
-struct Lead {
+struct FrontendEdge {
     service: usize,
     endpoint: usize,
     transport: Transport,
     frontend: usize,
 }
 
-/// Where the frontends of a table can be reached.
-struct Own<'a> {
+/// The addresses at which the frontends of a table can be reached.
+struct OwnFrontends<'a> {
     exact: FxHashMap<(Transport, SocketAddr), usize>,
     /// Binds to all addresses of a family, by port.
     any: FxHashMap<(Transport, bool, u16), usize>,
-    here: &'a Here,
+    host: &'a HostAddresses,
 }
 
-impl<'a> Own<'a> {
-    fn of<F: Borrow<table::Frontend>>(frontends: &[F], here: &'a Here) -> Self {
+impl<'a> OwnFrontends<'a> {
+    fn of<F: Borrow<table::Frontend>>(frontends: &[F], host: &'a HostAddresses) -> Self {
         let mut own = Self {
             exact: FxHashMap::default(),
             any: FxHashMap::default(),
-            here,
+            host,
         };
         for (index, frontend) in frontends.iter().enumerate() {
             breath::take_later();
@@ -187,27 +189,27 @@ impl<'a> Own<'a> {
         own
     }
 
-    /// The frontend that answers at this address. The kernel prefers the exact bind. One counts whether or not this host
-    /// holds its address now: where another node holds it, that node serves the same table.
+    /// The frontend that answers at this address. The kernel prefers the exact bind. An exact bind counts even if this host
+    /// does not hold its address now: the node that holds it serves the same table.
     fn frontend(&self, transport: Transport, address: SocketAddr) -> Option<usize> {
         if let Some(exact) = self.exact.get(&(transport, address)) {
             return Some(*exact);
         }
         let any = (transport, address.is_ipv4(), address.port());
         let any = self.any.get(&any)?;
-        self.here.holds(address.ip()).then_some(*any)
+        self.host.contains(address.ip()).then_some(*any)
     }
 }
 
-/// Which frontends use which service.
-struct Users {
-    /// By frontend: its transport, and its services.
+/// Which frontends use which services.
+struct ServiceUsers {
+    /// For each frontend: its transport, and its services.
     services: Vec<(Transport, Vec<usize>)>,
-    /// By service: the first frontend that uses it by TCP, and by UDP.
+    /// For each service: the first frontend that uses it by TCP, and by UDP.
     first: Vec<[Option<usize>; 2]>,
 }
 
-impl Users {
+impl ServiceUsers {
     fn of<F: Borrow<table::Frontend>, S: Borrow<table::Service>>(
         frontends: &[F],
         services: &[S],
@@ -252,20 +254,25 @@ impl Users {
     }
 }
 
-/// The place of a service in the graph: after all frontends, once for each transport.
+/// The node of a service in the graph: after all frontends, one for each transport.
 fn node(frontends: usize, service: usize, transport: Transport) -> usize {
     frontends + 2 * service + transport as usize
 }
 
-/// Frontends lead to services, and services to own frontends.
-fn graph(frontends: usize, services: usize, users: &Users, leads: &[Lead]) -> Graph {
+/// Builds the graph: edges lead from frontends to services, and from services to own frontends.
+fn graph(
+    frontends: usize,
+    services: usize,
+    users: &ServiceUsers,
+    frontend_edges: &[FrontendEdge],
+) -> Graph {
     let mut edges = Vec::new();
     for (frontend, (transport, used)) in users.services.iter().enumerate() {
         let to = |service: &usize| (frontend, node(frontends, *service, *transport));
         edges.extend(used.iter().map(to));
     }
-    let back = |lead: &Lead| (node(frontends, lead.service, lead.transport), lead.frontend);
-    edges.extend(leads.iter().map(back));
+    let back = |edge: &FrontendEdge| (node(frontends, edge.service, edge.transport), edge.frontend);
+    edges.extend(frontend_edges.iter().map(back));
     Graph::new(frontends + 2 * services, &edges)
 }
 

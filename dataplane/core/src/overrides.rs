@@ -1,7 +1,7 @@
-//! What an operator changed by hand: the state and weight of endpoints, the limit of a frontend.
+//! Operator overrides: the state and weight of endpoints, and the limit of frontends.
 //!
-//! An input of [`compile`](crate::compile), held by the plan, so that a swap keeps it. What the table says anyway, or comes to
-//! say, is no override; neither is what concerns an endpoint or a frontend that the table has no more.
+//! An input of [`compile`](crate::compile), held by the plan, so that a swap keeps them. An override that equals the table's
+//! value is dropped, and so is one of an endpoint or frontend that was removed from the table.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::service::Override;
 use crate::table::{self, Name, State};
 
-/// All changes by hand that are in force.
+/// All overrides in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     endpoints: BTreeMap<Name, BTreeMap<SocketAddr, Override>>,
@@ -19,13 +19,13 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Whether nothing was changed.
+    /// Whether there are no overrides.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.endpoints.is_empty() && self.max_connections.is_empty()
     }
 
-    /// What was changed at this endpoint.
+    /// The override of this endpoint.
     #[must_use]
     pub fn of_endpoint(&self, service: &str, address: &SocketAddr) -> Override {
         self.of_service(service)
@@ -34,47 +34,38 @@ impl Overrides {
             .unwrap_or_default()
     }
 
-    /// The limit that was given to this frontend.
+    /// The overridden limit of this frontend.
     #[must_use]
     pub fn max_connections(&self, frontend: &str) -> Option<NonZeroU32> {
         self.max_connections.get(frontend).copied()
     }
 
-    /// Makes one change.
-    pub fn change(&mut self, change: &ByHand) {
+    /// Applies one change.
+    pub fn change(&mut self, change: &OverrideChange) {
         match change {
-            ByHand::State(service, address, state) => self.set_state(service, *address, *state),
-            ByHand::Weight(service, address, weight) => self.set_weight(service, *address, *weight),
-            ByHand::MaxConnections(frontend, max) => self.set_max_connections(frontend, *max),
-            ByHand::AsTheTable(service, address) => {
+            OverrideChange::State(service, address, state) => {
+                self.endpoint(service, *address).state = *state;
+            }
+            OverrideChange::Weight(service, address, weight) => {
+                self.endpoint(service, *address).weight = *weight;
+            }
+            OverrideChange::MaxConnections(frontend, Some(max)) => {
+                self.max_connections.insert(frontend.clone(), *max);
+            }
+            OverrideChange::MaxConnections(frontend, None) => {
+                self.max_connections.remove(frontend);
+            }
+            OverrideChange::Reset(service, address) => {
                 *self.endpoint(service, *address) = Override::default();
             }
         }
-    }
-
-    /// Gives an endpoint a state; `None`: what the table says.
-    pub fn set_state(&mut self, service: &Name, address: SocketAddr, state: Option<State>) {
-        self.endpoint(service, address).state = state;
-    }
-
-    /// Gives an endpoint a weight; `None`: what the table says.
-    pub fn set_weight(&mut self, service: &Name, address: SocketAddr, weight: Option<u16>) {
-        self.endpoint(service, address).weight = weight;
-    }
-
-    /// Gives a frontend a limit; `None`: what the table says.
-    pub fn set_max_connections(&mut self, frontend: &Name, max: Option<NonZeroU32>) {
-        match max {
-            Some(max) => self.max_connections.insert(frontend.clone(), max),
-            None => self.max_connections.remove(frontend),
-        };
     }
 
     pub(crate) fn of_service(&self, service: &str) -> Option<&BTreeMap<SocketAddr, Override>> {
         self.endpoints.get(service)
     }
 
-    /// Drops what says nothing beside this table.
+    /// Drops overrides that equal this table's values, or whose object it lacks.
     pub(crate) fn settle(
         mut self,
         services: &[Arc<table::Service>],
@@ -114,17 +105,17 @@ impl Overrides {
     }
 }
 
-/// One change by hand. What is `None` is as the table says, again.
+/// One change of the overrides. `None` stands for the table's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ByHand {
+pub enum OverrideChange {
     /// An endpoint's state.
     State(Name, SocketAddr, Option<State>),
     /// An endpoint's weight.
     Weight(Name, SocketAddr, Option<u16>),
     /// A frontend's limit.
     MaxConnections(Name, Option<NonZeroU32>),
-    /// Everything at an endpoint is as the table says, again.
-    AsTheTable(Name, SocketAddr),
+    /// Removes all overrides of an endpoint.
+    Reset(Name, SocketAddr),
 }
 
 #[cfg(test)]

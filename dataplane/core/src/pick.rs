@@ -1,11 +1,11 @@
 //! Which endpoint a client gets: [`Service::pick`].
 //!
-//! A pick allocates nothing and takes no lock; only affinity has its sharded table. The common case, in which the best tier
-//! has an endpoint with room, is found without looking at all endpoints where the algorithm allows that. Only when that
-//! fails are all of them looked at, to find the best tier that has anybody, and the algorithm chooses among those.
+//! A pick allocates nothing and takes no lock; only affinity has a sharded table with locks. In the common case the best tier
+//! has an endpoint with room, and the algorithm finds it without looking at all endpoints where it can (`pick_fast`). Otherwise
+//! all endpoints are looked at to find the best tier that has any, and the algorithm chooses among those.
 //!
-//! Whoever dials calls this, and then says how it went: [`Service::connected`], [`Service::failed`], [`Tried::note`]. A pick
-//! never waits; [`Unavailable::Full`] sends the client to the [`queue`](crate::queue).
+//! The dial calls this and then reports the result: [`EndpointState::connected`], [`Service::failed`], [`Tried::note`]. A pick never
+//! waits; after [`Unavailable::Full`] the client waits in the [`queue`](crate::queue).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::rng::{Rng, mix};
 use crate::service::{Endpoint, Failure, Node, Service};
 use crate::table::Algorithm;
 
-mod again;
 mod first;
 mod hash;
 mod least;
 mod rendezvous;
 mod rotate;
+mod rounds;
 mod sticky;
 mod tier;
 mod two_choices;
 mod wheel;
 
 pub(crate) use hash::endpoint_hash;
-use tier::{Among, Tier};
+use tier::{Candidates, Tier};
 pub(crate) use wheel::Wheel;
 
 impl Service {
-    /// An endpoint for a client that comes now, or comes again because those in `tried` failed. A client that comes
-    /// does not overtake those that wait for whatever it could have itself.
+    /// Picks an endpoint for a new client, or for one that tries again because those in `tried` failed. A new client does not
+    /// overtake waiting clients that could use the same endpoints.
     pub fn pick(
         &self,
         key: &Key,
@@ -42,13 +42,13 @@ impl Service {
         now: Moment,
         rng: &mut Rng,
     ) -> Result<Picked, Unavailable> {
-        if tried.is_empty() && !self.state().queue().lets_pass() {
+        if tried.is_empty() && !self.state().queue().admits_newcomer() {
             return Err(Unavailable::Full);
         }
         self.pick_in_turn(key, tried, now, rng)
     }
 
-    /// An endpoint for the client whose turn it is in the queue.
+    /// Picks an endpoint for the client at the head of the queue.
     pub fn pick_in_turn(
         &self,
         key: &Key,
@@ -62,7 +62,7 @@ impl Service {
         }
     }
 
-    /// By the algorithm alone.
+    /// Picks by the algorithm alone, without affinity.
     fn pick_any(
         &self,
         key: &Key,
@@ -71,52 +71,57 @@ impl Service {
         rng: &mut Rng,
     ) -> Result<Picked, Unavailable> {
         if tried.is_empty()
-            && let Some(index) = self.glance(key, now, rng)
+            && let Some(index) = self.pick_fast(key, now, rng)
             && let Some(picked) = self.take(index)
         {
             return Ok(picked);
         }
-        self.look_at_all(key, tried, now, rng)
+        self.pick_by_scan(key, tried, now, rng)
     }
 
-    /// The algorithm's choice in the best tier, if it can be had without asking what the best tier is. `None` says
-    /// nothing: it may have looked too little.
-    fn glance(&self, key: &Key, now: Moment, rng: &mut Rng) -> Option<usize> {
-        match self.way {
-            Way::Rotate => rotate::glance(self, now, rng),
-            Way::Least => least::glance(self, now, rng),
-            Way::TwoChoices => two_choices::glance(self, now, rng),
-            Way::ByClient | Way::ByClientAndPort => rendezvous::glance(self, key, now),
-            Way::First => first::glance(self, now),
+    /// The algorithm's choice in the best tier, if it can be found without determining the best tier. `None` does not mean that
+    /// there is none.
+    fn pick_fast(&self, key: &Key, now: Moment, rng: &mut Rng) -> Option<usize> {
+        match self.method {
+            PickMethod::Rotate => rotate::pick_fast(self, now, rng),
+            PickMethod::Least => least::pick_fast(self, now, rng),
+            PickMethod::TwoChoices => two_choices::pick_fast(self, now, rng),
+            PickMethod::ByClient | PickMethod::ByClientAndPort => {
+                rendezvous::pick_fast(self, key, now)
+            }
+            PickMethod::First => first::pick_fast(self, now),
         }
     }
 
-    fn look_at_all(
+    fn pick_by_scan(
         &self,
         key: &Key,
         tried: &Tried,
         now: Moment,
         rng: &mut Rng,
     ) -> Result<Picked, Unavailable> {
-        // Others take places meanwhile, and each time one is lost to them they got one: a few rounds are plenty.
-        for _ in 0..ROUNDS {
+        // Other workers take leases meanwhile. Each time this worker loses a lease to them, they make progress, so a few
+        // attempts are enough.
+        for _ in 0..SCAN_ATTEMPTS {
             let found = self.best_tier(tried, now).ok_or_else(|| self.why_none())?;
             if found.open == 0 {
                 return Err(Unavailable::Full);
             }
-            let among = Among {
+            let candidates = Candidates {
                 service: self,
                 tried,
                 tier: found.tier,
                 spare_nodes: found.elsewhere > 0,
                 now,
             };
-            let chosen = match self.way {
-                Way::Rotate => rotate::choose(&among, rng),
-                Way::Least => least::choose(&among, rng),
-                Way::TwoChoices => two_choices::choose(&among, rng),
-                Way::ByClient | Way::ByClientAndPort => rendezvous::choose(&among, key),
-                Way::First => among.open().next(),
+            let chosen = match self.method {
+                PickMethod::Rotate => rotate::choose(&candidates, rng),
+                PickMethod::Least => least::choose(&candidates, rng),
+                PickMethod::TwoChoices => two_choices::choose(&candidates, rng),
+                PickMethod::ByClient | PickMethod::ByClientAndPort => {
+                    rendezvous::choose(&candidates, key)
+                }
+                PickMethod::First => candidates.open().next(),
             };
             if let Some(mut picked) = chosen.and_then(|index| self.take(index)) {
                 picked.is_panic = found.tier == Tier::Anybody && tried.is_empty();
@@ -126,7 +131,7 @@ impl Service {
         Err(Unavailable::Full)
     }
 
-    /// Why there is no tier at all.
+    /// Why no tier has an endpoint.
     fn why_none(&self) -> Unavailable {
         match self.closing().is_empty() {
             true => Unavailable::NoEndpoint,
@@ -150,7 +155,7 @@ impl Service {
             .is_some_and(|endpoint| endpoint.is_best(now) && !endpoint.is_full())
     }
 
-    /// How much of its share the endpoint has reached: all of it, unless its slow start is still on.
+    /// The part of its share that the endpoint has reached: all of it, except during its slow start.
     fn ramp(&self, endpoint: &Endpoint, now: Moment) -> u32 {
         match self.slow_start {
             0 => FULL_SHARE,
@@ -158,8 +163,8 @@ impl Service {
         }
     }
 
-    /// Lets one through as often as its share has grown.
-    fn ramp_lets(&self, index: usize, now: Moment, rng: &mut Rng) -> bool {
+    /// Randomly admits a pick with the probability that the endpoint's slow start has reached.
+    fn ramp_admits(&self, index: usize, now: Moment, rng: &mut Rng) -> bool {
         if self.slow_start == 0 {
             return true;
         }
@@ -171,14 +176,14 @@ impl Service {
     }
 }
 
-/// What an endpoint was picked for.
+/// What an endpoint is picked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     client: SocketAddr,
 }
 
 impl Key {
-    /// For the client at this address, in whatever form.
+    /// The key of the client at this address, in any form.
     #[must_use]
     pub fn new(client: SocketAddr) -> Self {
         Self {
@@ -186,36 +191,37 @@ impl Key {
         }
     }
 
-    /// The client's address in its one form.
+    /// The client's address in canonical form.
     #[must_use]
     pub fn client(&self) -> SocketAddr {
         self.client
     }
 }
 
-/// What one client has tried in vain. Empty, it allocates nothing; it survives a swap between two attempts.
+/// The attempts of one client. It allocates nothing while it is empty, and survives a swap between two attempts.
 #[derive(Clone, Debug, Default)]
 pub struct Tried {
-    /// Those of this round, and those that this round leaves out: none of them is picked.
+    /// The endpoints tried in this round, and those that this round leaves out: none of them is picked.
     endpoints: Vec<Arc<EndpointState>>,
-    /// Whose connections were cut while they were dialed: these are not tried again.
+    /// Endpoints whose connections were cut while this client dialed them: they are not tried again.
     cut: Vec<Arc<EndpointState>>,
-    /// Where dials timed out.
+    /// Nodes with endpoints whose dials timed out.
     nodes: Vec<Arc<Node>>,
-    /// All attempts that failed, those of earlier rounds included.
+    /// The number of failed attempts in all rounds.
     attempts: usize,
-    /// Rounds that are over.
+    /// The number of completed rounds.
     rounds: u32,
 }
 
 impl Tried {
-    /// Whether this is the first attempt.
+    /// Whether no attempt has failed yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.attempts == 0
     }
 
-    /// Which endpoints may not be picked, as a number; 0: none. For whom it is the same, the same are left.
+    /// A hash of the endpoints that may not be picked; 0 if there are none. Clients with the same hash may pick the same
+    /// endpoints.
     pub(crate) fn fingerprint(&self) -> u64 {
         let of_one = |tried: &Arc<EndpointState>| mix(Arc::as_ptr(tried).addr() as u64);
         self.endpoints
@@ -224,13 +230,13 @@ impl Tried {
             .fold(0, |all, one| all ^ one)
     }
 
-    /// How many attempts failed.
+    /// The number of failed attempts.
     #[must_use]
     pub fn len(&self) -> usize {
         self.attempts
     }
 
-    /// The dial to `endpoint` failed: it is not picked again in this round, and if it timed out, its node is avoided.
+    /// Notes a failed dial to `endpoint`: it is not picked again in this round, and after a timeout its node is avoided.
     pub fn note(&mut self, endpoint: &Endpoint, failure: Failure) {
         self.attempts += 1;
         self.endpoints.push(Arc::clone(endpoint.live()));
@@ -252,31 +258,31 @@ impl Tried {
     }
 }
 
-/// An endpoint for a client.
+/// The picked endpoint.
 #[derive(Debug)]
 pub struct Picked {
-    /// Counts the client on it.
+    /// The lease, which counts the client on it.
     pub lease: Lease,
-    /// Its place in [`Service::endpoints`].
+    /// Its index in [`Service::endpoints`].
     pub index: usize,
-    /// Checks were ignored, because those of all endpoints fail. Never so for a further attempt.
+    /// Whether checks were ignored, because those of all endpoints fail. Never true for a further attempt.
     pub is_panic: bool,
 }
 
-/// Why there is no endpoint.
+/// Why no endpoint can be picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
-    /// All that may be picked have as many connections as they may have, or others wait already: wait in the queue.
+    /// All eligible endpoints have their maximum of connections, or other clients are waiting already: wait in the queue.
     Full,
-    /// None may be picked.
+    /// No endpoint is eligible.
     NoEndpoint,
-    /// None may be picked, and some only because they lead back to this service.
+    /// No endpoint is eligible, some of them only because they lead back to this service.
     Loop,
 }
 
-/// The ways to choose, compiled from the table's algorithm and affinity.
+/// The methods, compiled from the table's algorithm and affinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum PickMethod {
     Rotate,
     Least,
     TwoChoices,
@@ -285,7 +291,7 @@ pub(crate) enum Way {
     First,
 }
 
-impl Way {
+impl PickMethod {
     pub(crate) fn of(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::RoundRobin => Self::Rotate,
@@ -297,17 +303,17 @@ impl Way {
         }
     }
 
-    /// The wheel that this way draws from.
+    /// The wheel that this method uses.
     pub(crate) fn wheel(self, endpoints: &[Endpoint]) -> Wheel {
         match self {
             Self::Rotate | Self::TwoChoices => Wheel::by_weight(endpoints),
-            Self::Least if endpoints.len() > least::EXACT => Wheel::evenly(endpoints),
+            Self::Least if endpoints.len() > least::MAX_EXACT => Wheel::evenly(endpoints),
             Self::Least | Self::ByClient | Self::ByClientAndPort | Self::First => Wheel::default(),
         }
     }
 }
 
-const ROUNDS: usize = 8;
+const SCAN_ATTEMPTS: usize = 8;
 
 #[cfg(test)]
 mod tests;

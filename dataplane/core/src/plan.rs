@@ -1,7 +1,7 @@
-//! The compiled table: what an accepted connection needs to know, found with one look-up.
+//! The compiled table: everything that an accepted connection needs, found with one look-up.
 //!
-//! Made by [`crate::compile`] alone, shared behind one pointer, never changed. What lives longer than a plan hangs off
-//! it by identity: [`FrontendState`] by the frontend's name, and what [`crate::service`] keeps by service and endpoint.
+//! Only [`crate::compile`] makes it; it is shared behind one pointer and never changes. State that outlives a plan is attached
+//! by identity: [`FrontendState`] by the frontend's name, and the state in [`crate::service`] by service and endpoint.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::preamble::Versions;
 use crate::service::{Node, Service};
 use crate::table::{self, Name};
 
-/// One table, ready to be served.
+/// A compiled table.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub(crate) generation: Option<u64>,
@@ -35,14 +35,14 @@ pub struct Plan {
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) by_name: FxHashMap<Name, usize>,
     pub(crate) nodes: FxHashMap<Box<str>, OnNode>,
-    /// Frontends that left and still have connections: one that comes back is the same one.
+    /// Removed frontends that still have connections. One that returns gets its state back.
     pub(crate) left: FxHashMap<Name, Arc<FrontendState>>,
-    /// Endpoints of earlier plans, and by them the services of those; see [`crate::compile`].
+    /// Endpoints of earlier plans, and through them their services; see [`crate::compile`].
     pub(crate) leaving: Vec<Arc<EndpointState>>,
 }
 
 impl Plan {
-    /// The table's number, if it has one.
+    /// The table's generation, if it has one.
     #[must_use]
     pub fn generation(&self) -> Option<u64> {
         self.generation
@@ -54,19 +54,19 @@ impl Plan {
         self.stats.as_ref()
     }
 
-    /// What operators changed by hand.
+    /// The operator overrides.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
     }
 
-    /// Which endpoints are frontends of this plan, and which of those no client is sent to.
+    /// Which endpoints are frontends of this plan, and to which of them no client is sent.
     #[must_use]
     pub fn loops(&self) -> &Loops {
         &self.loops
     }
 
-    /// Whose clients connect to this socket.
+    /// The frontend of this socket.
     #[must_use]
     pub fn frontend(&self, socket: &SocketKey) -> Option<&Arc<Frontend>> {
         self.by_socket.get(socket)
@@ -90,7 +90,7 @@ impl Plan {
         &self.services
     }
 
-    /// Ends a plan that nobody else has. With 10,000 services that is long work too.
+    /// Frees a plan that nobody else uses. With 10,000 services, that takes long too.
     pub fn free(mut self) {
         for service in self.services.drain(..) {
             breath::take();
@@ -110,7 +110,7 @@ impl Plan {
         }
     }
 
-    /// Ejects, in every service, the endpoints that run on `node`. Says how many those were.
+    /// Ejects the endpoints that run on `node`, in every service. Returns their number.
     pub fn eject_node(&self, node: &Arc<Node>, now: Moment) -> usize {
         let Some(on) = self.nodes.get(node.name()) else {
             return 0;
@@ -130,17 +130,17 @@ pub(crate) struct OnNode {
     pub(crate) services: Vec<usize>,
 }
 
-/// What a socket carries.
+/// The transport of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Transport {
-    /// Connections.
+    /// TCP.
     Tcp,
-    /// Datagrams.
+    /// UDP.
     Udp,
 }
 
 impl Transport {
-    /// What this protocol is spoken over.
+    /// The transport of this protocol.
     #[must_use]
     pub fn of(protocol: table::Protocol) -> Self {
         match protocol.is_udp() {
@@ -150,14 +150,14 @@ impl Transport {
     }
 }
 
-/// The identity of a listening socket: it lives as long as some applied table wants it, whoever uses it.
+/// The identity of a listening socket. A socket lives as long as some applied table wants it, whichever frontend uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketKey {
-    /// What it carries.
+    /// Its transport.
     pub transport: Transport,
-    /// Where it is bound, as the table says.
+    /// Its address in the table.
     pub address: SocketAddr,
-    /// Port 0 is a different port for everybody who asks; all other sockets belong to no frontend.
+    /// The frontend of a socket with port 0, which is a different port for each frontend. `None` for all other sockets.
     pub asked_by: Option<Name>,
 }
 
@@ -167,7 +167,7 @@ impl fmt::Display for SocketKey {
     }
 }
 
-/// What clients connect to, compiled.
+/// A compiled frontend.
 #[derive(Debug)]
 pub struct Frontend {
     pub(crate) spec: Arc<table::Frontend>,
@@ -185,7 +185,7 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// What the table says of it.
+    /// The frontend in the table.
     #[must_use]
     pub fn spec(&self) -> &Arc<table::Frontend> {
         &self.spec
@@ -197,31 +197,31 @@ impl Frontend {
         &self.name
     }
 
-    /// Where it listens, or would, as the table says.
+    /// The binds in the table.
     #[must_use]
     pub fn binds(&self) -> &[table::Bind] {
         &self.binds
     }
 
-    /// The sockets for that.
+    /// The sockets for these binds.
     #[must_use]
     pub fn sockets(&self) -> &[SocketKey] {
         &self.sockets
     }
 
-    /// What it does with a connection.
+    /// What it serves.
     #[must_use]
     pub fn serves(&self) -> &Serves {
         &self.serves
     }
 
-    /// From whom PROXY headers are read.
+    /// The peers from which PROXY headers are read.
     #[must_use]
     pub fn accept_proxy(&self) -> Option<&AcceptProxy> {
         self.accept_proxy.as_ref()
     }
 
-    /// Who may come, and how many.
+    /// Its admission limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -233,25 +233,25 @@ impl Frontend {
         self.waits
     }
 
-    /// How long the client's side may be silent; `None`: for ever.
+    /// The client's idle timeout; `None` means unlimited.
     #[must_use]
     pub fn client_timeout(&self) -> Option<Duration> {
         self.client_timeout
     }
 
-    /// The same, once one direction has ended.
+    /// The client's timeout once one direction has ended.
     #[must_use]
     pub fn client_fin(&self) -> Duration {
         self.client_fin
     }
 
-    /// How long a trusted peer may take for its PROXY header.
+    /// The timeout for the PROXY header of a trusted peer.
     #[must_use]
     pub fn preamble_timeout(&self) -> Duration {
         self.preamble_timeout
     }
 
-    /// What outlives this plan.
+    /// Its state, which outlives this plan.
     #[must_use]
     pub fn state(&self) -> &Arc<FrontendState> {
         &self.state
@@ -277,29 +277,29 @@ impl Frontend {
     }
 }
 
-/// What a frontend does with what comes.
+/// What a frontend serves.
 #[derive(Debug)]
 pub enum Serves {
-    /// Relays its bytes.
+    /// It relays TCP connections to this service.
     Tcp(Arc<Service>),
-    /// Passes its datagrams on.
+    /// It forwards UDP datagrams to this service.
     Udp(Arc<Service>),
-    /// Nothing: this is not built yet, and nothing else may stand in for it.
+    /// Nothing: this protocol is not implemented yet, and nothing may be served in its place.
     NotYet(&'static str),
 }
 
-/// Whether a frontend wants its sockets.
+/// Whether a frontend listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listens {
-    /// It does.
+    /// It listens.
     Yes,
-    /// Its service has no endpoint that the table does not call disabled: connections are refused.
+    /// All endpoints of its service are disabled in the table: connections are refused.
     Idle,
-    /// What it asks for is not built yet.
+    /// Its protocol is not implemented yet.
     NotYetServed,
 }
 
-/// From whom a PROXY header is read, and which.
+/// From which peers a PROXY header is read, and in which versions.
 #[derive(Debug)]
 pub struct AcceptProxy {
     pub(crate) from: PrefixSet,
@@ -313,14 +313,14 @@ impl AcceptProxy {
         self.from.contains(peer)
     }
 
-    /// Which headers are understood.
+    /// The accepted versions.
     #[must_use]
     pub fn versions(&self) -> Versions {
         self.versions
     }
 }
 
-/// What is known of a frontend while the process lives.
+/// The state of a frontend while the process lives.
 #[derive(Debug)]
 pub struct FrontendState {
     name: Name,
@@ -331,7 +331,7 @@ pub struct FrontendState {
 }
 
 impl FrontendState {
-    /// A frontend that nobody has used yet.
+    /// Creates the state of a new frontend.
     #[must_use]
     pub fn new(name: &Name, seed: u64, workers: usize) -> Self {
         Self {
@@ -349,13 +349,13 @@ impl FrontendState {
         &self.name
     }
 
-    /// Who is in.
+    /// Its admissions.
     #[must_use]
     pub fn admit(&self) -> &Arc<AdmitState> {
         &self.admit
     }
 
-    /// What the workers count here.
+    /// The counters of the workers.
     #[must_use]
     pub fn counters(&self) -> &PerWorker<FrontendCounters> {
         &self.counters
@@ -381,7 +381,7 @@ impl FrontendState {
             .of(worker)
     }
 
-    /// All workers' counters of datagrams and flows, where any ever came.
+    /// The counters of all workers for datagrams and flows, if there ever were any.
     #[must_use]
     pub fn all_udp_counters(&self) -> Option<&PerWorker<UdpCounters>> {
         self.udp.get()

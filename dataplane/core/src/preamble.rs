@@ -1,16 +1,14 @@
-//! The PROXY protocol, versions 1 and 2: reads the header with which a trusted proxy introduces its
-//! client, and writes the one that introduces ours to an endpoint.
+//! The PROXY protocol, versions 1 and 2: reads the header in which a trusted proxy names its client, and writes the header that
+//! names the client to an endpoint.
 //!
-//! Called by the accept path and the UDP loop with everything a peer has sent so far ([`step`]), by
-//! the dialer and the health checks with the addresses to send ([`encode_v1`], [`encode_v2`],
-//! [`encode_local`]). It never reads a socket, never guesses whether a header is there (the table
-//! says so), never allocates while reading, and keeps nothing between two calls. Deadlines belong
-//! to the caller.
+//! The accept path and the UDP loop call [`step`] with everything that a peer has sent so far. The dial and the health checks
+//! call [`encode_v1`], [`encode_v2`] and [`encode_local`] with the addresses to send. This module never reads a socket, never
+//! guesses whether a header is present (the table says so), never allocates while reading, and keeps no state between calls.
+//! The caller enforces the timeout.
 //!
-//! A header is refused at the first byte that no header could have, so that a browser or a TLS
-//! client on the wrong port is turned away after one to three bytes. What is well-formed but says
-//! nothing about a client of this listener (`LOCAL`, `UNKNOWN`, an unspecified or UNIX address, UDP
-//! on a TCP listener) leaves the socket's own addresses in force.
+//! A header is refused at the first byte that cannot be part of a header, so that a browser or a TLS client at the wrong port
+//! is refused after one to three bytes. A well-formed header that does not name a client of this listener (`LOCAL`, `UNKNOWN`,
+//! an unspecified or UNIX address, UDP on a TCP listener) leaves the socket's own addresses in force.
 //!
 //! ```
 //! use ballast_core::preamble::{Step, Transport, Versions, step};
@@ -42,15 +40,17 @@ mod vectors;
 
 use std::net::SocketAddr;
 
+use crate::affinity::canonical;
+
 pub use encode::{Checksum, ClientCertificate, Extras, Ssl, encode_local, encode_v1, encode_v2};
 pub use reason::Reason;
 pub use tlv::{Tlv, Tlvs};
 
-/// Looks at everything that has come so far and says what it amounts to.
+/// Judges the bytes that have arrived so far.
 ///
-/// `bytes` begins with the first byte of the connection or datagram and may go on behind the
-/// header. Every verdict but [`Step::Need`] is final: more bytes do not change it. A datagram holds
-/// its whole header or none, so for [`Transport::Datagram`] the verdict is never `Need`.
+/// `bytes` begins with the first byte of the connection or datagram and may extend beyond the header. Every verdict but
+/// [`Step::Need`] is final: more bytes do not change it. A datagram holds its whole header or none, so for
+/// [`Transport::Datagram`] the verdict is never `Need`.
 #[must_use]
 pub fn step(bytes: &[u8], accepted: Versions, transport: Transport) -> Step<'_> {
     let verdict = match bytes.first() {
@@ -66,36 +66,36 @@ pub fn step(bytes: &[u8], accepted: Versions, transport: Transport) -> Step<'_> 
     }
 }
 
-/// What the bytes so far amount to.
+/// The verdict on the bytes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
-    /// The header is not complete: at least so many more bytes belong to it. Who asks the socket
-    /// for no more than that never takes a byte of what follows the header.
+    /// The header is not complete: at least this many more bytes belong to it. A caller that reads no more than that never
+    /// takes a byte that follows the header.
     Need(usize),
     /// A header that names the client.
     Header(Header<'a>),
     /// A header that leaves the socket's own addresses in force.
     Local {
-        /// How many bytes the header takes; the data begins behind them.
+        /// The length of the header in bytes; the data follows it.
         length: usize,
     },
-    /// No header that may be accepted: the peer is to be cut off.
+    /// Not an acceptable header: the connection is to be closed.
     Reject(Reason),
 }
 
 /// A complete header that names the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// How many bytes the header takes; the data begins behind them.
+    /// The length of the header in bytes; the data follows it.
     pub length: usize,
-    /// Who connected, and to what: exactly as written, so an IPv4 address may come in IPv6 clothes
-    /// (see [`Addresses::canonical`]).
+    /// Who connected, and to what, exactly as written. An IPv4 address may be in IPv4-mapped form (see
+    /// [`Addresses::canonical`]).
     pub addresses: Addresses,
-    /// What else the sender said; empty in version 1.
+    /// The sender's additional fields; empty in version 1.
     pub tlvs: Tlvs<'a>,
 }
 
-/// The two ends of the conversation that a header describes.
+/// The two ends of the connection or flow that a header describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Addresses {
     /// The client.
@@ -115,7 +115,7 @@ impl Addresses {
     }
 }
 
-/// Which versions of the header a listener takes.
+/// Which versions of the header a listener accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Versions {
     /// The text line only.
@@ -141,18 +141,11 @@ impl Versions {
     }
 }
 
-/// What carries the header, and what the client speaks.
+/// The transport of the header and of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A TCP connection.
     Stream,
     /// A UDP datagram.
     Datagram,
-}
-
-fn canonical(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        v4 if v4.is_ipv4() => SocketAddr::new(v4, address.port()),
-        _ => address,
-    }
 }

@@ -1,15 +1,15 @@
-//! Clients that wait while every endpoint of their service is full: first come, first served.
+//! The queue of a service: clients wait while every endpoint is full; first come, first served.
 //!
-//! A [`Queue`] is part of [`ServiceState`], so it survives swaps. A dial that was told [`Full`](crate::pick::Unavailable::Full)
-//! takes a [`Ticket`], and picks again whenever the ticket says that its turn has come. Whatever may have made room
-//! (a lease dropped, an endpoint recovered, a swap) calls [`Queue::wake_head`]. Nobody else needs the lock: while
-//! nobody waits, all of this costs one load.
+//! A [`Queue`] is part of [`ServiceState`], so it survives swaps. A dial that got [`Full`](crate::pick::Unavailable::Full)
+//! takes a [`Ticket`], and picks again whenever its turn comes. Every event that may make room (a dropped lease, a recovered
+//! endpoint, a swap) calls [`Queue::wake_head`]. While nobody waits, that costs one load and no lock.
 //!
-//! Who has tried some endpoints in vain waits for the others only, and holds up nobody who could have the first ones: when
-//! there may be room, each first one of those who wait for the same looks, in the order in which they came.
+//! A client that has tried some endpoints without success waits for the other endpoints only, and does not delay clients that
+//! could use the first ones. When there may be room, the first of each group of clients that wait for the same endpoints picks,
+//! in order of arrival.
 //!
-//! Nobody is stranded, because each side writes before it reads: who waits enters the queue and then looks for room,
-//! who leaves makes room and then looks at the queue. One of the two sees the other.
+//! No wake-up is lost, because each side writes before it reads: a waiting client enters the queue and then checks for room; a
+//! leaving client makes room and then checks the queue. One of the two sees the other.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -25,72 +25,72 @@ use crate::service::ServiceState;
 pub struct Queue {
     len: AtomicUsize,
     peak: AtomicUsize,
-    line: Mutex<Line>,
+    waiters: Mutex<Waiters>,
 }
 
 impl Queue {
-    /// Whether nobody waits.
+    /// Whether no client waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many wait now.
+    /// The number of waiting clients.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// The most that ever waited at once.
+    /// The highest number of waiting clients so far.
     #[must_use]
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets that there were ever more than now.
+    /// Resets the peak to the present number.
     pub(crate) fn forget_peak(&self) {
         self.peak.store(self.len(), Ordering::Relaxed);
     }
 
-    /// Whether a client that comes now takes nothing from those that wait: they have tried some endpoints in vain, the
-    /// others are full, and the client is free to take the first ones.
-    pub(crate) fn lets_pass(&self) -> bool {
-        self.is_empty() || self.line().lets_pass()
+    /// Whether a new client takes nothing from the waiting ones: all of these have tried some endpoints without success and
+    /// wait for others that are full, and the new client may use the first ones.
+    pub(crate) fn admits_newcomer(&self) -> bool {
+        self.is_empty() || self.waiters().admits_newcomer()
     }
 
-    /// There may be room, or nothing may be as it was: whoever waits longest should look.
+    /// Wakes the first waiting client, because there may be room, or the plan may have changed.
     pub fn wake_head(&self) {
         if self.is_empty() {
             return;
         }
-        let waker = self.line().call();
+        let waker = self.waiters().call();
         wake(waker);
     }
 
     fn enter(&self, max: usize, tried: u64) -> Option<u64> {
-        let mut line = self.line();
-        if line.waiting.len() >= max {
+        let mut waiters = self.waiters();
+        if waiters.waiting.len() >= max {
             return None;
         }
-        let id = line.enter(tried);
+        let id = waiters.enter(tried);
         let len = self.len.fetch_add(1, Ordering::SeqCst) + 1;
         self.peak.fetch_max(len, Ordering::Relaxed);
         Some(id)
     }
 
     fn poll_turn(&self, id: u64, cx: &Context<'_>) -> Poll<()> {
-        let mut line = self.line();
-        let Ok(place) = line.place(id) else {
+        let mut waiters = self.waiters();
+        let Ok(place) = waiters.place(id) else {
             return Poll::Ready(());
         };
-        let may_look = line.may_look(place);
-        let Some(waiter) = line.waiting.get_mut(place) else {
+        let may_pick = waiters.may_pick(place);
+        let Some(waiter) = waiters.waiting.get_mut(place) else {
             return Poll::Ready(());
         };
-        if may_look {
-            (waiter.called, waiter.looks) = (false, true);
-            drop(line);
-            // The look at the endpoints that follows must not happen before this waiter was in the queue.
+        if may_pick {
+            (waiter.called, waiter.is_picking) = (false, true);
+            drop(waiters);
+            // The following look at the endpoints must not be reordered before this waiter's entry into the queue.
             fence(Ordering::SeqCst);
             return Poll::Ready(());
         }
@@ -98,48 +98,48 @@ impl Queue {
             Some(waker) => waker.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
         }
-        let has_looked = mem::take(&mut waiter.looks);
-        // There was nothing for this one. There may be something for others behind.
-        let next = if has_looked { line.next() } else { None };
-        drop(line);
+        let was_picking = mem::take(&mut waiter.is_picking);
+        // This waiter found no room. There may be room for others behind it.
+        let next = if was_picking { waiters.next() } else { None };
+        drop(waiters);
         wake(next);
         Poll::Pending
     }
 
     fn leave(&self, id: u64) {
-        let mut line = self.line();
-        let Ok(place) = line.place(id) else {
+        let mut waiters = self.waiters();
+        let Ok(place) = waiters.place(id) else {
             return;
         };
-        let left = line.leave(place);
+        let left = waiters.leave(place);
         self.len.fetch_sub(1, Ordering::SeqCst);
-        // There may be more room than the one that just left has taken, or it was called and gave up.
+        // There may be more room than the leaving waiter has taken, or it was called and gave up.
         let was_first = place == 0 || left.as_ref().is_some_and(|left| left.tried != 0);
-        let next = if was_first || line.choosy > 0 {
-            line.call()
+        let next = if was_first || waiters.retrying > 0 {
+            waiters.call()
         } else {
             None
         };
-        drop(line);
+        drop(waiters);
         drop(left);
         wake(next);
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place in the queue of one service. Dropping it leaves the queue and passes the turn on.
+/// A client's entry in the queue of one service. Dropping it leaves the queue and passes the turn on.
 #[derive(Debug)]
-#[must_use = "dropping the ticket gives up the place"]
+#[must_use = "dropping the ticket leaves the queue"]
 pub struct Ticket {
     service: Arc<ServiceState>,
     id: u64,
 }
 
 impl Ticket {
-    /// Takes the last place in the queue of `service`, for whatever is not in `tried`; `None` where `max` are waiting already.
+    /// Enters the queue of `service`, for the endpoints that are not in `tried`; `None` if `max` clients wait already.
     #[must_use]
     pub fn take(service: &Arc<ServiceState>, max: usize, tried: &Tried) -> Option<Self> {
         let id = service.queue().enter(max, tried.fingerprint())?;
@@ -149,8 +149,8 @@ impl Ticket {
         })
     }
 
-    /// Ready when nobody waits longer for the same and something may have changed since the last time it was ready: pick
-    /// now, and on [`Full`](crate::pick::Unavailable::Full) poll again.
+    /// Ready when it is this client's turn and something may have changed since it was last ready: pick now, and on
+    /// [`Full`](crate::pick::Unavailable::Full) poll again.
     pub fn poll_turn(&self, cx: &Context<'_>) -> Poll<()> {
         self.service.queue().poll_turn(self.id, cx)
     }
@@ -163,15 +163,15 @@ impl Drop for Ticket {
 }
 
 #[derive(Debug, Default)]
-struct Line {
+struct Waiters {
     next_id: u64,
-    /// In the order of their ids.
+    /// Ordered by id.
     waiting: VecDeque<Waiter>,
-    /// How many of them have tried some endpoints in vain.
-    choosy: usize,
+    /// How many of them have tried some endpoints without success.
+    retrying: usize,
 }
 
-impl Line {
+impl Waiters {
     fn place(&self, id: u64) -> Result<usize, usize> {
         self.waiting.binary_search_by_key(&id, |waiter| waiter.id)
     }
@@ -179,45 +179,44 @@ impl Line {
     fn enter(&mut self, tried: u64) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.choosy += usize::from(tried != 0);
-        // What made the queue necessary may be over by now, so the first look is free; but not past those who wait for
-        // the same.
+        self.retrying += usize::from(tried != 0);
+        // There may be room again by now, so a new waiter may pick once, but not before those that wait for the same endpoints.
         let called = self.waiting.iter().all(|waiter| waiter.tried != tried);
         self.waiting.push_back(Waiter {
             id,
             waker: None,
             tried,
             called,
-            looks: false,
+            is_picking: false,
         });
         id
     }
 
     fn leave(&mut self, place: usize) -> Option<Waiter> {
         let left = self.waiting.remove(place)?;
-        self.choosy -= usize::from(left.tried != 0);
+        self.retrying -= usize::from(left.tried != 0);
         Some(left)
     }
 
-    /// Who was called looks, one after the other.
-    fn may_look(&self, place: usize) -> bool {
+    /// Called waiters pick one after the other.
+    fn may_pick(&self, place: usize) -> bool {
         let mut up_to = self.waiting.iter().take(place + 1);
         up_to.next_back().is_some_and(|waiter| waiter.called)
-            && up_to.all(|ahead| !ahead.called && !ahead.looks)
+            && up_to.all(|ahead| !ahead.called && !ahead.is_picking)
     }
 
-    fn lets_pass(&self) -> bool {
-        self.choosy == self.waiting.len()
+    fn admits_newcomer(&self) -> bool {
+        self.retrying == self.waiting.len()
             && self
                 .waiting
                 .iter()
-                .all(|waiter| !waiter.called && !waiter.looks)
+                .all(|waiter| !waiter.called && !waiter.is_picking)
     }
 
-    /// Calls whoever waits longest. One who has tried some endpoints in vain may have no use for the room that there is: so
-    /// of those who wait for the same, whatever that is, each first one.
+    /// Calls the first waiter. A waiter that has tried some endpoints without success may be unable to use the room, so the
+    /// first of each group that waits for the same endpoints is called.
     fn call(&mut self) -> Option<Waker> {
-        if self.choosy == 0 {
+        if self.retrying == 0 {
             self.waiting.front_mut()?.called = true;
         } else {
             let mut seen = Vec::new();
@@ -231,13 +230,13 @@ impl Line {
         self.next()
     }
 
-    /// Whom to wake: the first who was called, unless somebody before it has not looked yet.
+    /// The waker of the first called waiter, unless an earlier one is still picking.
     fn next(&mut self) -> Option<Waker> {
         let next = self
             .waiting
             .iter_mut()
-            .find(|waiter| waiter.called || waiter.looks)?;
-        match next.looks {
+            .find(|waiter| waiter.called || waiter.is_picking)?;
+        match next.is_picking {
             true => None,
             false => next.waker.take(),
         }
@@ -248,15 +247,16 @@ impl Line {
 struct Waiter {
     id: u64,
     waker: Option<Waker>,
-    /// What it has tried in vain, as a number; 0: nothing.
+    /// The fingerprint of the endpoints that it has tried; 0 if there are none.
     tried: u64,
-    /// Whether something may have changed since it last looked. Only of the first of those who wait for the same.
+    /// Whether something may have changed since it last picked. Set only for the first of those that wait for the same
+    /// endpoints.
     called: bool,
-    /// It looks now.
-    looks: bool,
+    /// Whether it is picking now.
+    is_picking: bool,
 }
 
-/// Only without the lock: a waker may run anything.
+/// Called only without the lock, because a waker may run any code.
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
@@ -408,60 +408,60 @@ mod tests {
     fn who_tried_some_in_vain_holds_up_nobody_who_could_have_them() {
         let service = service();
         let queue = service.queue();
-        let choosy = Client::who_tried(&service, 7);
-        assert!(!queue.lets_pass(), "it has not looked yet");
-        assert!(choosy.has_turn());
-        assert!(!queue.lets_pass(), "it looks");
-        assert!(!choosy.has_turn());
-        assert!(queue.lets_pass(), "there is nothing for it");
+        let retrying = Client::who_tried(&service, 7);
+        assert!(!queue.admits_newcomer(), "it has not looked yet");
+        assert!(retrying.has_turn());
+        assert!(!queue.admits_newcomer(), "it looks");
+        assert!(!retrying.has_turn());
+        assert!(queue.admits_newcomer(), "there is nothing for it");
 
         let plain = Client::join(&service);
-        assert!(!queue.lets_pass());
+        assert!(!queue.admits_newcomer());
         assert!(plain.has_turn(), "the first look is free behind it, too");
         assert!(!plain.has_turn());
 
-        // There is room: who came first looks first, and then the other, who may have use for it.
+        // There is room: the first waiter picks first, and then the other one, which may be able to use it.
         queue.wake_head();
-        assert_eq!((choosy.wakes(), plain.wakes()), (1, 0));
+        assert_eq!((retrying.wakes(), plain.wakes()), (1, 0));
         assert!(!plain.has_turn());
-        assert!(choosy.has_turn());
+        assert!(retrying.has_turn());
         assert!(!plain.has_turn());
-        assert!(!choosy.has_turn());
-        assert_eq!((choosy.wakes(), plain.wakes()), (1, 1));
+        assert!(!retrying.has_turn());
+        assert_eq!((retrying.wakes(), plain.wakes()), (1, 1));
         assert!(plain.has_turn());
     }
 
     #[test]
     fn of_those_who_wait_for_the_same_one_looks() {
         let service = service();
-        let line: Vec<_> = [0, 7, 7, 0, 9, 7]
+        let waiters: Vec<_> = [0, 7, 7, 0, 9, 7]
             .map(|tried| Client::who_tried(&service, tried))
             .into();
-        let looks = || -> Vec<bool> {
-            let mut looks = Vec::new();
-            for client in &line {
-                looks.push(client.has_turn());
+        let picks = || -> Vec<bool> {
+            let mut picks = Vec::new();
+            for client in &waiters {
+                picks.push(client.has_turn());
                 client.has_turn();
             }
-            looks
+            picks
         };
-        assert_eq!(looks(), [true, true, false, false, true, false]);
-        assert_eq!(looks(), [false; 6]);
+        assert_eq!(picks(), [true, true, false, false, true, false]);
+        assert_eq!(picks(), [false; 6]);
         service.queue().wake_head();
-        assert_eq!(looks(), [true, true, false, false, true, false]);
+        assert_eq!(picks(), [true, true, false, false, true, false]);
     }
 
     #[test]
     fn who_gives_up_before_its_look_passes_the_turn_on_whatever_it_tried() {
         let service = service();
-        let choosy = Client::who_tried(&service, 7);
+        let retrying = Client::who_tried(&service, 7);
         let plain = Client::join(&service);
-        for client in [&choosy, &plain] {
+        for client in [&retrying, &plain] {
             assert!(client.has_turn());
             assert!(!client.has_turn());
         }
         service.queue().wake_head();
-        drop(choosy);
+        drop(retrying);
         assert_eq!(plain.wakes(), 1);
         assert!(plain.has_turn());
     }

@@ -1,4 +1,4 @@
-//! Randomness as an argument: the shell seeds one [`Rng`] a worker, tests seed theirs.
+//! Randomness as an argument: the data plane seeds one [`Rng`] for each worker, and tests seed theirs.
 
 /// A small fast generator (splitmix64). Not for secrets.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Rng {
     }
 }
 
-/// Spreads the bits of `x` so that neighbours look unrelated; the same on every machine.
+/// Mixes the bits of `x`, so that similar inputs have unrelated results. The result is the same on every machine.
 #[must_use]
 pub fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,9 +1,9 @@
-//! A service as the plan has it, and what is known of it while the process lives.
+//! A service: its compiled form in the plan, and its state while the process lives.
 //!
-//! [`Service::compile`] turns one service of the table into endpoints that a pick only has to index. What outlives a plan
-//! is carried over by identity: [`ServiceState`] by the service's name, [`EndpointState`] by (service, address),
-//! [`Node`] by its name. The plan is the only one who compiles; `pick` chooses among [`Service::endpoints`], and what
-//! becomes of a dial is told to [`Service::connected`] and [`Service::failed`]. Nothing here changes a compiled service.
+//! [`Service::compile`] turns one service of the table into endpoints that a pick only has to index. State that outlives a plan
+//! is carried over by identity: [`ServiceState`] by the service's name, [`EndpointState`] by (service, address), [`Node`] by
+//! its name. Only [`crate::compile`] compiles services; `pick` chooses among [`Service::endpoints`], and the results of dials
+//! are reported to [`EndpointState::connected`] and [`Service::failed`]. A compiled service never changes.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use crate::breath;
 use crate::endpoint::{EndpointState, FULL_SHARE};
 use crate::moment::{Moment, whole_millis};
-use crate::pick::{Way, Wheel, endpoint_hash};
+use crate::pick::{PickMethod, Wheel, endpoint_hash};
 use crate::table::{self, State};
 
 mod ejection;
@@ -24,37 +24,37 @@ mod state;
 pub use ejection::{Ejection, EjectionReason, Failure, FailureNews, Node};
 pub use state::{ServiceCounters, ServiceCounts, ServiceState};
 
-/// A set of endpoints, compiled.
+/// A compiled service.
 #[derive(Debug)]
 pub struct Service {
     pub(crate) endpoints: Box<[Endpoint]>,
-    pub(crate) way: Way,
-    /// The weights of the ready endpoints, where the way needs them as a wheel.
+    pub(crate) method: PickMethod,
+    /// The wheel of the ready endpoints, if the method uses one.
     pub(crate) wheel: Wheel,
-    /// Whether all ready endpoints weigh the same.
+    /// Whether all ready endpoints have the same weight.
     pub(crate) even: bool,
     pub(crate) try_all: bool,
-    /// In milliseconds; 0: none.
+    /// In milliseconds; 0 without slow start.
     pub(crate) slow_start: u64,
-    /// How long a client's endpoint is remembered.
+    /// How long a client's endpoint is remembered, if there is affinity.
     pub(crate) affinity: Option<Duration>,
-    /// The places of the endpoints that close a loop, in order.
+    /// The indexes of the endpoints that close a loop, sorted.
     closing: Box<[usize]>,
     spec: Arc<table::Service>,
     state: Arc<ServiceState>,
 }
 
 impl Service {
-    /// Compiles `spec`, and carries over what is known of it from `previous` and from `around`.
+    /// Compiles `spec`, and carries over state from `previous` and `context`.
     #[must_use]
     pub fn compile(
         spec: Arc<table::Service>,
         previous: Option<&Self>,
-        around: &mut Around<'_>,
+        context: &mut ServiceContext<'_>,
     ) -> Self {
         let state = match previous {
             Some(previous) => Arc::clone(&previous.state),
-            None => around.state(&spec),
+            None => context.state(&spec),
         };
         let known = previous.map(Known::of);
         let endpoints: Box<[Endpoint]> = spec
@@ -66,27 +66,27 @@ impl Service {
                 let before = known
                     .as_ref()
                     .map(|known| known.find(index, endpoint.address));
-                let closes_loop = around.closing.binary_search(&index).is_ok();
-                Endpoint::compile(endpoint, before, &state, closes_loop, around)
+                let closes_loop = context.closing.binary_search(&index).is_ok();
+                Endpoint::compile(endpoint, before, &state, closes_loop, context)
             })
             .collect();
         let affinity = match spec.affinity {
             Some(table::Affinity::ClientIp(keep)) => Some(keep),
             Some(table::Affinity::Cookie(_)) | None => None,
         };
-        let way = match affinity {
-            Some(_) => Way::ByClient,
-            None => Way::of(spec.algorithm),
+        let method = match affinity {
+            Some(_) => PickMethod::ByClient,
+            None => PickMethod::of(spec.algorithm),
         };
         Self {
-            wheel: way.wheel(&endpoints),
+            wheel: method.wheel(&endpoints),
             even: is_even(&endpoints),
             endpoints,
-            way,
+            method,
             try_all: spec.all_down == table::AllDown::TryAll,
             slow_start: spec.slow_start.map_or(0, whole_millis),
             affinity,
-            closing: around.closing.into(),
+            closing: context.closing.into(),
             spec,
             state,
         }
@@ -96,7 +96,7 @@ impl Service {
         &self.closing
     }
 
-    /// What the table says of it.
+    /// The service in the table.
     #[must_use]
     pub fn spec(&self) -> &Arc<table::Service> {
         &self.spec
@@ -114,7 +114,7 @@ impl Service {
         &self.endpoints
     }
 
-    /// How many ready and how many backup endpoints can be used at `now`: `act` and `bck`.
+    /// The numbers of ready and of backup endpoints that can be used at `now`: `act` and `bck`.
     #[must_use]
     pub fn usable(&self, now: Moment) -> (usize, usize) {
         let (mut ready, mut backup) = (0, 0);
@@ -130,7 +130,7 @@ impl Service {
         (ready, backup)
     }
 
-    /// How much of its share an endpoint has reached, in percent, while `slow-start` lets it grow.
+    /// The part of its share that an endpoint has reached, in percent, during its slow start.
     #[must_use]
     pub fn growth(&self, endpoint: &Endpoint, now: Moment) -> Option<u8> {
         if self.slow_start == 0 {
@@ -154,7 +154,7 @@ impl Service {
             && eligible.all(|endpoint| !endpoint.live.is_passing())
     }
 
-    /// When the next ejection ends. Who waits in the queue should pick again then: nobody is woken by time.
+    /// When the next ejection ends. Waiting clients should pick again then, because the passing of time wakes nobody.
     #[must_use]
     pub fn next_return(&self, now: Moment) -> Option<Moment> {
         self.endpoints
@@ -164,7 +164,7 @@ impl Service {
             .min()
     }
 
-    /// The places in its queue: `max-queue`, 0 where it is off.
+    /// The size of its queue: `max-queue`, 0 if it is off.
     #[must_use]
     pub fn max_queue(&self) -> usize {
         let max = self.spec.max_queue.on().map_or(0, |max| max.get());
@@ -172,7 +172,7 @@ impl Service {
     }
 }
 
-/// One address of a compiled service.
+/// An endpoint of a compiled service.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(crate) hash: u64,
@@ -190,25 +190,25 @@ impl Endpoint {
         before: Option<Option<&Self>>,
         service: &Arc<ServiceState>,
         closes_loop: bool,
-        around: &mut Around<'_>,
+        context: &mut ServiceContext<'_>,
     ) -> Self {
-        let over = (around.over)(service.name(), &spec.address);
+        let over = (context.over)(service.name(), &spec.address);
         let state = over.state.unwrap_or(spec.state);
         let live = match before.flatten() {
             Some(before) => {
                 if before.state == State::Disabled && state != State::Disabled {
-                    before.live.begin_ramp(around.now);
+                    before.live.begin_ramp(context.now);
                 }
                 Arc::clone(&before.live)
             }
             None => {
-                let live = around
+                let live = context
                     .gone(service, &spec.address)
                     .unwrap_or_else(|| Arc::new(EndpointState::new(service, spec.address)));
                 live.begin();
-                // It is new, but its service is not: others hold the load, and it may be cold.
+                // The endpoint is new in a known service: the others carry the load, and it may need to warm up.
                 if before.is_some() {
-                    live.begin_ramp(around.now);
+                    live.begin_ramp(context.now);
                 }
                 live
             }
@@ -216,7 +216,7 @@ impl Endpoint {
         Self {
             hash: endpoint_hash(spec.address),
             live,
-            node: spec.node.as_ref().map(|node| (around.node)(node)),
+            node: spec.node.as_ref().map(|node| (context.node)(node)),
             max: spec.max_connections.map_or(u32::MAX, NonZeroU32::get),
             weight: over.weight.unwrap_or(spec.weight),
             state,
@@ -224,7 +224,7 @@ impl Endpoint {
         }
     }
 
-    /// Where it is.
+    /// Its address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.live.address()
@@ -236,43 +236,42 @@ impl Endpoint {
         &self.live
     }
 
-    /// Its weight, an operator's word considered.
+    /// Its weight, with overrides applied.
     #[must_use]
     pub fn weight(&self) -> u16 {
         self.weight
     }
 
-    /// Its state, an operator's word considered.
+    /// Its state, with overrides applied.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// How many connections it may have at once.
+    /// Its limit of connections.
     #[must_use]
     pub fn max_connections(&self) -> Option<u32> {
         (self.max < u32::MAX).then_some(self.max)
     }
 
-    /// Where it runs.
+    /// Its node.
     #[must_use]
     pub fn node(&self) -> Option<&Arc<Node>> {
         self.node.as_ref()
     }
 
-    /// Whether it is a frontend of the same table, by which its clients would come back to this service: no client is
-    /// sent to it.
+    /// Whether it is a frontend of the same table by which its clients would return to this service. No client is sent to it.
     #[must_use]
     pub fn closes_loop(&self) -> bool {
         self.closes_loop
     }
 
-    /// Whether clients without affinity may be sent to it at all.
+    /// Whether clients without affinity may be sent to it.
     pub(crate) fn is_eligible(&self) -> bool {
         self.weight > 0 && matches!(self.state, State::Ready | State::Backup) && !self.closes_loop
     }
 
-    /// Whether no client at all may be sent to it, nor a check.
+    /// Whether neither clients nor checks may be sent to it.
     pub(crate) fn is_out(&self) -> bool {
         self.state == State::Disabled || self.closes_loop
     }
@@ -282,27 +281,27 @@ impl Endpoint {
     }
 }
 
-/// What a service is compiled into: all that it shares with other plans and other services.
-pub struct Around<'a> {
-    /// When it is compiled.
+/// The context in which a service is compiled: what it shares with other plans and other services.
+pub struct ServiceContext<'a> {
+    /// The present moment.
     pub now: Moment,
-    /// How many workers there are.
+    /// The number of workers.
     pub workers: usize,
-    /// The node of this name, the same one for as long as any plan has it.
+    /// Returns the node of this name, which keeps its identity while any plan has it.
     pub node: &'a mut dyn FnMut(&str) -> Arc<Node>,
-    /// The service of this name that left an earlier plan, if an endpoint of it still has connections.
+    /// Returns the removed service of this name, if an endpoint of it still has connections.
     pub left: &'a dyn Fn(&str) -> Option<Arc<ServiceState>>,
-    /// The endpoint of this service and address that left an earlier plan and still has connections.
+    /// Returns the removed endpoint of this service and address, if it still has connections.
     pub gone: &'a dyn Fn(&str, &SocketAddr) -> Option<Arc<EndpointState>>,
-    /// What an operator changed by hand at the endpoint of this service and address.
+    /// Returns the override of the endpoint of this service and address.
     pub over: &'a dyn Fn(&str, &SocketAddr) -> Override,
-    /// The places of the endpoints that close a loop, in order.
+    /// The indexes of the endpoints that close a loop, sorted.
     pub closing: &'a [usize],
 }
 
-impl Around<'_> {
-    /// The state of a service that the previous plan had not. If connections are left from the plans before, they count
-    /// there, and wake its queue.
+impl ServiceContext<'_> {
+    /// The state of a service that the previous plan lacks. Connections that are left from earlier plans count in it, and wake
+    /// its queue.
     fn state(&self, spec: &table::Service) -> Arc<ServiceState> {
         (self.left)(&spec.name)
             .unwrap_or_else(|| Arc::new(ServiceState::new(&spec.name, self.workers)))
@@ -317,7 +316,7 @@ impl Around<'_> {
     }
 }
 
-/// What an operator changed at an endpoint; what is absent is as the table says.
+/// The override of an endpoint. What is absent is as in the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Override {
     /// Its weight.
@@ -326,7 +325,7 @@ pub struct Override {
     pub state: Option<State>,
 }
 
-/// The endpoints of the previous plan, by address. Most tables change little, so the same place is tried first.
+/// The endpoints of the previous plan, by address. Most tables change little, so the same index is tried first.
 struct Known<'a> {
     service: &'a Service,
     by_address: OnceLock<FxHashMap<SocketAddr, usize>>,

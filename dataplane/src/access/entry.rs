@@ -1,4 +1,5 @@
-//! What is known of a connection while it lives. Its line is written when this is dropped: also after a panic, a cut or a drain.
+//! What is known of a connection while it lives. Dropping the entry writes the access line, also after a panic, a cut or a
+//! drain.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -14,10 +15,10 @@ use ballast_core::table::Name;
 
 use super::line::{Record, Termination};
 use crate::relay::{Side, Why};
-use crate::tcp::{During, Progress};
+use crate::tcp::{Progress, WaitPhase};
 use crate::worker::Worker;
 
-/// One connection's line, as it is being written.
+/// The access line of one connection, as far as it is known.
 #[derive(Debug)]
 pub(crate) struct Entry {
     worker: Rc<Worker>,
@@ -32,7 +33,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// For a client that has just come; `None` where nobody wants lines.
+    /// Creates the entry of an accepted connection; `None` if no lines are wanted.
     pub(crate) fn begin(
         worker: &Rc<Worker>,
         frontend: &Arc<FrontendState>,
@@ -54,18 +55,18 @@ impl Entry {
         })
     }
 
-    /// The PROXY header said who the client is.
+    /// Notes the client that a PROXY header named.
     pub(crate) fn client(&mut self, client: SocketAddr) {
         self.client = client;
     }
 
-    /// An endpoint of this service is looked for. Returns where to note how that goes.
+    /// Notes the service, and returns where the dial records its progress.
     pub(crate) fn begin_dial(&mut self, service: &Service) -> &mut Progress {
         self.service = Some((service.spec().name.clone(), Arc::clone(service.state())));
         &mut self.progress
     }
 
-    /// An endpoint of this service was found.
+    /// Notes the endpoint.
     pub(crate) fn connected(&mut self, service: &Service, endpoint: &Arc<EndpointState>) {
         let address = endpoint.address();
         let mut specs = service.spec().endpoints.iter();
@@ -76,7 +77,7 @@ impl Entry {
         self.server = Some((name, Arc::clone(endpoint)));
     }
 
-    /// It was turned away.
+    /// Notes a refusal.
     pub(crate) fn refused(&mut self, refusal: Refusal) {
         self.end(match refusal {
             Refusal::NoEndpoint | Refusal::Loop => b"SC",
@@ -91,21 +92,21 @@ impl Entry {
         });
     }
 
-    /// Bytes passed, from and to the client.
+    /// Adds the numbers of bytes from and to the client.
     pub(crate) fn moved(&mut self, up: u64, down: u64) {
         self.bytes.0 += up;
         self.bytes.1 += down;
     }
 
-    /// It left before it had an endpoint.
-    pub(crate) fn left(&mut self, during: During) {
-        self.end(match during {
-            During::Queue => b"CQ",
-            During::Dial => b"CC",
+    /// Notes that the client aborted before it had an endpoint.
+    pub(crate) fn client_left(&mut self, phase: WaitPhase) {
+        self.end(match phase {
+            WaitPhase::Queue => b"CQ",
+            WaitPhase::Dial => b"CC",
         });
     }
 
-    /// The relay is over.
+    /// Notes the end of the relay.
     pub(crate) fn closed(&mut self, why: Why, fault: Option<Side>) {
         self.end(match (why, fault) {
             (Why::Finished, _) => b"--",
@@ -117,20 +118,20 @@ impl Entry {
         });
     }
 
-    /// It ended so.
+    /// Notes the termination letters.
     pub(crate) fn end(&mut self, letters: &[u8; 2]) {
         self.termination = Some(Termination(*letters));
     }
 
-    /// There is nothing to tell.
+    /// Drops the entry without a line.
     pub(crate) fn forget(mut self) {
-        self.termination = Some(Termination::UNSAID);
+        self.termination = Some(Termination::SILENT);
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // Whatever ends a connection says so, but for an order from outside.
+        // Every end is noted, except an order from outside to end the connection.
         let termination = self
             .termination
             .unwrap_or(match (&self.service, &self.server) {
@@ -139,7 +140,7 @@ impl Drop for Entry {
                 (Some(_), None) => Termination(*b"KC"),
                 (None, None) => Termination(*b"KR"),
             });
-        if termination == Termination::UNSAID {
+        if termination == Termination::SILENT {
             return;
         }
         let shared = &self.worker.shared;

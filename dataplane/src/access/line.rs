@@ -1,4 +1,4 @@
-//! What a line says. Pure: a record in, a text out.
+//! Renders access lines: a record in, a text out.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -6,24 +6,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::table::{Access, Name};
 
-/// One connection, from its first moment to its last.
+/// What an access line says of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// When it was accepted.
     pub accepted: SystemTime,
-    /// The client.
     pub client: SocketAddr,
-    /// The frontend that it came to.
     pub frontend: Name,
-    /// The service that should serve it, if it came so far.
+    /// The service, if the connection got that far.
     pub service: Option<Name>,
-    /// The endpoint that did: its name, or its address.
+    /// The endpoint: its name, or its address.
     pub server: Option<Box<str>>,
-    /// How long it waited in the queue; `None`: it left there.
+    /// Time in the queue; `None`: it left in the queue.
     pub queued: Option<Duration>,
-    /// How long connecting took; `None`: no endpoint was reached.
+    /// Time to connect; `None`: no endpoint was connected.
     pub connecting: Option<Duration>,
-    /// From accept to end.
+    /// Time from accept to end.
     pub total: Duration,
     /// Bytes from the client.
     pub bytes_in: u64,
@@ -31,32 +29,32 @@ pub(crate) struct Record {
     pub bytes_out: u64,
     /// How it ended.
     pub termination: Termination,
-    /// Connections at its end: of the process, the frontend, the service and the endpoint.
+    /// Numbers of connections at its end: of the process, the frontend, the service and the endpoint.
     pub connections: [u64; 4],
-    /// Further attempts that were made.
+    /// Attempts after the first one.
     pub retries: u16,
-    /// Whether one of them was at another endpoint than the attempt before it.
+    /// Whether one of these attempts was at another endpoint than the attempt before it.
     pub is_redispatched: bool,
-    /// Clients that were before it in the service's queue.
+    /// Clients that were ahead of it in the service's queue.
     pub queue: u64,
 }
 
-/// haproxy's two letters: who or what ended the session, and in which state it was.
+/// haproxy's two termination letters: what ended the session, and in which phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Termination(pub [u8; 2]);
 
 impl Termination {
-    /// Of a connection that is not worth a line: somebody looked whether the port is open.
-    pub(super) const UNSAID: Self = Self([0; 2]);
+    /// Marks a connection without a line: a mere port probe.
+    pub(super) const SILENT: Self = Self([0; 2]);
 
     fn letters(self) -> [char; 2] {
         self.0.map(char::from)
     }
 }
 
-/// Writes the line, without its end.
+/// Appends the line to `line`, without a line feed.
 pub(super) fn render(record: &Record, form: Access, line: &mut String) {
-    // Writing into a string cannot fail.
+    // Writing to a String cannot fail.
     match form {
         Access::Off => {}
         Access::Haproxy => tcplog(record, line).unwrap_or_default(),
@@ -97,7 +95,7 @@ fn json(record: &Record, line: &mut String) -> std::fmt::Result {
         record.client,
         record.frontend,
     )?;
-    // Names and addresses hold no character that JSON would have escaped.
+    // Names and addresses contain no character that JSON would escape.
     for (key, name) in [
         ("service", record.service.as_deref()),
         ("server", record.server.as_deref()),
@@ -172,7 +170,7 @@ impl std::fmt::Display for SyslogDate {
     }
 }
 
-/// A moment as people name it.
+/// A date and time of the calendar.
 struct Civil {
     year: u64,
     month: usize,

@@ -1,5 +1,5 @@
-//! Where lines go: standard output, a syslog socket, a syslog server. Each has a queue and a thread of its own, so that one
-//! which takes nothing costs the others nothing.
+//! The destinations of access lines: standard output, syslog sockets, syslog servers. Each has a queue and a thread of its own,
+//! so that a slow one does not delay the others.
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,27 +13,27 @@ use std::time::{Duration, Instant, SystemTime};
 use ballast_core::table::LogTarget;
 
 use super::line::SyslogDate;
-use crate::log::{self, Outlet, start, to_udp, to_unix};
+use crate::log::{self, LineQueue, start, to_udp, to_unix};
 
-/// All destinations of one table, and the lines that are rendered for them.
+/// All destinations of one table, and the rendered lines for them.
 #[derive(Debug)]
 pub(super) struct Sinks {
-    stdout: Option<&'static Outlet>,
+    stdout: Option<&'static LineQueue>,
     syslog: Vec<Syslog>,
-    /// Lines as they are.
+    /// The lines for standard output.
     lines: String,
-    /// The same ones behind syslog's head.
-    with_head: String,
+    /// The same lines with syslog headers.
+    with_header: String,
 }
 
 impl Sinks {
-    /// Opens them. What cannot be opened is said, and left out.
+    /// Opens the destinations. One that cannot be opened is logged and left out.
     pub(super) fn open(targets: &[LogTarget], folder: &Path, lost: &Arc<AtomicU64>) -> Self {
         let mut sinks = Self {
             stdout: None,
             syslog: Vec::new(),
             lines: String::new(),
-            with_head: String::new(),
+            with_header: String::new(),
         };
         for target in targets {
             if let Err(error) = sinks.add(target, folder, lost) {
@@ -58,7 +58,7 @@ impl Sinks {
         Ok(())
     }
 
-    /// Keeps one line for the next [`pass_on`](Self::pass_on).
+    /// Renders one line, to be delivered by the next [`deliver`](Self::deliver).
     pub(super) fn line(&mut self, render: impl FnOnce(&mut String)) {
         let from = self.lines.len();
         render(&mut self.lines);
@@ -68,12 +68,12 @@ impl Sinks {
         }
         let line = self.lines.get(from..).unwrap_or_default();
         let (date, pid) = (SyslogDate(SystemTime::now()), process::id());
-        // Writing into a string cannot fail.
-        write!(self.with_head, "<134>{date} ballast[{pid}]: {line}").unwrap_or_default();
+        // Writing to a String cannot fail.
+        write!(self.with_header, "<134>{date} ballast[{pid}]: {line}").unwrap_or_default();
     }
 
-    /// Gives the kept lines to every destination's queue.
-    pub(super) fn pass_on(&mut self) {
+    /// Adds the rendered lines to every destination's queue.
+    pub(super) fn deliver(&mut self) {
         if self.lines.is_empty() {
             return;
         }
@@ -81,41 +81,41 @@ impl Sinks {
             stdout.add(self.lines.as_bytes());
         }
         for syslog in &self.syslog {
-            syslog.add(self.with_head.as_bytes());
+            syslog.add(self.with_header.as_bytes());
         }
         self.lines.clear();
-        self.with_head.clear();
+        self.with_header.clear();
     }
 
-    /// Waits until all lines are written, but not for longer than this.
+    /// Waits until all lines are written, but not longer than `within`.
     pub(super) fn flush(&self, within: Duration) {
         let began = Instant::now();
         let syslog = self.syslog.iter().map(|syslog| &**syslog);
-        for outlet in self.stdout.into_iter().chain(syslog) {
-            outlet.flush(within.saturating_sub(began.elapsed()));
+        for queue in self.stdout.into_iter().chain(syslog) {
+            queue.flush(within.saturating_sub(began.elapsed()));
         }
     }
 }
 
-/// A queue whose thread ends when this is dropped and everything in it is sent.
+/// A syslog queue. Its thread ends once this is dropped and all lines are sent.
 #[derive(Debug)]
-struct Syslog(Arc<Outlet>);
+struct Syslog(Arc<LineQueue>);
 
 impl Syslog {
     fn start(
         lost: &Arc<AtomicU64>,
         write: impl FnMut(&[u8]) -> u64 + Send + 'static,
     ) -> io::Result<Self> {
-        let outlet = Arc::new(Outlet::new(Arc::clone(lost)));
-        start(Arc::clone(&outlet), "syslog", write)?;
-        Ok(Self(outlet))
+        let queue = Arc::new(LineQueue::new(Arc::clone(lost)));
+        start(Arc::clone(&queue), "syslog", write)?;
+        Ok(Self(queue))
     }
 }
 
 impl Deref for Syslog {
-    type Target = Outlet;
+    type Target = LineQueue;
 
-    fn deref(&self) -> &Outlet {
+    fn deref(&self) -> &LineQueue {
         &self.0
     }
 }

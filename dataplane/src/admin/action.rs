@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use ballast_core::overrides::ByHand;
+use ballast_core::overrides::OverrideChange;
 use ballast_core::table::State;
 
 use super::permission::User;
 use super::query;
-use crate::by_hand::Unchanged;
-use crate::operator::{self, Meant};
+use crate::operator::{self, Target};
+use crate::override_request::OverrideError;
 use crate::stats::{EndpointStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
@@ -52,11 +52,11 @@ outcomes! {
     Fault "FAIL" "Nothing was changed: a bug in Ballast prevents this change. The log has the details; please report them.";
 }
 
-impl From<Unchanged> for Outcome {
-    fn from(why: Unchanged) -> Self {
+impl From<OverrideError> for Outcome {
+    fn from(why: OverrideError) -> Self {
         match why {
-            Unchanged::Ending => Self::Ending,
-            Unchanged::Fault => Self::Fault,
+            OverrideError::Ending => Self::Ending,
+            OverrideError::Panicked => Self::Fault,
         }
     }
 }
@@ -94,14 +94,14 @@ impl Action {
         }
     }
 
-    fn change(self, service: &ServiceStats, endpoint: &EndpointStats) -> Option<ByHand> {
+    fn change(self, service: &ServiceStats, endpoint: &EndpointStats) -> Option<OverrideChange> {
         let (name, address) = (service.name.clone(), endpoint.address);
-        let state = |state| Some(ByHand::State(name.clone(), address, state));
+        let state = |state| Some(OverrideChange::State(name.clone(), address, state));
         match self {
             Self::Ready => state(Some(operator::ready(service, endpoint))),
             Self::Drain => state(Some(State::Draining)),
             Self::Disable => state(Some(State::Disabled)),
-            Self::AsTheTable => Some(ByHand::AsTheTable(name, address)),
+            Self::AsTheTable => Some(OverrideChange::Reset(name, address)),
             Self::Shutdown => None,
         }
     }
@@ -147,14 +147,14 @@ pub(super) async fn perform(
     if form.endpoints.is_empty() {
         return Outcome::Nothing;
     }
-    let service = Meant::of(&form.service).and_then(|meant| meant.service(snapshot));
+    let service = Target::of(&form.service).and_then(|meant| meant.service(snapshot));
     let (Some(action), Some(service)) = (Action::of(&form.action), service) else {
         return Outcome::Wrong;
     };
     let endpoints: Vec<&EndpointStats> = form
         .endpoints
         .iter()
-        .filter_map(|word| Meant::of(word)?.endpoint(service))
+        .filter_map(|word| Target::of(word)?.endpoint(service))
         .collect();
     if endpoints.is_empty() {
         return Outcome::Wrong;
@@ -194,11 +194,11 @@ async fn limit_as_the_table(
     user: &User,
     from: SocketAddr,
 ) -> Outcome {
-    let frontend = Meant::of(&form.frontend).and_then(|meant| meant.frontend(snapshot));
+    let frontend = Target::of(&form.frontend).and_then(|meant| meant.frontend(snapshot));
     let (Some(frontend), Some(Action::AsTheTable)) = (frontend, Action::of(&form.action)) else {
         return Outcome::Wrong;
     };
-    let change = ByHand::MaxConnections(frontend.name.clone(), None);
+    let change = OverrideChange::MaxConnections(frontend.name.clone(), None);
     if let Err(why) = shared.change(vec![change]).await {
         return why.into();
     }

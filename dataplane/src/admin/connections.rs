@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::handler::{Handler, Peer};
 use super::listeners::Purpose;
-use crate::log::Rarely;
+use crate::log::LogLimiter;
 use crate::panics::vital;
 
 /// The limits of connections, which all admin addresses share.
@@ -29,7 +29,7 @@ pub(super) struct Connections {
     /// For clients on this machine, such as its kubelet, however many others are connected.
     local: Arc<Semaphore>,
     reserve: RefCell<Reserve>,
-    full: Rarely,
+    full: LogLimiter,
 }
 
 impl Connections {
@@ -40,7 +40,7 @@ impl Connections {
             health: Arc::new(Semaphore::new(MOST_FOR_HEALTH)),
             local: Arc::new(Semaphore::new(MOST_LOCAL)),
             reserve: RefCell::new(Reserve::new()),
-            full: Rarely::new(),
+            full: LogLimiter::new(),
         });
         let keeping = vital(
             "the admin side's reserve",
@@ -71,8 +71,8 @@ impl Connections {
         let Some(place) = self.place(purpose, from, stream.local_addr().ok()) else {
             drop(stream);
             self.reserve.borrow_mut().refill();
-            if let Some(unsaid) = self.full.say(self.handler.shared.clock.now()) {
-                tracing::warn!(%from, unsaid, "too many connections to the admin side: this one is closed");
+            if let Some(suppressed) = self.full.allow(self.handler.shared.clock.now()) {
+                tracing::warn!(%from, suppressed, "too many connections to the admin side: this one is closed");
             }
             return;
         };

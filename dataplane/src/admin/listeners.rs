@@ -9,7 +9,7 @@ use tokio::task::{AbortHandle, yield_now};
 
 use super::viewers::Viewers;
 use crate::config::{Admin, Config};
-use crate::guard::{Guard, Guards, Name};
+use crate::instance_lock::{InstanceLock, InstanceLocks, LockName};
 use crate::listen;
 use crate::start_error::StartError;
 
@@ -93,8 +93,8 @@ pub(crate) fn admin_addresses(wanted: &Addresses) -> Vec<SocketAddr> {
 #[derive(Debug)]
 pub(crate) struct Listeners {
     open: BTreeMap<(Purpose, SocketAddr), Listening>,
-    guards: BTreeMap<u16, Guard>,
-    names: Guards,
+    guards: BTreeMap<u16, InstanceLock>,
+    names: InstanceLocks,
 }
 
 /// One listening socket.
@@ -108,7 +108,7 @@ struct Listening {
 
 impl Listeners {
     /// Listens at all these addresses, or returns the one where that is impossible.
-    pub(crate) fn take(wanted: &Addresses, names: &Guards) -> Result<Self, StartError> {
+    pub(crate) fn take(wanted: &Addresses, names: &InstanceLocks) -> Result<Self, StartError> {
         let mut listeners = Self {
             open: BTreeMap::new(),
             guards: BTreeMap::new(),
@@ -148,9 +148,10 @@ impl Listeners {
     fn bind(&mut self, purpose: Purpose, address: SocketAddr) -> Result<(), StartError> {
         let is_guard = purpose == Purpose::Everything && address.port() != 0;
         if is_guard && !self.guards.contains_key(&address.port()) {
-            let guard = self.names.take(Name::Port(address.port()));
-            let guard = guard
-                .map_err(|taken| StartError::taken(taken, || StartError::SecondOne(address)))?;
+            let guard = self.names.take(LockName::Port(address.port()));
+            let guard = guard.map_err(|taken| {
+                StartError::lock_failed(taken, || StartError::SecondOne(address))
+            })?;
             self.guards.insert(address.port(), guard);
         }
         let listener = listen::open_alone(address);

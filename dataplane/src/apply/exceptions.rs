@@ -1,4 +1,4 @@
-//! What does not listen as the table asks: for the ack, and for the log.
+//! The binds that do not listen as the table asks, for the ack and for the log.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use ballast_core::table::Bind;
 
 use super::sockets::Sockets;
 
-/// All of it, in the order of the table.
-pub(super) fn of(plan: &Plan, sockets: &Sockets) -> Vec<Exception> {
+/// All exceptions, in the order of the table.
+pub(super) fn collect(plan: &Plan, sockets: &Sockets) -> Vec<Exception> {
     let mut exceptions = Vec::new();
     for frontend in plan.frontends() {
         breath::take();
@@ -64,17 +64,17 @@ fn not_yet(frontend: &Frontend) -> String {
     }
 }
 
-/// Logs those of `now` that were not there `before`: where there is no ack, nothing else tells. A bind that failed was
-/// logged when it did.
-pub(super) fn say_what_is_new(before: &[Exception], now: &[Exception]) {
+/// Logs the exceptions of `now` that are not in `before`: where there is no ack file, nothing else reports them. A failed bind
+/// was logged when it failed.
+pub(super) fn log_new(before: &[Exception], now: &[Exception]) {
     let known: HashSet<_> = before.iter().map(identity).collect();
-    let mut unsaid = 0;
+    let mut omitted = 0;
     let new = now.iter().filter(|exception| {
         exception.state != ExceptionState::Failed && !known.contains(&identity(exception))
     });
     for (count, exception) in new.enumerate() {
-        if count >= MOST_SAID {
-            unsaid += 1;
+        if count >= MAX_LINES {
+            omitted += 1;
             continue;
         }
         let Exception {
@@ -85,8 +85,8 @@ pub(super) fn say_what_is_new(before: &[Exception], now: &[Exception]) {
         } = exception;
         tracing::warn!("frontend {frontend}, bind {bind}: {state}: {why}");
     }
-    if unsaid > 0 {
-        tracing::warn!("... and {unsaid} more binds that do not listen; the ack names them all");
+    if omitted > 0 {
+        tracing::warn!("... and {omitted} more binds that do not listen; the ack names them all");
     }
 }
 
@@ -94,5 +94,5 @@ fn identity(exception: &Exception) -> (&str, Bind, ExceptionState) {
     (&exception.frontend, exception.bind, exception.state)
 }
 
-/// Lines for one table: a cluster may have thousands of services without endpoints.
-const MOST_SAID: usize = 20;
+/// The most lines for one table. A cluster may have thousands of services without endpoints.
+const MAX_LINES: usize = 20;

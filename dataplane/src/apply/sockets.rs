@@ -1,4 +1,4 @@
-//! The listening sockets: opened by apply, handed out to the workers, and closed by them when apply says so.
+//! The listening sockets: opened by `apply`, handed to the workers, and closed by them on order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -13,61 +13,61 @@ use tokio::sync::oneshot;
 use crate::listen;
 use crate::worker::{Order, Shared};
 
-/// All of them.
+/// All listening sockets.
 #[derive(Debug)]
 pub(super) struct Sockets {
     shared: Arc<Shared>,
-    /// How many connections fitted when that was last logged.
-    said: usize,
+    /// The limit of connections that was last logged.
+    last_logged: usize,
     bound: BTreeMap<SocketKey, Bound>,
     failed: BTreeMap<SocketKey, String>,
 }
 
-/// A socket that is there.
+/// The sockets of one address that are bound.
 #[derive(Debug)]
 struct Bound {
     key: Arc<SocketKey>,
     local: SocketAddr,
     workers: Vec<usize>,
-    foreign: bool,
+    is_foreign: bool,
 }
 
-/// Sockets of one address that nobody reads yet.
+/// Bound sockets of one address that no worker reads yet.
 pub(super) type Opened = (SocketKey, Vec<Socket>);
 
 impl Sockets {
-    /// None are there yet.
+    /// No sockets yet.
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
-            said: shared.room.at_rest().connections,
+            last_logged: shared.room.at_rest().connections,
             shared,
             bound: BTreeMap::new(),
             failed: BTreeMap::new(),
         }
     }
 
-    /// Those that are there.
-    pub(super) fn there(&self) -> BTreeSet<SocketKey> {
+    /// The keys of the bound sockets.
+    pub(super) fn bound_keys(&self) -> BTreeSet<SocketKey> {
         self.bound.keys().cloned().collect()
     }
 
-    /// Those that are not there, but tried again.
+    /// The number of addresses that could not be bound, and are retried.
     pub(super) fn failed(&self) -> usize {
         self.failed.len()
     }
 
-    /// Why it is not there, if it was asked for.
+    /// Why this address could not be bound.
     pub(super) fn why_not(&self, key: &SocketKey) -> Option<&str> {
         self.failed.get(key).map(String::as_str)
     }
 
-    /// Whether it is bound to an address that this node did not hold when last looked at.
+    /// Whether it is bound to an address that this node did not hold when last checked.
     pub(super) fn is_foreign(&self, key: &SocketKey) -> bool {
-        self.bound.get(key).is_some_and(|bound| bound.foreign)
+        self.bound.get(key).is_some_and(|bound| bound.is_foreign)
     }
 
-    /// Binds what a plan wants beside what is there; what cannot be bound is that one bind's failure, and of the failures
-    /// before it only those that are wanted still are remembered.
+    /// Binds the additional sockets of a plan. An address that cannot be bound fails that one bind only. Earlier failures are
+    /// kept only for sockets that are still wanted.
     pub(super) fn open_wanted(&mut self, keys: &[SocketKey]) -> Vec<Opened> {
         let wanted: BTreeSet<&SocketKey> = keys.iter().collect();
         self.failed.retain(|key, _| wanted.contains(key));
@@ -108,68 +108,68 @@ impl Sockets {
         }
     }
 
-    /// Has the workers read them. An address is served by all its sockets, or by none.
+    /// Hands sockets to the workers. An address is served by all its sockets, or by none.
     pub(super) async fn hand_out(&mut self, opened: Vec<Opened>) {
         let mut waiting = Vec::new();
-        let mut addresses = Addresses::default();
+        let mut addresses = LocalAddresses::default();
         for (key, sockets) in opened {
-            let bound = self.order_to_listen(&key, sockets, &mut addresses, &mut waiting);
+            let bound = self.send_listen(&key, sockets, &mut addresses, &mut waiting);
             self.bound.insert(key, bound);
         }
-        for (key, told) in waiting {
-            if let Ok(Err(error)) = told.await {
+        for (key, receiver) in waiting {
+            if let Ok(Err(error)) = receiver.await {
                 let plan = self.shared.live.plan();
                 self.close(std::slice::from_ref(&key), &plan).await;
                 self.fail(&key, format!("bind {key}: cannot be watched: {error}"));
             }
         }
-        self.say_what_listens();
+        self.publish_listening();
     }
 
-    fn order_to_listen(
+    fn send_listen(
         &self,
         key: &SocketKey,
         sockets: Vec<Socket>,
-        addresses: &mut Addresses,
+        addresses: &mut LocalAddresses,
         waiting: &mut Vec<(SocketKey, oneshot::Receiver<std::io::Result<()>>)>,
     ) -> Bound {
         let workers = self.shared.loads.len();
         let local = sockets
             .first()
             .and_then(|socket| socket.local_addr().ok()?.as_socket());
-        // A single socket belongs to one worker for its life, always the same one.
+        // A single socket always belongs to the same worker.
         let first = if sockets.len() == workers {
             0
         } else {
-            home(key.address, workers)
+            single_worker(key.address, workers)
         };
         let mut bound = Bound {
             key: Arc::new(key.clone()),
             local: local.unwrap_or(key.address),
             workers: Vec::new(),
-            foreign: !addresses.are_here(key.address.ip()),
+            is_foreign: !addresses.is_local(key.address.ip()),
         };
         for (worker, socket) in (first..).zip(sockets) {
-            let (done, told) = oneshot::channel();
+            let (done, receiver) = oneshot::channel();
             let order = Order::Listen {
                 key: Arc::clone(&bound.key),
                 socket,
                 done,
             };
-            if self.order(worker, order) {
+            if self.send_order(worker, order) {
                 bound.workers.push(worker);
-                waiting.push((key.clone(), told));
+                waiting.push((key.clone(), receiver));
             }
         }
         bound
     }
 
-    /// Sockets that listen now.
+    /// The number of listening sockets.
     fn listening(&self) -> usize {
         self.bound.values().map(|bound| bound.workers.len()).sum()
     }
 
-    fn say_what_listens(&mut self) {
+    fn publish_listening(&mut self) {
         let listening = self
             .bound
             .iter()
@@ -180,13 +180,13 @@ impl Sockets {
             .status
             .set_not_accepting(self.why_not_accepting());
         let descriptors = self.shared.divide(self.listening(), has_udp);
-        if self.said.abs_diff(descriptors.connections) > self.said / 8 {
-            self.said = descriptors.connections;
-            self.shared.room.say(&descriptors);
+        if self.last_logged.abs_diff(descriptors.connections) > self.last_logged / 8 {
+            self.last_logged = descriptors.connections;
+            self.shared.room.log(&descriptors);
         }
     }
 
-    /// Why no client can be accepted, if none can: addresses are wanted, and not one of them could be bound.
+    /// Why no client can be accepted: addresses are wanted, and none could be bound.
     fn why_not_accepting(&self) -> Option<String> {
         let why = self.failed.values().next()?;
         let count = self.failed.len();
@@ -195,7 +195,7 @@ impl Sockets {
             .then(|| format!("none of the table's {count} addresses could be bound; {why}"))
     }
 
-    /// Closes whole addresses, each after what its queue holds was accepted.
+    /// Closes all sockets of these addresses, after the connections in their backlogs were accepted.
     pub(super) async fn close(&mut self, keys: &[SocketKey], last: &Arc<Plan>) {
         if keys.is_empty() {
             return;
@@ -207,34 +207,34 @@ impl Sockets {
             .collect();
         for bound in gone {
             for worker in bound.workers {
-                let (done, told) = oneshot::channel();
+                let (done, receiver) = oneshot::channel();
                 let order = Order::Close {
                     key: Arc::clone(&bound.key),
                     plan: Arc::clone(last),
                     done,
                 };
-                if self.order(worker, order) {
-                    waiting.push(told);
+                if self.send_order(worker, order) {
+                    waiting.push(receiver);
                 }
             }
         }
-        for told in waiting {
-            told.await.ok();
+        for receiver in waiting {
+            receiver.await.ok();
         }
-        self.say_what_listens();
+        self.publish_listening();
     }
 
-    /// Begins no more flows, and accepts no more connections. Flows that go on need the socket that they came by.
+    /// Begins no more flows and accepts no more connections. Existing flows need their listening socket for replies.
     pub(super) async fn finish(&mut self, last: &Arc<Plan>) {
         let mut waiting = Vec::new();
         for worker in 0..self.shared.inboxes.len() {
-            let (done, told) = oneshot::channel();
-            if self.order(worker, Order::Finish { done }) {
-                waiting.push(told);
+            let (done, receiver) = oneshot::channel();
+            if self.send_order(worker, Order::Finish { done }) {
+                waiting.push(receiver);
             }
         }
-        for told in waiting {
-            told.await.ok();
+        for receiver in waiting {
+            receiver.await.ok();
         }
         let connections: Vec<SocketKey> = self
             .bound
@@ -245,32 +245,32 @@ impl Sockets {
         self.close(&connections, last).await;
     }
 
-    fn order(&self, worker: usize, order: Order) -> bool {
+    fn send_order(&self, worker: usize, order: Order) -> bool {
         let inbox = self.shared.inboxes.get(worker);
         inbox.is_some_and(|inbox| inbox.send(order).is_ok())
     }
 
-    /// Tries again what could not be bound, and looks again at addresses that may have come or gone.
+    /// Retries addresses that could not be bound, and checks again which bound addresses are local.
     pub(super) async fn retry(&mut self) {
         let keys: Vec<SocketKey> = self.failed.keys().cloned().collect();
         let opened = self.open(&keys);
         for (key, _) in &opened {
-            tracing::info!(address = %key, "listening at last");
+            tracing::info!(address = %key, "listening after a retry");
         }
         self.hand_out(opened).await;
-        let mut addresses = Addresses::default();
+        let mut addresses = LocalAddresses::default();
         for bound in self.bound.values_mut() {
-            bound.foreign = !addresses.are_here(bound.key.address.ip());
+            bound.is_foreign = !addresses.is_local(bound.key.address.ip());
         }
     }
 }
 
-/// What one pass over the sockets has found out about addresses: each is looked at once.
+/// Caches which addresses are local during one pass over the sockets.
 #[derive(Default)]
-struct Addresses(HashMap<IpAddr, bool>);
+struct LocalAddresses(HashMap<IpAddr, bool>);
 
-impl Addresses {
-    fn are_here(&mut self, address: IpAddr) -> bool {
+impl LocalAddresses {
+    fn is_local(&mut self, address: IpAddr) -> bool {
         *self.0.entry(address).or_insert_with(|| {
             breath::take();
             listen::is_local(address)
@@ -279,7 +279,7 @@ impl Addresses {
 }
 
 /// The worker that owns a single socket.
-fn home(address: SocketAddr, workers: usize) -> usize {
+fn single_worker(address: SocketAddr, workers: usize) -> usize {
     let ip = match address.ip().to_canonical() {
         IpAddr::V4(ip) => u64::from(ip.to_bits()),
         IpAddr::V6(ip) => {

@@ -1,11 +1,11 @@
-//! Apply by itself, without workers.
+//! Apply without workers.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 use ballast_core::breath;
-use ballast_core::overrides::ByHand;
+use ballast_core::overrides::OverrideChange;
 use ballast_core::table::State;
 use tokio::sync::oneshot;
 
@@ -15,24 +15,24 @@ use crate::config::Config;
 use crate::limits::{Budget, Room};
 use crate::threads;
 
-/// An apply that serves the table in this folder, and where its admin side's addresses go.
+/// An apply that serves the table in this folder, and the channel of its admin addresses.
 fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
     let (access, _records) = AccessLog::new();
-    let (hand, by_hand) = mpsc::unbounded_channel();
+    let (override_sender, overrides) = mpsc::unbounded_channel();
     let room = Room::new(Budget::in_force(), 1, None, Some(10));
-    let (shared, _inboxes) = Shared::new(room, 1, access, hand, None);
+    let (shared, _inboxes) = Shared::new(room, 1, access, override_sender, None);
     let (admin, wanted) = watch::channel(None);
     let table = folder.join("table.yaml");
-    let duty = Duty {
+    let config = ApplyConfig {
         command_line: CommandLine::of(&Config::new(table.clone())),
         table,
         ack: None,
         instance: "test".to_owned(),
         rng: Rng::new(1),
         admin,
-        by_hand,
+        overrides,
     };
-    (Apply::new(shared, duty), wanted)
+    (Apply::new(shared, config), wanted)
 }
 
 /// More services than are compiled between two breaths.
@@ -48,14 +48,14 @@ fn many_services() -> String {
     table
 }
 
-/// Changes the weight of the endpoint of `s0`; says what is answered.
-async fn change_weight(apply: &mut Apply, weight: u16) -> Result<(), Unchanged> {
+/// Changes the weight of the endpoint of `s0`, and returns the result.
+async fn change_weight(apply: &mut Apply, weight: u16) -> Result<(), OverrideError> {
     let (done, told) = oneshot::channel();
     let plan = apply.shared.live.plan();
     let service = plan.services()[0].spec().name.clone();
-    let change = ByHand::Weight(service, endpoint(), Some(weight));
+    let change = OverrideChange::Weight(service, endpoint(), Some(weight));
     apply
-        .revise(Changes {
+        .revise(OverrideRequest {
             changes: vec![change],
             done,
         })
@@ -69,13 +69,13 @@ fn endpoint() -> std::net::SocketAddr {
 
 #[test]
 fn a_change_by_hand_that_panics_is_refused_and_the_plan_stays() {
-    let _alone = panics::tests::alone();
-    panics::count();
+    let _alone = panics::tests::one_at_a_time();
+    panics::install_hook();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("table.yaml"), many_services()).unwrap();
     threads::local_runtime().unwrap().block_on(async {
         let (mut apply, _wanted) = apply_in(folder.path());
-        apply.look(true).await;
+        apply.read_table(true).await;
         assert_eq!(change_weight(&mut apply, 7).await, Ok(()));
         let before = apply.shared.live.plan();
         assert_eq!(before.services().len(), 100);
@@ -85,7 +85,7 @@ fn a_change_by_hand_that_panics_is_refused_and_the_plan_stays() {
         breath::between(|| panic!("for the test"));
         let answer = change_weight(&mut apply, 9).await;
         breath::between(|| {});
-        assert_eq!(answer, Err(Unchanged::Fault));
+        assert_eq!(answer, Err(OverrideError::Panicked));
         assert_eq!(panics::panics(), panics_before + 1);
         assert!(Arc::ptr_eq(&before, &apply.shared.live.plan()));
         let over = before.overrides().of_endpoint("s0", &endpoint());

@@ -41,7 +41,7 @@ fn every_wrong_line_is_named_with_its_remedy() {
     assert_eq!(Users::parse("# nobody\n").unwrap_err().len(), 1);
 }
 
-/// The costs of the hashes that are checked for a guess.
+/// The costs of the hashes that a guess causes to be checked.
 fn checked(users: &Users, name: &str, secret: &str) -> Vec<Cost> {
     let costs = std::cell::RefCell::default();
     users.find(name, secret, |hash, secret| {
@@ -77,7 +77,7 @@ fn a_wrong_guess_is_as_much_work_for_a_name_that_is_not_there() {
         assert_eq!(work(name), nobodys, "{name}");
     }
     assert_eq!(checked(&users, "bill", "other"), [Cost::Bcrypt(4)]);
-    // What is right for one is not right for a name that is not there.
+    // A secret of one user is not valid for an unknown name.
     for secret in ["plain", "hashed", "other", "dear", "strong"] {
         assert_eq!(users.find("nobody", secret, Hash::is_of), None);
     }
@@ -104,14 +104,14 @@ async fn a_guess_that_nobody_waits_for_keeps_its_turn_until_it_is_checked() {
     let auth = Auth::read(&path).unwrap();
     let (wrong, right) = (header("anna", "two"), header("anna", "one"));
     let mut guess = Box::pin(auth.identify(&wrong, CLIENT));
-    // It is being checked when it is first waited for.
+    // The check has started when the request is first polled.
     assert!(poll_immediate(&mut guess).await.is_none());
     drop(guess);
-    assert_eq!(auth.turns.clients().len(), 1, "it is still checked");
+    assert_eq!(auth.checks.clients().len(), 1, "it is still checked");
     let anna = auth.identify(&right, CLIENT).await.unwrap();
     assert_eq!(&*anna.name, "anna");
-    // Known headers need no turn.
-    let _turn = auth.turns.take(CLIENT).await.unwrap();
+    // Known headers need no permit.
+    let _turn = auth.checks.take(CLIENT).await.unwrap();
     assert_eq!(auth.identify(&right, CLIENT).await, Ok(anna));
 }
 
@@ -148,7 +148,7 @@ async fn a_right_header_is_remembered_until_the_file_changes() {
     assert!(auth.identify(&header("anna", "two"), CLIENT).await.is_ok());
 }
 
-/// Polls it once. `None`: it is not ready.
+/// Polls a future once. `None` if it is not ready.
 async fn poll_immediate<T>(mut task: impl Future<Output = T> + Unpin) -> Option<T> {
     std::future::poll_fn(|cx| {
         std::task::Poll::Ready(match std::pin::Pin::new(&mut task).poll(cx) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ballast_core::overrides::ByHand;
+use ballast_core::overrides::OverrideChange;
 use ballast_core::table;
 
 use super::command::{Change, Command, Form, Only, Server, Show, Stat, State, Weight};
@@ -128,7 +128,7 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, Stri
             let (service, endpoint) = find(server, &snapshot)?;
             let wanted = state.map(|state| state_of(state, service, endpoint));
             let word = wanted.map_or("default", table_word);
-            let by_hand = ByHand::State(service.name.clone(), endpoint.address, wanted);
+            let by_hand = OverrideChange::State(service.name.clone(), endpoint.address, wanted);
             (
                 by_hand,
                 full_name(service, endpoint),
@@ -142,7 +142,7 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, Stri
                 None => None,
             };
             let word = wanted.map_or_else(|| "default".into(), |weight| weight.to_string());
-            let by_hand = ByHand::Weight(service.name.clone(), endpoint.address, wanted);
+            let by_hand = OverrideChange::Weight(service.name.clone(), endpoint.address, wanted);
             (
                 by_hand,
                 full_name(service, endpoint),
@@ -152,7 +152,7 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, Stri
         Change::MaxConnections(name, max) => {
             let frontend = name.frontend(&snapshot).ok_or("No such frontend.")?;
             let word = max.map_or_else(|| "default".into(), |max| max.to_string());
-            let by_hand = ByHand::MaxConnections(frontend.name.clone(), *max);
+            let by_hand = OverrideChange::MaxConnections(frontend.name.clone(), *max);
             (
                 by_hand,
                 frontend.name.to_string(),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::help::HELP;
-use crate::operator::Meant;
+use crate::operator::Target;
 
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub(super) enum Prompt {
 pub(super) enum Show {
     Info(Info),
     Stat(Stat),
-    ServersState(Option<Meant>),
-    ServersConn(Option<Meant>),
+    ServersState(Option<Target>),
+    ServersConn(Option<Target>),
     Backend,
     Errors,
     Sess {
@@ -104,7 +104,7 @@ pub(super) struct Only {
 pub(super) enum Change {
     State(Server, Option<State>),
     Weight(Server, Option<Weight>),
-    MaxConnections(Meant, Option<NonZeroU32>),
+    MaxConnections(Target, Option<NonZeroU32>),
 }
 
 /// What an endpoint is to be.
@@ -126,8 +126,8 @@ pub(super) enum Weight {
 /// An endpoint: the service's name, a slash, and its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Server {
-    pub(super) service: Meant,
-    pub(super) endpoint: Meant,
+    pub(super) service: Target,
+    pub(super) endpoint: Target,
 }
 
 /// Parses one command. An error message is one or more lines.
@@ -285,8 +285,8 @@ fn server_of(word: &str) -> Result<Server, String> {
     })
 }
 
-fn name(word: &str) -> Result<Meant, String> {
-    Meant::of(word).ok_or_else(|| "A number is expected behind '#'.".into())
+fn name(word: &str) -> Result<Target, String> {
+    Target::of(word).ok_or_else(|| "A number is expected behind '#'.".into())
 }
 
 const STATE_USAGE: &str =

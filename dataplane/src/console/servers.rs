@@ -6,13 +6,13 @@ use ballast_core::breath;
 use ballast_core::overrides::Overrides;
 use ballast_core::table::State;
 
-use crate::operator::Meant;
+use crate::operator::Target;
 use crate::stats::{EndpointStats, ServiceStats, Snapshot, StatusKind};
 
 /// The services that are meant.
 pub(super) fn services<'a>(
     snapshot: &'a Snapshot,
-    name: Option<&Meant>,
+    name: Option<&Target>,
 ) -> Result<Vec<&'a ServiceStats>, String> {
     match name {
         None => Ok(snapshot.services.iter().collect()),
@@ -23,7 +23,7 @@ pub(super) fn services<'a>(
 /// The service that is meant.
 pub(super) fn service<'a>(
     snapshot: &'a Snapshot,
-    name: &Meant,
+    name: &Target,
 ) -> Result<&'a ServiceStats, String> {
     let found = name.service(snapshot);
     found.ok_or_else(|| "No such backend.".into())

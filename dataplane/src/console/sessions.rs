@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::worker::{Order, Seen, Shared};
+use crate::worker::{Order, SessionInfo, Shared};
 
 /// A connection or a flow, as it is listed.
 #[derive(Debug, Serialize)]
@@ -45,7 +45,7 @@ pub(super) async fn connections(shared: &Shared) -> Vec<Connection> {
             continue;
         };
         let connections = seen.into_iter().map(|seen| Connection {
-            id: worker << 40 | kind(&seen.key) << 36 | seen.seat as u64,
+            id: worker << 40 | kind(&seen.key) << 36 | seen.slot as u64,
             ..connection(&plan, seen, now)
         });
         found.extend(connections);
@@ -53,7 +53,7 @@ pub(super) async fn connections(shared: &Shared) -> Vec<Connection> {
     found
 }
 
-fn connection(plan: &Plan, seen: Seen, now: Moment) -> Connection {
+fn connection(plan: &Plan, seen: SessionInfo, now: Moment) -> Connection {
     let endpoint = seen.endpoint.as_ref();
     Connection {
         client: seen.client,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, fchmod};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::guard::{Guard, Guards, Name};
+use crate::instance_lock::{InstanceLock, InstanceLocks, LockName};
 use crate::start_error::StartError;
 
 /// A socket file. It is removed when this is dropped.
@@ -20,18 +20,19 @@ pub(crate) struct SocketFile {
     file: (u64, u64),
     listener: UnixListener,
     /// Keeps other processes from replacing the same stale file at the same time.
-    _guard: Guard,
+    _guard: InstanceLock,
 }
 
 impl SocketFile {
     /// Listens at `path`, or returns why it cannot.
-    pub(crate) fn open(path: &Path, names: &Guards) -> Result<Self, StartError> {
+    pub(crate) fn open(path: &Path, names: &InstanceLocks) -> Result<Self, StartError> {
         let failed = |why| StartError::Socket {
             path: path.into(),
             why,
         };
-        let guard = names.take(Name::Socket(path.into()));
-        let guard = guard.map_err(|taken| StartError::taken(taken, || failed(TAKEN.into())))?;
+        let guard = names.take(LockName::Socket(path.into()));
+        let guard =
+            guard.map_err(|taken| StartError::lock_failed(taken, || failed(TAKEN.into())))?;
         let address = SockAddr::unix(path).map_err(|_| {
             failed("the path is longer than the 107 bytes that a socket's may have".into())
         })?;
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> String {
-        SocketFile::open(path, &Guards::default())
+        SocketFile::open(path, &InstanceLocks::default())
             .unwrap_err()
             .to_string()
     }
@@ -131,7 +132,7 @@ mod tests {
     fn the_file_is_for_its_owner_only_and_goes_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let file = SocketFile::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &InstanceLocks::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         drop(file);
         assert!(!path.exists());
@@ -143,7 +144,7 @@ mod tests {
         let path = folder.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let file = SocketFile::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &InstanceLocks::default()).unwrap();
         call(&SockAddr::unix(&path).unwrap()).unwrap();
         drop(file);
     }
@@ -158,7 +159,7 @@ mod tests {
         assert!(said.contains(&path.display().to_string()), "{said}");
 
         let ours = folder.path().join("ours");
-        let _door = SocketFile::open(&ours, &Guards::default()).unwrap();
+        let _door = SocketFile::open(&ours, &InstanceLocks::default()).unwrap();
         let said = refused(&ours);
         assert!(said.contains("another process answers there"), "{said}");
     }
@@ -167,7 +168,7 @@ mod tests {
     fn another_ones_file_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let file = SocketFile::open(&path, &Guards::default()).unwrap();
+        let file = SocketFile::open(&path, &InstanceLocks::default()).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
         drop(file);

@@ -1,4 +1,4 @@
-//! A table at a place, read once and judged: by `ballast check`, and before the process begins.
+//! Reads and checks a table once: for `ballast check`, and before the process starts.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::{folder_of, named, read_once};
 use crate::listen;
 use crate::start_error::StartError;
 
-/// Reads the table at `path`, and says whatever is wrong with it and with the files that it names.
+/// Reads the table at `path`. An error lists everything that is wrong with it and with the files that it names.
 pub fn check(path: &Path) -> Result<RoutingTable, StartError> {
     let (bytes, format) = read_once(path).map_err(StartError::Table)?;
     let parsed = table::parse(&bytes, format);
@@ -28,18 +28,18 @@ pub fn check(path: &Path) -> Result<RoutingTable, StartError> {
     }
 }
 
-/// What a good table asks for that its author hardly wants: endpoints that are frontends of the same table. Where `*` is bound,
-/// the addresses of the host that this runs on count.
+/// Warns of what a valid table's author hardly wants: endpoints that are frontends of the same table. Where `*` is bound, the
+/// addresses of this host count.
 #[must_use]
 pub fn warnings(table: &RoutingTable) -> Vec<String> {
-    let here = listen::here().unwrap_or_default();
-    let found = loops::find(&table.frontends, &table.services, &here, |_, endpoint| {
+    let host = listen::host_addresses().unwrap_or_default();
+    let found = loops::find(&table.frontends, &table.services, &host, |_, endpoint| {
         endpoint.state != State::Disabled
     });
     found.warnings().to_vec()
 }
 
-/// Reads the table at `path`, and says whatever is wrong with it alone.
+/// Reads the table at `path`. An error lists everything that is wrong with the table itself.
 pub(crate) fn table_at(path: &Path) -> Result<RoutingTable, StartError> {
     let (bytes, format) = read_once(path).map_err(StartError::Table)?;
     let refused = |problems| StartError::Table(refusal(path, &problems));
@@ -54,10 +54,10 @@ fn refusal(path: &Path, problems: &Problems) -> String {
     format!("{}: refused for {count}\n{problems}", path.display())
 }
 
-/// A line for each of these files, as named at a place of the table, that cannot be used.
+/// One line for each of these files, as named at a place of the table, that cannot be used.
 fn faults(folder: &Path, files: Vec<(String, PathBuf)>) -> impl Iterator<Item = String> {
     files.into_iter().filter_map(|(at, file)| {
-        let fault = named::look(&folder.join(&file)).err()?;
+        let fault = named::check(&folder.join(&file)).err()?;
         Some(fault.problem(at, &file).to_string())
     })
 }

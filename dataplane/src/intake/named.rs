@@ -1,5 +1,5 @@
-//! Files that a table names: certificates, keys, pages. Whatever stands at such a path, reading it takes neither long nor
-//! much memory: only plain files are opened, and only so much of them is read.
+//! Files that a table names: certificates, keys, pages. Reading takes neither long nor much memory, whatever the path names:
+//! only regular files are opened, and only a limited size is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,28 +13,28 @@ use rustix::fs::OFlags;
 
 use crate::reserve::{self, Opened};
 
-/// What is wrong with a file.
+/// Why a file cannot be used.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// It cannot be opened or read.
     Unreadable(io::Error),
-    /// It is something else.
+    /// It is not a regular file.
     NoFile(&'static str),
-    /// It has more than [`MOST`] bytes.
+    /// It is larger than [`MAX_SIZE`] bytes.
     TooLarge,
     /// The table does not name it.
     NotNamed,
 }
 
 impl Fault {
-    /// What to tell people of the file that is named so at this place of the table.
+    /// The problem of the file that is named so at this place of the table.
     pub(crate) fn problem(&self, at: impl Into<String>, file: &Path) -> Problem {
         let remedy = match self {
             Self::Unreadable(_) => {
-                "put the file there: relative names are meant from the table's folder".to_owned()
+                "put the file there: a relative path refers to the folder of the table".to_owned()
             }
             Self::NoFile(_) => "name a plain file".to_owned(),
-            Self::TooLarge => format!("name one of at most {} MiB", MOST >> 20),
+            Self::TooLarge => format!("name one of at most {} MiB", MAX_SIZE >> 20),
             Self::NotNamed => "name it in the table".to_owned(),
         };
         Problem::new(at, format!("{}: {self}", file.display()), remedy)
@@ -46,7 +46,7 @@ impl fmt::Display for Fault {
         match self {
             Self::Unreadable(error) => error.fmt(f),
             Self::NoFile(what) => write!(f, "is {what}, not a file"),
-            Self::TooLarge => write!(f, "has more than {} MiB", MOST >> 20),
+            Self::TooLarge => write!(f, "has more than {} MiB", MAX_SIZE >> 20),
             Self::NotNamed => f.write_str("is not named by the table"),
         }
     }
@@ -58,17 +58,17 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Whether there is a file that can be used.
-pub(super) fn look(path: &Path) -> Result<(), Fault> {
+/// Checks that the file can be used.
+pub(super) fn check(path: &Path) -> Result<(), Fault> {
     open(path).map(drop)
 }
 
-/// The files that a table names, each read once; by the name that the table has for it.
+/// The files that a table names, by their names in the table. Each is read once.
 #[derive(Debug, Default)]
 pub(crate) struct NamedFiles(BTreeMap<PathBuf, Result<Box<[u8]>, Fault>>);
 
 impl NamedFiles {
-    /// Reads those that have not been read yet. Relative names are meant from `folder`.
+    /// Reads the files that have not been read yet. Relative names refer to `folder`.
     pub(super) fn read(&mut self, folder: &Path, names: &[PathBuf]) {
         for name in names {
             if !self.0.contains_key(name) {
@@ -78,13 +78,13 @@ impl NamedFiles {
         }
     }
 
-    /// Forgets those with other names.
+    /// Removes files with other names.
     pub(super) fn retain(&mut self, names: &[PathBuf]) {
         let names: BTreeSet<&PathBuf> = names.iter().collect();
         self.0.retain(|name, _| names.contains(name));
     }
 
-    /// What is in the file, or why it cannot be used.
+    /// The content of the file, or why it cannot be used.
     pub(crate) fn get(&self, name: &Path) -> Result<&[u8], &Fault> {
         match self.0.get(name) {
             Some(Ok(bytes)) => Ok(bytes),
@@ -94,24 +94,24 @@ impl NamedFiles {
     }
 }
 
-/// What is in the file.
+/// The content of the file.
 fn read(path: &Path) -> Result<Vec<u8>, Fault> {
     let mut bytes = Vec::new();
-    let mut file = open(path)?.take(MOST + 1);
+    let mut file = open(path)?.take(MAX_SIZE + 1);
     file.read_to_end(&mut bytes)?;
     match file.limit() {
-        // It has grown since it was opened.
+        // The file has grown since it was opened.
         0 => Err(Fault::TooLarge),
         _ => Ok(bytes),
     }
 }
 
-/// Opens a plain file. Merely to open something else may wait for somebody, or set something going.
+/// Opens a regular file. Merely opening something else may block or have side effects.
 fn open(path: &Path) -> Result<Opened, Fault> {
-    if let Some(what) = what_else(fs::metadata(path)?.file_type()) {
+    if let Some(what) = other_kind(fs::metadata(path)?.file_type()) {
         return Err(Fault::NoFile(what));
     }
-    // It may be another one by now.
+    // The path may name something else by now.
     let at_once = OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut options = OpenOptions::new();
     options
@@ -119,17 +119,17 @@ fn open(path: &Path) -> Result<Opened, Fault> {
         .custom_flags(at_once.bits().cast_signed());
     let file = reserve::open(&options, path)?;
     let entry = file.metadata()?;
-    if let Some(what) = what_else(entry.file_type()) {
+    if let Some(what) = other_kind(entry.file_type()) {
         return Err(Fault::NoFile(what));
     }
-    if entry.len() > MOST {
+    if entry.len() > MAX_SIZE {
         return Err(Fault::TooLarge);
     }
     Ok(file)
 }
 
-/// What it is, if it is no plain file.
-pub(super) fn what_else(kind: FileType) -> Option<&'static str> {
+/// The kind of the file, if it is not a regular file.
+pub(super) fn other_kind(kind: FileType) -> Option<&'static str> {
     if kind.is_file() {
         None
     } else if kind.is_dir() {
@@ -143,8 +143,8 @@ pub(super) fn what_else(kind: FileType) -> Option<&'static str> {
     }
 }
 
-/// Bytes that one file may have: more than the certificates of all public authorities together.
-const MOST: u64 = 1 << 20;
+/// The largest size of a file: more than the certificates of all public authorities together.
+const MAX_SIZE: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -165,7 +165,7 @@ mod tests {
         let _socket = UnixListener::bind(at("socket")).unwrap();
         std::os::unix::fs::symlink(at("good"), at("link")).unwrap();
         for name in ["good", "most", "link"] {
-            look(&at(name)).unwrap();
+            check(&at(name)).unwrap();
             read(&at(name)).unwrap();
         }
         assert_eq!(read(&at("good")).unwrap(), read(&at("link")).unwrap());
@@ -186,11 +186,11 @@ mod tests {
             (
                 at("none"),
                 "No such file or directory (os error 2)",
-                "put the file there: relative names are meant from the table's folder",
+                "put the file there: a relative path refers to the folder of the table",
             ),
         ] {
             let problem = read(&file).unwrap_err().problem("x", &file);
-            assert_eq!(look(&file).unwrap_err().problem("x", &file), problem);
+            assert_eq!(check(&file).unwrap_err().problem("x", &file), problem);
             assert_eq!(problem.why, format!("{}: {why}", file.display()));
             assert_eq!(problem.remedy, remedy);
         }

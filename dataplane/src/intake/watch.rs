@@ -1,4 +1,4 @@
-//! Hears what happens in the folder of the table: when to look, and how a table came there.
+//! Watches the folder of the table: tells when to read, and how a table file origin there.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,27 +12,27 @@ use tokio::io::unix::AsyncFd;
 
 use crate::sys;
 
-/// A folder that is watched.
+/// A watched folder.
 #[derive(Debug)]
 pub(super) struct Watch {
     events: AsyncFd<OwnedFd>,
-    /// The names that a table may have there, and how the file of that name came.
-    tables: Vec<(OsString, Came)>,
+    /// The names that a table may have there, and the origin of the file with that name.
+    tables: Vec<(OsString, Origin)>,
 }
 
-/// How a file came to its name, since the one before was read.
+/// How a file came to its name since the previous one was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Came {
-    /// Nobody heard of it: it is the one that was there, or it came by a link.
-    Unheard,
-    /// It was moved there, and is whole.
-    Whole,
-    /// It was made there empty, to be written.
-    Empty,
+pub(super) enum Origin {
+    /// No event: it is the file that was there before, or it appeared through a symbolic link.
+    Unknown,
+    /// It was moved there, so it is complete.
+    Moved,
+    /// It was created there empty, to be written.
+    Created,
 }
 
 impl Watch {
-    /// Of `folder`, in which a table may have these names. Within a runtime only.
+    /// Watches `folder`, in which a table may have these names. Must be called within a runtime.
     pub(super) fn of(folder: &Path, tables: Vec<OsString>) -> io::Result<Self> {
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         let events = WatchFlags::CLOSE_WRITE
@@ -44,51 +44,53 @@ impl Watch {
             events: sys::watched(watch)?,
             tables: tables
                 .into_iter()
-                .map(|name| (name, Came::Unheard))
+                .map(|name| (name, Origin::Unknown))
                 .collect(),
         })
     }
 
     /// Returns when something has happened there.
-    pub(super) async fn happened(&mut self) -> io::Result<()> {
+    pub(super) async fn event(&mut self) -> io::Result<()> {
         let Self { events, tables } = self;
         let mut ready = events.readable().await?;
-        hear(ready.get_inner(), tables);
+        read_events(ready.get_inner(), tables);
         ready.clear_ready();
         Ok(())
     }
 
-    /// How the file of this name came there.
+    /// How the file with this name came there.
     ///
-    /// What can be seen of it does not tell: its times are as coarse as the kernel's ticks, and most tables are moved within
-    /// the tick in which they were written; and it may have the inode of one that is gone.
-    pub(super) fn came(&mut self, table: &OsStr) -> Came {
-        hear(self.events.get_ref(), &mut self.tables);
+    /// The file's metadata does not tell: its times are as coarse as the kernel's ticks, and most tables are moved within the
+    /// tick in which they were written; and it may have the inode of a deleted file.
+    pub(super) fn origin(&mut self, table: &OsStr) -> Origin {
+        read_events(self.events.get_ref(), &mut self.tables);
         let known = self.tables.iter().find(|(name, _)| name == table);
-        known.map_or(Came::Unheard, |(_, came)| *came)
+        known.map_or(Origin::Unknown, |(_, origin)| *origin)
     }
 
-    /// What is there now has been read.
+    /// Forgets the origins, once the present file has been read.
     pub(super) fn forget(&mut self) {
-        for (_, came) in &mut self.tables {
-            *came = Came::Unheard;
+        for (_, origin) in &mut self.tables {
+            *origin = Origin::Unknown;
         }
     }
 }
 
-/// Takes note of all that has happened until now.
-fn hear(events: &OwnedFd, tables: &mut [(OsString, Came)]) {
+/// Notes all events so far.
+fn read_events(events: &OwnedFd, tables: &mut [(OsString, Origin)]) {
     let mut space = [MaybeUninit::uninit(); 4096];
     let mut events = inotify::Reader::new(events, &mut space);
     while let Ok(event) = events.next() {
-        let came = match event.events() {
+        let origin = match event.events() {
             what if what.contains(ReadFlags::QUEUE_OVERFLOW) => {
-                // Whatever it was is unheard.
-                tables.iter_mut().for_each(|(_, came)| *came = Came::Empty);
+                // The lost events are unknown, so each file is treated as being written.
+                tables
+                    .iter_mut()
+                    .for_each(|(_, origin)| *origin = Origin::Created);
                 continue;
             }
-            what if what.contains(ReadFlags::CREATE) => Came::Empty,
-            what if what.contains(ReadFlags::MOVED_TO) => Came::Whole,
+            what if what.contains(ReadFlags::CREATE) => Origin::Created,
+            what if what.contains(ReadFlags::MOVED_TO) => Origin::Moved,
             _ => continue,
         };
         let Some(name) = event.file_name() else {
@@ -96,7 +98,7 @@ fn hear(events: &OwnedFd, tables: &mut [(OsString, Came)]) {
         };
         let name = OsStr::from_bytes(name.to_bytes());
         if let Some(table) = tables.iter_mut().find(|(table, _)| table == name) {
-            table.1 = came;
+            table.1 = origin;
         }
     }
 }

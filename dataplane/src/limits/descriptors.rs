@@ -1,38 +1,38 @@
-//! How the descriptors of the process are divided.
+//! The division of the process's descriptors.
 //!
-//! The process itself comes first, so that it can always read a table and say what it lacks. Listening sockets may take most
-//! of the rest, and the connections get what these leave.
+//! The process itself comes first, so that it can always read a table and report its shortage. Listening sockets may take most
+//! of the rest, and connections get what these leave.
 
 use std::fmt;
 
-/// Descriptors by what they are for. All of them together are never more than `total`, whatever listens.
+/// Descriptors by purpose. Their sum never exceeds `total`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Descriptors {
-    /// As many as may be open.
+    /// The most that may be open.
     pub total: usize,
-    /// For the process at rest, for reading tables, and for the admin side's connections.
+    /// For the idle process, for reading tables, and for the connections of the admin side.
     pub reserve: usize,
-    /// Health checks that may be under way at once.
+    /// Health checks at once.
     pub checks: usize,
-    /// Pipes that each worker may have; each takes two descriptors.
+    /// Pipes of each worker. Each pipe takes two descriptors.
     pub pipes: usize,
-    /// Sockets that listen.
+    /// Listening sockets.
     pub listening: usize,
     /// UDP flows of all workers.
     pub flows: usize,
-    /// TCP connections; each takes two descriptors.
+    /// TCP connections. Each takes two descriptors.
     pub connections: usize,
     workers: usize,
 }
 
 impl Descriptors {
-    /// The division of `total` before anything listens. At most so many pipes.
-    pub(super) fn at_rest(total: usize, workers: usize, most_pipes: usize) -> Self {
+    /// The division of `total` before anything listens, with at most `max_pipes` pipes.
+    pub(super) fn idle(total: usize, workers: usize, max_pipes: usize) -> Self {
         let (reserve, checks) = (reserve(total, workers), checks(total));
         let left = total.saturating_sub(reserve + checks);
-        let wanted = MOST_PIPES.max(LEAST_PIPES * workers);
-        let pipes = wanted.min(left / 20).min(most_pipes) / workers.max(1);
-        let at_rest = Self {
+        let wanted = MAX_PIPES.max(MIN_PIPES_PER_WORKER * workers);
+        let pipes = wanted.min(left / 20).min(max_pipes) / workers.max(1);
+        let idle = Self {
             total,
             reserve,
             checks,
@@ -40,29 +40,29 @@ impl Descriptors {
             workers,
             ..Self::default()
         };
-        at_rest.beside(0, 0)
+        idle.with_listening(0, 0)
     }
 
-    /// The same beside so many listening sockets, with at most so many flows.
+    /// The division with `listening` listening sockets and at most `max_flows` flows.
     #[must_use]
-    pub fn beside(self, listening: usize, most_flows: usize) -> Self {
+    pub fn with_listening(self, listening: usize, max_flows: usize) -> Self {
         let rest = self.for_sockets().saturating_sub(listening);
-        // Flows leave the descriptors of one connection, however few there are.
-        let flows = (rest.saturating_sub(A_CONNECTION) / 2).min(most_flows);
+        // Flows always leave the descriptors of one connection.
+        let flows = (rest.saturating_sub(PER_CONNECTION) / 2).min(max_flows);
         Self {
             listening,
             flows,
-            connections: (rest - flows) / A_CONNECTION,
+            connections: (rest - flows) / PER_CONNECTION,
             ..self
         }
     }
 
-    /// How many sockets one more address gets while `there` are listening already: one a worker as long as they take less than
-    /// 40 % of what is left for sockets, then a single one, and above 80 % none.
+    /// The number of sockets for one more address while `there` sockets listen already: one for each worker while they take
+    /// less than 40 % of the descriptors for sockets, then a single one, and none above 80 %.
     #[must_use]
     pub fn sockets(&self, there: usize) -> Option<usize> {
         let left = self.for_sockets();
-        let most = (left * 8 / 10).clamp(1, left.saturating_sub(A_CONNECTION).max(1));
+        let most = (left * 8 / 10).clamp(1, left.saturating_sub(PER_CONNECTION).max(1));
         if there + self.workers <= left * 4 / 10 {
             Some(self.workers)
         } else if there < most {
@@ -72,7 +72,7 @@ impl Descriptors {
         }
     }
 
-    /// What is left for listening sockets, connections and flows.
+    /// The descriptors for listening sockets, connections and flows.
     fn for_sockets(&self) -> usize {
         let kept = self.reserve + self.checks + 2 * self.pipes * self.workers;
         self.total.saturating_sub(kept)
@@ -97,43 +97,43 @@ impl fmt::Display for Descriptors {
     }
 }
 
-/// The fewest descriptors with which one address can be listened at and one connection served.
+/// The fewest descriptors with which one address can listen and one connection can be served.
 pub(super) fn least(workers: usize) -> usize {
     let suffices = |total: &usize| {
-        let at_rest = Descriptors::at_rest(*total, workers, 0);
-        at_rest.for_sockets() > A_CONNECTION
+        let idle = Descriptors::idle(*total, workers, 0);
+        idle.for_sockets() > PER_CONNECTION
     };
-    (AT_REST + EACH_WORKER * workers..)
+    (IDLE + PER_WORKER * workers..)
         .find(suffices)
         .unwrap_or(usize::MAX)
 }
 
-/// What the process needs when it serves nobody, and the admin side's connections beside those that have a reserve there.
+/// What the idle process needs, and the admin side's connections in addition to those that have descriptors of their own.
 fn reserve(total: usize, workers: usize) -> usize {
-    AT_REST + EACH_WORKER * workers + (total / 64).min(MOST_ADMIN)
+    IDLE + PER_WORKER * workers + (total / 64).min(MAX_ADMIN)
 }
 
-/// How many health checks may be under way at once: when a rack is gone, each of them lasts as long as it may.
+/// The most health checks at once. When a whole rack fails, each check lasts until its timeout.
 pub(super) fn checks(total: usize) -> usize {
-    (total / 20).clamp(LEAST_CHECKS, 2048)
+    (total / 20).clamp(MIN_CHECKS, 2048)
 }
 
-/// As counted: three standard streams; the runtimes of the main, the apply, the probe and the admin thread; the watch of the
-/// table's folder and two kept for reading tables; the guards, listening sockets and eight kept descriptors of the admin side;
-/// the runtime socket; a log destination or two.
-const AT_REST: usize = 40;
-/// A worker's runtime has four, and one that watches its UDP flows.
-const EACH_WORKER: usize = 5;
-/// Of the 160 connections that the admin side may have, those that do not fit into [`AT_REST`].
-const MOST_ADMIN: usize = 152;
-const LEAST_CHECKS: usize = 4;
-/// Of all workers.
-const MOST_PIPES: usize = 128;
-/// Of each worker, where there are many: a user without privileges gets no more memory for pipes than 16 workers with as many
+/// Counted: three standard streams; the runtimes of the main, apply, probe and admin threads; the watch of the table's folder
+/// and two descriptors reserved for reading tables; the instance locks, listening sockets and eight reserved descriptors of the
+/// admin side; the runtime socket; one or two log destinations.
+const IDLE: usize = 40;
+/// Four for a worker's runtime, and one for the epoll of its UDP flows.
+const PER_WORKER: usize = 5;
+/// Of the 160 connections of the admin side, those that do not fit into [`IDLE`].
+const MAX_ADMIN: usize = 152;
+const MIN_CHECKS: usize = 4;
+/// For all workers together.
+const MAX_PIPES: usize = 128;
+/// For each worker, if there are many. A user without privileges gets no more pipe memory than 16 workers with this many pipes
 /// need.
-const LEAST_PIPES: usize = 12;
-/// Descriptors of a connection: its client's, its endpoint's.
-const A_CONNECTION: usize = 2;
+const MIN_PIPES_PER_WORKER: usize = 12;
+/// Descriptors of a connection: one for the client's socket, one for the endpoint's.
+const PER_CONNECTION: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_descriptor_is_for_one_thing_and_the_process_comes_first() {
-        // Descriptors, workers, listening, most flows; reserve, checks, pipes a worker, flows, connections.
+        // Descriptors, workers, listening, most flows; expected: reserve, checks, pipes of a worker, flows, connections.
         for (given, expected) in [
             ((64, 1, 0, 0), (46, 4, 0, 0, 7)),
             ((64, 1, 11, 0), (46, 4, 0, 0, 1)),
@@ -157,9 +157,9 @@ mod tests {
             ((20_000, 16, 2, 0), (272, 1_000, 12, 0, 9_171)),
             ((1_048_576, 64, 2, 0), (512, 2_048, 12, 0, 522_239)),
         ] {
-            let (total, workers, listening, most_flows) = given;
+            let (total, workers, listening, max_flows) = given;
             let division =
-                Descriptors::at_rest(total, workers, NO_LIMIT).beside(listening, most_flows);
+                Descriptors::idle(total, workers, NO_LIMIT).with_listening(listening, max_flows);
             let Descriptors {
                 reserve,
                 checks,
@@ -180,14 +180,14 @@ mod tests {
                 if total < least(workers) {
                     continue;
                 }
-                for most_flows in [0, total / 2] {
-                    let at_rest = Descriptors::at_rest(total, workers, NO_LIMIT);
+                for max_flows in [0, total / 2] {
+                    let idle = Descriptors::idle(total, workers, NO_LIMIT);
                     let mut listening = 0;
-                    while let Some(more) = at_rest.sockets(listening) {
+                    while let Some(more) = idle.sockets(listening) {
                         listening += more;
                     }
-                    assert!(listening > 0, "{at_rest:?}");
-                    let all = at_rest.beside(listening, most_flows);
+                    assert!(listening > 0, "{idle:?}");
+                    let all = idle.with_listening(listening, max_flows);
                     let promised = all.reserve
                         + all.checks
                         + 2 * all.pipes * workers
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn addresses_get_fewer_sockets_as_descriptors_run_out() {
-        let at_rest = Descriptors::at_rest(20_000, 2, NO_LIMIT);
+        let idle = Descriptors::idle(20_000, 2, NO_LIMIT);
         for (there, sockets) in [
             (0, Some(2)),
             (7_414, Some(2)),
@@ -212,16 +212,16 @@ mod tests {
             (14_833, None),
             (30_000, None),
         ] {
-            assert_eq!(at_rest.sockets(there), sockets, "{there} are there");
+            assert_eq!(idle.sockets(there), sockets, "{there} are there");
         }
-        let few = Descriptors::at_rest(least(8), 8, NO_LIMIT);
+        let few = Descriptors::idle(least(8), 8, NO_LIMIT);
         assert_eq!((few.sockets(0), few.sockets(1)), (Some(1), None));
     }
 
     #[test]
     fn few_descriptors_or_little_memory_leave_no_pipes() {
-        assert_eq!(Descriptors::at_rest(64, 1, NO_LIMIT).pipes, 0);
-        assert_eq!(Descriptors::at_rest(20_000, 2, 8).pipes, 4);
-        assert_eq!(Descriptors::at_rest(20_000, 2, 0).pipes, 0);
+        assert_eq!(Descriptors::idle(64, 1, NO_LIMIT).pipes, 0);
+        assert_eq!(Descriptors::idle(20_000, 2, 8).pipes, 4);
+        assert_eq!(Descriptors::idle(20_000, 2, 0).pipes, 0);
     }
 }

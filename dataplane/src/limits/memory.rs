@@ -1,4 +1,4 @@
-//! Memory under a limit: how much of it is for connections, and how large the buffers of each may be.
+//! The division of limited memory: how much is for connections, and how large the buffers of each connection may be.
 
 use std::fs;
 use std::io;
@@ -6,34 +6,35 @@ use std::path::{Component, Path};
 
 use socket2::Socket;
 
-/// How the memory of a limited process is divided. A cgroup's limit counts the kernel's socket buffers, too.
+/// The division of a limited process's memory. A cgroup's limit also counts the kernel's socket buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Bytes that the process may use.
+    /// The limit in bytes.
     pub limit: u64,
-    /// What the sockets of a connection are set to.
+    /// The buffer sizes of a connection.
     pub buffers: Buffers,
-    /// The most bytes that one connection can hold, when neither its client nor its endpoint takes anything.
-    pub a_connection: u64,
-    /// So many connections fit if each of them holds the most.
+    /// The most bytes that one connection can hold, when neither its client nor its endpoint reads.
+    pub per_connection: u64,
+    /// The connections that fit if each of them holds the most.
     pub connections: u32,
-    /// So many UDP flows fit.
+    /// The UDP flows that fit.
     pub flows: usize,
-    /// So many pipes fit.
+    /// The pipes that fit.
     pub pipes: usize,
 }
 
-/// How many bytes a connection may hold in each place. Kernels count a socket's buffer as twice what it is set to.
+/// The buffer sizes of a connection. The kernel counts a socket's buffer as twice its set size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     /// `SO_SNDBUF` and `SO_RCVBUF` of both sockets.
     pub socket: usize,
-    /// The most that is read at once, and so the most that is kept in the process for a side that takes nothing.
+    /// The most bytes read at once, and so the most bytes kept in the process for a side that does not read.
     pub read: usize,
 }
 
 impl Buffers {
-    /// Sets both buffers of a socket: of one that listens, for all that it accepts; of another one before it connects.
+    /// Sets both buffers of a socket. Accepted connections inherit them from a listening socket; other sockets need them before
+    /// they connect.
     pub(crate) fn limit(&self, socket: &Socket) -> io::Result<()> {
         socket.set_recv_buffer_size(self.socket)?;
         socket.set_send_buffer_size(self.socket)
@@ -41,14 +42,14 @@ impl Buffers {
 }
 
 impl Memory {
-    /// Divides `limit`. The fewer connections are `told`, the larger the buffers of each.
+    /// Divides `limit`. The lower the `configured` limit of connections, the larger the buffers of each.
     #[must_use]
-    pub fn divide(limit: u64, told: Option<u32>) -> Self {
-        let share = limit - limit / OF_TABLES - limit / OF_FLOWS;
-        let wanted = u64::from(told.unwrap_or(USUALLY_WANTED).max(1));
+    pub fn divide(limit: u64, configured: Option<u32>) -> Self {
+        let share = limit - limit / TABLE_SHARE - limit / FLOW_SHARE;
+        let wanted = u64::from(configured.unwrap_or(DEFAULT_CONNECTIONS).max(1));
         let socket = (share / wanted).saturating_sub(BESIDE_SOCKET_BUFFERS) / SOCKET_BUFFERS;
-        let socket = socket.clamp(LEAST_BUFFER, MOST_BUFFER);
-        let a_connection = socket * SOCKET_BUFFERS + BESIDE_SOCKET_BUFFERS;
+        let socket = socket.clamp(MIN_BUFFER, MAX_BUFFER);
+        let per_connection = socket * SOCKET_BUFFERS + BESIDE_SOCKET_BUFFERS;
         let small = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         Self {
             limit,
@@ -56,22 +57,22 @@ impl Memory {
                 socket: small(socket),
                 read: small(READ),
             },
-            a_connection,
-            connections: u32::try_from(share / a_connection).unwrap_or(u32::MAX),
-            flows: small(limit / OF_FLOWS / A_FLOW),
-            pipes: small(limit / OF_PIPES / A_PIPE),
+            per_connection,
+            connections: u32::try_from(share / per_connection).unwrap_or(u32::MAX),
+            flows: small(limit / FLOW_SHARE / PER_FLOW),
+            pipes: small(limit / PIPE_SHARE / PER_PIPE),
         }
     }
 }
 
-/// The memory that the process's cgroup may use; `None`: as much as there is.
+/// The memory limit of the process's cgroup; `None`: unlimited.
 #[must_use]
 pub fn cgroup_memory() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     memory_of(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// By the lines of `/proc/self/cgroup`, of version 2 as of version 1.
+/// The limit according to the lines of `/proc/self/cgroup`, of version 1 or 2.
 fn memory_of(mount: &Path, groups: &str) -> Option<u64> {
     groups
         .lines()
@@ -87,10 +88,10 @@ fn memory_of(mount: &Path, groups: &str) -> Option<u64> {
         .min()
 }
 
-/// The smallest limit of a group and of all above it: each of them holds.
+/// The smallest limit of a group and its ancestors. All of them apply.
 fn smallest(mount: &Path, group: &str, file: &str) -> Option<u64> {
     let group = Path::new(group);
-    // A group outside of this namespace is not to be seen here; the topmost one that is holds nevertheless.
+    // A group outside of this cgroup namespace is not visible here. The topmost visible group applies nevertheless.
     let group = match group.components().any(|part| part == Component::ParentDir) {
         true => Path::new(""),
         false => group.strip_prefix("/").unwrap_or(group),
@@ -105,26 +106,26 @@ fn smallest(mount: &Path, group: &str, file: &str) -> Option<u64> {
         .min()
 }
 
-/// A quarter of the limit is kept for tables, and for the process itself.
-const OF_TABLES: u64 = 4;
-/// A sixteenth of it is for UDP flows, each of which has a socket.
-const OF_FLOWS: u64 = 16;
-const A_FLOW: u64 = 4 << 10;
-/// What is in a pipe is not counted by a cgroup, but it takes the machine's memory.
-const OF_PIPES: u64 = 16;
-const A_PIPE: u64 = 512 << 10;
-/// Connections that buffers leave room for, if the command line does not say how many are wanted.
-const USUALLY_WANTED: u32 = 8_192;
-/// Two sockets with two buffers each, and twice what they are set to.
+/// A quarter of the limit is for tables and for the process itself.
+const TABLE_SHARE: u64 = 4;
+/// A sixteenth of the limit is for UDP flows, each of which has a socket.
+const FLOW_SHARE: u64 = 16;
+const PER_FLOW: u64 = 4 << 10;
+/// A cgroup does not count the bytes in pipes, but they take the machine's memory.
+const PIPE_SHARE: u64 = 16;
+const PER_PIPE: u64 = 512 << 10;
+/// The number of connections to leave room for, if the command line names none.
+const DEFAULT_CONNECTIONS: u32 = 8_192;
+/// Two sockets with two buffers each, and twice their set size.
 const SOCKET_BUFFERS: u64 = 8;
-/// With less, the kernel holds no less: a packet of loopback, or one that the device has put together, has 64 KiB.
-const LEAST_BUFFER: u64 = 16 << 10;
-/// More would be of use only to a long way with much bandwidth.
-const MOST_BUFFER: u64 = 1 << 20;
+/// A smaller size does not reduce the kernel's memory: a packet of loopback, or one that the device has coalesced, has 64 KiB.
+const MIN_BUFFER: u64 = 16 << 10;
+/// A larger size helps only on long paths with high bandwidth.
+const MAX_BUFFER: u64 = 1 << 20;
 const READ: u64 = 16 << 10;
-/// What is kept of a read in each direction, both sockets themselves, and the task.
+/// The bytes kept of a read in each direction, the kernel's socket structures, and the task.
 const BESIDE_SOCKET_BUFFERS: u64 = 2 * READ + (16 << 10);
-/// Version 1 says "unlimited" by a number that no machine has.
+/// Version 1 represents "unlimited" by a number that no machine has.
 const UNLIMITED: u64 = 1 << 60;
 
 #[cfg(test)]
@@ -133,8 +134,8 @@ mod tests {
 
     #[test]
     fn connections_that_hold_the_most_fit_into_their_share() {
-        // The limit in MiB, how many connections are wanted; the buffers in KiB, how many connections fit.
-        for (limit, told, buffer, fit) in [
+        // The limit in MiB, the connections asked for; expected: the buffer size in KiB, the connections that fit.
+        for (limit, configured, buffer, fit) in [
             (0, None, 16, 0),
             (64, None, 16, 256),
             (64, Some(1_500), 16, 256),
@@ -146,10 +147,10 @@ mod tests {
             (16_384, None, 170, 8_192),
             (1 << 20, None, 1_024, 89_587),
         ] {
-            let memory = Memory::divide(limit << 20, told);
+            let memory = Memory::divide(limit << 20, configured);
             let found = (memory.buffers.socket >> 10, memory.connections);
-            assert_eq!(found, (buffer, fit), "{limit} MiB, {told:?}");
-            let held = u64::from(memory.connections) * memory.a_connection;
+            assert_eq!(found, (buffer, fit), "{limit} MiB, {configured:?}");
+            let held = u64::from(memory.connections) * memory.per_connection;
             assert!(held <= memory.limit * 11 / 16, "{memory:?}");
         }
     }
@@ -183,7 +184,7 @@ mod tests {
         ] {
             assert_eq!(memory_of(mount.path(), groups), memory, "{groups}");
         }
-        // In a container the topmost group that is to be seen is the container's own.
+        // In a container, the topmost visible group is the container's own.
         limit("", "memory.max", "500\n");
         for group in ["/", "/not/there", "/../elsewhere", "/a/b/c"] {
             let groups = format!("0::{group}\n");

@@ -7,9 +7,9 @@ use socket2::{Domain, Socket as Socket2, Type};
 use tokio::time::timeout;
 
 use super::*;
-use crate::source;
+use crate::source_address;
 
-/// Does this while a poller runs.
+/// Runs `work` while a poller runs.
 async fn with_poller<T>(work: impl AsyncFnOnce(&Rc<Poller>) -> T) -> T {
     let poller = Poller::new(Clock::start()).unwrap();
     tokio::select! {
@@ -29,17 +29,17 @@ fn pair(poller: &Rc<Poller>) -> (Stream, TcpStream) {
 
 async fn take(stream: &Stream, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; most];
-    let taken = poll_fn(|cx| stream.poll_take(cx, &mut bytes)).await?;
+    let taken = poll_fn(|cx| stream.poll_recv(cx, &mut bytes)).await?;
     bytes.truncate(taken);
     Ok(bytes)
 }
 
 async fn give(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
-    poll_fn(|cx| stream.poll_give(cx, bytes)).await
+    poll_fn(|cx| stream.poll_send(cx, bytes)).await
 }
 
-/// Lets another task of this thread have its turn, and the kernel's events be seen.
-async fn news() {
+/// Lets other tasks of this thread run, and the kernel's events be read.
+async fn let_others_run() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
@@ -50,7 +50,7 @@ async fn an_end_that_comes_with_the_last_bytes_is_read_behind_them() {
         peer.write_all(b"last").unwrap();
         drop(peer);
         while !ours.slot.has(Ready::READ_END) {
-            news().await;
+            let_others_run().await;
         }
         // A short read says that the socket is empty; the end was reported together with the bytes.
         assert_eq!(take(&ours, 64).await.unwrap(), b"last");
@@ -65,7 +65,7 @@ async fn reads_and_writes_wait_until_there_is_something_to_do() {
         let (ours, mut peer) = pair(poller);
         let mut sent = 0;
         let block = vec![7; 64 << 10];
-        while let Poll::Ready(given) = poll_fn(|cx| Poll::Ready(ours.poll_give(cx, &block))).await {
+        while let Poll::Ready(given) = poll_fn(|cx| Poll::Ready(ours.poll_send(cx, &block))).await {
             sent += given.unwrap();
         }
         let reading = std::thread::spawn(move || {
@@ -86,7 +86,7 @@ async fn a_reset_wakes_a_task_that_waits_for_room_to_write() {
     with_poller(async |poller| {
         let (ours, peer) = pair(poller);
         let block = vec![7; 64 << 10];
-        while poll_fn(|cx| Poll::Ready(ours.poll_give(cx, &block)))
+        while poll_fn(|cx| Poll::Ready(ours.poll_send(cx, &block)))
             .await
             .is_ready()
         {}
@@ -157,14 +157,14 @@ async fn an_order_to_cut_finds_the_streams_of_an_endpoint_and_no_others() {
 }
 
 fn connecting(poller: &Rc<Poller>, endpoint: &Arc<EndpointState>) -> Stream {
-    let socket = source::connecting(endpoint.address(), None, Type::STREAM).unwrap();
+    let socket = source_address::begin_connect(endpoint.address(), None, Type::STREAM).unwrap();
     Stream::connecting(poller, socket.into(), endpoint).unwrap()
 }
 
 #[tokio::test]
 async fn a_refused_connect_says_why() {
     with_poller(async |poller| {
-        // Bound and not listening: nobody else gets the port meanwhile.
+        // Bound but not listening, so no other process gets the port meanwhile.
         let bound = Socket2::new(Domain::IPV4, Type::STREAM, None).unwrap();
         bound
             .bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())
@@ -210,7 +210,7 @@ async fn timers_fire_in_their_order_and_not_before_their_time() {
         late.set(after(60));
         early.set(after(5_000));
         never.set(after(20));
-        // Sooner than anything that the poller sleeps for.
+        // Earlier than any deadline that the poller sleeps for.
         early.set(after(30));
         never.clear();
         poll_fn(|cx| early.poll(cx)).await;
@@ -219,7 +219,7 @@ async fn timers_fire_in_their_order_and_not_before_their_time() {
         poll_fn(|cx| late.poll(cx)).await;
         assert!(begun.elapsed() >= Duration::from_millis(59));
         assert!(poll_fn(|cx| Poll::Ready(never.poll(cx))).await.is_pending());
-        // One that has fired can be set again.
+        // An expired timer can be set again.
         late.set(after(5));
         poll_fn(|cx| late.poll(cx)).await;
     })

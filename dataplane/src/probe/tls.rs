@@ -1,6 +1,6 @@
-//! The TLS of checks by https: whom they trust, and bytes through a socket that is connected. Called by [`super::talk`].
+//! TLS for `https` checks: which certificates are trusted, and TLS sessions over connected sockets. Used by [`super::prober`].
 //!
-//! Nothing is resumed: each check sees the certificate that the endpoint has now.
+//! Sessions are never resumed: each check sees the endpoint's present certificate.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,16 +23,16 @@ use tokio::net::TcpStream;
 
 use crate::intake::NamedFiles;
 
-/// Who may say who an endpoint is.
+/// The TLS client configurations.
 #[derive(Debug)]
-pub(super) struct Trust {
+pub(super) struct TlsConfigs {
     provider: Arc<CryptoProvider>,
-    /// By the file of the authorities. Without one, whoever answers is believed.
+    /// By the file of certificate authorities. Without a file, any certificate is accepted.
     configs: RefCell<BTreeMap<Option<PathBuf>, Arc<ClientConfig>>>,
     files: RefCell<Arc<NamedFiles>>,
 }
 
-impl Trust {
+impl TlsConfigs {
     pub(super) fn new() -> Self {
         Self {
             provider: Arc::new(aws_lc_rs::default_provider()),
@@ -42,17 +42,17 @@ impl Trust {
     }
 
     /// Takes the authorities from these files from now on.
-    pub(super) fn follow(&self, files: Arc<NamedFiles>) {
+    pub(super) fn follow_files(&self, files: Arc<NamedFiles>) {
         self.configs.borrow_mut().clear();
         self.files.replace(files);
     }
 
-    /// Begins a handshake; or why there can be none.
-    pub(super) fn greet(
+    /// Starts a TLS session, or returns why that is not possible.
+    pub(super) fn start_session(
         &self,
         asked: Option<&HealthTls>,
         address: IpAddr,
-    ) -> Result<Secret, &'static str> {
+    ) -> Result<TlsSession, &'static str> {
         let authorities = asked.and_then(|tls| tls.ca.as_ref());
         let authorities = authorities.map(|name| name.to_path_buf());
         let known = self.configs.borrow().get(&authorities).cloned();
@@ -67,17 +67,17 @@ impl Trust {
         };
         let name = match asked.and_then(|tls| tls.sni.as_ref()) {
             Some(name) => {
-                ServerName::try_from(name.to_string()).map_err(|_| "its sni is no name")?
+                ServerName::try_from(name.to_string()).map_err(|_| "its sni is not a host name")?
             }
             None => ServerName::from(address),
         };
         let connection = ClientConnection::new(config, name).map_err(|_| "TLS cannot begin")?;
-        Ok(Secret(connection))
+        Ok(TlsSession(connection))
     }
 
     fn config(&self, authorities: Option<&PathBuf>) -> Result<ClientConfig, &'static str> {
         let verifier: Arc<dyn ServerCertVerifier> = match authorities {
-            None => Arc::new(Credulous(Arc::clone(&self.provider))),
+            None => Arc::new(AcceptAnyCertificate(Arc::clone(&self.provider))),
             Some(name) => {
                 let files = self.files.borrow();
                 let bytes = files.get(name).map_err(|_| "tls.ca cannot be read")?;
@@ -85,7 +85,7 @@ impl Trust {
                 for certificate in CertificateDer::pem_slice_iter(bytes) {
                     let added = certificate.map(|certificate| roots.add(certificate));
                     if !matches!(added, Ok(Ok(()))) {
-                        return Err("tls.ca holds what is no certificate");
+                        return Err("tls.ca contains something that is not a certificate");
                     }
                 }
                 let provider = Arc::clone(&self.provider);
@@ -107,38 +107,38 @@ impl Trust {
     }
 }
 
-/// One conversation that nobody else reads.
-pub(super) struct Secret(ClientConnection);
+/// A TLS session over a connected socket.
+pub(super) struct TlsSession(ClientConnection);
 
-/// What came of listening.
-pub(super) enum Heard {
+/// The result of a read.
+pub(super) enum TlsRead {
     More,
-    /// Nothing more will come.
+    /// Nothing more will arrive.
     End,
 }
 
-/// Why nothing more can be said.
-pub(super) enum Broken {
+/// Why a session failed.
+pub(super) enum TlsFailure {
     Socket(io::Error),
     Tls(&'static str),
 }
 
-impl Secret {
-    /// Whether the handshake is under way.
-    pub(super) fn greets(&self) -> bool {
+impl TlsSession {
+    /// Whether the handshake is in progress.
+    pub(super) fn is_handshaking(&self) -> bool {
         self.0.is_handshaking()
     }
 
-    /// Says this once the handshake is over.
-    pub(super) fn say(&mut self, bytes: &[u8]) {
-        // It is kept in memory: a question is far smaller than what fits there.
+    /// Queues bytes to be sent once the handshake is complete.
+    pub(super) fn write(&mut self, bytes: &[u8]) {
+        // The session buffers it in memory: a request is far smaller than the buffer.
         self.0.writer().write_all(bytes).ok();
     }
 
-    /// Sends all that is to be sent now.
+    /// Sends everything that is pending.
     pub(super) async fn send(&mut self, stream: &TcpStream) -> io::Result<()> {
         while self.0.wants_write() {
-            match self.0.write_tls(&mut Plain(stream)) {
+            match self.0.write_tls(&mut NonBlocking(stream)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     stream.writable().await?;
@@ -149,45 +149,45 @@ impl Secret {
         Ok(())
     }
 
-    /// Waits for more from the endpoint.
-    pub(super) async fn receive(&mut self, stream: &TcpStream) -> Result<Heard, Broken> {
+    /// Waits for more bytes from the endpoint.
+    pub(super) async fn receive(&mut self, stream: &TcpStream) -> Result<TlsRead, TlsFailure> {
         let read = loop {
-            stream.readable().await.map_err(Broken::Socket)?;
-            match self.0.read_tls(&mut Plain(stream)) {
+            stream.readable().await.map_err(TlsFailure::Socket)?;
+            match self.0.read_tls(&mut NonBlocking(stream)) {
                 Ok(read) => break read,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(Broken::Socket(error)),
+                Err(error) => return Err(TlsFailure::Socket(error)),
             }
         };
         match self.0.process_new_packets() {
-            Ok(state) if read == 0 || state.peer_has_closed() => Ok(Heard::End),
-            Ok(_) => Ok(Heard::More),
-            Err(error) => Err(Broken::Tls(reason(&error))),
+            Ok(state) if read == 0 || state.peer_has_closed() => Ok(TlsRead::End),
+            Ok(_) => Ok(TlsRead::More),
+            Err(error) => Err(TlsFailure::Tls(reason(&error))),
         }
     }
 
-    /// Some of what was said; `None`: that was all until now.
-    pub(super) fn hear(&mut self, buffer: &mut [u8]) -> Option<usize> {
+    /// Reads decrypted bytes; `None`: there are none yet.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
         self.0.reader().read(buffer).ok().filter(|read| *read > 0)
     }
 
-    /// Says that this side is done, or what is wrong, if the socket takes it at once.
-    pub(super) fn farewell(&mut self, stream: &TcpStream) {
+    /// Sends a close notification or an alert, if the socket accepts it at once.
+    pub(super) fn close(&mut self, stream: &TcpStream) {
         self.0.send_close_notify();
-        while self.0.wants_write() && self.0.write_tls(&mut Plain(stream)).is_ok() {}
+        while self.0.wants_write() && self.0.write_tls(&mut NonBlocking(stream)).is_ok() {}
     }
 }
 
-/// A socket whose calls do not wait.
-struct Plain<'a>(&'a TcpStream);
+/// A socket whose calls never block.
+struct NonBlocking<'a>(&'a TcpStream);
 
-impl Read for Plain<'_> {
+impl Read for NonBlocking<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.try_read(buffer)
     }
 }
 
-impl Write for Plain<'_> {
+impl Write for NonBlocking<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }
@@ -197,11 +197,11 @@ impl Write for Plain<'_> {
     }
 }
 
-/// Believes whoever answers, as kubelet's checks do.
+/// Accepts any certificate, as the probes of kubelet do.
 #[derive(Debug)]
-struct Credulous(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Credulous {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -236,7 +236,7 @@ impl ServerCertVerifier for Credulous {
     }
 }
 
-/// What is wrong, for people.
+/// The error as text.
 fn reason(error: &Error) -> &'static str {
     match error {
         Error::InvalidCertificate(certificate) => match certificate {

@@ -1,7 +1,7 @@
-//! One direction: how bytes travel from one leg to the other.
+//! One direction of a relay: moves bytes from a source to a sink.
 //!
-//! Driven by the relay above it, once a wake-up. Bytes are copied through the worker's scratch buffer, or spliced through a
-//! pipe when they come in bulk; what the sink does not take is held here. It knows nothing of time.
+//! The relay pumps it once per wake-up. Bytes are copied through the worker's scratch buffer, or spliced through a pipe when
+//! they come in bulk. Bytes that the sink does not accept are held here. This module knows no time.
 
 use std::future::Future;
 use std::io;
@@ -9,34 +9,34 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use super::splice::Pipe;
-use super::{Leg, Tools};
+use super::{RelaySide, Tools};
 use crate::poller::Stream;
 
-/// One direction.
+/// The state of one direction.
 #[derive(Default)]
 pub(super) struct Direction {
     pub(super) bytes: u64,
-    /// What the sink did not take, from `sent` on; no allocation while there is nothing.
+    /// Bytes that the sink did not accept; those before `sent` have been sent since. Not allocated while it is empty.
     kept: Vec<u8>,
     sent: usize,
-    /// Only while bytes are in it.
+    /// Present only while it holds bytes.
     pipe: Option<Pipe>,
-    way: Way,
+    method: Method,
     pub(super) phase: Phase,
 }
 
-/// How bytes travel.
+/// How bytes are moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Through the scratch buffer; so many large reads in a row were seen.
+enum Method {
+    /// Through the scratch buffer. `large` counts large reads in a row.
     Copy { large: u8 },
-    /// Through a pipe; so many small loads in a row were seen.
+    /// Through a pipe. `small` counts small loads in a row.
     Splice { small: u8 },
-    /// Through the scratch buffer, since the kernel cannot splice these sockets.
+    /// Through the scratch buffer for good, because the kernel cannot splice these sockets.
     CopyForGood,
 }
 
-impl Default for Way {
+impl Default for Method {
     fn default() -> Self {
         Self::Copy { large: 0 }
     }
@@ -46,16 +46,16 @@ impl Default for Way {
 pub(super) enum Phase {
     #[default]
     Open,
-    /// The source is done: the sink hears of it behind the bytes that are still held.
+    /// The source has ended. The end is passed to the sink after the bytes that are still held.
     Finishing,
-    /// The source is gone: what is still held is delivered, and no end is announced.
+    /// The source has failed. The bytes that are still held are delivered, but no end is passed to the sink.
     Broken,
-    /// Nothing more will pass.
+    /// Nothing more is moved.
     Ended,
 }
 
 impl Direction {
-    /// One that first of all delivers this.
+    /// A direction that sends `first` before the source's bytes.
     pub(super) fn beginning_with(first: Vec<u8>) -> Self {
         Self {
             kept: first,
@@ -67,19 +67,19 @@ impl Direction {
         self.phase != Phase::Open
     }
 
-    /// Whether the source is read from: not after its end, and not while the sink has not taken what was read.
+    /// Whether the source is read: not after its end, and not while the sink has not accepted earlier bytes.
     pub(super) fn reads(&self) -> bool {
         self.phase == Phase::Open && self.held() == 0
     }
 
-    /// Bytes that were read, and that the sink has not taken.
+    /// Bytes that were read and that the sink has not accepted.
     pub(super) fn held(&self) -> usize {
         self.kept.len() - self.sent + self.pipe.as_ref().map_or(0, Pipe::held)
     }
 
-    /// Moves what can be moved now, at most [`BUDGET`] loads, and arranges to be woken for the rest. `opposite` is the phase
-    /// of the other direction.
-    pub(super) fn pump<A: Leg, B: Leg>(
+    /// Moves the bytes that can be moved now, at most [`BUDGET`] loads, and registers the task's waker for the rest. `opposite`
+    /// is the phase of the other direction.
+    pub(super) fn pump<A: RelaySide, B: RelaySide>(
         &mut self,
         (source, source_dead): (&mut A, &mut bool),
         (sink, sink_dead): (&mut B, &mut bool),
@@ -106,7 +106,7 @@ impl Direction {
             match self.phase {
                 Phase::Open => match self.load(source, sink, sink_dead, cx, tools) {
                     Poll::Pending => return,
-                    // After a failed write the kernel reports the peer's reset as a plain end.
+                    // After a failed write, the kernel reports the peer's reset as an ordinary end.
                     Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Broken,
                     Poll::Ready(Ok(0)) => self.phase = Phase::Finishing,
                     Poll::Ready(Ok(read)) => self.bytes += read as u64,
@@ -116,8 +116,8 @@ impl Direction {
                     }
                 },
                 Phase::Finishing if *source_dead => self.phase = Phase::Broken,
-                // Both sockets are closed now, which tells this one's peer the same.
-                Phase::Finishing if opposite == Phase::Ended && sink.plain().is_some() => {
+                // The relay closes both sockets now, which tells this sink's peer the same as a shutdown.
+                Phase::Finishing if opposite == Phase::Ended && sink.splice_socket().is_some() => {
                     self.end();
                 }
                 Phase::Finishing => match Pin::new(&mut *sink).poll_shutdown(cx) {
@@ -141,10 +141,10 @@ impl Direction {
         self.pipe = None;
     }
 
-    /// Gives the sink what is held for it.
-    fn flush<B: Leg>(&mut self, sink: &mut B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Writes the held bytes to the sink.
+    fn flush<B: RelaySide>(&mut self, sink: &mut B, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.kept.len() {
-            match ready!(sink.poll_give(cx, &self.kept[self.sent..]))? {
+            match ready!(sink.poll_send(cx, &self.kept[self.sent..]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => self.sent += written,
             }
@@ -153,7 +153,7 @@ impl Direction {
             self.kept = Vec::new();
             self.sent = 0;
         }
-        if let (Some(pipe), Some(socket)) = (&mut self.pipe, sink.plain()) {
+        if let (Some(pipe), Some(socket)) = (&mut self.pipe, sink.splice_socket()) {
             while pipe.held() > 0 {
                 match socket.poll_writing(cx, || pipe.drain(socket)) {
                     Poll::Ready(Ok(0)) => {
@@ -164,9 +164,10 @@ impl Direction {
                     }
                     Poll::Pending => {
                         if let Some(rest) = pipe.take_out()? {
-                            // Pipes are few: while the sink waits, its bytes are in memory, and this direction copies.
+                            // The pipe is only lent, so its bytes move to memory while the sink is full, and this direction
+                            // copies from then on.
                             (self.kept, self.pipe) = (rest, None);
-                            self.way = Way::Copy { large: 0 };
+                            self.method = Method::Copy { large: 0 };
                         }
                         return Poll::Pending;
                     }
@@ -177,8 +178,8 @@ impl Direction {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes the source's next bytes; 0 is its end.
-    fn load<A: Leg, B: Leg>(
+    /// Reads the source's next bytes; 0 is its end.
+    fn load<A: RelaySide, B: RelaySide>(
         &mut self,
         source: &mut A,
         sink: &mut B,
@@ -186,8 +187,8 @@ impl Direction {
         cx: &mut Context<'_>,
         tools: &Tools,
     ) -> Poll<io::Result<usize>> {
-        if let Way::Splice { small } = self.way
-            && let (Some(from), Some(_)) = (source.plain(), sink.plain())
+        if let Method::Splice { small } = self.method
+            && let (Some(from), Some(_)) = (source.splice_socket(), sink.splice_socket())
             && let Some(loaded) = ready!(self.splice(from, small, cx, tools))
         {
             return Poll::Ready(loaded);
@@ -195,7 +196,7 @@ impl Direction {
         self.copy(source, sink, sink_dead, cx, tools)
     }
 
-    /// Fills a pipe. `None`: there is none to be had, or the kernel cannot; copy.
+    /// Fills a pipe. `None`: no pipe is available, or the kernel cannot splice these sockets; the caller copies.
     fn splice(
         &mut self,
         from: &Stream,
@@ -203,19 +204,19 @@ impl Direction {
         cx: &Context<'_>,
         tools: &Tools,
     ) -> Poll<Option<io::Result<usize>>> {
-        // A pipe is taken only when there is something to put into it.
+        // A pipe is taken from the pool only when there are bytes for it.
         ready!(from.poll_readable(cx));
         let most_kept = tools.scratch.borrow().len();
         let Some(mut pipe) = tools.pipes.empty(most_kept) else {
-            self.way = Way::Copy { large: 0 };
+            self.method = Method::Copy { large: 0 };
             return Poll::Ready(None);
         };
         match ready!(from.poll_reading(cx, || pipe.fill(from))) {
             Ok(loaded) => {
-                self.way = match (loaded < SMALL, small) {
-                    (true, SMALL_IN_A_ROW..) => Way::Copy { large: 0 },
-                    (true, _) => Way::Splice { small: small + 1 },
-                    (false, _) => Way::Splice { small: 0 },
+                self.method = match (loaded < SMALL, small) {
+                    (true, SMALL_IN_A_ROW..) => Method::Copy { large: 0 },
+                    (true, _) => Method::Splice { small: small + 1 },
+                    (false, _) => Method::Splice { small: 0 },
                 };
                 if loaded > 0 {
                     self.pipe = Some(pipe);
@@ -223,15 +224,15 @@ impl Direction {
                 Poll::Ready(Some(Ok(loaded)))
             }
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                self.way = Way::CopyForGood;
+                self.method = Method::CopyForGood;
                 Poll::Ready(None)
             }
             Err(error) => Poll::Ready(Some(Err(error))),
         }
     }
 
-    /// Reads into the scratch buffer, and writes at once; what the sink does not take is kept.
-    fn copy<A: Leg, B: Leg>(
+    /// Reads into the scratch buffer and writes at once; keeps the bytes that the sink does not accept.
+    fn copy<A: RelaySide, B: RelaySide>(
         &mut self,
         source: &mut A,
         sink: &mut B,
@@ -240,17 +241,17 @@ impl Direction {
         tools: &Tools,
     ) -> Poll<io::Result<usize>> {
         let mut scratch = tools.scratch.borrow_mut();
-        let read = ready!(source.poll_take(cx, &mut scratch))?;
+        let read = ready!(source.poll_recv(cx, &mut scratch))?;
         let mut rest = scratch.get(..read).unwrap_or_default();
-        if let Way::Copy { large } = self.way {
-            self.way = match (read >= LARGE, large) {
-                (false, _) => Way::Copy { large: 0 },
-                (true, 0) => Way::Copy { large: 1 },
-                (true, _) => Way::Splice { small: 0 },
+        if let Method::Copy { large } = self.method {
+            self.method = match (read >= LARGE, large) {
+                (false, _) => Method::Copy { large: 0 },
+                (true, 0) => Method::Copy { large: 1 },
+                (true, _) => Method::Splice { small: 0 },
             };
         }
         while !rest.is_empty() {
-            match sink.poll_give(cx, rest) {
+            match sink.poll_send(cx, rest) {
                 Poll::Ready(Ok(0) | Err(_)) => {
                     *sink_dead = true;
                     break;
@@ -258,8 +259,8 @@ impl Direction {
                 Poll::Ready(Ok(written)) => rest = rest.get(written..).unwrap_or_default(),
                 Poll::Pending => {
                     self.kept = rest.to_vec();
-                    if self.way == (Way::Splice { small: 0 }) && tools.pipes.lends() {
-                        self.way = Way::Copy { large: 0 };
+                    if self.method == (Method::Splice { small: 0 }) && tools.pipes.lends() {
+                        self.method = Method::Copy { large: 0 };
                     }
                     break;
                 }
@@ -269,9 +270,9 @@ impl Direction {
     }
 }
 
-/// Lets every other task of this worker, and the kernel's events, come first.
+/// Lets the worker's other tasks and the kernel's events be handled before this task runs again.
 fn yield_to_others(cx: &mut Context<'_>) {
-    // The first poll of yield_now asks the runtime to wake this task after its next look at the kernel.
+    // The first poll of `yield_now` asks the runtime to wake this task after its next poll of the kernel.
     if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
         cx.waker().wake_by_ref();
     }
@@ -279,8 +280,8 @@ fn yield_to_others(cx: &mut Context<'_>) {
 
 /// Loads per wake-up and direction.
 const BUDGET: usize = 16;
-/// Two reads in a row of this size are bulk.
+/// Two reads in a row of at least this size switch to splicing.
 pub(super) const LARGE: usize = 16 * 1024;
-/// Loads below this are not worth a pipe's two calls, if they go on so.
+/// Repeated loads below this size are not worth the two calls that a pipe costs.
 const SMALL: usize = 4 * 1024;
 const SMALL_IN_A_ROW: u8 = 8;

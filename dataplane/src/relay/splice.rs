@@ -1,11 +1,12 @@
-//! The zero-copy path: bytes go from socket to socket through a pipe, without passing through this process.
+//! The zero-copy path: bytes go from socket to socket through a pipe, without being copied into this process.
 //!
-//! Owns the pipes of one worker. A pipe is filled only while it is empty and drained before it is filled again, so
-//! "try again" from the kernel never is ambiguous: on filling it means that the source is dry, on draining that the
-//! sink is full. A direction holds a pipe only while bytes are in it.
+//! Owns the pipes of one worker. A pipe is filled only while it is empty, and drained before it is filled again. Therefore
+//! `EAGAIN` is never ambiguous: when filling, the source is empty; when draining, the sink is full. A direction holds a pipe
+//! only while it contains bytes.
 //!
-//! A sink that takes nothing would keep its pipe for as long. So the last quarter of the pipes is only lent: who is lent one
-//! takes out what the sink does not take at once, and gives the pipe back. Slow readers cannot use up the last quarter.
+//! A sink that accepts nothing would keep its pipe. Therefore the last quarter of the pipes is only lent: a direction with a
+//! lent pipe copies the bytes that the sink does not accept at once into memory, and returns the pipe. So slow readers cannot
+//! use up the last quarter.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -25,13 +26,13 @@ pub(crate) struct Pipes {
     spare: RefCell<Vec<Ends>>,
     made: Cell<usize>,
     limit: usize,
-    /// The kernel has refused one: so often it is not asked again.
+    /// After the kernel refused a pipe: how many more requests are answered without asking it.
     refused: Cell<u32>,
     spliced: Cell<u64>,
     counts: Arc<PipeCounts>,
 }
 
-/// How many pipes a worker has. Written by the worker alone, each time it takes or returns a pipe.
+/// The numbers of a worker's pipes. Only the worker writes them, each time it takes or returns a pipe.
 #[derive(Debug, Default)]
 pub(crate) struct PipeCounts {
     open: AtomicU32,
@@ -39,7 +40,7 @@ pub(crate) struct PipeCounts {
 }
 
 impl PipeCounts {
-    /// The pipes in use, and those that wait in the pool.
+    /// The numbers of pipes in use and of free pipes in the pool.
     pub(crate) fn used_and_free(&self) -> (u32, u32) {
         let (open, free) = (&self.open, &self.free);
         let free = free.load(Ordering::Relaxed);
@@ -48,7 +49,7 @@ impl PipeCounts {
 }
 
 impl Pipes {
-    /// A pool that makes at most `limit` pipes, two descriptors each.
+    /// A pool of at most `limit` pipes of two descriptors each.
     #[must_use]
     pub(crate) fn new(limit: usize) -> Rc<Self> {
         Rc::new(Self {
@@ -61,7 +62,7 @@ impl Pipes {
         })
     }
 
-    /// Where others read how many pipes there are.
+    /// The counters that other threads read.
     pub(crate) fn counts(&self) -> Arc<PipeCounts> {
         Arc::clone(&self.counts)
     }
@@ -74,21 +75,21 @@ impl Pipes {
         self.counts.open.store(open, Ordering::Relaxed);
     }
 
-    /// An empty pipe; `None` where none can be had, or only one too small to be worth it: copy instead. One that is only lent
-    /// is filled with no more than `lent` bytes.
+    /// Takes an empty pipe. `None`: no pipe is available, or only one too small to be worth it; the caller copies. A lent pipe
+    /// is filled with at most `lent` bytes.
     pub(super) fn empty(self: &Rc<Self>, lent: usize) -> Option<Pipe> {
         let is_lent = self.lends();
-        if is_lent && lent < WORTHWHILE {
+        if is_lent && lent < MIN_SIZE {
             return None;
         }
         let spare = self.spare.borrow_mut().pop();
         let ends = match spare {
             Some(ends) => ends,
-            None => self.make()?,
+            None => self.create()?,
         };
         self.publish_counts();
         Some(Pipe {
-            most: if is_lent {
+            max_fill: if is_lent {
                 lent.min(ends.size)
             } else {
                 ends.size
@@ -100,10 +101,10 @@ impl Pipes {
         })
     }
 
-    /// Whether the next pipe is only lent.
+    /// Whether the next pipe would only be lent.
     pub(super) fn lends(&self) -> bool {
         let in_use = self.made.get() - self.spare.borrow().len();
-        // What the kernel refuses is not there.
+        // While the kernel refuses new pipes, only the existing ones count.
         let all = match self.refused.get() {
             0 => self.limit,
             _ => self.made.get(),
@@ -116,7 +117,7 @@ impl Pipes {
         self.spliced.take()
     }
 
-    fn make(&self) -> Option<Ends> {
+    fn create(&self) -> Option<Ends> {
         if self.made.get() >= self.limit {
             return None;
         }
@@ -124,57 +125,57 @@ impl Pipes {
             self.refused.set(left);
             return None;
         }
-        let wanted = match self.made.get() < self.limit / LARGE_OF {
-            true => LARGE,
-            false => USUAL,
+        let wanted = match self.made.get() < self.limit / LARGE_SHARE {
+            true => LARGE_SIZE,
+            false => DEFAULT_SIZE,
         };
         let made = Self::ask_kernel(wanted);
         match &made {
             Some(_) => self.made.set(self.made.get() + 1),
-            None => self.refused.set(UNASKED),
+            None => self.refused.set(SKIPPED_REQUESTS),
         }
         made
     }
 
     fn ask_kernel(wanted: usize) -> Option<Ends> {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
-        // The kernel may refuse (a user's pages are limited): what was given is what counts.
+        // The kernel may grant less, since a user's pipe pages are limited. The granted size counts.
         let size = match fcntl_setpipe_size(&write, wanted) {
             Ok(size) => size,
             Err(_) => fcntl_getpipe_size(&write).unwrap_or(0),
         };
-        if size < WORTHWHILE {
+        if size < MIN_SIZE {
             return None;
         }
         Some(Ends { read, write, size })
     }
 }
 
-/// A pipe in use by one direction. Goes back to its pool when it is dropped empty, and is closed otherwise.
+/// A pipe in use by one direction. Dropping an empty one returns it to its pool; dropping one that holds bytes closes it.
 #[derive(Debug)]
 pub(super) struct Pipe {
     ends: Option<Ends>,
     held: usize,
-    /// Bytes that it is filled with at most.
-    most: usize,
+    /// The most bytes to fill it with.
+    max_fill: usize,
     is_lent: bool,
     pool: Rc<Pipes>,
 }
 
 impl Pipe {
-    /// Moves what `from` has into the pipe, which must be empty.
+    /// Moves bytes from `from` into the pipe, which must be empty.
     pub(super) fn fill(&mut self, from: impl AsFd) -> io::Result<usize> {
         debug_assert_eq!(self.held, 0, "a pipe is drained before it is filled again");
         let Some(ends) = &self.ends else {
             return Ok(0);
         };
-        let moved = splice(from, None, &ends.write, None, self.most, flags())?;
-        // More than the nominal size may have come in: a slot holds whatever one packet held.
+        let moved = splice(from, None, &ends.write, None, self.max_fill, flags())?;
+        // This may exceed the nominal size: a slot of the pipe holds a whole packet, whatever its size.
         self.held = moved;
         Ok(moved)
     }
 
-    /// Moves what the pipe holds to `to`, as far as it takes it.
+    /// Moves bytes from the pipe to `to`, as many as `to` accepts.
     pub(super) fn drain(&mut self, to: impl AsFd) -> io::Result<usize> {
         let Some(ends) = &self.ends else {
             return Ok(0);
@@ -186,7 +187,7 @@ impl Pipe {
         Ok(moved)
     }
 
-    /// Takes out what the pipe holds, if it is only lent, so that it can be given back. `None`: it may be kept.
+    /// Reads the bytes out of a lent pipe, so that it can be returned. `None`: the pipe is not lent and may be kept.
     pub(super) fn take_out(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some(ends) = self.ends.as_ref().filter(|_| self.is_lent) else {
             return Ok(None);
@@ -203,7 +204,6 @@ impl Pipe {
         Ok(Some(bytes))
     }
 
-    /// Bytes that are in the pipe.
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -234,16 +234,17 @@ fn flags() -> SpliceFlags {
     SpliceFlags::MOVE | SpliceFlags::NONBLOCK
 }
 
-/// A tenth cheaper a byte than [`USUAL`], but a user gets only 128 pipes of that size, for all workers together: the first
-/// ones have it, which are in use most.
-const LARGE: usize = 512 * 1024;
-/// One of so many.
-const LARGE_OF: usize = 8;
-const USUAL: usize = 256 * 1024;
-/// Below this, copying is cheaper than two calls for so little.
-const WORTHWHILE: usize = 64 * 1024;
-/// A refusal costs several calls, and what led to it passes slowly: a user's pages are all in use.
-const UNASKED: u32 = 1_000;
+/// A tenth cheaper per byte than [`DEFAULT_SIZE`]. One user gets only 128 pipes of this size for all workers together, so only a
+/// worker's first pipes, which are used the most, have it.
+const LARGE_SIZE: usize = 512 * 1024;
+/// The share of a worker's pipes with the size [`LARGE_SIZE`]: one in this many.
+const LARGE_SHARE: usize = 8;
+const DEFAULT_SIZE: usize = 256 * 1024;
+/// Below this size, copying is cheaper than two system calls.
+const MIN_SIZE: usize = 64 * 1024;
+/// How many requests are answered without asking the kernel after a refusal. A refused attempt costs several calls, and a
+/// user's pipe pages stay in use for a while.
+const SKIPPED_REQUESTS: u32 = 1_000;
 
 #[cfg(test)]
 mod tests {
@@ -254,16 +255,16 @@ mod tests {
     #[test]
     fn only_an_empty_pipe_returns_to_the_pool() {
         let pipes = Pipes::new(1);
-        drop(pipes.empty(WORTHWHILE).unwrap());
+        drop(pipes.empty(MIN_SIZE).unwrap());
         assert_eq!(pipes.spare.borrow().len(), 1);
 
-        let mut full = pipes.empty(WORTHWHILE).unwrap();
-        assert!(pipes.empty(WORTHWHILE).is_none(), "the limit holds");
+        let mut full = pipes.empty(MIN_SIZE).unwrap();
+        assert!(pipes.empty(MIN_SIZE).is_none(), "the limit holds");
         full.held = 3;
         drop(full);
         assert_eq!(pipes.spare.borrow().len(), 0);
         assert!(
-            pipes.empty(WORTHWHILE).is_some(),
+            pipes.empty(MIN_SIZE).is_some(),
             "a closed pipe makes room for another"
         );
     }
@@ -274,8 +275,8 @@ mod tests {
         let counts = pipes.counts();
         assert_eq!(counts.used_and_free(), (0, 0));
         let (one, mut other) = (
-            pipes.empty(WORTHWHILE).unwrap(),
-            pipes.empty(WORTHWHILE).unwrap(),
+            pipes.empty(MIN_SIZE).unwrap(),
+            pipes.empty(MIN_SIZE).unwrap(),
         );
         assert_eq!(counts.used_and_free(), (2, 0));
         drop(one);
@@ -288,23 +289,23 @@ mod tests {
     #[test]
     fn a_kernel_that_has_refused_a_pipe_is_left_alone_for_a_while() {
         let pipes = Pipes::new(1);
-        pipes.refused.set(UNASKED);
-        for _ in 0..UNASKED {
-            assert!(pipes.empty(WORTHWHILE).is_none());
+        pipes.refused.set(SKIPPED_REQUESTS);
+        for _ in 0..SKIPPED_REQUESTS {
+            assert!(pipes.empty(MIN_SIZE).is_none());
         }
-        assert!(pipes.empty(WORTHWHILE).is_some());
+        assert!(pipes.empty(MIN_SIZE).is_some());
     }
 
     #[test]
     fn the_last_quarter_of_the_pipes_is_only_lent() {
         for (limit, kept) in [(1, 0), (2, 1), (3, 2), (4, 3), (8, 6), (12, 9), (64, 48)] {
             let pipes = Pipes::new(limit);
-            let taken: Vec<Pipe> = std::iter::from_fn(|| pipes.empty(WORTHWHILE)).collect();
+            let taken: Vec<Pipe> = std::iter::from_fn(|| pipes.empty(MIN_SIZE)).collect();
             assert_eq!(taken.len(), limit);
             assert!(taken[..kept].iter().all(|pipe| !pipe.is_lent), "{limit}");
             assert!(taken[kept..].iter().all(|pipe| pipe.is_lent), "{limit}");
             drop(taken);
-            let small = std::iter::from_fn(|| pipes.empty(WORTHWHILE - 1));
+            let small = std::iter::from_fn(|| pipes.empty(MIN_SIZE - 1));
             assert_eq!(small.collect::<Vec<_>>().len(), kept, "{limit}");
         }
     }
@@ -312,7 +313,7 @@ mod tests {
     #[test]
     fn what_a_lent_pipe_holds_can_be_taken_out_and_is_not_counted_as_spliced() {
         let pipes = Pipes::new(1);
-        let mut lent = pipes.empty(WORTHWHILE).unwrap();
+        let mut lent = pipes.empty(MIN_SIZE).unwrap();
         let (from, to) = std::os::unix::net::UnixStream::pair().unwrap();
         (&from).write_all(b"twelve bytes").unwrap();
         assert_eq!(lent.fill(&to).unwrap(), 12);

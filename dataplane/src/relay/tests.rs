@@ -1,4 +1,4 @@
-//! The relay against scripted legs with seeded whims, and against real sockets.
+//! The relay against scripted sides with random behaviour, and against real sockets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,14 +18,14 @@ use crate::sys;
 
 mod wakes;
 
-/// A leg that reads what it was given and accepts writes, both in pieces of 0..n bytes as its dice say.
-struct Whimsical {
+/// A side that reads its input and accepts writes, both in pieces of random size.
+struct RandomSide {
     input: VecDeque<u8>,
     output: Arc<Mutex<Seen>>,
     dice: Rng,
-    /// What is behind the input: an end, or this.
+    /// What follows the input: an orderly end, or this error.
     breaks: Option<io::ErrorKind>,
-    /// How many bytes it accepts before it is gone.
+    /// How many bytes it accepts before it fails.
     accepts: usize,
 }
 
@@ -35,20 +35,20 @@ struct Seen {
     shut: bool,
 }
 
-impl Whimsical {
+impl RandomSide {
     fn new(input: &[u8], seed: u64) -> (Self, Arc<Mutex<Seen>>) {
         let output = Arc::<Mutex<Seen>>::default();
-        let leg = Self {
+        let side = Self {
             input: input.iter().copied().collect(),
             output: Arc::clone(&output),
             dice: Rng::new(seed),
             breaks: None,
             accepts: usize::MAX,
         };
-        (leg, output)
+        (side, output)
     }
 
-    /// 0 means: not now.
+    /// The size of the next piece; 0 means that the call is to return `Pending`.
     fn piece(&mut self, most: usize, cx: &Context<'_>) -> usize {
         let piece = usize::try_from(self.dice.below(most as u64 + 1)).unwrap();
         if piece == 0 {
@@ -58,7 +58,7 @@ impl Whimsical {
     }
 }
 
-impl AsyncRead for Whimsical {
+impl AsyncRead for RandomSide {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -78,7 +78,7 @@ impl AsyncRead for Whimsical {
     }
 }
 
-impl AsyncWrite for Whimsical {
+impl AsyncWrite for RandomSide {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -109,8 +109,8 @@ impl AsyncWrite for Whimsical {
     }
 }
 
-impl Leg for Whimsical {
-    fn plain(&self) -> Option<&Stream> {
+impl RelaySide for RandomSide {
+    fn splice_socket(&self) -> Option<&Stream> {
         None
     }
 
@@ -119,18 +119,18 @@ impl Leg for Whimsical {
     }
 }
 
-/// What a worker with so many pipes has.
+/// The resources of a worker with this many pipes.
 fn tools(pipes: usize) -> Tools {
     let clock = Clock::start();
     Tools::new(clock, pipes, Poller::new(clock).unwrap())
 }
 
-/// A socket as a worker watches it.
+/// A socket that is registered with the poller.
 fn watched(stream: TcpStream, tools: &Tools) -> Stream {
     Stream::accepted(&tools.poller, stream.into_std().unwrap()).unwrap()
 }
 
-/// Does this while the poller runs.
+/// Runs `work` while the poller runs.
 async fn beside_poller<T>(tools: &Tools, work: impl Future<Output = T>) -> T {
     tokio::select! {
         done = work => done,
@@ -138,7 +138,7 @@ async fn beside_poller<T>(tools: &Tools, work: impl Future<Output = T>) -> T {
     }
 }
 
-const PATIENCE: Patience = Patience {
+const TIMEOUTS: RelayTimeouts = RelayTimeouts {
     idle: Some(Duration::from_secs(60)),
     half_closed: Duration::from_secs(30),
     abort: Duration::from_secs(30),
@@ -154,8 +154,9 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Seeds of schedules, and below which lengths their bytes are: the first as told, all others of few bytes, of which a relay
-/// sees the same in less time. A million with FIGURES=1, which takes each test half a minute; a twentieth of that without.
+/// The seeds of the schedules, and the upper bounds of their input lengths: the first ones as given, all others with few bytes,
+/// which exercise the relay as well in less time. A million with FIGURES=1, which takes half a minute for each test; a
+/// twentieth of that without.
 fn schedules(first: impl Fn(u64) -> u64) -> impl Iterator<Item = (u64, u64)> {
     let all = if is_for_figures() { 1_000_000 } else { 50_000 };
     (0..all).map(move |seed| (seed, if seed < 2_000 { first(seed) } else { 48 }))
@@ -176,14 +177,14 @@ async fn no_schedule_of_partial_reads_and_writes_loses_or_reorders_a_byte() {
             noise(length(), !seed),
             noise(length(), seed << 32),
         );
-        let (mut client, to_client) = Whimsical::new(&up, seed);
-        let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        let (mut client, to_client) = RandomSide::new(&up, seed);
+        let (mut server, to_server) = RandomSide::new(&down, seed ^ 0x5555);
         let mut counted = (0, 0);
         let closed = relay(
             &mut client,
             &mut server,
             first.clone(),
-            PATIENCE,
+            TIMEOUTS,
             &tools,
             |up, down| {
                 counted = (counted.0 + up, counted.1 + down);
@@ -211,14 +212,14 @@ async fn a_side_that_breaks_is_an_abort_behind_all_that_it_said() {
         let mut dice = Rng::new(seed);
         let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (up, down) = (noise(length(), seed), noise(length(), !seed));
-        let (mut client, to_client) = Whimsical::new(&up, seed);
-        let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        let (mut client, to_client) = RandomSide::new(&up, seed);
+        let (mut server, to_server) = RandomSide::new(&down, seed ^ 0x5555);
         client.breaks = Some(io::ErrorKind::ConnectionReset);
         let closed = relay(
             &mut client,
             &mut server,
             Vec::new(),
-            PATIENCE,
+            TIMEOUTS,
             &tools,
             |_, _| {},
         )
@@ -242,15 +243,15 @@ async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
         let mut dice = Rng::new(seed);
         let mut length = || usize::try_from(dice.below(longest)).unwrap();
         let (up, down) = (noise(1 + length(), seed), noise(length(), !seed));
-        let (mut client, to_client) = Whimsical::new(&up, seed);
-        let (mut server, to_server) = Whimsical::new(&down, seed ^ 0x5555);
+        let (mut client, to_client) = RandomSide::new(&up, seed);
+        let (mut server, to_server) = RandomSide::new(&down, seed ^ 0x5555);
         server.accepts = length() % up.len();
         let accepts = server.accepts;
         let closed = relay(
             &mut client,
             &mut server,
             Vec::new(),
-            PATIENCE,
+            TIMEOUTS,
             &tools,
             |_, _| {},
         )
@@ -262,12 +263,12 @@ async fn a_side_that_takes_no_more_is_still_heard_to_its_end() {
     }
 }
 
-/// Pipes are the kernel's, and so are their peers: real sockets with small buffers, and dice that say who has his turn. There
-/// are fewer of these schedules, since each leaves ports behind that wait for a minute.
+/// Splicing needs real sockets: these have small buffers, and random turns of the peers. There are fewer of these schedules,
+/// because each leaves ports behind that stay in TIME_WAIT for a minute.
 #[tokio::test]
 async fn no_schedule_of_spliced_bulk_loses_or_reorders_a_byte() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    // Also where there are no pipes, or one for two directions.
+    // Also without pipes, and with one pipe for two directions.
     let tools = [2, 1, 0].map(tools);
     let (mut moved, mut spliced) = (0, 0);
     for seed in 0..if is_for_figures() { 5_000 } else { 500 } {
@@ -286,7 +287,7 @@ async fn no_schedule_of_spliced_bulk_loses_or_reorders_a_byte() {
             let mut client = watched(ours_to_client, tools);
             let mut server = watched(ours_to_server, tools);
             let first = first.clone();
-            relay(&mut client, &mut server, first, PATIENCE, tools, |_, _| {}).await
+            relay(&mut client, &mut server, first, TIMEOUTS, tools, |_, _| {}).await
         };
         let relaying = beside_poller(tools, relaying);
         let (closed, to_server, to_client) = tokio::join!(
@@ -305,8 +306,8 @@ async fn no_schedule_of_spliced_bulk_loses_or_reorders_a_byte() {
     assert!(spliced > moved / 4, "{spliced} of {moved}");
 }
 
-/// Two sockets that talk to each other, and are given little room for what they send. With little room for what they hear the
-/// kernel would wait for a fifth of a second now and then.
+/// Two connected sockets with small send buffers. With small receive buffers, the kernel would sometimes wait for a fifth of a
+/// second.
 async fn narrow_pair(listener: &TcpListener, dice: &mut Rng) -> (TcpStream, TcpStream) {
     let near = TcpStream::connect(listener.local_addr().unwrap());
     let (near, far) = tokio::join!(near, listener.accept());
@@ -318,7 +319,7 @@ async fn narrow_pair(listener: &TcpListener, dice: &mut Rng) -> (TcpStream, TcpS
     pair
 }
 
-/// Says this, and hears everything, both in pieces and with pauses as the dice fall.
+/// Sends these bytes and receives everything, both in pieces and with random pauses.
 async fn converse(mut stream: TcpStream, says: &[u8], seed: u64) -> Vec<u8> {
     let (mut reading, mut writing) = stream.split();
     let saying = async {
@@ -350,7 +351,7 @@ async fn converse(mut stream: TcpStream, says: &[u8], seed: u64) -> Vec<u8> {
     tokio::join!(saying, hearing).1
 }
 
-/// Of all sizes that matter: within one read, too small for a pipe, for several.
+/// Lengths of all relevant sizes: within one read, too small for a pipe, and for several pipes.
 fn piece(dice: &mut Rng) -> usize {
     let most = [600, 9_000, 100_000][usize::try_from(dice.below(3)).unwrap()];
     1 + usize::try_from(dice.below(most)).unwrap()
@@ -364,7 +365,7 @@ async fn pause(dice: &mut Rng) {
     }
 }
 
-/// Two sockets that talk to each other.
+/// Two connected sockets.
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap())
@@ -374,9 +375,9 @@ async fn pair() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-/// A client and a server with a relay between them, and what becomes of it.
+/// A client and a server joined by a relay, and the relay's result.
 async fn relayed(
-    patience: Patience,
+    timeouts: RelayTimeouts,
 ) -> (TcpStream, TcpStream, tokio::task::JoinHandle<(Closed, u64)>) {
     let (client, ours_to_client) = pair().await;
     let (ours_to_server, server) = pair().await;
@@ -393,7 +394,7 @@ async fn relayed(
                     &mut client,
                     &mut server,
                     Vec::new(),
-                    patience,
+                    timeouts,
                     &tools,
                     |_, _| {},
                 );
@@ -407,7 +408,7 @@ async fn relayed(
 
 #[tokio::test]
 async fn a_half_closed_connection_still_gets_its_answer() {
-    let (mut client, mut server, ended) = relayed(PATIENCE).await;
+    let (mut client, mut server, ended) = relayed(TIMEOUTS).await;
     client.write_all(b"?").await.unwrap();
     client.shutdown().await.unwrap();
     let mut question = Vec::new();
@@ -427,23 +428,23 @@ async fn a_half_closed_connection_still_gets_its_answer() {
 async fn the_leg_to_the_endpoint_is_watched_once_a_connection_has_lasted() {
     let (client, ours_to_client) = pair().await;
     let (ours_to_server, server) = pair().await;
-    let leg = ours_to_server.into_std().unwrap();
-    let seen = Socket::from(leg.try_clone().unwrap());
+    let side = ours_to_server.into_std().unwrap();
+    let seen = Socket::from(side.try_clone().unwrap());
     let tools = Tools {
-        lasting: Duration::from_millis(50),
+        long_lived_after: Duration::from_millis(50),
         ..tools(0)
     };
-    let patience = Patience {
+    let timeouts = RelayTimeouts {
         idle: None,
-        ..PATIENCE
+        ..TIMEOUTS
     };
-    let mut client_leg = watched(ours_to_client, &tools);
-    let mut server_leg = Stream::accepted(&tools.poller, leg).unwrap();
+    let mut client_side = watched(ours_to_client, &tools);
+    let mut server_side = Stream::accepted(&tools.poller, side).unwrap();
     let relaying = relay(
-        &mut client_leg,
-        &mut server_leg,
+        &mut client_side,
+        &mut server_side,
         Vec::new(),
-        patience,
+        timeouts,
         &tools,
         |_, _| {},
     );
@@ -477,23 +478,23 @@ fn the_leg_to_the_client_is_watched_from_the_first_moment() {
     let listening = crate::listen::open(&key, 1, None).unwrap();
     let address = listening[0].local_addr().unwrap();
     let _client = std::net::TcpStream::connect(address.as_socket().unwrap()).unwrap();
-    // It does not wait for who is on its way already.
+    // It does not wait for bytes that are already on their way.
     listening[0].set_nonblocking(false).unwrap();
-    let (leg, _) = listening[0].accept().unwrap();
-    assert!(leg.keepalive().unwrap());
-    assert_asked(&leg);
+    let (side, _) = listening[0].accept().unwrap();
+    assert!(side.keepalive().unwrap());
+    assert_asked(&side);
 }
 
-/// A peer that says nothing for half a minute is asked every ten seconds whether it is there.
-fn assert_asked(leg: &Socket) {
-    let times = (leg.tcp_keepalive_time(), leg.tcp_keepalive_interval());
+/// The kernel probes a peer that is silent for half a minute every ten seconds.
+fn assert_asked(side: &Socket) {
+    let times = (side.tcp_keepalive_time(), side.tcp_keepalive_interval());
     assert_eq!(times.0.unwrap(), Duration::from_secs(30));
     assert_eq!(times.1.unwrap(), Duration::from_secs(10));
 }
 
 #[tokio::test]
 async fn bulk_is_spliced_and_arrives_whole() {
-    let (client, mut server, ended) = relayed(PATIENCE).await;
+    let (client, mut server, ended) = relayed(TIMEOUTS).await;
     let sent = noise(32 << 20, 2);
     let expected = sent.clone();
     let writing = tokio::spawn(async move {
@@ -517,7 +518,7 @@ async fn bulk_is_spliced_and_arrives_whole() {
 
 #[tokio::test]
 async fn a_reset_is_passed_on_behind_the_bytes_before_it() {
-    let (mut client, mut server, ended) = relayed(PATIENCE).await;
+    let (mut client, mut server, ended) = relayed(TIMEOUTS).await;
     let sent = noise(100 << 10, 3);
     server.write_all(&sent).await.unwrap();
     while sys::unacknowledged(&server).unwrap() > 0 {
@@ -542,7 +543,7 @@ async fn a_reset_is_passed_on_behind_the_bytes_before_it() {
 
 #[tokio::test]
 async fn an_answer_before_the_end_of_an_upload_is_read() {
-    let (mut client, mut server, ended) = relayed(PATIENCE).await;
+    let (mut client, mut server, ended) = relayed(TIMEOUTS).await;
     let (mut reading, mut writing) = client.split();
     let upload = async {
         let block = vec![0; 64 << 10];
@@ -559,7 +560,7 @@ async fn an_answer_before_the_end_of_an_upload_is_read() {
     let mut heard = Vec::new();
     let (end, uploaded, ()) = tokio::join!(reading.read_to_end(&mut heard), upload, answer);
     assert_eq!(heard, b"too large");
-    // The kernel tells of a reset once: whoever asks first hears it.
+    // The kernel reports a reset once, to the first call.
     assert!(
         end.is_err() || uploaded.is_err(),
         "an aborted upload is no clean end"
@@ -570,11 +571,11 @@ async fn an_answer_before_the_end_of_an_upload_is_read() {
 #[tokio::test]
 async fn who_never_closes_after_the_others_end_is_reaped_but_not_while_bytes_drip() {
     let half_closed = Duration::from_millis(300);
-    let patience = Patience {
+    let timeouts = RelayTimeouts {
         half_closed,
-        ..PATIENCE
+        ..TIMEOUTS
     };
-    let (mut client, mut server, ended) = relayed(patience).await;
+    let (mut client, mut server, ended) = relayed(timeouts).await;
     client.shutdown().await.unwrap();
     let mut drop_of = [0];
     let begun = Instant::now();
@@ -596,12 +597,12 @@ async fn who_never_closes_after_the_others_end_is_reaped_but_not_while_bytes_dri
 
 #[tokio::test]
 async fn an_idle_connection_ends_after_its_time() {
-    let patience = Patience {
+    let timeouts = RelayTimeouts {
         idle: Some(Duration::from_millis(200)),
-        ..PATIENCE
+        ..TIMEOUTS
     };
     let begun = Instant::now();
-    let (mut client, mut server, ended) = relayed(patience).await;
+    let (mut client, mut server, ended) = relayed(timeouts).await;
     assert!(client.read_u8().await.is_err());
     assert!(server.read_u8().await.is_err());
     assert_eq!(ended.await.unwrap().0.why, Why::Idle);

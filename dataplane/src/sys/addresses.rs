@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
-/// The addresses of the interfaces that are up, of this thread's network namespace. Without those of one link only
-/// (`fe80::`): they come and go with each virtual interface.
+/// The addresses of the interfaces that are up, in this thread's network namespace. Link-local IPv6 addresses (`fe80::`) are
+/// left out, because they come and go with each virtual interface.
 pub fn of_host() -> io::Result<Vec<IpAddr>> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: getifaddrs writes one pointer through the given one, which outlives the call.
@@ -31,7 +31,7 @@ pub fn of_host() -> io::Result<Vec<IpAddr>> {
 /// # Safety
 /// `address` is null, or points to a socket address as large as its family says.
 unsafe fn address(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: the caller says so.
+    // SAFETY: guaranteed by the caller.
     let family = unsafe { address.as_ref() }?.sa_family;
     match i32::from(family) {
         libc::AF_INET => {

@@ -1,7 +1,7 @@
-//! Datagrams in batches, with what the kernel tells beside them: to which of our addresses one came, where those that were
-//! glued together begin, how many it had to drop; and with the same said in return.
+//! Datagrams in batches, with ancillary data. Receiving: the local address, the size of coalesced datagrams, and the kernel's
+//! drop counter. Sending: the source address and the segment size.
 //!
-//! Called by the loops of `udp`, and by `listen` for what their sockets need.
+//! Used by the loops of `udp`, and by `listen` for the options of their sockets.
 
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
@@ -9,10 +9,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-/// Room for so many datagrams of any size. Memory is only used where datagrams ever lay.
+/// Receive buffers for a number of datagrams of any size. Memory is used only where datagrams have been received.
 pub struct Inbox {
     bytes: Box<[u8]>,
-    /// What is known of each that lies there.
+    /// The ancillary data of each slot.
     notes: Box<[Note]>,
 }
 
@@ -34,20 +34,20 @@ struct Note {
 /// A datagram in an [`Inbox`], or several of one size.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// What it holds.
+    /// The payload.
     pub bytes: &'a [u8],
-    /// Who sent it.
+    /// The sender.
     pub peer: Option<SocketAddr>,
-    /// To which address of ours, where the socket was told to say so.
+    /// The local address that it was sent to, if the socket reports it.
     pub local: Option<IpAddr>,
-    /// The size of each, where they are several: the last may be shorter.
+    /// The size of each datagram, if there are several; the last one may be shorter.
     pub segment: Option<usize>,
-    /// How many datagrams the kernel has dropped at this socket in all, where it was told to say so.
+    /// How many datagrams the kernel has dropped at this socket in all, if the socket reports it.
     pub drops: Option<u32>,
 }
 
 impl<'a> Received<'a> {
-    /// How many datagrams it holds.
+    /// The number of datagrams.
     #[must_use]
     pub fn count(&self) -> usize {
         match self.segment {
@@ -56,7 +56,7 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Each datagram by itself.
+    /// The datagrams one by one.
     pub fn each(&self) -> impl Iterator<Item = &'a [u8]> {
         let bytes = self.bytes;
         let size = self.segment.unwrap_or(usize::MAX);
@@ -69,7 +69,7 @@ impl<'a> Received<'a> {
 }
 
 impl Inbox {
-    /// Room for `slots` datagrams.
+    /// Creates buffers for `slots` datagrams.
     #[must_use]
     pub fn new(slots: usize) -> Self {
         Self {
@@ -78,13 +78,14 @@ impl Inbox {
         }
     }
 
-    /// How many datagrams fit.
+    /// The number of slots.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.notes.len()
     }
 
-    /// Receives what there is, up to `most`, into the slots from `first` on, without waiting. Says how many slots were filled.
+    /// Receives the queued datagrams, up to `most`, into the slots from `first` on, without waiting. Returns the number of
+    /// slots filled.
     pub fn receive(&mut self, socket: &impl AsFd, first: usize, most: usize) -> io::Result<usize> {
         let last = self.slots().min(first.saturating_add(most.min(BATCH)));
         let count = last.saturating_sub(first);
@@ -140,7 +141,7 @@ impl Inbox {
         Ok(received)
     }
 
-    /// What lies in a slot.
+    /// The datagram in a slot.
     #[must_use]
     pub fn datagram(&self, slot: usize) -> Option<Received<'_>> {
         let note = self.notes.get(slot)?;
@@ -159,24 +160,25 @@ impl Inbox {
 /// A datagram to be sent, or several of one size.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outgoing<'a> {
-    /// What stands before the payload, in the same datagram.
+    /// A header before the payload, in the same datagram.
     pub head: &'a [u8],
     /// The payload.
     pub bytes: &'a [u8],
-    /// To whom; nobody where the socket is connected.
+    /// The receiver; `None` if the socket is connected.
     pub to: Option<SocketAddr>,
-    /// From which address of ours.
+    /// The source address.
     pub from: Option<IpAddr>,
-    /// Where given, the payload is cut into datagrams of this size; there is no `head` then.
+    /// If given, the kernel segments the payload into datagrams of this size; there is no `head` then.
     pub segment: Option<u16>,
 }
 
-/// Sends one, without waiting.
+/// Sends one message, without waiting.
 pub fn send(socket: &impl AsFd, datagram: &Outgoing<'_>) -> io::Result<()> {
     send_many(socket, std::slice::from_ref(datagram)).map(|_| ())
 }
 
-/// Sends as many of these in a row as the kernel takes, without waiting, and says how many those were: at least one.
+/// Sends as many of these messages in a row as the kernel accepts, without waiting. Returns their number, which is at least
+/// one.
 pub fn send_many(socket: &impl AsFd, datagrams: &[Outgoing<'_>]) -> io::Result<usize> {
     let mut names = [const { MaybeUninit::<libc::sockaddr_storage>::uninit() }; BATCH];
     let mut controls = [const { MaybeUninit::<Control>::uninit() }; BATCH];
@@ -223,25 +225,25 @@ pub fn send_many(socket: &impl AsFd, datagrams: &[Outgoing<'_>]) -> io::Result<u
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Has the kernel say with each datagram to which address of ours it came, glue together what may be, and count what it drops.
-pub fn tell_all(socket: &impl AsFd, is_ipv4: bool) -> io::Result<()> {
+/// Lets the kernel report the local address of each datagram, coalesce datagrams (GRO), and count what it drops.
+pub fn enable_ancillary_data(socket: &impl AsFd, is_ipv4: bool) -> io::Result<()> {
     let (level, option) = match is_ipv4 {
         true => (libc::IPPROTO_IP, libc::IP_PKTINFO),
         false => (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
     };
     set(socket, level, option, 1)?;
     set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
-    // An old kernel has no such thing; it is only slower without.
-    glue(socket).ok();
+    // An old kernel lacks this; then receiving is only slower.
+    coalesce(socket).ok();
     Ok(())
 }
 
-/// Has the kernel glue together datagrams of one size that come in a row.
-pub fn glue(socket: &impl AsFd) -> io::Result<()> {
+/// Lets the kernel coalesce datagrams of one size that arrive in a row (GRO).
+pub fn coalesce(socket: &impl AsFd) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
-/// Lets routers cut datagrams into fragments, so that large ones pass.
+/// Lets routers fragment datagrams, so that large ones pass.
 pub fn allow_fragments(socket: &impl AsFd, is_ipv4: bool) -> io::Result<()> {
     match is_ipv4 {
         true => set(
@@ -291,8 +293,8 @@ fn header(
     control: *mut libc::c_void,
     control_length: usize,
 ) -> libc::msghdr {
-    // SAFETY: a msghdr is integers and pointers, and for all of them zero is a value. Some systems pad it, so it cannot be
-    // written as a literal.
+    // SAFETY: a msghdr consists of integers and pointers, for all of which zero is a valid value. Some systems pad it, so it
+    // cannot be written as a literal.
     let mut header: libc::msghdr = unsafe { zeroed() };
     header.msg_name = match name_length {
         0 => ptr::null_mut(),
@@ -328,7 +330,8 @@ unsafe fn read_note(message: &libc::mmsghdr) -> Note {
             match ((*control).cmsg_level, (*control).cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     let info: libc::in_pktinfo = data.cast::<libc::in_pktinfo>().read_unaligned();
-                    // Not the address in the packet: that may be a broadcast, and nothing can be sent from there.
+                    // Not the destination address of the packet: that may be a broadcast address, from which nothing can be
+                    // sent.
                     let ours = Ipv4Addr::from(u32::from_be(info.ipi_spec_dst.s_addr));
                     note.local = Some(ours.into());
                 }
@@ -373,7 +376,7 @@ unsafe fn read_name(name: *const libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Says how long it is.
+/// Writes a socket address and returns its length.
 fn write_name(name: &mut MaybeUninit<libc::sockaddr_storage>, to: SocketAddr) -> usize {
     let name = name.as_mut_ptr();
     match to {
@@ -411,7 +414,7 @@ fn family(family: libc::c_int) -> libc::sa_family_t {
     libc::sa_family_t::try_from(family).unwrap_or(0)
 }
 
-/// Says from where, and in what sizes, in the control buffer that the header points to.
+/// Writes the source address and the segment size into the control buffer that the header points to.
 fn write_control(header: &mut libc::msghdr, datagram: &Outgoing<'_>) {
     let mut used = 0;
     match datagram.from {
@@ -451,7 +454,7 @@ fn write_control(header: &mut libc::msghdr, datagram: &Outgoing<'_>) {
     }
 }
 
-/// Adds one control message. The buffer is an empty [`Control`], which has room for all that are ever added.
+/// Adds one control message. The buffer is an empty [`Control`], which has room for all messages that are ever added.
 fn push_control<T: Copy>(
     header: &libc::msghdr,
     used: &mut usize,
@@ -462,13 +465,13 @@ fn push_control<T: Copy>(
     let Ok(size) = u32::try_from(size_of::<T>()) else {
         return;
     };
-    // SAFETY: these two only reckon.
+    // SAFETY: these two functions only compute sizes.
     let (space, length) = unsafe { (libc::CMSG_SPACE(size), libc::CMSG_LEN(size)) };
     if *used + space as usize > size_of::<Control>() {
         return;
     }
-    // SAFETY: the buffer is a Control, aligned for a cmsghdr, and `used` is a sum of CMSG_SPACEs, so the alignment stays;
-    // it was just seen that `space` bytes are left, which hold the header and the data.
+    // SAFETY: the buffer is a Control, aligned for a cmsghdr, and `used` is a sum of CMSG_SPACEs, so the alignment is kept; the
+    // check above ensures that `space` bytes are left, which hold the header and the data.
     unsafe {
         let control = header
             .msg_control
@@ -485,13 +488,13 @@ fn push_control<T: Copy>(
 
 fn vector(bytes: &[u8]) -> libc::iovec {
     libc::iovec {
-        // Nobody writes there: it is only sent.
+        // The kernel only reads from this buffer.
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     }
 }
 
-/// Control messages of one datagram: four of the larger kind would fit.
+/// Buffer for the control messages of one datagram; four of the larger kind would fit.
 #[repr(C, align(8))]
 struct Control([u8; 160]);
 
@@ -504,10 +507,10 @@ const EMPTY_VECTOR: libc::iovec = libc::iovec {
     iov_len: 0,
 };
 
-/// The largest datagram that there is, and the most that the kernel glues together.
+/// The size of the largest datagram, and of the largest group that the kernel coalesces.
 const SLOT: usize = 65_536;
 
-/// As many as are received or sent with one call.
+/// The most datagrams received or sent with one call.
 pub const BATCH: usize = 32;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The accept loop of a listening socket, and the admission of each connection.
 //!
-//! A loop belongs to its socket, not to a frontend: the plan is asked for each connection which frontend the socket serves.
-//! A connection is admitted or reset before any task or buffer exists for it.
+//! A loop belongs to its socket, not to a frontend: for each connection it asks the plan which frontend the socket serves. A
+//! connection is admitted or reset before any task or buffer exists for it.
 
 use std::future::pending;
 use std::io;
@@ -24,12 +24,12 @@ use tokio::time::sleep;
 
 use super::admission::Reservation;
 use super::connection::{Accepted, HandedOver, reset_on_close};
-use crate::fault;
-use crate::log::Rarely;
+use crate::log::LogLimiter;
 use crate::panics::{At, Vital};
+use crate::socket_error;
 use crate::worker::{Closing, Order, Worker, WorkerPlan};
 
-/// Accepts until it is told to close.
+/// Accepts connections until the order to close.
 pub(crate) async fn accept_loop(
     worker: Rc<Worker>,
     key: Rc<SocketKey>,
@@ -46,14 +46,14 @@ pub(crate) async fn accept_loop(
         let Some(last) = last else {
             return;
         };
-        accept_the_last(&worker, &key, &listener, &Rc::new(last.plan)).await;
+        accept_backlog(&worker, &key, &listener, &Rc::new(last.plan)).await;
         drop(listener);
         last.done.send(()).ok();
         return;
     }
 }
 
-/// Waits for connections and accepts a batch of them, so that other tasks have their turn in between.
+/// Waits for connections and accepts one batch, so that other tasks can run in between.
 async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncFd<Socket>) {
     let Ok(mut ready) = listener.readable().await else {
         return;
@@ -61,20 +61,22 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
     let mut now = worker.shared.clock.now();
     for _ in 0..BATCH {
         let Some((plan, reservation)) = Reservation::wait(worker, key, now).await else {
-            // The plan does not want this socket any more: the order to close it is on its way.
+            // The plan no longer has this socket: the order to close it is on its way.
             return pending().await;
         };
         now = reservation.now;
         match accept(listener) {
-            Ok(Some(came)) => take_in(worker, key, &plan, came, now, Some(reservation)),
+            Ok(Some(accepted)) => {
+                admit_or_reset(worker, key, &plan, accepted, now, Some(reservation));
+            }
             Ok(None) => {
                 ready.clear_ready();
                 return;
             }
             Err(error) => {
-                note(worker, key, &error);
-                if fault::is_exhausted(&error) {
-                    // Other connections may end meanwhile, and other work of this worker goes on.
+                report_error(worker, key, &error);
+                if socket_error::is_exhausted(&error) {
+                    // The pause lets other connections end and release descriptors; other tasks of this worker run meanwhile.
                     drop(reservation);
                     sleep(EXHAUSTED_PAUSE).await;
                     return;
@@ -85,37 +87,37 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
     tokio::task::yield_now().await;
 }
 
-/// Accepts what the kernel has accepted already, by the last plan that knew this socket: whatever is still in the backlog when the socket
-/// is closed gets a reset.
-async fn accept_the_last(
+/// Accepts the connections in the kernel's backlog by the last plan that had this socket. Connections still in the backlog when
+/// the socket is closed are reset by the kernel.
+async fn accept_backlog(
     worker: &Rc<Worker>,
     key: &Rc<SocketKey>,
     listener: &AsyncFd<Socket>,
     plan: &WorkerPlan,
 ) {
-    let (mut pauses, mut misfortunes) = (0, 0);
-    while pauses < LAST_PAUSES && misfortunes < MISFORTUNES {
+    let (mut pauses, mut errors) = (0, 0);
+    while pauses < MAX_PAUSES && errors < MAX_ERRORS {
         match accept(listener) {
-            Ok(Some(came)) => {
+            Ok(Some(accepted)) => {
                 let now = worker.shared.clock.now();
-                take_in(worker, key, plan, came, now, None);
+                admit_or_reset(worker, key, plan, accepted, now, None);
             }
             Ok(None) => return,
             Err(error) => {
-                note(worker, key, &error);
-                if fault::is_exhausted(&error) {
+                report_error(worker, key, &error);
+                if socket_error::is_exhausted(&error) {
                     pauses += 1;
                     sleep(EXHAUSTED_PAUSE).await;
                 } else {
-                    misfortunes += 1;
+                    errors += 1;
                 }
             }
         }
     }
 }
 
-/// Admits one connection or resets it. An admitted one is served here, or by a worker that has much less to do.
-fn take_in(
+/// Admits one connection or resets it. An admitted connection is served here, or by a worker that has far fewer connections.
+fn admit_or_reset(
     worker: &Rc<Worker>,
     key: &Rc<SocketKey>,
     plan: &WorkerPlan,
@@ -152,8 +154,8 @@ fn take_in(
     }
 }
 
-/// What the connection counts for at its frontend, and in the process. A trusted peer is not yet the client: the client is admitted once
-/// its PROXY header was read.
+/// Counts the connection at its frontend and in the process. A trusted peer is not the client: its client is admitted once the
+/// PROXY header has been read.
 fn admit(
     worker: &Worker,
     frontend: &Frontend,
@@ -178,7 +180,7 @@ fn admit(
     Ok((admission, process.map(enter).transpose()?))
 }
 
-/// Gives the connection to a worker that has much less to do. Returns it if there is none.
+/// Hands the connection over to a worker that has far fewer connections. Returns it if there is no such worker.
 fn hand_over(
     worker: &Rc<Worker>,
     accepted: Accepted,
@@ -197,13 +199,13 @@ fn hand_over(
     let (key, plan) = (key.clone(), Arc::clone(plan));
     let handed = HandedOver::new(shared, other, accepted, key, plan, is_trusted);
     match inbox.send(Order::Serve(handed)) {
-        // A worker that has ended gives it back.
+        // A worker that has ended returns the connection.
         Err(SendError(Order::Serve(mut back))) => back.take(),
         Ok(()) | Err(_) => None,
     }
 }
 
-/// The next connection; `None` if there is none.
+/// The next connection; `None` if the backlog is empty.
 fn accept(listener: &AsyncFd<Socket>) -> io::Result<Option<(TcpStream, SocketAddr)>> {
     match acceptfrom_with(
         listener.get_ref(),
@@ -211,7 +213,7 @@ fn accept(listener: &AsyncFd<Socket>) -> io::Result<Option<(TcpStream, SocketAdd
     ) {
         Ok((socket, peer)) => {
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            // Without an address there is nobody to serve; the kernel never does that for TCP.
+            // For TCP, the kernel always gives an address.
             Ok(peer.map(|peer| (TcpStream::from(socket), peer)))
         }
         Err(Errno::WOULDBLOCK) => Ok(None),
@@ -219,23 +221,24 @@ fn accept(listener: &AsyncFd<Socket>) -> io::Result<Option<(TcpStream, SocketAdd
     }
 }
 
-fn note(worker: &Worker, key: &SocketKey, error: &io::Error) {
+fn report_error(worker: &Worker, key: &SocketKey, error: &io::Error) {
     worker
         .shared
         .count_accept_error(error.raw_os_error().unwrap_or(0));
-    if fault::is_exhausted(error) {
-        static SAID: Rarely = Rarely::new();
-        if let Some(unsaid) = SAID.say(worker.shared.clock.now()) {
-            tracing::warn!(address = %key, %error, unsaid, "cannot accept; waiting for connections to end");
+    if socket_error::is_exhausted(error) {
+        static LIMITER: LogLimiter = LogLimiter::new();
+        if let Some(suppressed) = LIMITER.allow(worker.shared.clock.now()) {
+            tracing::warn!(address = %key, %error, suppressed, "cannot accept; waiting for connections to end");
         }
     }
 }
 
-/// Connections taken in a row before other tasks have their turn.
+/// Connections accepted in a row before other tasks run.
 const BATCH: usize = 32;
-/// How long nothing is accepted when descriptors or memory have run out.
+/// Pause after descriptors or memory have run out.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-/// How often a socket that is to be closed waits for that: the table's change waits with it.
-const LAST_PAUSES: u32 = 10;
-/// Connections that were gone before they were accepted: no more than a backlog holds.
-const MISFORTUNES: u32 = 4_096;
+/// How often a closing socket pauses for descriptors. The application of the table waits meanwhile.
+const MAX_PAUSES: u32 = 10;
+/// Errors after which a closing socket gives up: connections that ended before they were accepted, at most as many as the
+/// backlog holds.
+const MAX_ERRORS: u32 = 4_096;

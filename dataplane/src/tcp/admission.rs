@@ -1,31 +1,31 @@
-//! The wait for room before a connection is accepted: in the process, and at its frontend.
+//! Waits for room before a connection is accepted: in the process, and at its frontend.
 //!
-//! Clients above a limit stay in the kernel's backlog until there is room, where the table says `on-limit: wait`.
+//! Where the table says `on-limit: wait`, clients above a limit stay in the kernel's backlog until there is room.
 
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use ballast_core::admit::{Accept, Call, Permit, Waiting};
+use ballast_core::admit::{Accept, Permit, Waiting, Wakeup};
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, Plan, SocketKey};
 use tokio::time::sleep_until;
 
 use crate::worker::Worker;
 
-/// Room reserved for the next connection. `None` where the frontend does not make clients wait: those above a limit are refused once
-/// they are accepted.
+/// Room reserved for the next connection. A permit is `None` where the frontend does not make clients wait: there, clients
+/// above a limit are accepted and then refused.
 pub(super) struct Reservation {
     pub(super) process: Option<Permit>,
     pub(super) frontend: Option<Permit>,
-    /// When it was reserved.
+    /// When the room was reserved.
     pub(super) now: Moment,
 }
 
 impl Reservation {
-    /// Waits until there is room, and returns the reservation with the plan whose limits were asked: a newer plan may come while this waits.
-    /// `None`: the plan in force does not want this socket any more.
+    /// Waits until there is room. Returns the reservation together with the plan whose limits were asked, because a newer plan
+    /// may arrive during the wait. `None`: the plan in force no longer has this socket.
     pub(super) async fn wait(
         worker: &Worker,
         key: &SocketKey,
@@ -35,7 +35,7 @@ impl Reservation {
         loop {
             let asked = poll_fn(|cx| {
                 loop {
-                    let call = queue.take().and_then(|queue| {
+                    let wakeup = queue.take().and_then(|queue| {
                         now = worker.shared.clock.now();
                         queue.leave()
                     });
@@ -43,13 +43,13 @@ impl Reservation {
                     let Some(frontend) = plan.frontend(key) else {
                         return Poll::Ready(None);
                     };
-                    let reservation = match Self::ask(worker, frontend, call, now, cx.waker()) {
+                    let reservation = match Self::ask(worker, frontend, wakeup, now, cx.waker()) {
                         Ok(reservation) => Ok(reservation),
-                        Err(Later::At(when)) => Err(when),
-                        Err(Later::OnceCalled(place)) => {
-                            queue = Some(place);
-                            // A swap wakes whoever waits. One that came after the plan was read, and before this loop began to
-                            // wait, is seen here.
+                        Err(Retry::At(when)) => Err(when),
+                        Err(Retry::WhenWoken(waiting)) => {
+                            queue = Some(waiting);
+                            // A swap wakes all waiting loops. A swap between reading the plan and entering the queue would be
+                            // missed without this check.
                             if Arc::ptr_eq(&plan, &worker.plan()) {
                                 return Poll::Pending;
                             }
@@ -69,14 +69,15 @@ impl Reservation {
         }
     }
 
-    /// Asks the frontend first. If the frontend has no room, the process's `call` is passed on to another accept loop.
+    /// Asks the frontend first. If the frontend has no room, dropping `wakeup` passes the process's wake-up on to another
+    /// accept loop.
     fn ask(
         worker: &Worker,
         frontend: &Frontend,
-        call: Option<Call>,
+        wakeup: Option<Wakeup>,
         now: Moment,
         waker: &Waker,
-    ) -> Result<Self, Later> {
+    ) -> Result<Self, Retry> {
         if !frontend.waits() {
             return Ok(Self {
                 process: None,
@@ -95,7 +96,7 @@ impl Reservation {
         };
         let shared = &worker.shared;
         let process = shared.admit.may_accept(&shared.limits(), now, waker);
-        call.into_iter().for_each(Call::heeded);
+        wakeup.into_iter().for_each(Wakeup::consume);
         Ok(Self {
             process: Some(granted(process, Queue::Process)?),
             frontend,
@@ -105,9 +106,9 @@ impl Reservation {
 }
 
 /// When to ask again.
-enum Later {
+enum Retry {
     At(Moment),
-    OnceCalled(Queue),
+    WhenWoken(Queue),
 }
 
 /// The queue in which an accept loop waits.
@@ -117,23 +118,24 @@ enum Queue {
 }
 
 impl Queue {
-    /// Leaves the queue to ask again. A call of the process is returned: it is meant for any accept loop, and this one's frontend may
-    /// have no room. A call of the frontend is meant for the loops of that frontend, all of which ask it first.
-    fn leave(self) -> Option<Call> {
+    /// Leaves the queue to ask again. A wake-up of the process's queue is returned: it is meant for any accept loop, and this
+    /// loop's frontend may have no room. A wake-up of a frontend's queue is meant for the loops of that frontend, each of which
+    /// asks the frontend first.
+    fn leave(self) -> Option<Wakeup> {
         match self {
-            Self::Process(waiting) => waiting.over(),
+            Self::Process(waiting) => waiting.finish(),
             Self::Frontend(waiting) => {
-                waiting.over().into_iter().for_each(Call::heeded);
+                waiting.finish().into_iter().for_each(Wakeup::consume);
                 None
             }
         }
     }
 }
 
-fn granted(accept: Accept, queue: fn(Waiting) -> Queue) -> Result<Permit, Later> {
+fn granted(accept: Accept, queue: fn(Waiting) -> Queue) -> Result<Permit, Retry> {
     match accept {
         Accept::Now(permit) => Ok(permit),
-        Accept::At(when) => Err(Later::At(when)),
-        Accept::WhenReleased(waiting) => Err(Later::OnceCalled(queue(waiting))),
+        Accept::At(when) => Err(Retry::At(when)),
+        Accept::WhenReleased(waiting) => Err(Retry::WhenWoken(queue(waiting))),
     }
 }

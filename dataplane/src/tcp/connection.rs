@@ -1,4 +1,4 @@
-//! A client's connection: what it holds from its accept to its end, and how it is turned away.
+//! A client's connection: what it holds from accept to end, and how it is rejected.
 
 use std::io;
 use std::mem;
@@ -15,13 +15,13 @@ use ballast_core::pick::Key;
 use ballast_core::plan::{Frontend, FrontendCounters, FrontendState, Plan, SocketKey};
 use socket2::SockRef;
 
-use super::dial::{During, Unserved};
-use super::preamble::{self, Introduced};
+use super::dial::{Unserved, WaitPhase};
+use super::preamble::{self, ProxyInfo};
 use crate::access::Entry;
 use crate::poller::Stream;
 use crate::worker::{Shared, Worker};
 
-/// A connection that was accepted and admitted. There is no task for it yet, and nothing is allocated.
+/// A connection that was accepted and admitted. It has no task and no allocation yet.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(super) socket: TcpStream,
@@ -29,12 +29,12 @@ pub(crate) struct Accepted {
     /// When it was accepted.
     pub(super) began: Moment,
     pub(super) admission: Admission,
-    /// Its place among the connections of the process.
+    /// Its admission in the process; `None` for the last connections of a closing socket.
     pub(super) process: Option<Admission>,
 }
 
-/// A client's connection. Dropping it resets the client unless [`Stream::close_in_order`] was called, frees its places, and writes its
-/// access line: so it ends the same way after a panic.
+/// A client's connection. Dropping it resets the client unless [`Stream::close_in_order`] was called, releases its admissions,
+/// and writes its access line. So it ends the same way after a panic.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(super) worker: Rc<Worker>,
@@ -42,37 +42,37 @@ pub(crate) struct Connection {
     pub(super) frontend: Arc<FrontendState>,
     /// The client's address, by which endpoints are chosen.
     pub(super) key: Key,
-    /// What a PROXY header said beside the address.
-    pub(super) introduced: Option<Box<Introduced>>,
+    /// What a PROXY header said in addition to the client's address.
+    pub(super) proxy_info: Option<Box<ProxyInfo>>,
     pub(super) began: Moment,
     pub(super) entry: Option<Box<Entry>>,
-    /// Its place in the worker's list of connections.
-    pub(super) seat: usize,
+    /// Its slot in the worker's list of connections.
+    pub(super) slot: usize,
     admission: Admission,
     _process: Option<Admission>,
 }
 
 /// Why a client gets no endpoint.
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum RejectReason {
     /// There was no valid PROXY header.
-    Header(preamble::End),
+    Header(preamble::HeaderError),
     Refused(Refusal),
     /// The client aborted while it waited.
-    Left(During),
+    ClientLeft(WaitPhase),
 }
 
-impl From<Unserved> for Ending {
+impl From<Unserved> for RejectReason {
     fn from(unserved: Unserved) -> Self {
         match unserved {
             Unserved::Refused(refusal) => Self::Refused(refusal),
-            Unserved::Left(during) => Self::Left(during),
+            Unserved::ClientLeft(phase) => Self::ClientLeft(phase),
         }
     }
 }
 
 impl Connection {
-    /// Takes an accepted connection on. An error means that this system has no room to watch one more socket.
+    /// Registers an accepted connection with the worker. An error means that the system cannot watch one more socket.
     pub(super) fn begin(
         worker: &Rc<Worker>,
         accepted: Accepted,
@@ -88,49 +88,55 @@ impl Connection {
         } = accepted;
         let stream = Stream::accepted(&worker.tools.poller, fd)?;
         worker.load().fetch_add(1, Ordering::Relaxed);
-        let seat = worker
-            .seats
+        let slot = worker
+            .connections
             .borrow_mut()
-            .take(peer, Rc::clone(socket), began);
+            .insert(peer, Rc::clone(socket), began);
         Ok(Self {
             worker: Rc::clone(worker),
             socket: stream,
             frontend: Arc::clone(frontend),
             key: Key::new(peer),
-            introduced: None,
+            proxy_info: None,
             began,
             entry: Entry::begin(worker, frontend, peer, began),
-            seat,
+            slot,
             admission,
             _process: process,
         })
     }
 
-    /// Reads the PROXY header that a trusted peer owes, and admits the client that it names. Returns the client's bytes that came
-    /// with the header.
-    pub(super) async fn introduce(&mut self, frontend: &Frontend) -> Result<Vec<u8>, Ending> {
+    /// Reads the PROXY header of a trusted peer, and admits the client that it names. Returns the client's bytes that came with
+    /// the header.
+    pub(super) async fn read_proxy_header(
+        &mut self,
+        frontend: &Frontend,
+    ) -> Result<Vec<u8>, RejectReason> {
         let header = preamble::read(&self.socket, frontend).await;
-        let header = header.map_err(Ending::Header)?;
+        let header = header.map_err(RejectReason::Header)?;
         if let Some(client) = header.client {
             self.key = Key::new(client);
         }
-        self.introduced = header.introduced;
+        self.proxy_info = header.proxy_info;
         let client = self.key.client();
         if let Some(entry) = &mut self.entry {
             entry.client(client);
         }
-        self.worker.seats.borrow_mut().is_for(self.seat, client);
+        self.worker
+            .connections
+            .borrow_mut()
+            .set_client(self.slot, client);
         let now = self.worker.shared.clock.now();
         self.admission
             .identify(frontend.limits(), client.ip(), now)
-            .map_err(Ending::Refused)?;
+            .map_err(RejectReason::Refused)?;
         Ok(header.rest)
     }
 
-    /// Where the client believes to be connected to.
+    /// The address to which the client connected, from its own point of view.
     pub(super) fn destination(&self) -> io::Result<SocketAddr> {
-        let introduced = self.introduced.as_ref();
-        match introduced.and_then(|introduced| introduced.destination) {
+        let proxy_info = self.proxy_info.as_ref();
+        match proxy_info.and_then(|proxy_info| proxy_info.destination) {
             Some(destination) => Ok(destination),
             None => self.socket.local_addr(),
         }
@@ -141,21 +147,21 @@ impl Connection {
     }
 
     /// Ends a connection that gets no endpoint: with a reset, and counted by its reason.
-    pub(super) fn turn_away(mut self, ending: Ending) {
+    pub(super) fn reject(mut self, reason: RejectReason) {
         let counters = self.frontend.counters().of(self.worker.id);
-        match ending {
-            Ending::Header(end) => {
-                preamble::account(end, &self.socket, counters, self.entry.take());
+        match reason {
+            RejectReason::Header(error) => {
+                preamble::account(error, &self.socket, counters, self.entry.take());
             }
-            Ending::Refused(refusal) => {
+            RejectReason::Refused(refusal) => {
                 counters.refused[refusal.index()].add(1);
                 if let Some(entry) = &mut self.entry {
                     entry.refused(refusal);
                 }
             }
-            Ending::Left(during) => {
+            RejectReason::ClientLeft(phase) => {
                 if let Some(entry) = &mut self.entry {
-                    entry.left(during);
+                    entry.client_left(phase);
                 }
             }
         }
@@ -164,21 +170,21 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // The line is written while the connection still counts everywhere.
+        // The access line is written while the connection still counts everywhere.
         drop(self.entry.take());
-        self.worker.seats.borrow_mut().leave(self.seat);
+        self.worker.connections.borrow_mut().remove(self.slot);
         self.worker.load().fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A connection on its way to a worker that has fewer. It counts there at once: a worker that is slow to look would otherwise be
-/// given all of them, and at the end of the process nobody would wait for those in its inbox. Dropped before it was taken, it is
-/// reset.
+/// A connection on its way to a worker that has fewer. It counts there at once. Otherwise a slow worker would be given all
+/// connections, and at the end of the process nobody would wait for the connections in its inbox. A connection dropped before
+/// it was taken is reset.
 #[derive(Debug)]
 pub(crate) struct HandedOver {
     accepted: Option<Accepted>,
     pub(super) socket: SocketKey,
-    /// The plan that admitted it: the next one may not have its frontend any more.
+    /// The plan that admitted it: the next plan may lack its frontend.
     pub(super) plan: Arc<Plan>,
     pub(super) is_trusted: bool,
     shared: Arc<Shared>,
@@ -223,8 +229,8 @@ impl Drop for HandedOver {
     }
 }
 
-/// Makes the coming close of a refused connection a reset: its client learns at once.
+/// Makes the close of a refused connection a reset, so that its client notices at once.
 pub(super) fn reset_on_close(socket: &TcpStream) {
-    // It fails only for a socket that is gone already: there is nobody left to tell.
+    // This fails only for a socket that is already closed.
     SockRef::from(socket).set_linger(Some(Duration::ZERO)).ok();
 }

@@ -1,7 +1,7 @@
 //! The dial: attempts to connect to an endpoint of a service, until one succeeds.
 //!
-//! Each attempt takes a lease on an endpoint, and each failure is reported to the service, which may eject the endpoint. No endpoint is
-//! sent a byte of the client before its connection stands, so nothing is lost by trying another one.
+//! Each attempt takes a lease on an endpoint, and each failure is reported to the service, which may eject the endpoint. No
+//! endpoint is sent a byte of the client before its connection is established, so nothing is lost by trying another one.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -20,25 +20,25 @@ use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::service::{Failure, Service};
 use socket2::Type;
 
-use crate::log::Rarely;
+use crate::log::LogLimiter;
 use crate::poller::{Stream, Timer};
 use crate::worker::{Stage, Worker, WorkerPlan};
-use crate::{fault, source};
+use crate::{socket_error, source_address};
 
-mod again;
 mod outcome;
+mod retry_pause;
 mod trial;
 
-pub(crate) use outcome::{During, Progress, Unserved, Upstream};
+pub(crate) use outcome::{Progress, Unserved, Upstream, WaitPhase};
 
-/// For whom an endpoint is wanted. It need not be a connection of its own: an HTTP/2 request is none.
+/// The requester of an endpoint. It need not be a connection: an HTTP/2 request has none of its own.
 pub(crate) struct Caller<'a> {
     pub(crate) worker: &'a Rc<Worker>,
     /// The client's address, by which endpoints are chosen.
     pub(crate) key: &'a Key,
     /// When the client's connection was accepted.
     pub(crate) began: Moment,
-    /// Ready when the client does not want an endpoint any more.
+    /// Ready when the client no longer wants an endpoint.
     pub(crate) poll_gone: &'a dyn Fn(&Context<'_>) -> Poll<()>,
 }
 
@@ -50,8 +50,8 @@ impl fmt::Debug for Caller<'_> {
     }
 }
 
-/// Connects the caller to an endpoint of this service of `plan`, or says why it cannot be. Returns the service beside the endpoint: a
-/// newer plan may have replaced it meanwhile. `progress` says how the dial went, or goes.
+/// Connects the caller to an endpoint of this service of `plan`, or returns why that is not possible. Returns the service
+/// beside the endpoint, because a newer plan may have replaced it meanwhile. `progress` is updated throughout the dial.
 pub(crate) async fn dial(
     caller: Caller<'_>,
     service: Arc<Service>,
@@ -65,8 +65,8 @@ pub(crate) async fn dial(
         service,
         plan,
         tried: Tried::default(),
-        left: None,
-        arrived: now,
+        last_failed: None,
+        began: now,
         now,
         queued: Duration::ZERO,
         deadline: None,
@@ -74,37 +74,37 @@ pub(crate) async fn dial(
     attempts.run().await
 }
 
-/// The attempts of one caller.
+/// The attempts for one caller.
 pub(super) struct Attempts<'a> {
     pub(super) caller: Caller<'a>,
     pub(super) progress: &'a mut Progress,
-    /// Of `plan`. A newer plan is looked at only after a wait, or after connections were cut.
+    /// The service as in `plan`. A newer plan is read only after a wait, or after connections were cut.
     pub(super) service: Arc<Service>,
     pub(super) plan: WorkerPlan,
     pub(super) tried: Tried,
-    /// The endpoint of the last attempt, which failed.
-    left: Option<Arc<EndpointState>>,
-    arrived: Moment,
+    /// The endpoint of the last attempt, if that attempt failed.
+    last_failed: Option<Arc<EndpointState>>,
+    began: Moment,
     /// The time as of the last wait.
     pub(super) now: Moment,
     pub(super) queued: Duration,
-    /// When the time to connect is over; set by the first attempt.
+    /// The end of the connect timeout; set by the first attempt.
     pub(super) deadline: Option<Moment>,
 }
 
 /// Why an attempt failed.
 #[derive(Debug)]
-enum Failed {
-    Error(io::Error),
-    /// The client left.
+enum AttemptError {
+    Socket(io::Error),
+    /// The client aborted.
     ClientLeft,
-    /// An order cut the endpoint's connections, or the endpoint may have none any more.
+    /// An order cut the endpoint's connections, or the endpoint may not have connections any more.
     Cut,
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for AttemptError {
     fn from(error: io::Error) -> Self {
-        Self::Error(error)
+        Self::Socket(error)
     }
 }
 
@@ -123,20 +123,20 @@ impl Attempts<'_> {
             let began = self.now;
             match self.attempt(&picked).await {
                 Ok(stream) => return Ok(self.connected(picked, stream)),
-                Err(Failed::ClientLeft) => {
+                Err(AttemptError::ClientLeft) => {
                     let counters = picked.lease.endpoint().counters(worker.id);
                     counters.client_aborts.add(1);
-                    return Err(Unserved::Left(During::Dial));
+                    return Err(Unserved::ClientLeft(WaitPhase::Dial));
                 }
-                Err(Failed::Error(error)) => {
-                    let failure = self.note_failure(&picked, &error, began);
-                    self.go_on(&picked, failure)?;
+                Err(AttemptError::Socket(error)) => {
+                    let failure = self.report_failure(&picked, &error, began);
+                    self.next_attempt(&picked, failure)?;
                 }
-                Err(Failed::Cut) => {
+                Err(AttemptError::Cut) => {
                     self.tried.cut(picked.lease.endpoint());
-                    self.go_on(&picked, Failure::Refused)?;
-                    // Where its endpoint is gone, those that came instead are in a newer plan.
-                    self.follow_table()?;
+                    self.next_attempt(&picked, Failure::Refused)?;
+                    // If the endpoint left the table, its replacements are in a newer plan.
+                    self.refresh_service()?;
                 }
             }
         }
@@ -168,8 +168,8 @@ impl Attempts<'_> {
             .pick_in_turn(self.caller.key, &self.tried, self.now, &mut rng)
     }
 
-    /// From now on the service is that of the plan in force.
-    pub(super) fn follow_table(&mut self) -> Result<(), Refusal> {
+    /// Switches to the service of the plan in force.
+    pub(super) fn refresh_service(&mut self) -> Result<(), Refusal> {
         let plan = self.caller.worker.plan();
         if !Arc::ptr_eq(&plan, &self.plan) {
             let service = plan.service(self.service.state().name());
@@ -179,13 +179,13 @@ impl Attempts<'_> {
         Ok(())
     }
 
-    /// A further attempt begins, at the same endpoint as the one before it or at another one.
+    /// Counts a further attempt, at the same endpoint as the previous one or at another one.
     fn count_retry(&mut self, picked: &Picked) {
-        let Some(left) = self.left.take() else {
+        let Some(last_failed) = self.last_failed.take() else {
             return;
         };
-        let counters = left.counters(self.caller.worker.id);
-        if Arc::ptr_eq(&left, picked.lease.endpoint()) {
+        let counters = last_failed.counters(self.caller.worker.id);
+        if Arc::ptr_eq(&last_failed, picked.lease.endpoint()) {
             counters.retries.add(1);
         } else {
             counters.redispatches.add(1);
@@ -194,8 +194,8 @@ impl Attempts<'_> {
         self.progress.retries += 1;
     }
 
-    /// The refusal where no endpoint can be picked: from the beginning, or because all have been tried.
-    pub(super) fn none_left(&self, why: Unavailable) -> Refusal {
+    /// The refusal when no endpoint can be picked: either none ever could be, or all have been tried.
+    pub(super) fn refusal(&self, why: Unavailable) -> Refusal {
         match why {
             _ if !self.tried.is_empty() => Refusal::Failed,
             Unavailable::Loop => Refusal::Loop,
@@ -208,8 +208,8 @@ impl Attempts<'_> {
         counters.unserved.add(u64::from(self.tried.is_empty()));
     }
 
-    /// One attempt: short while another endpoint is left to try, else as long as the time to connect allows.
-    async fn attempt(&mut self, picked: &Picked) -> Result<Stream, Failed> {
+    /// One attempt. It is short while another endpoint is left to try, else as long as the connect timeout allows.
+    async fn attempt(&mut self, picked: &Picked) -> Result<Stream, AttemptError> {
         let worker = self.caller.worker;
         let endpoint = picked.lease.endpoint();
         let counters = endpoint.counters(worker.id);
@@ -217,8 +217,8 @@ impl Attempts<'_> {
         counters.dials.add(1);
         worker
             .shared
-            .reach(Stage::Dialing, self.caller.key.client());
-        let until = self.until(picked);
+            .reached(Stage::Dialing, self.caller.key.client());
+        let until = self.attempt_deadline(picked);
         let connected = {
             let mut connecting = pin!(connect(worker, &self.service, endpoint, until));
             let poll_gone = self.caller.poll_gone;
@@ -226,7 +226,7 @@ impl Attempts<'_> {
                 if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
                     return Poll::Ready(connected);
                 }
-                poll_gone(cx).map(|()| Err(Failed::ClientLeft))
+                poll_gone(cx).map(|()| Err(AttemptError::ClientLeft))
             })
             .await
         };
@@ -234,14 +234,14 @@ impl Attempts<'_> {
         connected
     }
 
-    /// When the time to connect is over. It begins with the first attempt.
+    /// The end of the connect timeout, which begins with the first attempt.
     fn deadline(&mut self) -> Moment {
         let deadline = self.now.after(self.service.spec().timeouts.connect);
         *self.deadline.get_or_insert(deadline)
     }
 
-    /// When the attempt that begins now is to end.
-    fn until(&mut self, picked: &Picked) -> Moment {
+    /// The end of the attempt that begins now.
+    fn attempt_deadline(&mut self, picked: &Picked) -> Moment {
         let deadline = self.deadline();
         let is_last = self.tried.len() >= usize::from(self.service.spec().retries)
             || !self.service.has_another(picked.index, &self.tried);
@@ -251,8 +251,8 @@ impl Attempts<'_> {
         }
     }
 
-    /// On to the next attempt, while there is time and an attempt is left.
-    fn go_on(&mut self, picked: &Picked, failure: Failure) -> Result<(), Refusal> {
+    /// Prepares the next attempt, if time and attempts are left.
+    fn next_attempt(&mut self, picked: &Picked, failure: Failure) -> Result<(), Refusal> {
         if let Some(endpoint) = self.service.endpoints().get(picked.index) {
             self.tried.note(endpoint, failure);
         }
@@ -262,34 +262,33 @@ impl Attempts<'_> {
         {
             return Err(Refusal::Failed);
         }
-        self.left = Some(Arc::clone(picked.lease.endpoint()));
+        self.last_failed = Some(Arc::clone(picked.lease.endpoint()));
         Ok(())
     }
 
-    /// Tells the service of a failed attempt. An attempt that failed for want of something of our own says nothing
-    /// about the endpoint.
-    fn note_failure(&self, picked: &Picked, error: &io::Error, began: Moment) -> Failure {
+    /// Reports a failed attempt to the service. A failure for want of a local resource says nothing about the endpoint.
+    fn report_failure(&self, picked: &Picked, error: &io::Error, began: Moment) -> Failure {
         let endpoint = picked.lease.endpoint();
-        if !fault::is_ours(error) {
+        if !socket_error::is_local(error) {
             let counters = endpoint.counters(self.caller.worker.id);
             counters.connect_errors.add(1);
         }
-        let Some(failure) = fault::of_endpoint(error) else {
-            static SAID: Rarely = Rarely::new();
-            if let Some(unsaid) = SAID.say(self.now) {
-                tracing::warn!(endpoint = %endpoint.address(), %error, unsaid, "cannot dial");
+        let Some(failure) = socket_error::endpoint_failure(error) else {
+            static LIMITER: LogLimiter = LogLimiter::new();
+            if let Some(suppressed) = LIMITER.allow(self.now) {
+                tracing::warn!(endpoint = %endpoint.address(), %error, suppressed, "cannot dial");
             }
             return Failure::Unreachable;
         };
         let news = self.service.failed(picked.index, failure, began, self.now);
-        fault::announce(endpoint, &news, &self.plan, self.now);
+        socket_error::report_failure(endpoint, &news, &self.plan, self.now);
         failure
     }
 
     fn connected(self, picked: Picked, stream: Stream) -> (Upstream, Arc<Service>) {
-        let connecting = self.now.since(self.arrived).saturating_sub(self.queued);
+        let connecting = self.now.since(self.began).saturating_sub(self.queued);
         self.progress.connecting = Some(connecting);
-        self.service.connected(picked.index, self.now);
+        picked.lease.endpoint().connected(self.now);
         let Caller { worker, began, .. } = self.caller;
         let upstream = Upstream::new(stream, picked.lease, worker, began);
         upstream
@@ -303,18 +302,19 @@ fn short_attempt(service: &Service) -> Duration {
     FIRST_ATTEMPTS.min(service.spec().timeouts.connect / 2)
 }
 
-/// Connects to an endpoint, from one of the service's own addresses if it has any.
+/// Connects to an endpoint, from one of the service's source addresses if it has any.
 async fn connect(
     worker: &Worker,
     service: &Service,
     endpoint: &Arc<EndpointState>,
     until: Moment,
-) -> Result<Stream, Failed> {
+) -> Result<Stream, AttemptError> {
     let turn = || service.state().next_source();
     let mut result = Err(io::Error::from(io::ErrorKind::AddrNotAvailable).into());
-    for source in source::candidates(&service.spec().source, endpoint.address(), turn) {
+    for source in source_address::candidates(&service.spec().source, endpoint.address(), turn) {
         result = connect_from(source, worker, endpoint, until).await;
-        if !matches!(&result, Err(Failed::Error(error)) if source::is_used_up(error)) {
+        if !matches!(&result, Err(AttemptError::Socket(error)) if source_address::has_no_port(error))
+        {
             break;
         }
     }
@@ -326,26 +326,28 @@ async fn connect_from(
     worker: &Worker,
     endpoint: &Arc<EndpointState>,
     until: Moment,
-) -> Result<Stream, Failed> {
+) -> Result<Stream, AttemptError> {
     let memory = worker.shared.room.memory;
-    let socket = source::connecting_as(endpoint.address(), source, Type::STREAM, |socket| {
-        // Without a limit of memory the kernel finds the best sizes of its buffers.
-        memory.map_or(Ok(()), |memory| memory.buffers.limit(socket))
-    })?;
+    let socket =
+        source_address::begin_connect_with(endpoint.address(), source, Type::STREAM, |socket| {
+            // Without a memory limit the kernel sizes its buffers best by itself.
+            memory.map_or(Ok(()), |memory| memory.buffers.limit(socket))
+        })?;
     let poller = &worker.tools.poller;
     let stream = Stream::connecting(poller, socket.into(), endpoint)?;
-    // From now on an order to cut this endpoint's connections finds the stream. An order that came before has left a mark.
+    // From now on an order to cut this endpoint's connections finds the stream. An earlier order has marked the endpoint as
+    // ended.
     if endpoint.has_ended() {
-        return Err(Failed::Cut);
+        return Err(AttemptError::Cut);
     }
     let mut timer = Timer::new(poller);
     timer.set(until);
     poll_fn(|cx| {
         if stream.is_cut() {
-            return Poll::Ready(Err(Failed::Cut));
+            return Poll::Ready(Err(AttemptError::Cut));
         }
         if let Poll::Ready(connected) = stream.poll_connected(cx) {
-            return Poll::Ready(connected.map_err(Failed::Error));
+            return Poll::Ready(connected.map_err(AttemptError::Socket));
         }
         timer
             .poll(cx)
@@ -355,5 +357,5 @@ async fn connect_from(
     Ok(stream)
 }
 
-/// Long enough for one lost SYN to be repeated.
+/// Long enough for one retransmission of a lost SYN.
 const FIRST_ATTEMPTS: Duration = Duration::from_millis(1_250);

@@ -1,4 +1,4 @@
-//! The PROXY header that an endpoint is sent before the client's bytes.
+//! The PROXY header that is sent to an endpoint before the client's bytes.
 
 use ballast_core::pick::Key;
 use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v1, encode_v2};
@@ -7,7 +7,7 @@ use ballast_core::table::{SendProxy, Tlv};
 
 use super::connection::Connection;
 
-/// The header; empty where the service asks for none.
+/// The header; empty if the service does not ask for one.
 pub(super) fn header(service: &Service, connection: &Connection) -> Vec<u8> {
     let spec = service.spec();
     let mut header = Vec::new();
@@ -29,9 +29,9 @@ pub(super) fn header(service: &Service, connection: &Connection) -> Vec<u8> {
         Some(tlvs) => tlvs.contains(&tlv),
         None => tlv == Tlv::Authority,
     };
-    let introduced = connection.introduced.as_deref();
-    let authority = introduced.and_then(|introduced| introduced.authority.as_deref());
-    let known_id = introduced.and_then(|introduced| introduced.unique_id.as_deref());
+    let proxy_info = connection.proxy_info.as_deref();
+    let authority = proxy_info.and_then(|proxy_info| proxy_info.authority.as_deref());
+    let known_id = proxy_info.and_then(|proxy_info| proxy_info.unique_id.as_deref());
     let fresh_id = connection.worker.fresh_id();
     let extras = Extras {
         authority: authority.filter(|_| wants(Tlv::Authority)),

@@ -1,4 +1,4 @@
-//! Reads the PROXY header that a trusted peer owes.
+//! Reads the PROXY header that a trusted peer must send.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,60 +11,59 @@ use tokio::time::timeout;
 use crate::access::Entry;
 use crate::poller::Stream;
 
-/// What a header said, and what came behind it.
+/// The content of a header, and the bytes that followed it.
 #[derive(Debug, Default)]
 pub(super) struct Header {
-    /// The client's address; `None`: the peer is the client.
+    /// The client's address; `None` if the peer itself is the client.
     pub(super) client: Option<SocketAddr>,
-    pub(super) introduced: Option<Box<Introduced>>,
-    /// The first of the client's own bytes.
+    pub(super) proxy_info: Option<Box<ProxyInfo>>,
+    /// The first bytes of the client itself.
     pub(super) rest: Vec<u8>,
 }
 
-/// What a PROXY header says beside the client's address.
+/// What a PROXY header says in addition to the client's address.
 #[derive(Debug, Default)]
-pub(super) struct Introduced {
+pub(super) struct ProxyInfo {
     /// What the client connected to.
     pub(super) destination: Option<SocketAddr>,
-    /// The name that the client asked for.
+    /// The host name that the client asked for.
     pub(super) authority: Option<Box<str>>,
-    /// What another proxy calls this connection.
+    /// The connection's id at another proxy.
     pub(super) unique_id: Option<Box<[u8]>>,
 }
 
-/// Why there is no header.
+/// Why there is no valid header.
 #[derive(Debug)]
-pub(super) enum End {
-    /// Connected, said nothing, left, by an end or a reset: somebody looked whether the port is open.
+pub(super) enum HeaderError {
+    /// The peer connected and left without sending a byte, in order or by a reset: it only probed whether the port is open.
     PortProbe,
-    /// Bytes that are no header.
-    Bad(Reason),
-    /// Left within the header.
-    Cut,
-    /// Took too long.
-    Late,
+    /// The bytes are not a header.
+    Invalid(Reason),
+    /// The peer left in the middle of the header.
+    Truncated,
+    /// The header did not arrive in time.
+    TimedOut,
 }
 
-/// Reads the header.
-pub(super) async fn read(client: &Stream, frontend: &Frontend) -> Result<Header, End> {
+pub(super) async fn read(client: &Stream, frontend: &Frontend) -> Result<Header, HeaderError> {
     let accept = frontend.accept_proxy();
     let versions = accept.map(AcceptProxy::versions).unwrap_or_default();
-    let receive = async |buffer: &mut [u8]| poll_fn(|cx| client.poll_take(cx, buffer)).await;
+    let receive = async |buffer: &mut [u8]| poll_fn(|cx| client.poll_recv(cx, buffer)).await;
     timeout(frontend.preamble_timeout(), read_header(versions, receive))
         .await
-        .unwrap_or(Err(End::Late))
+        .unwrap_or(Err(HeaderError::TimedOut))
 }
 
-/// The same with whatever `receive` puts into the buffer that it is given.
+/// Reads the header by calls of `receive`, which fills the buffer that it is given.
 async fn read_header(
     versions: Versions,
     mut receive: impl AsyncFnMut(&mut [u8]) -> io::Result<usize>,
-) -> Result<Header, End> {
+) -> Result<Header, HeaderError> {
     let mut bytes = Vec::new();
     loop {
         let need = match step(&bytes, versions, Transport::Stream) {
             Step::Need(need) => need,
-            Step::Reject(reason) => return Err(End::Bad(reason)),
+            Step::Reject(reason) => return Err(HeaderError::Invalid(reason)),
             Step::Local { length } => {
                 return Ok(Header {
                     rest: bytes.split_off(length.min(bytes.len())),
@@ -73,7 +72,7 @@ async fn read_header(
             }
             Step::Header(header) => {
                 let addresses = header.addresses.canonical();
-                let introduced = Introduced {
+                let proxy_info = ProxyInfo {
                     destination: Some(addresses.destination),
                     authority: header.tlvs.authority().map(Into::into),
                     unique_id: header.tlvs.unique_id().map(Into::into),
@@ -81,34 +80,34 @@ async fn read_header(
                 let length = header.length.min(bytes.len());
                 return Ok(Header {
                     client: Some(addresses.source),
-                    introduced: Some(Box::new(introduced)),
+                    proxy_info: Some(Box::new(proxy_info)),
                     rest: bytes.split_off(length),
                 });
             }
         };
-        // Most headers come whole and fit, so one call reads them. What lies behind the header and no longer fits stays in
-        // the socket, where it can be spliced from.
+        // Most headers arrive whole and fit, so one call reads them. Bytes behind the header that do not fit stay in the
+        // socket, from where they can be spliced.
         let held = bytes.len();
-        bytes.resize(held + need.max(AT_ONCE), 0);
+        bytes.resize(held + need.max(FIRST_READ), 0);
         let received = receive(bytes.get_mut(held..).unwrap_or_default()).await;
         bytes.truncate(held + received.as_ref().map_or(0, |received| *received));
         match received {
-            Ok(0) | Err(_) if held == 0 => return Err(End::PortProbe),
-            Ok(0) | Err(_) => return Err(End::Cut),
+            Ok(0) | Err(_) if held == 0 => return Err(HeaderError::PortProbe),
+            Ok(0) | Err(_) => return Err(HeaderError::Truncated),
             Ok(_) => {}
         }
     }
 }
 
-/// Counts a connection that had no header.
+/// Counts a connection without a valid header.
 pub(super) fn account(
-    end: End,
+    error: HeaderError,
     client: &Stream,
     counters: &FrontendCounters,
     entry: Option<Box<Entry>>,
 ) {
-    let letters = match end {
-        End::PortProbe => {
+    let letters = match error {
+        HeaderError::PortProbe => {
             counters.port_probes.add(1);
             client.close_in_order();
             if let Some(entry) = entry {
@@ -116,16 +115,16 @@ pub(super) fn account(
             }
             return;
         }
-        End::Late => {
+        HeaderError::TimedOut => {
             counters.late_headers.add(1);
             b"cR"
         }
-        End::Bad(reason) => {
+        HeaderError::Invalid(reason) => {
             counters.bad_headers.add(1);
             tracing::debug!(peer = ?client.peer_addr().ok(), %reason, "no PROXY header");
             b"PR"
         }
-        End::Cut => {
+        HeaderError::Truncated => {
             counters.bad_headers.add(1);
             b"CR"
         }
@@ -135,8 +134,8 @@ pub(super) fn account(
     }
 }
 
-/// Room for a header and a small request behind it.
-const AT_ONCE: usize = 1024;
+/// Size of the first read: room for a header and a small request behind it.
+const FIRST_READ: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     /// What came of bytes that arrive in these segments, and in how many calls they were read. One call reads of one segment.
-    fn read_all(segments: &[&[u8]]) -> (Result<Vec<u8>, End>, Option<SocketAddr>, usize) {
+    fn read_all(segments: &[&[u8]]) -> (Result<Vec<u8>, HeaderError>, Option<SocketAddr>, usize) {
         let mut left = segments.concat();
         let mut ends: Vec<usize> = segments.iter().map(|segment| segment.len()).collect();
         let mut calls = 0;
@@ -203,7 +202,7 @@ mod tests {
                 assert_eq!(client, Some(CLIENT.parse().unwrap()));
                 // 4,016 bytes are more than fits at once: the length is read first, and then the rest.
                 assert!(
-                    calls == 2 || header.len() > AT_ONCE && calls <= 4,
+                    calls == 2 || header.len() > FIRST_READ && calls <= 4,
                     "{calls}"
                 );
             }
@@ -228,17 +227,23 @@ mod tests {
             let Poll::Ready(Ok(Header { rest, .. })) = outcome else {
                 panic!("{outcome:?}");
             };
-            assert!(rest.len() <= AT_ONCE, "{}", rest.len());
+            assert!(rest.len() <= FIRST_READ, "{}", rest.len());
         }
     }
 
     #[test]
     fn an_end_before_and_within_the_header_are_told_apart() {
-        assert!(matches!(read_all(&[]).0, Err(End::PortProbe)));
-        assert!(matches!(read_all(&[b"PROXY TCP4 192."]).0, Err(End::Cut)));
+        assert!(matches!(read_all(&[]).0, Err(HeaderError::PortProbe)));
+        assert!(matches!(
+            read_all(&[b"PROXY TCP4 192."]).0,
+            Err(HeaderError::Truncated)
+        ));
         let line = [b'x'; 2_000];
         let endless = [b"PROXY UNKNOWN ", &line[..]].concat();
-        assert!(matches!(read_all(&[&endless]).0, Err(End::Bad(_))));
+        assert!(matches!(
+            read_all(&[&endless]).0,
+            Err(HeaderError::Invalid(_))
+        ));
     }
 
     /// A header of the same client, with so many bytes of a TLV that means nothing.

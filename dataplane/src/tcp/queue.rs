@@ -1,4 +1,4 @@
-//! The queue of a service: clients wait while every endpoint has as many connections as it may have.
+//! The queue of a service: clients wait there while every endpoint has its maximum of connections.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,11 +11,11 @@ use ballast_core::pick::{Picked, Unavailable};
 use ballast_core::queue::Ticket;
 use tokio::time::sleep_until;
 
-use super::dial::{Attempts, During, Unserved};
+use super::dial::{Attempts, Unserved, WaitPhase};
 
 impl Attempts<'_> {
-    /// Waits until it is this client's turn and there is room. The service is that of the plan in force then. The inner error: no
-    /// endpoint is left that it could wait for.
+    /// Waits until it is this client's turn and there is room, then uses the service of the plan in force. The inner error: no
+    /// endpoint is left for which the client could wait.
     pub(super) async fn wait_in_queue(&mut self) -> Result<Result<Picked, Unavailable>, Unserved> {
         let began = self.now;
         let state = Arc::clone(self.service.state());
@@ -32,12 +32,12 @@ impl Attempts<'_> {
         let counters = state.counters(self.caller.worker.id);
         counters.queued(waited);
         match turn {
-            Err(Unserved::Left(_)) => counters.client_aborts.add(1),
+            Err(Unserved::ClientLeft(_)) => counters.client_aborts.add(1),
             Err(Unserved::Refused(_)) => counters.unserved.add(u64::from(self.tried.is_empty())),
             Ok(_) => {}
         }
         self.queued += waited;
-        // The time to connect does not run while the client waits for room.
+        // The connect timeout does not run while the client waits in the queue.
         self.deadline = self.deadline.map(|deadline| deadline.after(waited));
         turn
     }
@@ -54,29 +54,29 @@ impl Attempts<'_> {
                 Some(returns) => returns.min(until),
                 None => until,
             };
-            // By turn, or because an ejection ends, which wakes nobody.
+            // The tick is needed for the end of an ejection, which wakes nobody.
             let mut tick = pin!(sleep_until(worker.shared.clock.instant(tick)));
-            let news = poll_fn(|cx| {
+            let ended_by = poll_fn(|cx| {
                 if (self.caller.poll_gone)(cx).is_ready() {
-                    return Poll::Ready(News::ClientLeft);
+                    return Poll::Ready(WaitEnd::ClientLeft);
                 }
                 match ticket.poll_turn(cx) {
-                    Poll::Ready(()) => Poll::Ready(News::Turn),
-                    Poll::Pending => tick.as_mut().poll(cx).map(|()| News::Time),
+                    Poll::Ready(()) => Poll::Ready(WaitEnd::Turn),
+                    Poll::Pending => tick.as_mut().poll(cx).map(|()| WaitEnd::Tick),
                 }
             })
             .await;
             self.now = worker.shared.clock.now();
-            match news {
-                News::Turn => {}
-                News::ClientLeft => return Err(Unserved::Left(During::Queue)),
-                News::Time if self.now >= until => return Err(Refusal::QueueTimeout.into()),
-                News::Time => {
+            match ended_by {
+                WaitEnd::Turn => {}
+                WaitEnd::ClientLeft => return Err(Unserved::ClientLeft(WaitPhase::Queue)),
+                WaitEnd::Tick if self.now >= until => return Err(Refusal::QueueTimeout.into()),
+                WaitEnd::Tick => {
                     state.queue().wake_head();
                     continue;
                 }
             }
-            self.follow_table()?;
+            self.refresh_service()?;
             match self.pick_in_turn() {
                 Err(Unavailable::Full) => {}
                 picked => return Ok(picked),
@@ -85,9 +85,9 @@ impl Attempts<'_> {
     }
 }
 
-/// What ends a wait in the queue.
-enum News {
+/// What ended a wait in the queue.
+enum WaitEnd {
     Turn,
-    Time,
+    Tick,
     ClientLeft,
 }

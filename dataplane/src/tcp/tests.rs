@@ -1,4 +1,4 @@
-//! A bug in one connection: its task panics, in a data plane that serves others.
+//! A panic in the task of one connection, in a data plane that serves others.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -11,16 +11,16 @@ use socket2::{Domain, Socket, Type};
 use tempfile::TempDir;
 
 use crate::config::{Admin, Config};
-use crate::panics::{panics, tests::alone};
+use crate::panics::{panics, tests::one_at_a_time};
 use crate::runtime::{Running, start_with};
-use crate::worker::{Faults, Stage};
+use crate::worker::{FaultInjection, Stage};
 
-/// Panics at the stages that the client's address stands for.
+/// Panics at the stage that the client's address selects.
 #[derive(Debug)]
-struct Doom;
+struct PanicByAddress;
 
-impl Faults for Doom {
-    fn reach(&self, stage: Stage, client: SocketAddr) {
+impl FaultInjection for PanicByAddress {
+    fn reached(&self, stage: Stage, client: SocketAddr) {
         let doomed = match stage {
             Stage::Dialing => DIALING,
             Stage::Relaying => RELAYING,
@@ -34,7 +34,7 @@ const RELAYING: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 2);
 
 #[test]
 fn a_panic_ends_its_connection_alone_and_is_counted() {
-    let _alone = alone();
+    let _alone = one_at_a_time();
     let (endpoint, ends) = echo();
     let (running, folder) = serve(endpoint);
     let before = panics();
@@ -42,7 +42,7 @@ fn a_panic_ends_its_connection_alone_and_is_counted() {
     ping(&mut held);
     let mut counted = 0;
     for place in [DIALING, RELAYING] {
-        // What one would leave taken, the next could not have: there is room for two, and for one of this address.
+        // There is room for two connections, and for one of this address: a leaked slot would fail the next round.
         for _ in 0..3 {
             let mut doomed = connect(&running, place);
             let heard = doomed.read(&mut [0]).map_err(|error| error.kind());
@@ -72,7 +72,7 @@ fn a_panic_ends_its_connection_alone_and_is_counted() {
     drop(folder);
 }
 
-/// One connection, wherever connections are counted.
+/// Whether exactly one connection is left, wherever connections are counted.
 fn is_all_that_is_left(running: &Running) -> bool {
     let shared = running.shared();
     let plan = shared.live.plan();
@@ -80,12 +80,12 @@ fn is_all_that_is_left(running: &Running) -> bool {
     let counters = endpoint.all_counters().unwrap();
     let sessions = counters.sum(|counters| &counters.sessions);
     let ended = counters.sum(|counters| &counters.ended);
-    // What the frontend and the process may have is no number to compare: the accept loop holds places while it looks for
-    // clients. They are known to be free by who comes next.
+    // The numbers of admitted connections are not compared: the accept loop holds permits while it waits. That they were
+    // released shows in the admission of the next client.
     endpoint.in_flight() == 1 && shared.connections() == 1 && sessions == ended + 1
 }
 
-/// A data plane with one worker and room for two connections, but for one only of each client.
+/// A data plane with one worker and room for two connections, but for only one of each client.
 fn serve(endpoint: SocketAddr) -> (Running, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let table = format!(
@@ -104,7 +104,7 @@ services: [{{name: s, endpoints: [{{address: \"{endpoint}\", max-connections: 2}
         max_connections: Some(2),
         ..Config::new(folder.path().into())
     };
-    let running = start_with(config, Some(Box::new(Doom))).unwrap();
+    let running = start_with(config, Some(Box::new(PanicByAddress))).unwrap();
     until(|| !running.shared().status.listening().is_empty());
     (running, folder)
 }
@@ -133,7 +133,7 @@ enum End {
     Reset,
 }
 
-/// An endpoint that sends back what it hears, and how each of its connections ends.
+/// An endpoint that echoes, and a channel that tells how each of its connections ends.
 fn echo() -> (SocketAddr, Receiver<End>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -146,7 +146,7 @@ fn echo() -> (SocketAddr, Receiver<End>) {
                 let end = loop {
                     match client.read(&mut byte) {
                         Ok(0) => break End::Clean,
-                        // Of a reset the kernel tells once, whoever asks first.
+                        // The kernel reports a reset only once, to the first call.
                         Ok(_) if client.write_all(&byte).is_ok() => {}
                         Ok(_) | Err(_) => break End::Reset,
                     }
@@ -178,6 +178,6 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whose task never panics.
+/// A client whose task never panics.
 const NEXT: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 3);
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! What a worker is told to do.
+//! Orders to a worker.
 
 use std::sync::Arc;
 
@@ -8,55 +8,54 @@ use ballast_core::service::ServiceState;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
-use super::Seen;
+use super::SessionInfo;
 use crate::tcp::HandedOver;
 
 /// An order to a worker.
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Accept from this socket.
+    /// Accept or receive from this socket.
     Listen {
         /// Its identity.
         key: Arc<SocketKey>,
-        /// The socket.
         socket: Socket,
-        /// Told when it accepts, or why it does not.
+        /// Notified when the worker uses the socket, or why it cannot.
         done: oneshot::Sender<std::io::Result<()>>,
     },
-    /// Accept what is in the queue already, by `plan`, and close.
+    /// Accept the connections in the backlog by `plan`, and close the socket.
     Close {
         /// Its identity.
         key: Arc<SocketKey>,
-        /// The last plan that had it.
+        /// The last plan that had the socket.
         plan: Arc<Plan>,
-        /// Told when it is closed.
+        /// Notified when the socket is closed.
         done: oneshot::Sender<()>,
     },
-    /// Serve what another worker accepted.
+    /// Serve a connection that another worker accepted.
     Serve(HandedOver),
-    /// Reset the connections that these endpoints have, and end their flows.
+    /// Reset the connections of these endpoints, and end their flows.
     Cut(Arc<[Arc<EndpointState>]>),
-    /// Say which connections and flows there are.
+    /// List connections and flows.
     List {
-        /// So many at most.
+        /// The most to list.
         most: usize,
-        /// Told them.
-        done: oneshot::Sender<Vec<Seen>>,
+        /// Receives the list.
+        done: oneshot::Sender<Vec<SessionInfo>>,
     },
-    /// Forget the longest times of these services and endpoints: only their worker may write what it counts.
+    /// Clear the maximum times of these services and endpoints. Only a worker may write its own counters.
     ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),
-    /// Let go of the plan that was replaced.
+    /// Drop the reference to the plan that was replaced.
     NewPlan,
-    /// Give the flows that are there the idle times of the plan in force.
+    /// Give the existing flows the idle timeouts of the plan in force.
     FollowIdleTimes,
-    /// Begin no more flows, and from now on count the active ones among the connections to wait for.
+    /// Begin no more flows, and from now on count the active flows among the connections to wait for.
     Finish {
-        /// Told when they are counted.
+        /// Notified when they have been counted.
         done: oneshot::Sender<()>,
     },
 }
 
-/// The end of an accept loop. Dropping it says that the socket is closed.
+/// The order to end an accept loop. Dropping it reports the socket as closed.
 #[derive(Debug)]
 pub(crate) struct Closing {
     pub(crate) plan: Arc<Plan>,

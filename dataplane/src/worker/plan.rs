@@ -7,12 +7,12 @@ use ballast_core::plan::Plan;
 
 use crate::live::{Live, LiveCache};
 
-/// A worker's own reference to a plan, cheap to clone within the worker. Holding it keeps a whole table alive; drop it once
-/// a connection is set up.
+/// A worker's own reference to a plan, cheap to clone within the worker. Holding it keeps the whole table alive; drop it once a
+/// connection is set up.
 pub(crate) type WorkerPlan = Rc<Arc<Plan>>;
 
-/// The plan as this worker last saw it. Workers that cloned the shared `Arc` for each connection would all write to its one
-/// reference count; cloning the `Rc` stays within the worker.
+/// The plan as this worker last read it. If workers cloned the shared `Arc` for each connection, all of them would write to its
+/// one reference count. Cloning the `Rc` stays within the worker.
 #[derive(Debug)]
 pub(super) struct CachedPlan {
     live: LiveCache,

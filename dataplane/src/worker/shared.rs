@@ -1,74 +1,75 @@
-//! What all workers, apply and the admin side share: the plan in force, who is in, and where each takes orders.
+//! The state that all workers, `apply` and the admin side share: the plan in force, the numbers of connections, and the
+//! workers' inboxes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 
 use ballast_core::admit::{AdmitState, Limits};
 use ballast_core::counters;
 use ballast_core::counters::{PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
-use ballast_core::overrides::ByHand;
+use ballast_core::overrides::OverrideChange;
 use tokio::runtime::{LocalRuntime, RuntimeMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::Order;
 use crate::access::AccessLog;
-use crate::by_hand::{Changes, Unchanged};
 use crate::clock::Clock;
 use crate::limits::{Descriptors, Room};
 use crate::live::Live;
+use crate::override_request::{OverrideError, OverrideRequest};
 use crate::relay::PipeCounts;
 use crate::stats::Stats;
 use crate::status::Status;
+use crate::threads::lock;
 
-/// What all workers, apply and the admin side share.
+/// The state that all workers, `apply` and the admin side share.
 #[derive(Debug)]
 pub struct Shared {
     /// The plan in force.
     pub live: Live,
     /// The clock.
     pub clock: Clock,
-    /// Connections that each worker has now.
+    /// The number of connections of each worker.
     pub loads: Box<[Load]>,
-    /// Where apply takes what operators change by hand.
-    pub(crate) by_hand: mpsc::UnboundedSender<Changes>,
-    /// Where each worker takes orders.
+    /// The channel by which `apply` receives operator overrides.
+    pub(crate) overrides: mpsc::UnboundedSender<OverrideRequest>,
+    /// The channel by which each worker receives orders.
     pub(crate) inboxes: Box<[mpsc::UnboundedSender<Order>]>,
-    /// What the process may use.
+    /// The limits of the process.
     pub room: Room,
-    /// The process's own limit of connections. Listening sockets that come later leave room for fewer.
+    /// The process's own limit of connections. It falls as more sockets listen.
     pub most: AtomicU32,
-    /// How many UDP flows each worker may have beside what listens.
+    /// The limit of UDP flows of each worker. It falls as more sockets listen.
     pub(crate) most_flows: AtomicUsize,
-    /// Who is in, counted for that limit.
+    /// The admissions that count for the process's limit.
     pub admit: Arc<AdmitState>,
-    /// What each worker counts beside frontends, services and endpoints.
+    /// What each worker counts in addition to the counters of frontends, services and endpoints.
     pub(crate) counters: PerWorker<WorkerCounters>,
-    /// How many pipes each worker has.
+    /// The numbers of each worker's pipes.
     pub(crate) pipes: Box<[OnceLock<Arc<PipeCounts>>]>,
-    /// What the runtime of each thread says of its tasks.
+    /// The task metrics of each thread's runtime.
     runtimes: Mutex<HashMap<ThreadId, RuntimeMetrics>>,
     /// Failed accepts by the system's error number.
     pub(crate) accept_errors: Mutex<BTreeMap<i32, u64>>,
-    /// What apply says of itself.
+    /// The status that `apply` publishes.
     pub status: Status,
-    /// Apply has published a plan, of which the checks are to know.
+    /// Notified when `apply` has published a plan, for the health checks.
     pub(crate) new_plan: Notify,
-    /// Who wants to read of each connection.
     pub(crate) access: AccessLog,
-    /// What is seen of all that is counted.
+    /// The statistics that the admin side shows.
     pub stats: Stats,
-    /// Of tests alone.
-    faults: Option<Box<dyn Faults>>,
+    /// Used by tests only.
+    fault_injection: Option<Box<dyn FaultInjection>>,
 }
 
-/// One worker's connections, on cache lines of its own: each worker writes to its count with every connection. Processors
-/// fetch lines in pairs, hence two.
+/// The number of one worker's connections, on cache lines of its own, because each worker writes to its number with every
+/// connection. Processors fetch lines in pairs, hence two.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Load(AtomicUsize);
@@ -81,13 +82,13 @@ impl Deref for Load {
     }
 }
 
-/// A test's way to make the task of a connection fail at a certain stage.
-pub(crate) trait Faults: fmt::Debug + Send + Sync {
-    /// The connection of `client` has come to `stage`.
-    fn reach(&self, stage: Stage, client: SocketAddr);
+/// Lets a test make the task of a connection fail at a certain stage.
+pub(crate) trait FaultInjection: fmt::Debug + Send + Sync {
+    /// Called when the connection of `client` has reached `stage`.
+    fn reached(&self, stage: Stage, client: SocketAddr);
 }
 
-/// Stages of a connection at which a test may make it fail.
+/// Stages of a connection at which a test may inject a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// An endpoint is about to be dialed.
@@ -97,13 +98,13 @@ pub(crate) enum Stage {
 }
 
 impl Shared {
-    /// What is shared by the workers for which there is `room`; and where each of them takes orders.
+    /// Creates the shared state for the workers of `room`, and the receivers of their orders.
     pub(crate) fn new(
         room: Room,
         seed: u64,
         access: AccessLog,
-        by_hand: mpsc::UnboundedSender<Changes>,
-        faults: Option<Box<dyn Faults>>,
+        overrides: mpsc::UnboundedSender<OverrideRequest>,
+        fault_injection: Option<Box<dyn FaultInjection>>,
     ) -> (Arc<Self>, Vec<mpsc::UnboundedReceiver<Order>>) {
         let workers = room.workers;
         let (inboxes, receivers): (Vec<_>, _) =
@@ -112,7 +113,7 @@ impl Shared {
             live: Live::default(),
             clock: Clock::start(),
             loads: (0..workers).map(|_| Load::default()).collect(),
-            by_hand,
+            overrides,
             inboxes: inboxes.into(),
             room,
             most: AtomicU32::default(),
@@ -126,24 +127,25 @@ impl Shared {
             new_plan: Notify::new(),
             access,
             stats: Stats::default(),
-            faults,
+            fault_injection,
         };
         shared.divide(0, false);
         (Arc::new(shared), receivers)
     }
 
-    /// Limits connections and flows to what so many listening sockets leave, some of them for UDP or not.
+    /// Limits connections and flows to what `listening` sockets leave of the descriptors. `has_udp`: some of these sockets are
+    /// UDP sockets.
     pub(crate) fn divide(&self, listening: usize, has_udp: bool) -> Descriptors {
-        let descriptors = self.room.beside(listening, has_udp);
+        let descriptors = self.room.with_listening(listening, has_udp);
         let most = self.room.connections(&descriptors);
         self.most.store(most, Ordering::Relaxed);
-        let most_flows = self.room.beside(listening, true).flows / self.room.workers.max(1);
+        let most_flows = self.room.with_listening(listening, true).flows / self.room.workers.max(1);
         self.most_flows.store(most_flows.max(1), Ordering::Relaxed);
         self.admit.wake();
         descriptors
     }
 
-    /// Connections now.
+    /// The number of connections now.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.loads
@@ -152,7 +154,7 @@ impl Shared {
             .sum()
     }
 
-    /// The process's own limit, as frontends have theirs.
+    /// The process's own limit, in the same form as a frontend's limits.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             connections: Some(self.most.load(Ordering::Relaxed)),
@@ -160,17 +162,17 @@ impl Shared {
         }
     }
 
-    /// Counts the tasks of this thread's runtime, for as long as the guard lives.
+    /// Counts the tasks of this thread's runtime until the returned guard is dropped.
     pub(crate) fn count_tasks(self: &Arc<Self>, runtime: &LocalRuntime) -> CountedTasks {
         let thread = thread::current().id();
-        self.runtimes().insert(thread, runtime.metrics());
+        lock(&self.runtimes).insert(thread, runtime.metrics());
         CountedTasks(Arc::clone(self), thread)
     }
 
-    /// The tasks of all threads, and how many of them were woken by another thread and have not run yet. Tasks that
-    /// were woken by their own thread are ready as well, but the runtime does not tell how many those are.
+    /// The number of tasks of all threads, and of those that another thread has woken and that have not run yet. The runtime
+    /// does not report how many tasks were woken by their own thread.
     pub(crate) fn tasks(&self) -> (usize, usize) {
-        let runtimes = self.runtimes();
+        let runtimes = lock(&self.runtimes);
         let tasks = runtimes.values();
         tasks.fold((0, 0), |(alive, ready), runtime| {
             let (more, more_ready) = (runtime.num_alive_tasks(), runtime.global_queue_depth());
@@ -178,55 +180,47 @@ impl Shared {
         })
     }
 
-    fn runtimes(&self) -> MutexGuard<'_, HashMap<ThreadId, RuntimeMetrics>> {
-        self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The connection of `client` has come to `stage`.
-    pub(crate) fn reach(&self, stage: Stage, client: SocketAddr) {
-        if let Some(faults) = &self.faults {
-            faults.reach(stage, client);
+    /// Called when the connection of `client` has reached `stage`.
+    pub(crate) fn reached(&self, stage: Stage, client: SocketAddr) {
+        if let Some(fault_injection) = &self.fault_injection {
+            fault_injection.reached(stage, client);
         }
     }
 
     pub(crate) fn count_accept_error(&self, errno: i32) {
-        let mut errors = self
-            .accept_errors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *errors.entry(errno).or_default() += 1;
+        *lock(&self.accept_errors).entry(errno).or_default() += 1;
     }
 
-    /// Puts changes by hand in force, and returns when they are, or why they are not.
-    pub async fn change(&self, changes: Vec<ByHand>) -> Result<(), Unchanged> {
+    /// Puts overrides in force, and returns when they are, or why they are not.
+    pub async fn change(&self, changes: Vec<OverrideChange>) -> Result<(), OverrideError> {
         let (done, told) = oneshot::channel();
-        self.by_hand
-            .send(Changes { changes, done })
-            .map_err(|_| Unchanged::Ending)?;
-        told.await.unwrap_or(Err(Unchanged::Ending))
+        self.overrides
+            .send(OverrideRequest { changes, done })
+            .map_err(|_| OverrideError::Ending)?;
+        told.await.unwrap_or(Err(OverrideError::Ending))
     }
 
-    /// Resets the connections that these endpoints have.
+    /// Resets the connections of these endpoints.
     pub fn cut(&self, endpoints: Vec<Arc<EndpointState>>) {
         if endpoints.is_empty() {
             return;
         }
         let endpoints: Arc<[_]> = endpoints.into();
         for inbox in &self.inboxes {
-            // A worker that is gone has no connections.
+            // A worker that has ended has no connections.
             inbox.send(Order::Cut(Arc::clone(&endpoints))).ok();
         }
     }
 
-    /// Has all UDP flows take over the idle times of the plan in force.
+    /// Gives all UDP flows the idle timeouts of the plan in force.
     pub(crate) fn follow_idle_times(&self) {
         for inbox in &self.inboxes {
-            // A worker that is gone has no flows.
+            // A worker that has ended has no flows.
             inbox.send(Order::FollowIdleTimes).ok();
         }
     }
 
-    /// The worker to hand a connection to, if `from` holds too many more than another one.
+    /// The worker to hand a connection over to, if `from` has too many more than another one.
     pub(crate) fn less_loaded_than(&self, from: WorkerId) -> Option<WorkerId> {
         let mine = self.loads.get(from.0)?.load(Ordering::Relaxed);
         let (least, load) = self
@@ -239,14 +233,14 @@ impl Shared {
     }
 }
 
-/// Held by a thread whose tasks are counted. What is counted keeps descriptors of the runtime open, so it goes with the
+/// Held by a thread whose tasks are counted. The metrics keep descriptors of the runtime open, so they are dropped with the
 /// thread.
 #[derive(Debug)]
 pub(crate) struct CountedTasks(Arc<Shared>, ThreadId);
 
 impl Drop for CountedTasks {
     fn drop(&mut self) {
-        self.0.runtimes().remove(&self.1);
+        lock(&self.0.runtimes).remove(&self.1);
     }
 }
 
@@ -257,12 +251,12 @@ counters! {
     WorkerCounts {
         /// Connections accepted here.
         accepted: Sum => metric("ballast_worker_accepted_total", "Connections that the worker accepted.");
-        /// ... of those, given to a worker that had fewer.
+        /// ... of those, handed over to a worker that had fewer.
         handed_over: Sum => metric("ballast_worker_handed_over_total", "Connections that the worker accepted and gave to one that had fewer.");
         /// Bytes that went through pipes.
         spliced: Sum;
     }
 }
 
-/// So many connections more than a fair share are no reason to move one.
+/// This many connections above a fair share are no reason to hand one over.
 const UNEVEN: usize = 8;

@@ -1,7 +1,7 @@
-//! How many connections a client has, and how fast it makes new ones.
+//! The limits per client: how many connections a client has, and how fast it opens new ones.
 //!
-//! Made for a frontend when the first client comes while such a limit is set. An entry lives while its client has a
-//! connection or has made one within the last second; so their number is bounded by what else is limited.
+//! Created for a frontend when the first client comes while such a limit is set. An entry lives while its client has a
+//! connection or has opened one within the last second, so other limits bound the number of entries.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ impl Clients {
         Self(Shards::new(seed, ROOM))
     }
 
-    /// Counts one more connection of `client`. [`Clients::leave`] undoes it.
+    /// Counts one more connection of `client`. [`Clients::leave`] reverts it.
     pub(super) fn enter(
         &self,
         client: IpAddr,
@@ -74,5 +74,5 @@ impl Entry for Usage {
     }
 }
 
-/// In each shard, beyond which those who have no connection make room: 262,144 clients in all.
+/// The entries of a shard above which clients without a connection are evicted: 262,144 clients in all.
 const ROOM: usize = 4096;

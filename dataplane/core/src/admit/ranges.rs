@@ -1,4 +1,4 @@
-//! `source-ranges`: who may come at all.
+//! `source-ranges`: the client addresses that may connect.
 //!
 //! Only membership is asked, so the prefixes of each family are merged into sorted ranges that do not touch, and a prefix
 //! trie over them leads to the one range in which an address could be. It is compressed both ways: a node begins at the
@@ -16,8 +16,8 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 
-/// The addresses that a list of prefixes covers. A family without a prefix is not covered at all; an IPv4 address
-/// inside an IPv6 one is IPv4, as a client and as a prefix.
+/// The addresses that a list of prefixes covers. A family without a prefix is not covered at all. An IPv4-mapped IPv6 address
+/// counts as IPv4, as a client and as a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefixSet {
     v4: Trie<u32>,

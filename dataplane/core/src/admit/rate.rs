@@ -1,18 +1,18 @@
-//! So many a second: a token bucket that holds one second, as one number.
+//! A rate limit: a token bucket that holds the tokens of one second, stored as one number.
 //!
-//! Instead of tokens, the moment is kept at which the bucket would be full again. Each one taken moves it on by a
-//! second's `rate`-th part, and there is one left while it lies less than a second ahead. Nothing refills it: time does.
+//! The number is the moment at which the bucket would be full again. Taking a token moves it forward by `1/rate` seconds, and a
+//! token is available while it lies less than one second ahead. Time alone refills the bucket.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::moment::Moment;
 
-/// When a bucket is full again, in nanoseconds since the process began.
+/// The moment at which the bucket is full again, in nanoseconds since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bucket(u64);
 
 impl Bucket {
-    /// Takes one of `rate` a second, or says when there will be one.
+    /// Takes a token at `rate` tokens a second, or returns when there will be one.
     pub(crate) fn take(self, rate: u32, now: Moment) -> Result<Self, Moment> {
         let now = nanos(now);
         let taken = Self(self.0.max(now).saturating_add(price(rate)));
@@ -23,13 +23,13 @@ impl Bucket {
         Err(Moment(free.div_ceil(MILLISECOND)))
     }
 
-    /// When nothing of it is worth remembering any more.
+    /// When the bucket is full and need not be remembered any more.
     pub(crate) fn full_at(self) -> Moment {
         Moment(self.0.div_ceil(MILLISECOND))
     }
 }
 
-/// A [`Bucket`] that all workers take from.
+/// A [`Bucket`] that all workers share.
 #[derive(Debug, Default)]
 pub(crate) struct SharedBucket(AtomicU64);
 
@@ -48,14 +48,14 @@ impl SharedBucket {
         }
     }
 
-    /// Gives back what was taken at `rate` and not used.
+    /// Returns an unused token that was taken at `rate`.
     pub(crate) fn give_back(&self, rate: u32) {
-        // Whatever happened since has only moved it on, so it was at least the price.
+        // Later calls only increased the number, so it is at least the price of one token.
         self.0.fetch_sub(price(rate), Ordering::Relaxed);
     }
 }
 
-/// What one costs, in nanoseconds. Rounded down, so that a full bucket holds `rate` of them.
+/// The price of a token in nanoseconds. Rounded down, so that a full bucket holds `rate` tokens.
 fn price(rate: u32) -> u64 {
     SECOND / u64::from(rate.max(1))
 }

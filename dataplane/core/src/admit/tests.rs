@@ -252,8 +252,8 @@ fn a_place_wakes_one_who_waits_and_the_next_if_that_one_has_left() {
     let Accept::WhenReleased(second) = waiting.remove(0) else {
         panic!("there was no room");
     };
-    let call = second.over().expect("it was called");
-    call.heeded();
+    let call = second.finish().expect("it was called");
+    call.consume();
     assert_eq!(called(), [1, 1, 0], "the second came");
     drop(waiting);
     assert_eq!(called(), [1, 1, 0], "the third left uncalled");
@@ -293,19 +293,19 @@ fn who_was_called_and_has_to_wait_elsewhere_passes_the_call_on() {
         .collect();
     assert_eq!(process.waiting(), 3);
 
-    // The first takes the only place of its frontend, and one of the process.
+    // The first one takes the only room of its frontend, and one of the process.
     inside.pop();
-    let call = line.remove(0).over().expect("it was called");
+    let call = line.remove(0).finish().expect("it was called");
     let _long = (
         place(&frontend, 1, &wakers[0]).unwrap(),
         place(&process, 2, &wakers[0]).unwrap(),
     );
-    call.heeded();
+    call.consume();
     assert_eq!(called(), [1, 0, 0]);
 
-    // The second is of the same frontend, and waits there from now on.
+    // The second one is of the same frontend, and waits there from now on.
     inside.pop();
-    let call = line.remove(0).over();
+    let call = line.remove(0).finish();
     let _there = place(&frontend, 1, &wakers[1]).unwrap_err();
     assert_eq!(called(), [1, 1, 0]);
     drop(call);
@@ -314,7 +314,7 @@ fn who_was_called_and_has_to_wait_elsewhere_passes_the_call_on() {
         [1, 1, 1],
         "the third need not wait beside a free place"
     );
-    assert!(line.remove(0).over().is_some());
+    assert!(line.remove(0).finish().is_some());
     assert!(place(&process, 2, &wakers[2]).is_ok());
 }
 
@@ -328,7 +328,7 @@ fn who_was_not_called_has_no_call_to_pass_on() {
     let Accept::WhenReleased(waiting) = state.may_accept(&limits, NOW, Waker::noop()) else {
         panic!("there is no room");
     };
-    assert!(waiting.over().is_none());
+    assert!(waiting.finish().is_none());
     assert_eq!(state.waiting(), 0);
 }
 
@@ -384,7 +384,7 @@ fn two_loops_never_accept_for_one_place() {
     assert_eq!(state.current(), 0);
 }
 
-/// A thread that waits as an accept loop does: asleep until it is woken.
+/// A thread that waits like an accept loop: parked until it is woken.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {
@@ -413,7 +413,7 @@ fn no_loop_sleeps_for_ever() {
                         }
                         Accept::WhenReleased(waiting) => {
                             std::thread::park();
-                            waiting.over().into_iter().for_each(Call::heeded);
+                            waiting.finish().into_iter().for_each(Wakeup::consume);
                         }
                         Accept::At(_) => unreachable!("there is no rate"),
                     }

@@ -1,8 +1,8 @@
-//! A table by client that a client cannot make grow, slow down or lock up.
+//! A table keyed by client, which clients can neither grow without bound, nor slow down, nor block.
 //!
-//! Used for affinity and for the limits per client. 64 shards, each behind its own lock, which is held for one
-//! look-up. The hash is seeded. An entry goes when its time is over: each newcomer sweeps two places, and where a
-//! shard is full, one entry has to make room for another.
+//! Used for affinity and for the limits per client. It has 64 shards, each behind its own lock, which is held for one look-up.
+//! The hash is seeded. Expired entries are removed as new ones come: each insertion sweeps two entries. Where a shard is full,
+//! one entry is evicted.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -12,16 +12,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::moment::Moment;
 use crate::rng::mix;
 
-/// What is kept for a client.
+/// The value stored for a client.
 pub(crate) trait Entry {
-    /// From when on it can be forgotten without loss; [`NEVER`] while something still counts on it.
+    /// The moment from which on the entry may be removed; [`NEVER`] while it is still needed.
     fn until(&self) -> Moment;
 }
 
-/// The moment at which nothing is forgotten.
+/// A moment that never comes.
 pub(crate) const NEVER: Moment = Moment(u64::MAX);
 
-/// Who counts as one client.
+/// What counts as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientKey {
     high: u64,
@@ -29,18 +29,13 @@ pub(crate) struct ClientKey {
 }
 
 impl ClientKey {
-    /// Each address is a client.
+    /// Each address counts as a client.
     pub(crate) fn address(client: IpAddr) -> Self {
-        let bits = match client {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        }
-        .to_bits();
-        let [high, low] = halves(bits);
+        let [high, low] = ipv6_halves(client);
         Self { high, low }
     }
 
-    /// Each IPv4 address and each /64 of IPv6 is a client: a host there has as many addresses as it likes.
+    /// Each IPv4 address and each IPv6 /64 network counts as a client, because a host may use any address of its /64.
     pub(crate) fn network(client: IpAddr) -> Self {
         let key = Self::address(client);
         match client.to_canonical() {
@@ -54,7 +49,7 @@ impl ClientKey {
 #[derive(Debug)]
 pub(crate) struct Shards<V> {
     seed: Seed,
-    /// How many entries a shard holds, unless more than that still count.
+    /// The most entries of a shard, unless more than that are still needed.
     room: usize,
     shards: Box<[Mutex<Shard<V>>]>,
 }
@@ -76,7 +71,7 @@ impl<V: Entry> Shards<V> {
             .sum()
     }
 
-    /// `look` at the entry of `client`, if there is one.
+    /// Calls `look` with the entry of `client`, if there is one.
     pub(crate) fn with<R>(&self, client: ClientKey, look: impl FnOnce(&mut V) -> R) -> Option<R> {
         let mut shard = self.shard(client)?;
         let slot = *shard.by_client.get(&client)?;
@@ -86,7 +81,7 @@ impl<V: Entry> Shards<V> {
             .map(|slot| look(&mut slot.entry))
     }
 
-    /// `look` at the entry of `client`, after making one if there is none.
+    /// Calls `look` with the entry of `client`, which `new` creates if there is none.
     pub(crate) fn with_or_new<R>(
         &self,
         client: ClientKey,
@@ -108,7 +103,7 @@ impl<V: Entry> Shards<V> {
             .map(|slot| look(&mut slot.entry))
     }
 
-    /// Forgets `client`, if `gone` says so of its entry after a last look at it.
+    /// Calls `gone` with the entry of `client`, and removes the entry if that returns true.
     pub(crate) fn forget_if(&self, client: ClientKey, gone: impl FnOnce(&mut V) -> bool) {
         let Some(mut shard) = self.shard(client) else {
             return;
@@ -123,7 +118,7 @@ impl<V: Entry> Shards<V> {
     }
 
     fn shard(&self, client: ClientKey) -> Option<MutexGuard<'_, Shard<V>>> {
-        // Other bits than those that the map within the shard goes by.
+        // Uses other bits of the hash than the map within the shard.
         let which = (self.seed.hash_one(client) >> 32) as usize % SHARDS;
         self.shards.get(which).map(open)
     }
@@ -133,7 +128,7 @@ impl<V: Entry> Shards<V> {
 struct Shard<V> {
     by_client: HashMap<ClientKey, u32, Seed>,
     slots: Vec<Slot<V>>,
-    /// Where the next sweep looks.
+    /// The index at which the next sweep begins.
     hand: usize,
 }
 
@@ -166,8 +161,8 @@ impl<V: Entry> Shard<V> {
         }
     }
 
-    /// Sweeps a little, and where the shard is full all the same, gives up the entry that is nearest to its end of
-    /// those at the hand. Entries that still count are never given up: their number is bounded by what they count.
+    /// Removes expired entries at the hand. If the shard is still full, evicts the entry that expires first among the next few.
+    /// Entries that are still needed are never evicted; what they count bounds their number.
     fn make_room(&mut self, room: usize, now: Moment) {
         for _ in 0..SWEPT_BY_EACH {
             let slot = self.advance();
@@ -214,7 +209,7 @@ struct Slot<V> {
     entry: V,
 }
 
-/// The hash of a [`ClientKey`] under a secret.
+/// A hash of [`ClientKey`]s with a secret seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seed(pub(crate) [u64; 2]);
 
@@ -243,7 +238,7 @@ impl Hasher for SeededHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // The rotation brings the second secret to other bits for each word.
+        // The rotation applies the second secret to other bits for each word.
         self.state = mix(self.state ^ word).wrapping_add(self.second);
         self.second = self.second.rotate_left(23);
     }
@@ -257,9 +252,15 @@ fn open<V>(shard: &Mutex<Shard<V>>) -> MutexGuard<'_, Shard<V>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn halves(bits: u128) -> [u64; 2] {
-    let [high, low] = [bits >> 64, bits & u128::from(u64::MAX)];
-    [high, low].map(|half| u64::try_from(half).unwrap_or_default())
+/// The halves of an IPv6 address. An IPv4 address counts as the IPv6 address that it is mapped to.
+pub(crate) fn ipv6_halves(ip: IpAddr) -> [u64; 2] {
+    let bits = match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+    .to_bits();
+    let halves = [bits >> 64, bits & u128::from(u64::MAX)];
+    halves.map(|half| u64::try_from(half).unwrap_or_default())
 }
 
 pub(crate) const SHARDS: usize = 64;

@@ -1,4 +1,4 @@
-//! What a plan carries over from the one before, and which sockets it wants: one by one, and for any tables at all.
+//! What a plan carries over from the previous one, and which sockets it wants: single cases and random tables.
 
 mod large;
 mod properties;
@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::change::{Change, change};
-use crate::loops::LOOPBACK_ALONE;
+use crate::loops::LOOPBACK_ONLY;
 use crate::plan::Listens;
 use crate::rng::Rng;
 use crate::table::{Format, OnGone, State};
 
-/// A process that has served nothing but good tables.
+/// A process that has only served valid tables.
 struct Process {
     plan: Plan,
     bound: BTreeSet<SocketKey>,
@@ -30,7 +30,7 @@ fn process_with(yaml: &str) -> (Process, Change) {
     (process, change)
 }
 
-/// Serves a table as it is written.
+/// Applies a table.
 fn swap(process: &mut Process, yaml: &str) -> Change {
     let plan = compiled(process, yaml);
     let change = change(&process.bound, &process.plan, &plan);
@@ -42,14 +42,14 @@ fn swap(process: &mut Process, yaml: &str) -> Change {
 
 fn compiled(process: &mut Process, yaml: &str) -> Plan {
     let table = table::parse(yaml.as_bytes(), Format::Yaml).unwrap();
-    let mut around = Surroundings {
+    let mut context = CompileContext {
         now: Moment(1000),
         workers: 2,
         ipv6: true,
-        here: &LOOPBACK_ALONE,
+        host: &LOOPBACK_ONLY,
         rng: &mut process.rng,
     };
-    compile(table, &process.plan, &mut around)
+    compile(table, &process.plan, &mut context)
 }
 
 fn shown(keys: &[SocketKey]) -> Vec<String> {
@@ -103,7 +103,7 @@ fn another_idle_time_of_a_udp_frontend_that_stays_is_a_change() {
     }
 }
 
-/// The socket is that of the address: what is spoken there is asked of the plan for each connection.
+/// A socket belongs to its address: for each connection the plan is asked which protocol is served there.
 #[test]
 fn tcp_sockets_have_one_identity_whatever_is_spoken_there() {
     let sockets = |frontend: &str| {
@@ -245,7 +245,7 @@ fn a_table_keeps_its_word_about_states_and_weights() {
     assert_eq!(process.plan.generation(), Some(9));
 }
 
-/// Until the new plan is published, clients are sent where the old one says.
+/// Until the new plan is published, clients are sent to the endpoints of the old one.
 #[test]
 fn a_connection_that_begins_while_its_endpoint_leaves_is_counted_when_it_comes_back() {
     let with = |endpoints: &str| {
@@ -269,7 +269,7 @@ fn a_connection_that_begins_while_its_endpoint_leaves_is_counted_when_it_comes_b
     ));
 }
 
-/// Its old connections count there, and a client that waits in its queue is woken when one of them ends.
+/// Its old connections count in it, and a client that waits in its queue is woken when one of them ends.
 #[test]
 fn a_service_that_returns_with_other_endpoints_while_connections_live_is_the_same_one() {
     let with = |address: &str| {

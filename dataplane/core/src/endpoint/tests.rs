@@ -122,13 +122,13 @@ fn one_at_a_time_tries_who_was_ejected_until_somebody_reaches_it() {
     assert!(endpoint.is_ejected(until), "for others");
     assert!(!endpoint.begin_trial(trial, until));
 
-    // In vain, and who dialed meanwhile says nothing new.
+    // The trial fails, and an overlapping dial gives no new information.
     let now = until.after(Duration::from_millis(1250));
     let until = endpoint.eject_longer(FIRST, LONGEST, now).unwrap();
     assert_eq!(until, now.after(2 * FIRST));
     assert_eq!(endpoint.eject(FIRST, LONGEST, now, now), None);
 
-    // Whoever tried it is gone without a word: another one does.
+    // The client of the trial is gone without a result: another client tries.
     assert!(endpoint.begin_trial(trial, until));
     let forgotten = until.after(trial);
     assert!(endpoint.begin_trial(trial, forgotten));
@@ -195,17 +195,17 @@ fn extremes_neither_panic_nor_wrap() {
     assert_eq!(until, Moment(LAST_MOMENT));
     assert!(!endpoint.is_ejected(end));
     assert_eq!(ejection_length(u8::MAX, FIRST, LONGEST), 30_000);
-    let standing = Standing {
+    let ejection = EjectionState {
         until: u64::MAX,
         failures: u16::MAX,
         ejections: MOST_EJECTIONS,
-        is_unproven: true,
+        awaits_proof: true,
     };
-    let most = Standing {
+    let most = EjectionState {
         until: LAST_MOMENT,
-        ..standing
+        ..ejection
     };
-    assert_eq!(Standing::unpack(standing.pack()), most);
+    assert_eq!(EjectionState::unpack(ejection.pack()), most);
     endpoint.counters(WorkerId(0)).ended(endless);
 }
 
@@ -236,7 +236,7 @@ fn what_is_forgotten_is_one_workers_own() {
     drop(first);
 
     let [one, other] = [WorkerId(0), WorkerId(1)];
-    // Whoever has counted nothing has nothing to forget, and gets no cells for it.
+    // A worker without counters has nothing to clear, and gets none.
     endpoint.forget_longest(one);
     assert!(endpoint.all_counters().is_none());
     let took = Duration::from_millis(7);

@@ -1,6 +1,6 @@
-//! A set of small numbers, as a bit for each.
+//! A set of small numbers with one bit for each.
 
-/// Numbers from 0 to a fixed length.
+/// A set of numbers below a fixed length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bits {
     words: Box<[u64]>,
@@ -8,7 +8,7 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// Room for the numbers from 0 to `length - 1`; none of them is in the set.
+    /// Creates an empty set for the numbers below `length`.
     pub(super) fn new(length: usize) -> Self {
         Self {
             words: vec![0; length.div_ceil(WORD)].into(),
@@ -43,11 +43,11 @@ impl Bits {
         }
     }
 
-    /// The first number from `from` on, and then from 0 on, that is not in the set.
+    /// The first number that is not in the set, from `from` upwards and then from 0.
     pub(super) fn first_missing(&self, from: usize) -> Option<usize> {
         let count = self.words.len();
         let (first, bit) = (from / WORD, from % WORD);
-        // The word that `from` lies in comes first and last: its upper bits, and in the end its lower ones.
+        // The word that contains `from` is visited first, for its upper bits, and again last, for its lower bits.
         (0..=count).find_map(|step| {
             let index = (first + step) % count.max(1);
             let mut missing = !self.words.get(index)?;

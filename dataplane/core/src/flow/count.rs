@@ -1,4 +1,4 @@
-//! Why datagrams are dropped and flows end, and what is counted of them.
+//! Why datagrams are dropped and flows end, and the counters of UDP frontends.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use crate::admit::Refusal;
 use crate::counters;
 use crate::pick::Unavailable;
 
-/// Why a client's datagram goes nowhere. The word is the metric's label. The client hears nothing.
+/// Why a client's datagram is dropped. The word is the metric's label. The client gets no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dropped {
     /// The client's address is in none of the `source-ranges`.
     SourceRange,
     /// A trusted peer sent a broken PROXY header, or none.
     ProxyHeader,
-    /// It would be one flow too many, for the frontend, its client, the endpoints or the process; or too many a second.
+    /// A limit of flows is reached, of the frontend, its client, the endpoints or the process; or a rate limit.
     MaxConnections,
-    /// There is nobody to send it to.
+    /// No endpoint can be picked.
     NoEndpoint,
-    /// What is left of the service's endpoints would lead it back to this service.
+    /// The service's remaining endpoints would lead the client back to the service.
     Loop,
 }
 
 impl Dropped {
-    /// All of them, in the order of [`Dropped::index`].
+    /// All reasons, in the order of [`Dropped::index`].
     pub const ALL: [Self; 5] = [
         Self::SourceRange,
         Self::ProxyHeader,
@@ -31,7 +31,7 @@ impl Dropped {
         Self::Loop,
     ];
 
-    /// Its word, as the table's reference has it.
+    /// Its word in the table's reference.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Dropped {
         }
     }
 
-    /// Its place in an array of counters.
+    /// Its index in an array of counters.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -81,7 +81,7 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// Why a flow is over. The word is the metric's label.
+/// Why a flow has ended. The word is the metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowEnd {
     /// No datagram for the idle time.
@@ -90,18 +90,18 @@ pub enum FlowEnd {
     Requests,
     /// `udp.responses` are reached.
     Responses,
-    /// The endpoint left the table, was disabled or fails its checks; or the frontend has gone.
+    /// The endpoint was removed, was disabled or fails its checks, or the frontend was removed.
     Endpoint,
-    /// The endpoint's host said that nobody listens, or there was no way to it.
+    /// The endpoint refused a datagram, or could not be reached.
     Refused,
-    /// Datagrams are balanced one by one: it was only there for the answers.
+    /// Datagrams are balanced one by one: the flow was only kept for replies.
     PerDatagram,
-    /// It made room for another one.
+    /// It was evicted to make room for another flow.
     Evicted,
 }
 
 impl FlowEnd {
-    /// All of them, in the order of [`FlowEnd::index`].
+    /// All reasons, in the order of [`FlowEnd::index`].
     pub const ALL: [Self; 7] = [
         Self::Idle,
         Self::Requests,
@@ -112,7 +112,7 @@ impl FlowEnd {
         Self::Evicted,
     ];
 
-    /// Its word, as the table's reference has it.
+    /// Its word in the table's reference.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -126,7 +126,7 @@ impl FlowEnd {
         }
     }
 
-    /// Its place in an array of counters.
+    /// Its index in an array of counters.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize

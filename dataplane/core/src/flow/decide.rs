@@ -1,6 +1,6 @@
-//! Which endpoint a client's datagram goes to: the one of its flow, or one that is picked for it.
+//! Decides which endpoint a client's datagram goes to: the one of its flow, or one that is picked for it.
 //!
-//! The story of [`FlowTable::from_client`]; nothing else changes where a flow goes.
+//! The implementation of [`FlowTable::from_client`]. Nothing else changes the endpoint of a flow.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::rng::Rng;
 use crate::service::{Failure, Service};
 
 use super::count::{Dropped, FlowEnd};
-use super::entry::{Class, Flow, Standing};
+use super::entry::{Class, Flow, FlowStatus};
 use super::key::{Compact, Key};
 use super::ports::Taken;
-use super::{FlowTable, Load, Verdict, counters, introduction, service_of, touched};
+use super::{FlowTable, Load, Verdict, counters, note_activity, peer_key, service_of};
 
 impl<S> FlowTable<S> {
     pub(super) fn decide(
@@ -31,26 +31,28 @@ impl<S> FlowTable<S> {
     ) -> Result<Verdict, Dropped> {
         frontend.limits().check_source(key.client.ip())?;
         let service = service_of(frontend).ok_or(Dropped::NoEndpoint)?;
-        let way = Way {
+        let request = FlowRequest {
             now,
             frontend,
             service,
         };
         if frontend.spec().udp().per_datagram {
-            return self.balance(&way, key, rng);
+            return self.balance(&request, key, rng);
         }
         let compact = Compact::new(&key, None);
         let Some(place) = self.find(&compact) else {
-            return self.open(&way, (key, compact), None, &Tried::default(), rng);
+            return self.open(&request, (key, compact), None, &Tried::default(), rng);
         };
         let Some(flow) = self.flows.at_mut(place) else {
             return Err(Dropped::NoEndpoint);
         };
         let is_same = Arc::ptr_eq(&flow.frontend, frontend.state());
         let stays = flow.stays(service).filter(|_| is_same);
-        let (why, tried) = match (stays, flow.standing) {
-            (_, Standing::Failed(failure)) => {
-                let tried = flow.place(service).map(|index| way.without(index, failure));
+        let (why, tried) = match (stays, flow.status) {
+            (_, FlowStatus::Failed(failure)) => {
+                let tried = flow
+                    .place(service)
+                    .map(|index| request.without(index, failure));
                 (FlowEnd::Refused, tried.unwrap_or_default())
             }
             (Some(index), _) => {
@@ -61,17 +63,24 @@ impl<S> FlowTable<S> {
         };
         let admission = flow.admission.take().filter(|_| is_same);
         self.end_at(now, place, why);
-        self.open(&way, (key, compact), admission, &tried, rng)
+        self.open(&request, (key, compact), admission, &tried, rng)
     }
 
-    /// An endpoint for this one datagram, and the flow by which its answers come back.
-    fn balance(&mut self, way: &Way<'_>, key: Key, rng: &mut Rng) -> Result<Verdict, Dropped> {
-        let mut picked = way.pick(key, &Tried::default(), self.worker, rng)?;
+    /// Picks an endpoint for this one datagram, and the flow for its replies.
+    fn balance(
+        &mut self,
+        request: &FlowRequest<'_>,
+        key: Key,
+        rng: &mut Rng,
+    ) -> Result<Verdict, Dropped> {
+        let mut picked = request.pick(key, &Tried::default(), self.worker, rng)?;
         let failure = self.failure(&to_endpoint(&key, &picked));
         if let Some(failure) = failure {
-            let tried = way.without(picked.index, failure);
-            // Better once more to the same one than nowhere.
-            picked = way.pick(key, &tried, self.worker, rng).unwrap_or(picked);
+            let tried = request.without(picked.index, failure);
+            // Trying the same endpoint again is better than dropping the datagram.
+            picked = request
+                .pick(key, &tried, self.worker, rng)
+                .unwrap_or(picked);
         }
         let compact = to_endpoint(&key, &picked);
         let mut admission = None;
@@ -79,111 +88,116 @@ impl<S> FlowTable<S> {
             && let Some(flow) = self.flows.at_mut(place)
         {
             let is_same = Arc::ptr_eq(flow.lease.endpoint(), picked.lease.endpoint())
-                && Arc::ptr_eq(&flow.frontend, way.frontend.state());
-            if is_same && !matches!(flow.standing, Standing::Failed(_)) {
+                && Arc::ptr_eq(&flow.frontend, request.frontend.state());
+            if is_same && !matches!(flow.status, FlowStatus::Failed(_)) {
                 flow.index = narrow(picked.index);
                 return Ok(Verdict::Forward(self.flows.id_at(place)));
             }
             admission = flow.admission.take().filter(|_| is_same);
-            self.end_at(way.now, place, FlowEnd::Endpoint);
+            self.end_at(request.now, place, FlowEnd::Endpoint);
         }
-        self.insert(way, (key, compact), admission, picked)
+        self.insert(request, (key, compact), admission, picked)
     }
 
-    /// How the flow with this key failed, if it did.
+    /// How the flow with this key failed, if it has.
     fn failure(&self, key: &Compact) -> Option<Failure> {
-        match self.flows.at(self.find(key)?)?.standing {
-            Standing::Failed(failure) => Some(failure),
-            Standing::Open | Standing::Over(_) => None,
+        match self.flows.at(self.find(key)?)?.status {
+            FlowStatus::Failed(failure) => Some(failure),
+            FlowStatus::Open | FlowStatus::Over(_) => None,
         }
     }
 
     fn open(
         &mut self,
-        way: &Way<'_>,
+        request: &FlowRequest<'_>,
         (key, compact): (Key, Compact),
         admission: Option<Admission>,
         tried: &Tried,
         rng: &mut Rng,
     ) -> Result<Verdict, Dropped> {
-        // Nobody is asked for an endpoint by those who may not come in.
+        // No endpoint is picked for clients that are not admitted.
         let admission = match admission {
             Some(admission) => admission,
-            None => self.admit(way, key.client)?,
+            None => self.admit(request, key.client)?,
         };
-        let picked = match way.pick(key, tried, self.worker, rng) {
+        let picked = match request.pick(key, tried, self.worker, rng) {
             Err(Dropped::NoEndpoint | Dropped::Loop) if !tried.is_empty() => {
-                // Better once more to the same one than nowhere.
-                way.pick(key, &Tried::default(), self.worker, rng)?
+                // Trying the same endpoint again is better than dropping the datagram.
+                request.pick(key, &Tried::default(), self.worker, rng)?
             }
             picked => picked?,
         };
-        self.insert(way, (key, compact), Some(admission), picked)
+        self.insert(request, (key, compact), Some(admission), picked)
     }
 
-    fn admit(&self, way: &Way<'_>, client: SocketAddr) -> Result<Admission, Dropped> {
-        if !self.takes_new {
+    fn admit(&self, request: &FlowRequest<'_>, client: SocketAddr) -> Result<Admission, Dropped> {
+        if !self.accepts_new {
             return Err(Dropped::NoEndpoint);
         }
-        let (limits, admit) = (way.frontend.limits(), way.frontend.state().admit());
-        Ok(admit.admit(limits, client.ip(), way.now, None)?)
+        let (limits, admit) = (request.frontend.limits(), request.frontend.state().admit());
+        Ok(admit.admit(limits, client.ip(), request.now, None)?)
     }
 
     fn insert(
         &mut self,
-        way: &Way<'_>,
+        request: &FlowRequest<'_>,
         (key, compact): (Key, Compact),
         admission: Option<Admission>,
         picked: Picked,
     ) -> Result<Verdict, Dropped> {
         let admission = match admission {
             Some(admission) => admission,
-            None => self.admit(way, key.client)?,
+            None => self.admit(request, key.client)?,
         };
-        while self.flows.len() >= self.most && self.evict(way.now) {}
-        let udp = way.frontend.spec().udp();
+        while self.flows.len() >= self.most && self.evict(request.now) {}
+        let udp = request.frontend.spec().udp();
         let endpoint = picked.lease.address();
         let of_endpoint = picked.lease.endpoint().counters(self.worker);
-        of_endpoint.session(way.now, Duration::ZERO, Duration::ZERO);
-        let of_frontend = counters(way.frontend.state(), self.worker);
+        of_endpoint.session(request.now, Duration::ZERO, Duration::ZERO);
+        let of_frontend = counters(request.frontend.state(), self.worker);
         of_frontend.connections.add(1);
         of_frontend.sessions.add(1);
-        way.service.state().counters(self.worker).sessions.add(1);
+        request
+            .service
+            .state()
+            .counters(self.worker)
+            .sessions
+            .add(1);
         let flow = Flow {
             key: compact,
-            frontend: Arc::clone(way.frontend.state()),
+            frontend: Arc::clone(request.frontend.state()),
             lease: picked.lease,
             index: narrow(picked.index),
             admission: Some(admission),
-            standing: match udp.per_datagram {
-                true => Standing::Over(FlowEnd::PerDatagram),
-                false => Standing::Open,
+            status: match udp.per_datagram {
+                true => FlowStatus::Over(FlowEnd::PerDatagram),
+                false => FlowStatus::Open,
             },
-            began: way.now,
-            last: way.now,
-            idle: idle_of(way.frontend),
+            began: request.now,
+            last: request.now,
+            idle: idle_of(request.frontend),
             requests: 0,
             responses: 0,
             most_responses: u32::MAX,
-            queued: way.now,
+            queued: request.now,
             queue: Class::Asked,
             taken: Taken::default(),
-            leg: None,
+            attached: None,
         };
         let (deadline, hash) = (flow.deadline(), self.hash(&flow.key));
         let id = self.flows.insert(flow);
         self.by_key.insert(hash, id.place);
         if key.client != canonical(key.peer) {
-            self.introduced.insert(introduction(key), id.place);
+            self.proxied_peers.insert(peer_key(key), id.place);
         }
         self.deadlines.set(id.place, deadline);
         let group = Taken::default().group;
-        self.idle.push(group, Class::Asked, id.place, way.now);
+        self.idle.push(group, Class::Asked, id.place, request.now);
         Ok(Verdict::Open { flow: id, endpoint })
     }
 
-    /// Counts the question, and sees whether it was the last one.
-    pub(super) fn count_question(
+    /// Counts the request, and ends the flow for requests if it was the last one.
+    pub(super) fn count_request(
         &mut self,
         now: Moment,
         verdict: Verdict,
@@ -200,17 +214,17 @@ impl<S> FlowTable<S> {
         flow.last = flow.last.max(now);
         let idle_before = std::mem::replace(&mut flow.idle, idle_of(frontend));
         let is_due_sooner = flow.idle < idle_before;
-        // The answers that are still due, where the flow goes on and is asked again.
+        // The limit of replies, updated with each request.
         flow.most_responses = udp.responses.map_or(u32::MAX, |most| most.get());
         let bytes = load.bytes;
         flow.lease.endpoint().counters(worker).bytes_in.add(bytes);
         counters(&flow.frontend, worker).bytes_in.add(bytes);
         let counters = flow.frontend.udp_counters(worker);
         counters.datagrams_in.add(load.datagrams.into());
-        touched(&mut self.idle, flow, id.place, now);
+        note_activity(&mut self.idle, flow, id.place, now);
         let is_last = udp.requests.is_some_and(|most| flow.requests >= most.get());
-        if is_last && flow.standing == Standing::Open {
-            flow.standing = Standing::Over(FlowEnd::Requests);
+        if is_last && flow.status == FlowStatus::Open {
+            flow.status = FlowStatus::Over(FlowEnd::Requests);
             self.forget(id.place);
         }
         if is_due_sooner {
@@ -220,29 +234,29 @@ impl<S> FlowTable<S> {
     }
 }
 
-/// The key of the flow by which this client's datagrams go to whom was picked.
+/// The key of the flow between this client and the picked endpoint.
 fn to_endpoint(key: &Key, picked: &Picked) -> Compact {
     Compact::new(key, Some(picked.lease.address()))
 }
 
-/// Longer than 49 days is as good as never.
+/// In milliseconds; more than 49 days count as 49 days.
 pub(super) fn idle_of(frontend: &Frontend) -> u32 {
     u32::try_from(whole_millis(frontend.spec().timeouts.idle)).unwrap_or(u32::MAX)
 }
 
-/// A place in a service: what does not fit is a hint that leads nowhere.
+/// An endpoint's index, as stored in a flow. It is a hint, so one that does not fit does no harm.
 fn narrow(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// What a datagram is decided by.
-struct Way<'a> {
+/// The context of the decision about a datagram.
+struct FlowRequest<'a> {
     now: Moment,
     frontend: &'a Frontend,
     service: &'a Service,
 }
 
-impl Way<'_> {
+impl FlowRequest<'_> {
     fn pick(
         &self,
         key: Key,
@@ -265,7 +279,7 @@ impl Way<'_> {
         Ok(picked)
     }
 
-    /// What a client has tried that could not reach the endpoint at `index`.
+    /// The [`Tried`] of a client that could not reach the endpoint at `index`.
     fn without(&self, index: usize, failure: Failure) -> Tried {
         let mut tried = Tried::default();
         if let Some(endpoint) = self.service.endpoints().get(index) {

@@ -1,4 +1,4 @@
-//! One flow, as the table keeps it.
+//! The entry of one flow in the table.
 
 use std::sync::Arc;
 
@@ -12,55 +12,56 @@ use super::count::FlowEnd;
 use super::key::Compact;
 use super::ports::Taken;
 
-/// The conversation of one client with one endpoint. What a datagram needs stands before what only the beginning and the end need.
+/// One client's conversation with one endpoint. The fields that each datagram needs come before those that only the beginning
+/// and the end need.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Flow<S> {
     pub(super) key: Compact,
     pub(super) frontend: Arc<FrontendState>,
     pub(super) lease: Lease,
-    /// The last datagram in either direction.
+    /// The moment of the last datagram in either direction.
     pub(super) last: Moment,
-    /// When it was put where it stands among those that may be evicted.
+    /// When it was last moved in the lists of idle flows.
     pub(super) queued: Moment,
-    /// Where the endpoint stands in its service: a hint, for a swap may have moved it.
+    /// The endpoint's index in its service: a hint, because a swap may have moved it.
     pub(super) index: u32,
-    /// How long it may be idle, in milliseconds.
+    /// The idle timeout in milliseconds.
     pub(super) idle: u32,
     pub(super) requests: u32,
     pub(super) responses: u32,
-    /// Answers after which it ends.
+    /// The number of replies after which it ends.
     pub(super) most_responses: u32,
-    pub(super) standing: Standing,
-    /// Among whom it stands of those that may be evicted.
+    pub(super) status: FlowStatus,
+    /// Its class in the lists of idle flows.
     pub(super) queue: Class,
-    /// The shell's side of it.
-    pub(super) leg: Option<S>,
+    /// The caller's value.
+    pub(super) attached: Option<S>,
     pub(super) began: Moment,
     pub(super) admission: Option<Admission>,
     /// The local port of its socket.
     pub(super) taken: Taken,
 }
 
-/// What becomes of a client's next datagram.
+/// What happens to the client's next datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It goes this way.
+pub(super) enum FlowStatus {
+    /// It goes to this flow's endpoint.
     Open,
     /// It goes to another endpoint, if there is one.
     Failed(Failure),
-    /// It finds another flow: this one only waits for answers.
+    /// It begins another flow. This one only waits for replies.
     Over(FlowEnd),
 }
 
-/// In what order flows make room for others.
+/// The order in which flows are evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// One question, and its one answer.
+    /// One request and one reply.
     Answered,
-    /// One question.
+    /// One request.
     Asked,
-    /// More than that.
+    /// More than one request or reply.
     Established,
 }
 
@@ -77,42 +78,42 @@ impl<S> Flow<S> {
         }
     }
 
-    /// When it is over if nothing more comes.
+    /// When it ends if no datagram comes.
     pub(super) fn deadline(&self) -> Moment {
         Moment(self.last.0.saturating_add(self.idle.into()))
     }
 
-    /// Why it is over, if `why` is what ends it at last.
+    /// The reason to count, if `why` is what ends the flow now.
     pub(super) fn end(&self, why: FlowEnd) -> FlowEnd {
-        match (self.standing, why) {
-            (Standing::Over(before), FlowEnd::Idle | FlowEnd::Responses) => before,
-            (Standing::Failed(_), FlowEnd::Idle | FlowEnd::Endpoint) => FlowEnd::Refused,
+        match (self.status, why) {
+            (FlowStatus::Over(before), FlowEnd::Idle | FlowEnd::Responses) => before,
+            (FlowStatus::Failed(_), FlowEnd::Idle | FlowEnd::Endpoint) => FlowEnd::Refused,
             _ => why,
         }
     }
 
-    /// Whether it may stay with its endpoint, and where that stands now.
+    /// The present index of its endpoint, if the flow may stay with it.
     pub(super) fn stays(&self, service: &Service) -> Option<usize> {
         let index = self.place(service)?;
         let endpoint = service.endpoints().get(index)?;
         if endpoint.is_out() {
             return None;
         }
-        // Where checks are ignored because all fail, they move nobody either.
+        // If checks are ignored because all fail, they do not move flows either.
         let may =
             endpoint.live().is_passing() || (endpoint.is_eligible() && service.is_panicking());
         may.then_some(index)
     }
 
-    /// Where its endpoint stands in `service` now, if it has not left.
+    /// The present index of its endpoint in `service`, if it was not removed.
     pub(super) fn place(&self, service: &Service) -> Option<usize> {
-        let is_it = |endpoint: &crate::service::Endpoint| {
+        let matches = |endpoint: &crate::service::Endpoint| {
             Arc::ptr_eq(endpoint.live(), self.lease.endpoint())
         };
         let index = self.index as usize;
         match service.endpoints().get(index) {
-            Some(endpoint) if is_it(endpoint) => Some(index),
-            _ => service.endpoints().iter().position(is_it),
+            Some(endpoint) if matches(endpoint) => Some(index),
+            _ => service.endpoints().iter().position(matches),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Which flow was idle for the longest time: of each group, and of all.
+//! Finds the flow that was idle for the longest time: of each group, and of all flows.
 //!
-//! Flows of one group (those that compete for the same ports) and of one [`Class`] are in one list, in the order in which they were
-//! last moved. To move one costs the same however many there are; the longest idle of all groups is found by
-//! a heap of the lists, which is brought up to date only when it is asked.
+//! Flows of one group (those that compete for the same ports) and of one [`Class`] are in one list, in the order in which they
+//! were last moved. Moving a flow takes constant time. A heap of the lists finds the longest idle flow of all groups; it is
+//! updated only when it is read.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,10 +15,10 @@ use crate::chains::Chains;
 
 #[derive(Debug)]
 pub(super) struct Idle {
-    /// The list of a group and a class has the number that [`list`] says.
+    /// The lists; [`list`] computes the number of the list of a group and a class.
     lists: Chains,
-    /// By class, the lists that are not empty, and perhaps some that are. The moment is when the first flow of the list was
-    /// moved there, or an earlier one.
+    /// For each class, a heap of the non-empty lists, and possibly of empty ones. The moment is when the first flow of the list
+    /// was moved there, or an earlier one.
     heaps: [BinaryHeap<Reverse<(Moment, u32)>>; Class::ALL.len()],
     /// Whether a list is in its heap.
     in_heap: Vec<bool>,
@@ -33,12 +33,13 @@ impl Idle {
         }
     }
 
-    /// Puts a flow, which is in no list, behind all others of its group and class. `now` is never before that of an earlier call.
+    /// Appends a flow, which is in no list, to the list of its group and class. `now` must not be before that of an earlier
+    /// call.
     pub(super) fn push(&mut self, group: u32, class: Class, place: u32, now: Moment) {
         let list = list(group, class);
         if self.in_heap.len() <= list {
             self.in_heap.resize(list + 1, false);
-            self.lists.have(list + 1);
+            self.lists.ensure(list + 1);
         }
         self.lists.push(list, place);
         if let Some(in_heap) = self.in_heap.get_mut(list)
@@ -49,7 +50,7 @@ impl Idle {
         }
     }
 
-    /// Puts a flow behind all others of its group and of this class.
+    /// Moves a flow to the end of the list of its group and of this class.
     pub(super) fn renew(&mut self, place: u32, class: Class, now: Moment) {
         let list = self.lists.chain_of(place).unwrap_or(0);
         let group = u32::try_from(list / Class::ALL.len()).unwrap_or(0);
@@ -57,7 +58,7 @@ impl Idle {
         self.push(group, class, place, now);
     }
 
-    /// Takes a flow out of the list that it is in.
+    /// Removes a flow from its list.
     pub(super) fn remove(&mut self, place: u32) {
         self.lists.remove(place);
     }
@@ -67,7 +68,7 @@ impl Idle {
         self.lists.first(list(group, class))
     }
 
-    /// The longest idle flow of a class, and since when it is. `since` says for each flow when it was put where it is.
+    /// The longest idle flow of a class, and since when it is idle. `since` returns when a flow was last moved.
     pub(super) fn first(
         &mut self,
         class: Class,

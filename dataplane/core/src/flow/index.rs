@@ -1,9 +1,9 @@
-//! Places by hash: the one line of memory that finding a flow costs, before the flow itself.
+//! A hash index of flows: finding a flow reads one cache line here, and then the flow itself.
 //!
-//! Open addressing with a cell of eight bytes. What lies at a place is not known here; who asks compares the keys, and does that for
-//! hardly any place in vain, since a cell keeps 32 bits of the hash.
+//! Open addressing with cells of eight bytes. The index does not store keys. The caller compares them, and hardly ever without
+//! success, because a cell keeps 32 bits of the hash.
 
-/// Which places have a hash.
+/// Maps hashes to slots.
 #[derive(Debug)]
 pub(super) struct Index {
     cells: Vec<Cell>,
@@ -24,13 +24,13 @@ impl Index {
         }
     }
 
-    /// The place with this hash that `is_it`.
-    pub(super) fn find(&self, hash: u32, is_it: impl FnMut(u32) -> bool) -> Option<u32> {
-        let cell = self.position(hash, is_it)?;
+    /// The slot with this hash that `matches`.
+    pub(super) fn find(&self, hash: u32, matches: impl FnMut(u32) -> bool) -> Option<u32> {
+        let cell = self.position(hash, matches)?;
         self.cells.get(cell).map(|cell| cell.place)
     }
 
-    /// Notes a place that is not there yet.
+    /// Adds a slot that is not in the index yet.
     pub(super) fn insert(&mut self, hash: u32, place: u32) {
         if (self.count + 1) * FULL.1 > self.cells.len() * FULL.0 {
             self.grow();
@@ -39,13 +39,13 @@ impl Index {
         self.count += 1;
     }
 
-    /// Forgets a place, if it is there.
+    /// Removes a slot, if it is in the index.
     pub(super) fn remove(&mut self, hash: u32, place: u32) {
         let Some(mut hole) = self.position(hash, |other| other == place) else {
             return;
         };
         self.count -= 1;
-        // Whoever stands further from home than the hole moves into it, so that no search ends too early.
+        // A cell farther from its home than the hole moves into the hole, so that no search ends too early.
         let mut next = self.after(hole);
         while let Some(cell) = self.cells.get(next).copied().filter(|cell| cell.is_taken()) {
             let home = self.home(cell.hash);
@@ -58,11 +58,11 @@ impl Index {
         self.write(hole, Cell::EMPTY);
     }
 
-    fn position(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<usize> {
+    fn position(&self, hash: u32, mut matches: impl FnMut(u32) -> bool) -> Option<usize> {
         let mut at = self.home(hash);
         loop {
             let cell = self.cells.get(at).filter(|cell| cell.is_taken())?;
-            if cell.hash == hash && is_it(cell.place) {
+            if cell.hash == hash && matches(cell.place) {
                 return Some(at);
             }
             at = self.after(at);
@@ -92,7 +92,7 @@ impl Index {
         }
     }
 
-    /// Where a hash is looked for first. The number of cells is a power of two.
+    /// The cell at which the search for a hash begins. The number of cells is a power of two.
     fn home(&self, hash: u32) -> usize {
         hash as usize & (self.cells.len() - 1)
     }
@@ -101,7 +101,7 @@ impl Index {
         (at + 1) & (self.cells.len() - 1)
     }
 
-    /// How many steps it is from one cell to another.
+    /// The number of steps from one cell to another.
     fn distance(&self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & (self.cells.len() - 1)
     }
@@ -120,7 +120,7 @@ impl Cell {
 
 const NOWHERE: u32 = u32::MAX;
 const FEWEST: usize = 64;
-/// Never fuller than two thirds: most are found within the first line of memory.
+/// At most two thirds full: most entries are found within the first cache line.
 const FULL: (usize, usize) = (2, 3);
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! How a flow is found: by where a datagram came from and went to, or by its number.
+//! The keys by which a flow is found: the addresses of a datagram, or the flow's id.
 
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::affinity::canonical;
 
-/// A listening socket, by a number that the shell gives it and never gives again.
+/// The number of a listening socket. The caller assigns it and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Listener(pub u32);
 
-/// Where a datagram of a client came from and went to.
+/// The addresses of a client's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The socket that it came to.
+    /// The socket that received it.
     pub listener: Listener,
-    /// Who sent it, exactly as the system says: answers go there.
+    /// The sender, exactly as the system reports it. Replies go there.
     pub peer: SocketAddr,
-    /// The address of ours that it was sent to: answers come from there.
+    /// The local address that it was sent to. Replies leave from there.
     pub local: IpAddr,
-    /// Whose it is: the peer, or whom a PROXY header of the peer names; an IPv4 address in its one form.
+    /// The client: the peer, or the client that the peer's PROXY header names. In canonical form.
     pub client: SocketAddr,
 }
 
@@ -34,7 +34,7 @@ impl Hash for Key {
     }
 }
 
-/// A word or two instead of a byte at a time.
+/// Hashes one or two words instead of single bytes.
 fn hash_ip<H: Hasher>(ip: IpAddr, state: &mut H) {
     match ip {
         IpAddr::V4(ip) => state.write_u64(u64::from(ip.to_bits())),
@@ -46,7 +46,7 @@ fn hash_ip<H: Hasher>(ip: IpAddr, state: &mut H) {
     }
 }
 
-/// A [`Key`], and where datagrams are balanced one by one the endpoint, of which each has a flow.
+/// A [`Key`], and the endpoint if datagrams are balanced one by one, because each endpoint then has a flow of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FullKey {
     pub(super) key: Key,
@@ -63,8 +63,8 @@ impl Hash for FullKey {
     }
 }
 
-/// A [`FullKey`] in as little memory as it needs: there are as many as flows, and each datagram compares one. A peer that
-/// speaks for itself to one flow is all that most have.
+/// A [`FullKey`] in little memory: there is one for each flow, and each datagram compares one. Most are of a peer that is the
+/// client itself and has one flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Compact {
     V4 {
@@ -84,7 +84,7 @@ pub(super) enum Compact {
 }
 
 impl Compact {
-    /// Of a key, and of the endpoint that it is for alone.
+    /// Makes the compact form of a key, and of the endpoint if the flow is for that endpoint only.
     pub(super) fn new(key: &Key, endpoint: Option<SocketAddr>) -> Self {
         let is_plain = endpoint.is_none() && key.client == canonical(key.peer);
         match (key.peer, key.local) {
@@ -169,27 +169,27 @@ impl Hash for Compact {
     }
 }
 
-/// A flow. One that has ended has a number that no other flow gets.
+/// The id of a flow. Ids are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowId {
     pub(super) place: u32,
-    pub(super) turn: u32,
+    pub(super) serial: u32,
 }
 
 impl FlowId {
-    /// As one number, for the system to give back.
+    /// The id as one number, for the kernel to return.
     #[must_use]
     pub fn bits(self) -> u64 {
-        u64::from(self.turn) << 32 | u64::from(self.place)
+        u64::from(self.serial) << 32 | u64::from(self.place)
     }
 
-    /// From what [`FlowId::bits`] made of it.
+    /// The id from the number that [`FlowId::bits`] returned.
     #[must_use]
     pub fn from_bits(bits: u64) -> Self {
         let [a, b, c, d, rest @ ..] = bits.to_be_bytes();
         Self {
             place: u32::from_be_bytes(rest),
-            turn: u32::from_be_bytes([a, b, c, d]),
+            serial: u32::from_be_bytes([a, b, c, d]),
         }
     }
 }

@@ -1,22 +1,22 @@
-//! Which ports flows may have, and which of those each worker has.
+//! The local ports for flows, and their partition among the workers.
 
-/// The ports that the kernel chooses from, and which of them flows may have.
+/// The kernel's range of local ports, and the ports of it that flows may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRange {
     first: u16,
     last: u16,
-    /// Those that nobody reserved.
+    /// The number of ports that are not reserved.
     free: usize,
-    /// Those for flows.
+    /// The ports for flows.
     ports: Vec<u16>,
 }
 
 impl PortRange {
-    /// By what the kernel says in `ip_local_port_range` (`FIRST LAST`) and `ip_local_reserved_ports` (`8080,9000-9100`). What
-    /// cannot be read counts as the kernel's default, and as nothing reserved.
+    /// Parses the kernel's `ip_local_port_range` (`FIRST LAST`) and `ip_local_reserved_ports` (`8080,9000-9100`). An unreadable
+    /// range counts as the kernel's default, and an unreadable list as empty.
     ///
-    /// Every eighth port is the host's own, beginning with the first. They are spread over the range because the kernel
-    /// looks for a free port step by step. A range of one port is for flows.
+    /// Every eighth port is left to the host, beginning with the first. These ports are spread over the range because the
+    /// kernel searches for a free port step by step. If the range has only one port, flows get it.
     #[must_use]
     pub fn new(range: &str, reserved: &str) -> Self {
         let (first, last) = ends(range).unwrap_or(DEFAULT);
@@ -32,7 +32,7 @@ impl PortRange {
             [alone] => vec![*alone],
             _ => {
                 let places = (0..).zip(&free);
-                let ours = places.filter(|(place, _)| place % HOSTS_SHARE != 0);
+                let ours = places.filter(|(place, _)| place % HOST_SHARE != 0);
                 ours.map(|(_, port)| *port).collect()
             }
         };
@@ -44,7 +44,7 @@ impl PortRange {
         }
     }
 
-    /// The ports of one of so many workers. No two workers share a port.
+    /// The ports of one worker. No two workers share a port.
     #[must_use]
     pub fn share(&self, worker: usize, workers: usize) -> Vec<u16> {
         let workers = workers.max(1);
@@ -52,21 +52,21 @@ impl PortRange {
         shared.copied().collect()
     }
 
-    /// How many ports flows may have.
+    /// The number of ports for flows.
     #[must_use]
     pub fn usable(&self) -> usize {
         self.ports.len()
     }
 
-    /// How many flows each of so many workers may have to one endpoint from one source address.
+    /// How many flows each worker may have to one endpoint from one source address.
     #[must_use]
     pub fn flows(&self, workers: usize) -> usize {
-        super::ports::most_of_a_group(self.ports.len() / workers.max(1))
+        super::ports::max_flows_per_group(self.ports.len() / workers.max(1))
     }
 
-    /// How the number of ports came about, for the log.
+    /// Explains the number of ports, for the log.
     #[must_use]
-    pub fn reckoning(&self) -> String {
+    pub fn explain(&self) -> String {
         format!(
             "local ports {} to {}, {} of them not reserved, {} for UDP flows, the others for the host",
             self.first,
@@ -91,10 +91,10 @@ fn interval(words: &str) -> Option<(u16, u16)> {
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// What Linux has unless it is told otherwise.
+/// The default of Linux.
 const DEFAULT: (u16, u16) = (32_768, 60_999);
-/// One port of so many is the host's.
-const HOSTS_SHARE: usize = 8;
+/// One port of this many is left to the host.
+const HOST_SHARE: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -112,7 +112,7 @@ mod tests {
             ("40000 40000", "", 1, 1),
             ("40000 40001", "", 2, 1),
             ("0 65535", "", 65_535, 57_343),
-            // What the kernel never says.
+            // Input that the kernel never produces.
             ("40099 40000", "", 28_232, 24_703),
             ("nonsense", "nonsense,7-3,-,70000", 28_232, 24_703),
             ("", "", 28_232, 24_703),
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(all.len(), 87);
             let least = range.flows(workers);
             for share in &shares {
-                assert!(super::super::ports::most_of_a_group(share.len()) >= least);
+                assert!(super::super::ports::max_flows_per_group(share.len()) >= least);
             }
         }
         assert_eq!(PortRange::new("", "").flows(2), 11_580);

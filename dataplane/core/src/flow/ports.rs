@@ -1,12 +1,12 @@
-//! Which local port a flow's socket gets.
+//! Chooses the local port of a flow's socket.
 //!
-//! The kernel tells sockets apart by both addresses and both ports, so one local port can serve one flow of each endpoint.
-//! The kernel's own choice of a port does not do that: each port it hands out has one socket. Therefore the flow table
+//! The kernel distinguishes sockets by both addresses and both ports, so one local port can serve one flow to each endpoint.
+//! The kernel's own choice of a port does not use that: it gives each port to one socket only. Therefore the flow table
 //! chooses, from the ports that belong to its worker alone.
 //!
-//! Two sockets with the same four values would mix up the answers of two clients. Within a worker this module prevents that; between
-//! workers the partition of the ports does; between processes the kernel does, because the first socket at a port
-//! ([`Local::is_shared`] is false) is bound without address reuse, which fails while anybody else has a socket there.
+//! Two sockets with the same four values would mix up the replies of two clients. Within a worker this module prevents that;
+//! between workers the partition of the ports does. Between processes the kernel does, because the first socket at a port
+//! ([`Local::is_shared`] is false) is bound without address reuse, which fails while another process has a socket there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -18,27 +18,27 @@ use crate::rng::Rng;
 
 use super::bits::Bits;
 
-/// Where the socket of a flow is to be bound.
+/// Where to bind the socket of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Local {
-    /// The source address and the port. The address is unspecified where the kernel chooses it by its routes.
+    /// The source address and the port. The address is unspecified if the kernel is to choose it by its routes.
     pub address: SocketAddr,
     /// Whether other flows of this worker have sockets at this port. If not, the socket must be bound without address reuse,
-    /// and fails to bind if the port belongs to somebody else.
+    /// and binding fails if another process has the port.
     pub is_shared: bool,
 }
 
-/// The port that a flow has, if any.
+/// The port of a flow, if it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// The flows of the same endpoint and source address. 0: the flow has no port.
+    /// The group of flows to the same endpoint from the same source address. 0: the flow has no port.
     pub(super) group: u32,
-    /// The place of the port in [`LocalPorts::ports`].
+    /// The index of the port in [`LocalPorts::ports`].
     index: u16,
 }
 
-/// The ports of one worker, and which flows have them.
+/// The ports of one worker, and the flows that use them.
 #[derive(Debug)]
 pub(super) struct LocalPorts {
     ports: Box<[u16]>,
@@ -47,25 +47,25 @@ pub(super) struct LocalPorts {
     /// Group 0 stands for flows without a port.
     groups: Vec<Option<Group>>,
     free_groups: Vec<u32>,
-    /// Ports that may not be taken, while one is being chosen.
-    barred: Bits,
+    /// Scratch set of ports to exclude while one is chosen.
+    excluded: Bits,
 }
 
-/// A source address.
+/// The use of ports at one source address.
 #[derive(Debug)]
 struct Source {
-    /// Flows at each port.
+    /// The number of flows at each port.
     holders: Box<[u32]>,
     /// Ports with flows.
     owned: Bits,
     flows: usize,
-    /// Ports that somebody else was found to have.
+    /// Ports that another process was found to have.
     foreign: Bits,
-    /// When the first of those was found; all of them are tried again after [`TRY_FOREIGN_AFTER`].
+    /// When the first of these was found. All of them are tried again after [`TRY_FOREIGN_AFTER`].
     foreign_since: Moment,
 }
 
-/// The flows of one endpoint and source address: each has another port.
+/// The flows to one endpoint from one source address. Each has another port.
 #[derive(Debug)]
 struct Group {
     endpoint: SocketAddr,
@@ -73,7 +73,7 @@ struct Group {
     used: Used,
 }
 
-/// The ports of a group: a list while it takes less memory than a bit for each port.
+/// The ports of a group: a list, while that takes less memory than one bit for each port.
 #[derive(Debug)]
 enum Used {
     Few(Vec<u16>),
@@ -81,10 +81,10 @@ enum Used {
 }
 
 impl LocalPorts {
-    /// Of a worker that has these ports, of which no other worker has any.
+    /// Creates the state of a worker with these ports. No other worker may have any of them.
     pub(super) fn new(ports: Vec<u16>) -> Self {
         Self {
-            barred: Bits::new(ports.len()),
+            excluded: Bits::new(ports.len()),
             ports: ports.into(),
             sources: FxHashMap::default(),
             by_key: FxHashMap::default(),
@@ -93,7 +93,7 @@ impl LocalPorts {
         }
     }
 
-    /// A port for a flow to `endpoint` from `source`. `None`: all are in use towards this endpoint.
+    /// Takes a port for a flow to `endpoint` from `source`. `None`: all ports are in use towards this endpoint.
     pub(super) fn take(
         &mut self,
         now: Moment,
@@ -104,7 +104,7 @@ impl LocalPorts {
         let used = self
             .group(endpoint, source)
             .map_or(0, |group| self.used(group));
-        if used >= most_of_a_group(self.ports.len()) {
+        if used >= max_flows_per_group(self.ports.len()) {
             return None;
         }
         let from = usize::try_from(rng.below(self.ports.len() as u64)).unwrap_or(0);
@@ -120,7 +120,7 @@ impl LocalPorts {
         Some((Taken { group, index }, local))
     }
 
-    /// The flow with this port is over.
+    /// Releases the port of a flow.
     pub(super) fn release(&mut self, taken: Taken) {
         let Taken { group, index } = taken;
         let Some(Some(of_group)) = self.groups.get_mut(group as usize) else {
@@ -141,7 +141,7 @@ impl LocalPorts {
         }
     }
 
-    /// The port could not be bound, because somebody else has it: it is left alone for a while.
+    /// Releases a port that another process has; it is not tried again for a while.
     pub(super) fn release_foreign(&mut self, now: Moment, taken: Taken) {
         if let Some(Some(group)) = self.groups.get(taken.group as usize)
             && let Some(source) = self.sources.get_mut(&group.source)
@@ -164,47 +164,47 @@ impl LocalPorts {
         group.map_or(0, |group| group.used.len())
     }
 
-    /// A port at which this worker has no socket that an own socket at `source` could be mistaken for.
+    /// A port at which this worker has no socket that could conflict with a socket at `source`.
     fn unowned(&mut self, now: Moment, source: IpAddr, from: usize) -> Option<usize> {
-        self.bar_foreign(now, source);
+        self.exclude_foreign(now, source);
         for (other, of_other) in &self.sources {
             if overlap(*other, source) {
-                self.barred.add(&of_other.owned);
+                self.excluded.add(&of_other.owned);
             }
         }
-        self.barred.first_missing(from)
+        self.excluded.first_missing(from)
     }
 
-    /// A port that only flows of other endpoints have.
+    /// A port that is used only by flows to other endpoints.
     fn not_of_this_endpoint(
         &mut self,
         endpoint: SocketAddr,
         source: IpAddr,
         from: usize,
     ) -> Option<usize> {
-        self.barred.clear();
+        self.excluded.clear();
         if let Some(of_source) = self.sources.get(&source) {
-            self.barred.add(&of_source.foreign);
+            self.excluded.add(&of_source.foreign);
         }
         for other in self.sources.keys().filter(|other| overlap(**other, source)) {
             let group = self.by_key.get(&(endpoint, *other));
             if let Some(Some(group)) = group.and_then(|group| self.groups.get(*group as usize)) {
-                group.used.add_to(&mut self.barred);
+                group.used.add_to(&mut self.excluded);
             }
         }
-        self.barred.first_missing(from)
+        self.excluded.first_missing(from)
     }
 
-    /// Leaves out what belongs to somebody else, and nothing more.
-    fn bar_foreign(&mut self, now: Moment, source: IpAddr) {
-        self.barred.clear();
+    /// Excludes the ports of other processes, and no others.
+    fn exclude_foreign(&mut self, now: Moment, source: IpAddr) {
+        self.excluded.clear();
         let Some(of_source) = self.sources.get_mut(&source) else {
             return;
         };
         if now.since(of_source.foreign_since) >= TRY_FOREIGN_AFTER {
             of_source.foreign.clear();
         }
-        self.barred.add(&of_source.foreign);
+        self.excluded.add(&of_source.foreign);
     }
 
     fn group_for(&mut self, endpoint: SocketAddr, source: IpAddr) -> u32 {
@@ -309,35 +309,35 @@ impl Used {
         }
     }
 
-    fn add_to(&self, barred: &mut Bits) {
+    fn add_to(&self, excluded: &mut Bits) {
         match self {
-            Self::Few(list) => list.iter().for_each(|port| barred.insert((*port).into())),
-            Self::Many { bits, .. } => barred.add(bits),
+            Self::Few(list) => list.iter().for_each(|port| excluded.insert((*port).into())),
+            Self::Many { bits, .. } => excluded.add(bits),
         }
     }
 }
 
-/// The source address that stands for whichever one the kernel chooses towards this endpoint.
-pub(super) fn any_source(endpoint: SocketAddr) -> IpAddr {
+/// The unspecified address, which stands for the source address that the kernel chooses towards this endpoint.
+pub(super) fn unspecified_source(endpoint: SocketAddr) -> IpAddr {
     match endpoint {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
-/// Whether sockets bound to these may have the same address in the end. Sockets of IPv6 are for IPv6 alone.
+/// Whether sockets bound to these addresses may end up with the same address. IPv6 sockets do not accept IPv4.
 fn overlap(one: IpAddr, other: IpAddr) -> bool {
     one.is_ipv4() == other.is_ipv4()
         && (one == other || one.is_unspecified() || other.is_unspecified())
 }
 
-/// Flows that one endpoint may have from one source address with so many ports. A sixteenth of the ports is not used, so that a
-/// port rests after its flow is over: a late answer to that flow would reach the next one.
-pub(super) fn most_of_a_group(ports: usize) -> usize {
+/// The most flows to one endpoint from one source address with this many ports. A sixteenth of the ports stays unused, so that
+/// a port rests after its flow has ended: a late reply to that flow would reach the next one.
+pub(super) fn max_flows_per_group(ports: usize) -> usize {
     ports - ports / 16
 }
 
-/// How long a port is left alone that somebody else has.
+/// How long a port of another process is not tried again.
 const TRY_FOREIGN_AFTER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The flow table against a plain model of it, for any course of events: datagrams and answers, errors, swaps, checks
-//! that fail, floods, time. The model knows what must be so, not how it is done.
+//! The flow table against a simple model of it, for random sequences of events: datagrams and replies, errors, swaps, failing
+//! checks, floods, time. The model states the results, not the implementation.
 //!
 //! 256 seeds in an ordinary run; `SEED=n` replays one.
 
@@ -10,8 +10,8 @@ use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use super::*;
-use crate::compile::{Surroundings, compile};
-use crate::loops::LOOPBACK_ALONE;
+use crate::compile::{CompileContext, compile};
+use crate::loops::LOOPBACK_ONLY;
 use crate::plan::Plan;
 use crate::service::Endpoint;
 use crate::table::{self, Format, State};
@@ -31,13 +31,13 @@ fn the_table_does_as_the_model_says() {
     }
 }
 
-/// Tells when a flow is over: the table drops what it was given for it.
-struct Leg {
+/// Tells when a flow has ended: the table drops the value that it was given for it.
+struct Socket {
     flow: FlowId,
     ended: Rc<RefCell<Vec<FlowId>>>,
 }
 
-impl Drop for Leg {
+impl Drop for Socket {
     fn drop(&mut self) {
         self.ended.borrow_mut().push(self.flow);
     }
@@ -75,7 +75,7 @@ struct World {
     rng: Rng,
     now: Moment,
     plan: Plan,
-    table: FlowTable<Leg>,
+    table: FlowTable<Socket>,
     most: usize,
     ended: Rc<RefCell<Vec<FlowId>>>,
     known: HashMap<FlowId, Known>,
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// Any table at all, near to the one before.
+    /// A random table that differs little from the previous one.
     fn swap(&mut self) {
         let mut yaml = String::from("version: 1\nfrontends:\n");
         for (listener, names) in [["f", "f2"], ["g", "g2"]].iter().enumerate() {
@@ -227,14 +227,14 @@ impl World {
             yaml += "]}\n";
         }
         let table = table::parse(yaml.as_bytes(), Format::Yaml).unwrap();
-        let mut around = Surroundings {
+        let mut context = CompileContext {
             now: self.now,
             workers: 1,
             ipv6: true,
-            here: &LOOPBACK_ALONE,
+            host: &LOOPBACK_ONLY,
             rng: &mut self.dice,
         };
-        self.plan = compile(table, &self.plan, &mut around);
+        self.plan = compile(table, &self.plan, &mut context);
         for frontend in self.plan.frontends() {
             let before = self
                 .states
@@ -252,7 +252,7 @@ impl World {
         }
     }
 
-    /// All flows take over the idle times of the table in force.
+    /// All flows take over the idle timeouts of the table in force.
     fn follow(&mut self) {
         let frontends = [0, 1].map(|listener| self.frontend(Listener(listener)));
         let of = |listener: Listener| frontends.get(listener.0 as usize);
@@ -263,7 +263,7 @@ impl World {
                 known.idle = frontend.spec().timeouts.idle;
             }
         }
-        // The shell wakes for a deadline that has come nearer.
+        // The caller wakes for a deadline that has become earlier.
         self.expire();
     }
 
@@ -280,7 +280,7 @@ impl World {
         Arc::clone(&self.plan.frontends()[listener.0 as usize])
     }
 
-    /// The endpoint as the plan has it for this frontend.
+    /// The endpoint in the plan of this frontend.
     fn endpoint<'a>(&self, frontend: &'a Frontend, address: SocketAddr) -> Option<&'a Endpoint> {
         let service = service_of(frontend).unwrap();
         service
@@ -289,7 +289,7 @@ impl World {
             .find(|endpoint| endpoint.address() == address)
     }
 
-    /// Whether a flow at this endpoint has no reason to move.
+    /// Whether a flow to this endpoint has no reason to move.
     fn is_well(&self, frontend: &Frontend, address: SocketAddr) -> bool {
         let service = service_of(frontend).unwrap();
         self.endpoint(frontend, address).is_some_and(|endpoint| {
@@ -362,7 +362,7 @@ impl World {
                 assert!(
                     picked.is_eligible() || (has_affinity && picked.state() == State::Draining)
                 );
-                // Whose endpoint refused tries all others, as any further attempt does.
+                // A flow whose endpoint refused tries all others, as any further attempt does.
                 let is_further =
                     udp.per_datagram || before.as_ref().is_some_and(|(_, before)| before.failed);
                 assert!(
@@ -383,7 +383,7 @@ impl World {
                 }
                 self.opened(flow, key, endpoint, &frontend);
                 if self.chance(20) {
-                    // No descriptor was left for it.
+                    // No descriptor was free for it.
                     self.table.unsent(flow, Load::one(10));
                     self.table.end(self.now, flow, FlowEnd::Evicted);
                     return self.forget_ended(|_| true);
@@ -408,7 +408,7 @@ impl World {
         if let Verdict::Forward(id) | Verdict::Open { flow: id, .. } = verdict {
             let now = self.now;
             match self.chance(10) {
-                // The kernel had no room for it.
+                // The kernel did not send it.
                 true => self.table.unsent(id, Load::one(10)),
                 false => *self.sent.entry(frontend.name().to_string()).or_default() += 1,
             }
@@ -427,7 +427,7 @@ impl World {
     fn opened(&mut self, flow: FlowId, key: Key, endpoint: SocketAddr, frontend: &Frontend) {
         assert!(!self.gone.contains(&flow), "a number was used again");
         let ended = Rc::clone(&self.ended);
-        self.table.attach(flow, Leg { flow, ended });
+        self.table.attach(flow, Socket { flow, ended });
         let known = Known {
             key,
             frontend: frontend.name().to_string(),
@@ -446,13 +446,13 @@ impl World {
         self.bind(flow, endpoint);
     }
 
-    /// Finds a port for a new flow, as the shell does.
+    /// Finds a port for a new flow, as the data plane does.
     fn bind(&mut self, flow: FlowId, endpoint: SocketAddr) {
         let source = [None, Some(IpAddr::from([10, 0, 0, 9]))][usize::from(self.chance(5))];
         let now = self.now;
         let mut local = self.table.take_port(now, flow, source, &mut self.dice);
         if local.is_some() && self.chance(10) {
-            // Somebody else has that port.
+            // Another process has that port.
             self.table.port_is_foreign(now, flow);
             local = self.table.take_port(now, flow, source, &mut self.dice);
         }
@@ -480,7 +480,7 @@ impl World {
         known.local = local.map(|local| local.address);
     }
 
-    /// Whether `victim` was the one to make room.
+    /// Whether `victim` was the right flow to evict.
     fn is_next(&self, before: &HashMap<FlowId, Known>, victim: &Known) {
         let still = before.iter().filter(|(id, _)| self.known.contains_key(*id));
         for (_, other) in still.filter(|(_, other)| other.key != victim.key) {
@@ -519,7 +519,7 @@ impl World {
             return;
         };
         let fit = datagrams.min(known.most_responses.saturating_sub(known.responses));
-        let expected = Answer {
+        let expected = ReplyRoute {
             key: known.key,
             datagrams: fit,
         };
@@ -574,14 +574,14 @@ impl World {
         self.forget_ended(|known| known.endpoint == endpoint.address());
     }
 
-    /// Sleeps as the shell does: until the next deadline, or until something comes.
+    /// Sleeps as the data plane does: until the next deadline, or until the next event.
     fn wait(&mut self) {
         let length = self.rng.below(1 << (1 + self.rng.clone().below(16)));
         let until = Moment(self.now.0 + length);
         while let Some(next) = self.table.next_deadline()
             && next <= until
         {
-            // A newcomer may have made it tight for somebody who had an answer long ago.
+            // A new flow may have filled the table above its half, which shortens the life of flows answered earlier.
             self.now = self.now.max(next);
             self.expire();
             let now = self.now;
@@ -617,13 +617,17 @@ impl World {
         }
     }
 
-    /// What is so after every step.
+    /// Checks what holds after every step.
     fn hold(&mut self) {
         assert!(self.ended.borrow().is_empty());
         assert_eq!(self.table.len(), self.known.len());
         assert!(self.table.len() <= self.most);
         for (id, known) in &self.known {
-            assert_eq!(self.table.leg(*id).expect("its leg").flow, *id, "{known:?}");
+            assert_eq!(
+                self.table.attached(*id).expect("its socket").flow,
+                *id,
+                "{known:?}"
+            );
         }
         let keys: Vec<Key> = self
             .known
@@ -634,7 +638,7 @@ impl World {
         let distinct: HashSet<&Key> = keys.iter().collect();
         assert_eq!(keys.len(), distinct.len(), "two flows of one client");
         let bound = self.known.values().filter_map(|known| {
-            // Without a source address of its own a socket may have any.
+            // Without a given source address, a socket may have any.
             Some((known.endpoint, known.local?.port()))
         });
         let bound: Vec<(SocketAddr, u16)> = bound.collect();

@@ -1,8 +1,8 @@
-//! What becomes of flows, one by one.
+//! Single cases of flows.
 
 use super::*;
-use crate::compile::{Surroundings, compile};
-use crate::loops::LOOPBACK_ALONE;
+use crate::compile::{CompileContext, compile};
+use crate::loops::LOOPBACK_ONLY;
 use crate::plan::Plan;
 use crate::table::{self, Format};
 
@@ -31,15 +31,15 @@ impl World {
         let yaml = format!(
             "{{version: 1, frontends: [{{name: f, protocol: udp, bind: ['127.0.0.1:53'], service: s{frontend}}}], services: [{{name: s, endpoints: [{endpoints}]}}]}}"
         );
-        let mut around = Surroundings {
+        let mut context = CompileContext {
             now: Moment(0),
             workers: 1,
             ipv6: true,
-            here: &LOOPBACK_ALONE,
+            host: &LOOPBACK_ONLY,
             rng: &mut self.rng,
         };
         let table = table::parse(yaml.as_bytes(), Format::Yaml).unwrap();
-        self.plan = compile(table, &self.plan, &mut around);
+        self.plan = compile(table, &self.plan, &mut context);
     }
 
     fn ask(&mut self, at: u64, client: u32) -> Verdict {
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    fn answer(&mut self, at: u64, flow: FlowId) -> Option<Answer> {
+    fn answer(&mut self, at: u64, flow: FlowId) -> Option<ReplyRoute> {
         self.table.from_endpoint(Moment(at), flow, Load::one(20))
     }
 
@@ -75,7 +75,7 @@ impl World {
         self.table.take_port(Moment(at), flow, None, &mut self.rng)
     }
 
-    /// All flows take over the idle time of their frontends.
+    /// All flows take over the idle timeouts of their frontends.
     fn follow(&mut self) {
         let frontend = Arc::clone(&self.plan.frontends()[0]);
         let mut next = Some(0);
@@ -274,7 +274,7 @@ fn a_flood_keeps_the_number_of_flows_bounded_and_the_established_ones_served() {
 fn when_the_process_ends_flows_go_on_and_new_ones_do_not_begin() {
     let mut world = World::new("", ONE);
     let (flow, _) = world.opened(0, 1);
-    world.table.take_no_more();
+    world.table.refuse_new();
     assert_eq!(world.ask(1, 1), Verdict::Forward(flow));
     assert_eq!(world.ask(1, 2), Verdict::Drop(Dropped::NoEndpoint));
     assert!(world.answer(2, flow).is_some());
@@ -288,7 +288,7 @@ fn a_datagram_that_would_come_back_is_dropped_and_a_flow_leaves_who_would_send_i
 
     world.swap("", "{address: '127.0.0.1:54'}");
     world.opened(0, 1);
-    // Another frontend of the same service is now where its endpoint was.
+    // Another frontend of the same service now has that index.
     let another = "}, {name: g, protocol: udp, bind: ['127.0.0.1:54'], service: s";
     world.swap(another, "{address: '127.0.0.1:54'}");
     assert_eq!(world.ask(1, 1), Verdict::Drop(Dropped::Loop));
@@ -309,7 +309,11 @@ fn a_peer_that_was_introduced_is_known_until_its_flow_ends() {
         client: "198.51.100.7:99".parse().unwrap(),
         ..key(1)
     };
-    let ask = |world: &World| world.table.introduced(key.listener, key.peer, key.local);
+    let ask = |world: &World| {
+        world
+            .table
+            .client_of_peer(key.listener, key.peer, key.local)
+    };
     assert_eq!(ask(&world), None);
     let frontend = Arc::clone(&world.plan.frontends()[0]);
     let load = Load::one(1);
@@ -332,7 +336,7 @@ fn a_datagram_touches_two_lines_of_memory_of_its_flow_and_a_flow_three() {
 
 #[test]
 fn a_flow_takes_less_than_half_a_kilobyte() {
-    // The index is a third full at least, the first time beside the old one while it grows.
+    // The index is at least a third full; while it grows, the old one exists beside it.
     let index = 3 * 2 * size_of::<u32>() * 3 / 2;
     let links = 2 * 3 * size_of::<u32>() + size_of::<u64>();
     let flow = size_of::<slots::Slot<Flow<[u64; 2]>>>() + index + 2 * links;
@@ -375,7 +379,7 @@ fn a_flow_too_many_for_the_ports_of_an_endpoint_ends_its_longest_idle_one() {
             world.port(at, flow).expect("a port").address.port()
         })
         .collect();
-    // One that came early is asked late.
+    // A deadline that became earlier is checked late.
     assert!(matches!(world.ask(200, 0), Verdict::Forward(_)));
     let (flow, _) = world.opened(300, 100);
     assert_eq!(world.port(300, flow), None, "one of sixteen rests");
@@ -393,7 +397,7 @@ fn a_flow_too_many_for_the_ports_of_an_endpoint_ends_its_longest_idle_one() {
         "it ended"
     );
     assert_eq!(world.ended(FlowEnd::Evicted), 1);
-    // Nobody of that source address has a flow.
+    // No flow has that source address.
     let source = Some(IpAddr::from([192, 0, 2, 1]));
     assert!(
         !world

@@ -1,4 +1,4 @@
-//! All checks of the process: who is checked, which one is due, what came of it.
+//! All checks of the process: which endpoints are checked, which check is due, and what its result means.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -16,38 +16,38 @@ use crate::rng::Rng;
 use crate::service::Service;
 use crate::table::{self, Health, HealthMode, Name, SendProxy};
 
-use super::exchange::introduce;
+use super::exchange::write_proxy_header;
 use super::schedule::{Phase, Schedule, soon};
-use super::{Change, Monitor, Outcome, Transition};
+use super::{Monitor, Outcome, Transition, VerdictChange};
 
-/// The checks of one plan after the other.
+/// The checks of the plan in force.
 #[derive(Debug)]
 pub struct Checks {
     services: FxHashMap<Name, Watched>,
     slots: Vec<Slot>,
     free: Vec<usize>,
     schedule: Schedule<CheckId>,
-    /// How many are allowed in a second.
+    /// The most checks a second.
     rate: u32,
-    /// How many the table asks for in a second, in millionths.
+    /// The checks a second that the table asks for, in millionths.
     asked: u64,
     is_too_much: bool,
     round: u64,
 }
 
-/// A service whose endpoints are checked, or are known not to be.
+/// A service, and the checks of its endpoints.
 #[derive(Debug)]
 struct Watched {
     service: Arc<Service>,
     slots: Vec<usize>,
-    /// In which plan it was seen last.
+    /// The number of the last plan that had it.
     round: u64,
 }
 
-/// A place for one check.
+/// A slot for one check.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Grows with each check that has this place, so that nobody takes one for another.
+    /// Incremented with each check that uses this slot, so that ids are not reused.
     serial: u32,
     watch: Option<Watch>,
 }
@@ -58,24 +58,24 @@ struct Watch {
     service: Arc<Service>,
     index: usize,
     phase: Phase,
-    /// Its part of [`Checks::asked`].
+    /// Its share of [`Checks::asked`].
     share: u64,
     began: Moment,
 }
 
-/// Which check; never the same for two.
+/// The id of a check. Ids are not reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CheckId {
     slot: usize,
     serial: u32,
 }
 
-/// A check that is to be run now.
+/// A check that is due now.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// Its name, for [`Checks::ended`].
+    /// Its id, for [`Checks::ended`].
     pub id: CheckId,
-    /// Whom to ask.
+    /// The address to check.
     pub address: SocketAddr,
     spec: Arc<table::Service>,
     header: SendProxy,
@@ -89,7 +89,7 @@ impl Check {
         address.set_port(port.map_or_else(|| endpoint.port(), NonZeroU16::get));
         let is_udp = health.is_some_and(|health| health.mode == HealthMode::Udp);
         let header = match spec.send_proxy {
-            // Who listens at another port expects no header: the service sends it to the endpoint's own.
+            // A service sends its PROXY header to the endpoint's own port. A check of another port sends none.
             _ if address != endpoint => SendProxy::Off,
             SendProxy::V1 if is_udp => SendProxy::Off,
             header => header,
@@ -102,36 +102,36 @@ impl Check {
         }
     }
 
-    /// What to ask; `None` never comes of a plan.
+    /// The settings of the check; always `Some` for a check of a plan.
     #[must_use]
     pub fn health(&self) -> Option<&Health> {
         self.spec.checks()
     }
 
-    /// The service for which it is done.
+    /// The service of the endpoint.
     #[must_use]
     pub fn service(&self) -> &table::Service {
         &self.spec
     }
 
-    /// Whether a PROXY header goes first.
+    /// Whether a PROXY header is sent first.
     #[must_use]
-    pub fn is_introduced(&self) -> bool {
+    pub fn sends_proxy_header(&self) -> bool {
         self.header != SendProxy::Off
     }
 
     /// Appends the PROXY header, if there is one, of a check that leaves from `local`.
-    pub fn introduce(&self, local: SocketAddr, out: &mut Vec<u8>) {
+    pub fn write_proxy_header(&self, local: SocketAddr, out: &mut Vec<u8>) {
         let ends = Addresses {
             source: local,
             destination: self.address,
         };
-        introduce(self.header, ends, out);
+        write_proxy_header(self.header, ends, out);
     }
 }
 
 impl Checks {
-    /// No checks yet; never more than `rate` a second.
+    /// Creates a state without checks, for at most `rate` checks a second.
     #[must_use]
     pub fn new(rate: u32, rng: &mut Rng) -> Self {
         Self {
@@ -146,8 +146,8 @@ impl Checks {
         }
     }
 
-    /// Checks from now on what `plan` asks for. What stays the same stays as it is. Returns how many checks a second the
-    /// plan asks for, if that is more than are allowed, once.
+    /// Runs the checks of `plan` from now on. Unchanged checks go on. If the plan asks for more checks a second than are
+    /// allowed, returns their number, once.
     pub fn follow(&mut self, plan: &Plan, now: Moment) -> Option<u64> {
         self.round += 1;
         for service in plan.services() {
@@ -161,7 +161,7 @@ impl Checks {
             }
             let before = self.services.remove(name);
             let slots = self.watch(service, before, now);
-            note_who_is_left(service);
+            note_usable(service);
             let watched = Watched {
                 service: Arc::clone(service),
                 slots,
@@ -190,7 +190,7 @@ impl Checks {
         is_news.then_some(asked)
     }
 
-    /// The next check that is due at `now`; `None`: not now, see [`Checks::next_due`].
+    /// The next check that is due at `now`; `None` if there is none, see [`Checks::next_due`].
     pub fn next(&mut self, now: Moment) -> Option<Check> {
         let slots = &self.slots;
         let (_, id) = self.schedule.pop(now, |id| find(slots, *id).is_some())?;
@@ -206,19 +206,19 @@ impl Checks {
         ))
     }
 
-    /// When [`Checks::next`] may have something to say; `None`: nobody is checked.
+    /// When [`Checks::next`] may return a check; `None` if nothing is checked.
     #[must_use]
     pub fn next_due(&self) -> Option<Moment> {
         self.schedule.next_due()
     }
 
-    /// By how much checks come later than they should.
+    /// By how much checks are late.
     #[must_use]
     pub fn late(&self, now: Moment) -> Duration {
         self.schedule.late(now)
     }
 
-    /// A check has ended. The one whose endpoint or `health` has left the table meanwhile says nothing.
+    /// Notes the result of a check. It is ignored if the endpoint or its `health` has left the table meanwhile.
     pub fn ended(
         &mut self,
         id: CheckId,
@@ -226,7 +226,7 @@ impl Checks {
         took: Duration,
         now: Moment,
         rng: &mut Rng,
-    ) -> Option<Change> {
+    ) -> Option<VerdictChange> {
         let watch = find(&self.slots, id)?;
         let health = watch.service.spec().checks()?;
         let observed = watch.endpoint.with_monitor(|monitor| {
@@ -244,12 +244,12 @@ impl Checks {
         } else {
             watch.phase.steady(health.interval, watch.began, rng)
         };
-        let change = watch.tell(transition, monitor, outcome, now);
+        let change = watch.publish(transition, monitor, outcome, now);
         self.schedule.push(due.max(now), id);
         change
     }
 
-    /// Watches the endpoints of a service that is new or has changed. Returns their places.
+    /// Begins or continues the checks of a new or changed service. Returns their slots.
     fn watch(
         &mut self,
         service: &Arc<Service>,
@@ -287,7 +287,7 @@ impl Checks {
                 slots.push(slot);
                 continue;
             }
-            // Others of its service are in place already: what it is worth should be known soon.
+            // An endpoint added to a known service is checked soon, so that it can be used soon.
             let within = match is_known {
                 true => health.fast_interval().min(health.interval),
                 false => health.interval,
@@ -298,7 +298,7 @@ impl Checks {
         slots
     }
 
-    /// The check at `slot` goes on for the endpoint at `index`, if that is the same one.
+    /// Continues the check at `slot` for the endpoint at `index`, if it is the same endpoint.
     fn keep(&mut self, slot: usize, service: &Arc<Service>, index: usize) -> bool {
         let endpoint = service.endpoints().get(index);
         let watch = self.slots.get_mut(slot).and_then(|at| at.watch.as_mut());
@@ -313,7 +313,7 @@ impl Checks {
         true
     }
 
-    /// A check that has not been before. Returns its place.
+    /// Begins a new check. Returns its slot.
     fn begin(
         &mut self,
         service: &Arc<Service>,
@@ -371,24 +371,24 @@ impl Checks {
 }
 
 impl Watch {
-    /// Makes the verdict known.
-    fn tell(
+    /// Publishes the verdict.
+    fn publish(
         &self,
         transition: Option<Transition>,
         monitor: Monitor,
         outcome: Outcome,
         now: Moment,
-    ) -> Option<Change> {
+    ) -> Option<VerdictChange> {
         let Some(transition) = transition else {
-            // It was well before, but it may be ejected: dials failed where a check has passed now.
+            // The verdict is unchanged, but the endpoint may be ejected: a passed check ends the ejection.
             if outcome.passed() == Some(true) && monitor.is_up() {
                 self.endpoint.connected(now);
             }
             return None;
         };
         self.endpoint.set_passing(transition == Transition::Up, now);
-        let is_news = note_who_is_left(&self.service);
-        Some(Change {
+        let is_news = note_usable(&self.service);
+        Some(VerdictChange {
             transition,
             monitor,
             outcome,
@@ -404,8 +404,8 @@ fn find(slots: &[Slot], id: CheckId) -> Option<&Watch> {
     slot.watch.as_ref().filter(|_| slot.serial == id.serial)
 }
 
-/// Looks whether anybody of a service is left. Says whether that is news.
-fn note_who_is_left(service: &Service) -> bool {
+/// Notes whether any endpoint of a service is usable. Returns whether that has changed.
+fn note_usable(service: &Service) -> bool {
     let endpoints = service.endpoints();
     let serves = endpoints
         .iter()
@@ -416,5 +416,5 @@ fn note_who_is_left(service: &Service) -> bool {
         .note(!serves && !endpoints.is_empty())
 }
 
-/// One check a second.
+/// One check a second, in millionths.
 const MILLIONTHS: u64 = 1_000_000;

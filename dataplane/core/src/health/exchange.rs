@@ -1,6 +1,6 @@
-//! What a check says, and what it makes of the answer.
+//! The request of a check, and the judgement of the answer.
 //!
-//! Made by the data plane's `probe` for each check that talks. Nothing here waits: the deadline is the caller's.
+//! The data plane's `probe` creates one for each check that exchanges bytes. Nothing here waits: the caller has the deadline.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use crate::preamble::{Addresses, encode_local, encode_v1};
 use crate::table::{Health, HealthMode, SendProxy};
 
 use super::Outcome;
-use super::http::Answer;
+use super::http::ResponseParser;
 
-/// One conversation with an endpoint.
+/// The exchange of one check with an endpoint.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     health: &'a Health,
@@ -20,25 +20,25 @@ pub struct Exchange<'a> {
 
 #[derive(Debug)]
 enum Awaited<'a> {
-    /// To be connected is enough.
+    /// Nothing: being connected is enough.
     Nothing,
-    /// ... or to have said it all.
+    /// Nothing, once the request has been sent.
     Sent,
     /// Any datagram.
     Any,
-    /// These bytes, of which so many have come.
+    /// These bytes, and the number of them that have arrived.
     Bytes(&'a [u8], usize),
-    Http(Box<Answer<'a>>),
+    Http(Box<ResponseParser<'a>>),
 }
 
 impl<'a> Exchange<'a> {
-    /// The conversation that `health` asks for.
+    /// The exchange that `health` asks for.
     #[must_use]
     pub fn new(health: &'a Health) -> Self {
         let answer = health.answer.as_ref().map(|answer| answer.bytes());
         let awaited = match (health.mode, answer) {
             (HealthMode::Http | HealthMode::Https, _) => {
-                Awaited::Http(Box::new(Answer::new(health)))
+                Awaited::Http(Box::new(ResponseParser::new(health)))
             }
             (_, Some(answer)) => Awaited::Bytes(answer, 0),
             (HealthMode::Udp, None) => Awaited::Any,
@@ -48,23 +48,23 @@ impl<'a> Exchange<'a> {
         Self { health, awaited }
     }
 
-    /// Whether there is a question.
+    /// Whether there is a request.
     #[must_use]
-    pub fn speaks(&self) -> bool {
+    pub fn has_request(&self) -> bool {
         matches!(self.awaited, Awaited::Http(_)) || self.health.send.is_some()
     }
 
-    /// Whether an answer is awaited.
+    /// Whether an answer is expected.
     #[must_use]
-    pub fn listens(&self) -> bool {
+    pub fn awaits_answer(&self) -> bool {
         matches!(
             self.awaited,
             Awaited::Any | Awaited::Bytes(..) | Awaited::Http(_)
         )
     }
 
-    /// Appends what goes to the endpoint at `address` first.
-    pub fn question(&self, address: SocketAddr, out: &mut Vec<u8>) {
+    /// Appends the request to the endpoint at `address`.
+    pub fn write_request(&self, address: SocketAddr, out: &mut Vec<u8>) {
         let Awaited::Http(_) = self.awaited else {
             let payload = self.health.send.as_ref();
             out.extend_from_slice(payload.map_or(&[], |payload| payload.bytes()));
@@ -79,9 +79,9 @@ impl<'a> Exchange<'a> {
         out.extend_from_slice(b"User-Agent: ballast\r\nAccept: */*\r\nConnection: close\r\n\r\n");
     }
 
-    /// It is connected, and all is said. The verdict, if that is enough.
+    /// Called when the request has been sent. Returns the outcome, if that is enough.
     #[must_use]
-    pub fn asked(&self) -> Option<Outcome> {
+    pub fn sent(&self) -> Option<Outcome> {
         match self.awaited {
             Awaited::Nothing => Some(Outcome::Connected),
             Awaited::Sent => Some(Outcome::Answered(None)),
@@ -89,12 +89,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// More of the answer has come. The verdict, as soon as there can be one. An empty datagram is an answer too; the
-    /// end of a connection is not, see [`Exchange::ended`].
-    pub fn heard(&mut self, bytes: &[u8]) -> Option<Outcome> {
+    /// Called when more of the answer has arrived. Returns the outcome, as soon as it is known. An empty datagram is an answer
+    /// too; the end of a connection is not, see [`Exchange::closed`].
+    pub fn received(&mut self, bytes: &[u8]) -> Option<Outcome> {
         match &mut self.awaited {
             Awaited::Nothing | Awaited::Sent | Awaited::Any => Some(Outcome::Answered(None)),
-            Awaited::Http(answer) => answer.heard(bytes),
+            Awaited::Http(answer) => answer.received(bytes),
             Awaited::Bytes(awaited, matched) => {
                 let rest = awaited.get(*matched..).unwrap_or_default();
                 let known = rest.len().min(bytes.len());
@@ -107,20 +107,20 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The endpoint has closed, or its datagram is over. The verdict where there was none before.
+    /// Called when the endpoint has closed, or its datagram has ended. Returns the outcome, if there was none before.
     #[must_use]
-    pub fn ended(&self) -> Outcome {
+    pub fn closed(&self) -> Outcome {
         match &self.awaited {
-            Awaited::Http(answer) => answer.ended(),
+            Awaited::Http(answer) => answer.closed(),
             Awaited::Bytes(_, 0) => Outcome::WrongAnswer("it closed without an answer"),
             _ => NOT_THIS,
         }
     }
 }
 
-/// Appends the PROXY header with which a check introduces itself: it speaks for no client. Version 2 has a word for
-/// that; version 1 names the two ends of the check's own connection.
-pub(super) fn introduce(header: SendProxy, ends: Addresses, out: &mut Vec<u8>) {
+/// Appends the PROXY header of a check, which stands for no client. Version 2 has the command `LOCAL` for that; version 1 names
+/// the two ends of the check's own connection.
+pub(super) fn write_proxy_header(header: SendProxy, ends: Addresses, out: &mut Vec<u8>) {
     match header {
         SendProxy::Off => {}
         SendProxy::V1 => encode_v1(ends, out),

@@ -1,7 +1,7 @@
-//! Reads the answer to an HTTP check: the status, and as much of the body as it takes to find a text in it.
+//! Parses the response to an HTTP check: the status, and as much of the body as is needed to find a text in it.
 //!
-//! Called by [`super::Exchange`] with whatever came. It keeps the beginning of one line and nothing else, so that a
-//! server cannot make a check expensive. Laxer than a proxy may be: nothing of this answer goes to anybody.
+//! [`super::Exchange`] passes it the bytes as they arrive. It keeps the beginning of one line and nothing else, so that a
+//! server cannot make a check expensive. It is laxer than a proxy may be, because nothing of this response is forwarded.
 
 use std::mem;
 
@@ -10,14 +10,14 @@ use crate::table::Health;
 use super::Outcome;
 use super::search::Search;
 
-/// The answer so far.
+/// The state of the parser.
 #[derive(Debug)]
-pub(super) struct Answer<'a> {
+pub(super) struct ResponseParser<'a> {
     health: &'a Health,
     part: Part,
-    /// The beginning of the line that is being read.
+    /// The beginning of the current line.
     line: Vec<u8>,
-    /// Bytes of heads.
+    /// Bytes of all heads.
     head: usize,
     status: u16,
     framing: Framing,
@@ -26,12 +26,12 @@ pub(super) struct Answer<'a> {
     body: usize,
 }
 
-/// What is being read.
+/// The part that is being parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     StatusLine,
     Field,
-    /// The rest of a body without an end, or of a known length, or of one chunk.
+    /// The remaining bytes of a body or of one chunk; `u64::MAX` if the body ends with the connection.
     Bytes(u64),
     ChunkSize,
     ChunkEnd,
@@ -45,7 +45,7 @@ enum Framing {
     Chunked,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ResponseParser<'a> {
     pub(super) fn new(health: &'a Health) -> Self {
         Self {
             health,
@@ -62,14 +62,14 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Takes in more of it. The verdict, as soon as there can be one.
-    pub(super) fn heard(&mut self, mut bytes: &[u8]) -> Option<Outcome> {
+    /// Parses more bytes. Returns the outcome, as soon as it is known.
+    pub(super) fn received(&mut self, mut bytes: &[u8]) -> Option<Outcome> {
         while !bytes.is_empty() {
             if let Part::Bytes(left) = self.part {
                 let here = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 let (body, rest) = bytes.split_at(here);
                 bytes = rest;
-                if let Some(outcome) = self.heard_body(body, left - here as u64) {
+                if let Some(outcome) = self.read_body(body, left - here as u64) {
                     return Some(outcome);
                 }
             } else {
@@ -77,17 +77,17 @@ impl<'a> Answer<'a> {
                 let (piece, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
                 bytes = rest;
                 self.head += piece.len();
-                if self.head > MOST_HEAD {
+                if self.head > MAX_HEAD {
                     return Some(Outcome::WrongAnswer("its head has no end"));
                 }
-                let room = LONGEST_LINE - self.line.len();
+                let room = MAX_LINE - self.line.len();
                 self.line
                     .extend_from_slice(piece.get(..room.min(piece.len())).unwrap_or(piece));
                 if self.part == Part::StatusLine && !may_be_http(&self.line) {
                     return Some(NOT_HTTP);
                 }
                 if end.is_some()
-                    && let Some(outcome) = self.heard_line()
+                    && let Some(outcome) = self.read_line()
                 {
                     return Some(outcome);
                 }
@@ -96,8 +96,8 @@ impl<'a> Answer<'a> {
         None
     }
 
-    /// Nothing more will come.
-    pub(super) fn ended(&self) -> Outcome {
+    /// Called at the end of the connection.
+    pub(super) fn closed(&self) -> Outcome {
         match (self.part, self.framing) {
             (Part::StatusLine, _) if self.head == 0 => {
                 Outcome::WrongAnswer("it closed without an answer")
@@ -107,29 +107,29 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn heard_line(&mut self) -> Option<Outcome> {
+    fn read_line(&mut self) -> Option<Outcome> {
         let mut memory = mem::take(&mut self.line);
         let line = memory.trim_ascii_end();
         let outcome = match self.part {
-            Part::StatusLine => self.heard_status(line),
-            Part::Field if line.is_empty() => self.heard_head(),
+            Part::StatusLine => self.read_status(line),
+            Part::Field if line.is_empty() => self.read_head(),
             Part::Field => {
-                self.heard_field(line);
+                self.read_field(line);
                 None
             }
-            Part::ChunkSize => self.heard_chunk_size(line),
+            Part::ChunkSize => self.read_chunk_size(line),
             Part::ChunkEnd | Part::Bytes(_) => {
                 self.part = Part::ChunkSize;
                 None
             }
         };
-        // The next line goes into the same memory.
+        // The next line reuses the allocation.
         memory.clear();
         self.line = memory;
         outcome
     }
 
-    fn heard_status(&mut self, line: &[u8]) -> Option<Outcome> {
+    fn read_status(&mut self, line: &[u8]) -> Option<Outcome> {
         let digits = match line {
             [
                 b'H',
@@ -172,7 +172,7 @@ impl<'a> Answer<'a> {
         None
     }
 
-    fn heard_field(&mut self, line: &[u8]) {
+    fn read_field(&mut self, line: &[u8]) {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else {
             return;
         };
@@ -191,9 +191,9 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn heard_head(&mut self) -> Option<Outcome> {
-        // The answer itself comes after these.
-        if (100..200).contains(&self.status) && self.status != SWITCHING {
+    fn read_head(&mut self) -> Option<Outcome> {
+        // An interim response; the final one follows.
+        if (100..200).contains(&self.status) && self.status != SWITCHING_PROTOCOLS {
             self.part = Part::StatusLine;
             return None;
         }
@@ -201,7 +201,7 @@ impl<'a> Answer<'a> {
             return Some(Outcome::WrongStatus(self.status));
         }
         if self.search.is_none() {
-            return Some(self.well());
+            return Some(self.passed());
         }
         let bodyless = self.health.method() == "HEAD" || matches!(self.status, 101 | 204 | 304);
         match self.framing {
@@ -215,7 +215,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn heard_chunk_size(&mut self, line: &[u8]) -> Option<Outcome> {
+    fn read_chunk_size(&mut self, line: &[u8]) -> Option<Outcome> {
         let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
         match number(digits.trim_ascii(), 16) {
             Some(size) => self.expect_body(size),
@@ -228,16 +228,16 @@ impl<'a> Answer<'a> {
         (length == 0).then_some(NOT_FOUND)
     }
 
-    fn heard_body(&mut self, body: &[u8], left: u64) -> Option<Outcome> {
-        let room = MOST_BODY - self.body;
+    fn read_body(&mut self, body: &[u8], left: u64) -> Option<Outcome> {
+        let room = MAX_BODY - self.body;
         let looked_at = body.get(..room).unwrap_or(body);
         self.body += looked_at.len();
         let search = self.search.as_mut()?;
         if search.found_in(looked_at) {
-            return Some(self.well());
+            return Some(self.passed());
         }
         let ended = left == 0 && self.framing != Framing::Chunked;
-        if ended || self.body == MOST_BODY {
+        if ended || self.body == MAX_BODY {
             return Some(NOT_FOUND);
         }
         self.part = match left {
@@ -247,12 +247,12 @@ impl<'a> Answer<'a> {
         None
     }
 
-    fn well(&self) -> Outcome {
+    fn passed(&self) -> Outcome {
         Outcome::Answered(Some(self.status))
     }
 }
 
-/// Whether a status line may begin so: who speaks something else should be found out before it has sent a line end.
+/// Whether a status line may begin like this. An endpoint of another protocol is recognised before it has sent a line end.
 fn may_be_http(line: &[u8]) -> bool {
     let known = line.len().min(HTTP.len());
     line.get(..known) == HTTP.get(..known)
@@ -265,12 +265,12 @@ fn number(digits: &[u8], radix: u32) -> Option<u64> {
 }
 
 const HTTP: &[u8] = b"HTTP/1.";
-const SWITCHING: u16 = 101;
+const SWITCHING_PROTOCOLS: u16 = 101;
 const NOT_HTTP: Outcome = Outcome::WrongAnswer("it does not speak HTTP/1");
 const NOT_FOUND: Outcome = Outcome::WrongAnswer("its body lacks the text that is looked for");
-/// As the table's reference has it.
-const MOST_BODY: usize = 64 << 10;
-/// All heads and chunk sizes together.
-const MOST_HEAD: usize = 64 << 10;
-/// Longer lines are none that matter here; their rest is skipped.
-const LONGEST_LINE: usize = 256;
+/// As stated in the table's reference.
+const MAX_BODY: usize = 64 << 10;
+/// The most bytes of all heads and chunk sizes.
+const MAX_HEAD: usize = 64 << 10;
+/// Longer lines do not matter here; their rest is skipped.
+const MAX_LINE: usize = 256;

@@ -1,7 +1,7 @@
-//! What checks have made of one endpoint: rise and fall, and what was last seen.
+//! The state that checks give an endpoint: rise and fall, and the last result.
 //!
-//! A [`Monitor`] is kept beside the endpoint's other state, so that it survives swaps. Only [`super::Checks`] changes it;
-//! whoever shows endpoints gets a copy.
+//! A [`Monitor`] is kept with the endpoint's other state, so it survives swaps. Only [`super::Checks`] changes it; readers get
+//! a copy.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,49 +13,48 @@ use super::Outcome;
 
 /// The state of one check.
 ///
-/// It is haproxy's counter: up while it stands at `rise` or above. Each passed check of an endpoint that is down adds
-/// a point, and the one that brings it up gives it all points; each failed one of an endpoint that is up takes a
-/// point, and the one that takes it down takes all. Unproven is who stands one result from the other side.
+/// This is haproxy's counter. The endpoint is up while its points are at `rise` or above. While it is down, each passed check
+/// adds a point, and the one that brings it up sets all points. While it is up, each failed check takes a point, and the one
+/// that takes it down clears all. A new check starts one result away from the other state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Monitor {
     rise: u8,
     fall: u8,
     points: u8,
     running: bool,
-    last: Option<Seen>,
-    /// Since when it has been up, or down.
+    last: Option<CheckResult>,
+    /// Since when it has been up or down.
     since: Moment,
     failed: u64,
     downs: u64,
     flaps: u64,
 }
 
-/// The last result.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// How it went.
+pub struct CheckResult {
+    /// The outcome.
     pub outcome: Outcome,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
-    /// When it ended.
+    /// The moment of the end.
     pub at: Moment,
 }
 
-/// The verdict has changed.
+/// The direction of a changed verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// The endpoint is well again.
+    /// The endpoint is up again.
     Up,
-    /// Its checks fail.
+    /// The endpoint is down.
     Down,
 }
 
 impl Monitor {
-    /// The monitor of a check that nobody has seen the result of: its first one decides. Until then the endpoint is
-    /// what it was.
+    /// Creates the monitor of a new check, whose first result decides. Until then the verdict is `passing`.
     #[must_use]
     pub fn unproven(health: &Health, passing: bool, now: Moment) -> Self {
-        // The table allows no rise below 1; with 0 points there would be nothing to begin from.
+        // The table does not allow a rise below 1; with 0, there would be no points below it.
         let rise = health.rise.max(1);
         Self {
             rise,
@@ -70,7 +69,7 @@ impl Monitor {
         }
     }
 
-    /// The monitor of the same endpoint's other check: unproven, but its history stays.
+    /// The monitor of a new check of the same endpoint: its first result decides, but the history is kept.
     #[must_use]
     pub fn renewed(&self, health: &Health) -> Self {
         Self {
@@ -82,10 +81,10 @@ impl Monitor {
         }
     }
 
-    /// Takes in a result.
+    /// Notes a result. Returns the transition, if the verdict has changed.
     pub fn observe(&mut self, now: Moment, outcome: Outcome, took: Duration) -> Option<Transition> {
         self.running = false;
-        self.last = Some(Seen {
+        self.last = Some(CheckResult {
             outcome,
             took,
             at: now,
@@ -135,27 +134,27 @@ impl Monitor {
         self.running = false;
     }
 
-    /// The verdict.
+    /// Whether the endpoint is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.points >= self.rise
     }
 
-    /// Whether the next results may change it, so that they are wanted soon.
+    /// Whether the next results may change the verdict, so that they are wanted soon.
     #[must_use]
     pub fn is_changing(&self) -> bool {
         self.points != 0 && self.points != self.most()
     }
 
-    /// Whether a check is under way.
+    /// Whether a check is running.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.running
     }
 
-    /// The last result; `None`: there was none yet.
+    /// The last result; `None` if there was none yet.
     #[must_use]
-    pub fn last(&self) -> Option<Seen> {
+    pub fn last(&self) -> Option<CheckResult> {
         self.last
     }
 
@@ -200,8 +199,8 @@ impl Monitor {
         self.points
     }
 
-    /// Its state as haproxy has it: `{}` is the column `status`, as in `UP`, `UP 2/3`, `DOWN`, `DOWN 1/2`; `{:#}` is the
-    /// end of a log line, as in `3/3 UP`.
+    /// Its state in haproxy's form: `{}` is the column `status`, as in `UP`, `UP 2/3`, `DOWN`, `DOWN 1/2`; `{:#}` is the end of
+    /// a log line, as in `3/3 UP`.
     #[must_use]
     pub fn status(&self) -> Status {
         let is_up = self.is_up();
@@ -222,7 +221,7 @@ impl Monitor {
     }
 }
 
-/// A state to be shown; see [`Monitor::status`].
+/// A displayable state; see [`Monitor::status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     word: &'static str,
@@ -244,7 +243,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// Who goes down sooner after it came back flaps.
+/// An endpoint that goes down within this time after it came back is flapping.
 const STEADY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -1,32 +1,32 @@
-//! How a check went, in haproxy's words, so that today's dashboards and scripts understand it.
+//! The outcome of a check, in haproxy's words, which existing dashboards and scripts understand.
 
-/// How one check went.
+/// The outcome of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It connected, and nothing more was asked.
+    /// The connection was established, and nothing more was required.
     Connected,
-    /// The answer was well; with its status, where it has one.
+    /// The answer was as expected; with its status, if it has one.
     Answered(Option<u16>),
-    /// Nobody accepted in time.
+    /// The connection was not established in time.
     ConnectTimeout,
-    /// It could not connect, for this reason.
+    /// The connection failed, for this reason.
     Unreached(&'static str),
-    /// It connected, and the handshake of TLS was not over in time.
+    /// The TLS handshake did not complete in time.
     TlsTimeout,
-    /// The handshake failed, for this reason.
+    /// The TLS handshake failed, for this reason.
     NoTls(&'static str),
-    /// The answer did not come in time, or not whole.
+    /// The answer did not arrive in time, or not completely.
     AnswerTimeout,
-    /// The answer has a status that is not well.
+    /// The answer has a status that is not accepted.
     WrongStatus(u16),
-    /// The answer is not what was expected, for this reason.
+    /// The answer is not as expected, for this reason.
     WrongAnswer(&'static str),
-    /// There was no check, for want of something of our own: that says nothing about the endpoint.
+    /// There was no check, for want of a local resource. That says nothing about the endpoint.
     NoCheck(&'static str),
 }
 
 impl Outcome {
-    /// Whether it speaks for the endpoint or against it; `None`: neither.
+    /// Whether the check passed; `None` if it says nothing about the endpoint.
     #[must_use]
     pub fn passed(self) -> Option<bool> {
         match self {
@@ -53,7 +53,7 @@ impl Outcome {
         }
     }
 
-    /// The same for people (`check_desc`).
+    /// A description (`check_desc`).
     #[must_use]
     pub fn description(self) -> &'static str {
         match self {
@@ -80,7 +80,7 @@ impl Outcome {
         }
     }
 
-    /// What there is to say beside that (`last_chk`).
+    /// Additional information (`last_chk`).
     #[must_use]
     pub fn info(self) -> Option<&'static str> {
         match self {

@@ -1,8 +1,8 @@
-//! When checks are due: spread evenly, never in step, and no more of them a second than is allowed.
+//! When checks are due: spread evenly, never synchronised, and limited in rate.
 //!
-//! Each check has a phase, a fixed part of its interval, and steady checks keep to it: so a moment at which many of
-//! them came together (a start, a dead switch, a standstill of the process) leaves no herd behind. Phases are dealt out by the
-//! golden ratio, which fills the largest gap each time, and each check comes a little early, never twice by the same.
+//! Each check has a phase, which is a fixed part of its interval, and keeps to it while its state is steady. So checks that
+//! came together once (at the start, when a switch failed, or when the process stalled) do not stay together. Phases are
+//! assigned by the golden ratio, which always fills the largest gap, and each check comes early by a small random time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::moment::{Moment, whole_millis};
 use crate::rng::Rng;
 
-/// What is due when. `T` names a check.
+/// The due times. `T` is the id of a check.
 #[derive(Debug)]
 pub(super) struct Schedule<T> {
     due: BinaryHeap<Reverse<(Moment, T)>>,
@@ -19,12 +19,12 @@ pub(super) struct Schedule<T> {
     pace: Pace,
 }
 
-/// A check's part of its interval, in 2^32ths.
+/// The phase of a check within its interval, in units of 2^-32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Phase(u32);
 
 impl<T: Ord + Copy> Schedule<T> {
-    /// A schedule of at most `rate` checks a second.
+    /// Creates a schedule of at most `rate` checks a second.
     pub(super) fn new(rate: u32, rng: &mut Rng) -> Self {
         Self {
             due: BinaryHeap::new(),
@@ -33,7 +33,7 @@ impl<T: Ord + Copy> Schedule<T> {
         }
     }
 
-    /// The phase of one more check.
+    /// The phase of a new check.
     pub(super) fn phase(&mut self) -> Phase {
         self.next_phase = self.next_phase.wrapping_add(GOLDEN);
         Phase(self.next_phase)
@@ -43,7 +43,7 @@ impl<T: Ord + Copy> Schedule<T> {
         self.due.push(Reverse((due, check)));
     }
 
-    /// The next one that is due at `now` and wanted still, with the moment for which it was meant.
+    /// The next check that is due at `now` and still wanted, with its due time.
     pub(super) fn pop(
         &mut self,
         now: Moment,
@@ -62,20 +62,20 @@ impl<T: Ord + Copy> Schedule<T> {
         }
     }
 
-    /// Forgets those that are wanted no more, if they are many beside `wanted` others.
+    /// Removes checks that are no longer wanted, if there are many beside `wanted` others.
     pub(super) fn tidy(&mut self, wanted: usize, is_wanted: impl Fn(&T) -> bool) {
         if self.due.len() > 2 * wanted + FEW {
             self.due.retain(|Reverse((_, check))| is_wanted(check));
         }
     }
 
-    /// When to look again, be it in vain.
+    /// When to call [`pop`](Self::pop) again; it may still return nothing then.
     pub(super) fn next_due(&self) -> Option<Moment> {
         let Reverse((due, _)) = self.due.peek()?;
         Some((*due).max(self.pace.free_at()))
     }
 
-    /// For how long somebody waits already whose time has come.
+    /// How late the earliest check is.
     pub(super) fn late(&self, now: Moment) -> Duration {
         self.due
             .peek()
@@ -84,12 +84,12 @@ impl<T: Ord + Copy> Schedule<T> {
 }
 
 impl Phase {
-    /// The first one of a row that begins at `now`: somewhere within `interval`.
+    /// The first due time after `now`, within `interval`.
     pub(super) fn first(self, interval: Duration, now: Moment) -> Moment {
         self.at_or_after(interval, now)
     }
 
-    /// The one after that of `last`, while all is steady.
+    /// The due time after `last`, while the state is steady.
     pub(super) fn steady(self, interval: Duration, last: Moment, rng: &mut Rng) -> Moment {
         let half = Moment(last.0.saturating_add(whole_millis(interval) / 2));
         early(self.at_or_after(interval, half), interval, rng)
@@ -104,23 +104,23 @@ impl Phase {
     }
 }
 
-/// The one after that of `last`, while a state is changing.
+/// The due time after `last`, while the state is changing.
 pub(super) fn soon(interval: Duration, last: Moment, rng: &mut Rng) -> Moment {
     early(last.after(interval), interval, rng)
 }
 
-/// Up to a twentieth of its interval earlier.
+/// Moves a due time forward by up to a twentieth of the interval.
 fn early(due: Moment, interval: Duration, rng: &mut Rng) -> Moment {
     let most = whole_millis(interval) / 20;
     Moment(due.0.saturating_sub(rng.below(most + 1)))
 }
 
-/// So many a second, and no more than a twentieth of them at once: waiting ones must not become a herd.
+/// Limits the rate, with bursts of at most a twentieth of a second's checks, so that waiting checks do not run all at once.
 #[derive(Debug)]
 struct Pace {
     /// In nanoseconds.
     price: u64,
-    /// When all that was taken is paid for, in nanoseconds.
+    /// When all checks so far are paid for, in nanoseconds.
     paid_at: u64,
 }
 
@@ -151,7 +151,7 @@ const GOLDEN: u32 = 0x9e37_79b9;
 const SECOND: u64 = 1_000_000_000;
 const MILLISECOND: u64 = 1_000_000;
 const AT_ONCE: u64 = SECOND / 20;
-/// So many forgotten checks cost less than to look for them.
+/// This many unwanted checks cost less than removing them.
 const FEW: usize = 1024;
 
 #[cfg(test)]

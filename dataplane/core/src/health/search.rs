@@ -1,10 +1,10 @@
-//! Looks for a text in bytes that come in pieces, and keeps none of them.
+//! Searches for a text in a stream of bytes, without storing them.
 
-/// How much of the needle the last bytes were (Knuth, Morris, Pratt).
+/// The state of a search: how many bytes of the needle the last bytes match (Knuth, Morris, Pratt).
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     needle: &'a [u8],
-    /// For each length of a beginning of the needle: the longest shorter beginning that it ends with.
+    /// For each prefix of the needle: the length of the longest shorter prefix that it ends with.
     fallback: Box<[usize]>,
     matched: usize,
 }
@@ -26,7 +26,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether the needle has been seen by the end of these bytes.
+    /// Whether the needle has been found by the end of these bytes.
     pub(super) fn found_in(&mut self, bytes: &[u8]) -> bool {
         for byte in bytes {
             if self.is_found() {
@@ -42,7 +42,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// How much of the needle is matched once `byte` has followed a match of `matched` bytes, which is not the whole.
+/// The number of matched bytes after `byte` follows `matched` matched bytes, which are not the whole needle.
 fn extended(needle: &[u8], fallback: &[usize], mut matched: usize, byte: u8) -> usize {
     loop {
         if needle.get(matched) == Some(&byte) {

@@ -1,4 +1,4 @@
-//! Endpoints that live and die at random, tables that come and go, against a model that only counts results in a row.
+//! Endpoints that fail and recover at random under changing tables, against a model that only counts results in a row.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,12 +45,12 @@ struct Health {
     fall: usize,
 }
 
-/// What an endpoint should be.
+/// The expected state of an endpoint.
 struct Model {
     is_up: bool,
     is_alive: bool,
     is_disabled: bool,
-    /// Which check it has now; 0: none.
+    /// The number of its present check; 0 without a check.
     check: u64,
     /// Its results.
     results: Vec<bool>,
@@ -128,7 +128,7 @@ impl World {
         self.changes += u64::from(transition.is_some());
     }
 
-    /// Another table: other endpoints, another check, or none, or the same once more.
+    /// A random table: other endpoints, another check, no check, or no change.
     fn swap(&mut self) {
         let before = self.asked.first().copied();
         if self.one_in(3) || before.is_none() {

@@ -1,10 +1,10 @@
-//! What checks have made of a service as a whole.
+//! The results of the checks of a whole service.
 //!
-//! Kept with the service's other state. [`super::Checks`] writes it, whoever shows services reads it.
+//! Kept with the service's other state. [`super::Checks`] writes it; the statistics read it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A service's own record of its checks; it survives swaps, and endpoints that leave.
+/// The record of a service's checks. It survives swaps and the removal of endpoints.
 #[derive(Debug, Default)]
 pub struct Tally {
     nobody_left: AtomicBool,
@@ -12,7 +12,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Whether there are endpoints, but none that clients are sent to has checks that pass.
+    /// Whether there are endpoints, but no eligible one has passing checks.
     #[must_use]
     pub fn nobody_left(&self) -> bool {
         self.nobody_left.load(Ordering::Relaxed)
@@ -24,7 +24,7 @@ impl Tally {
         self.flaps.load(Ordering::Relaxed)
     }
 
-    /// Notes whether anybody is left. Says whether that is news.
+    /// Notes whether no endpoint is left. Returns whether that has changed.
     pub(super) fn note(&self, nobody_left: bool) -> bool {
         self.nobody_left.swap(nobody_left, Ordering::Relaxed) != nobody_left
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::compile::{Surroundings, compile};
+use crate::compile::{CompileContext, compile};
 use crate::endpoint::EndpointState;
-use crate::loops::LOOPBACK_ALONE;
+use crate::loops::LOOPBACK_ONLY;
 use crate::moment::Moment;
 use crate::plan::Plan;
 use crate::rng::Rng;
@@ -34,23 +34,23 @@ impl Process {
             plan: Plan::default(),
             checks: Checks::new(rate, &mut rng),
             rng,
-            // A process that has lived for a while.
+            // A process that has run for some time.
             now: Moment(1_234_567),
         }
     }
 
-    /// Serves this list of services, in YAML.
+    /// Applies this list of services, in YAML.
     pub(super) fn serve(&mut self, services: &str) -> Option<u64> {
         let text = format!("version: 1\nservices: {services}");
         let table = table::parse(text.as_bytes(), Format::Yaml).unwrap();
-        let mut around = Surroundings {
+        let mut context = CompileContext {
             now: self.now,
             workers: 1,
             ipv6: true,
-            here: &LOOPBACK_ALONE,
+            host: &LOOPBACK_ONLY,
             rng: &mut self.rng,
         };
-        self.plan = compile(table, &self.plan, &mut around);
+        self.plan = compile(table, &self.plan, &mut context);
         self.checks.follow(&self.plan, self.now)
     }
 
@@ -66,7 +66,7 @@ impl Process {
         ))
     }
 
-    /// Runs all checks for so long, each ending at once as `judge` says. Returns what changed, as log lines.
+    /// Runs all checks for this time; each one ends at once with the outcome of `judge`. Returns the changes as log lines.
     fn run(
         &mut self,
         time: Duration,

@@ -1,17 +1,17 @@
-//! Directed graphs, and their strongly connected components.
+//! Directed graphs and their strongly connected components.
 
 use crate::breath;
 
-/// A directed graph. Its nodes are numbers from 0 on.
+/// A directed graph. Its nodes are numbers from 0.
 #[derive(Debug)]
 pub(super) struct Graph {
-    /// Where the successors of each node begin in `to`; one more than there are nodes.
+    /// For each node, where its successors begin in `to`; one more entry than there are nodes.
     begins: Vec<usize>,
     to: Vec<usize>,
 }
 
 impl Graph {
-    /// With so many nodes, and these edges among them.
+    /// Creates a graph with this number of nodes, and these edges.
     pub(super) fn new(nodes: usize, edges: &[(usize, usize)]) -> Self {
         let mut edges = edges.to_vec();
         edges.sort_unstable();
@@ -33,8 +33,8 @@ impl Graph {
         self.to.get(begin..end).unwrap_or_default()
     }
 
-    /// A shortest way from one node to another, both included.
-    pub(super) fn way(&self, from: usize, to: usize) -> Vec<usize> {
+    /// A shortest path from one node to another, both included.
+    pub(super) fn shortest_path(&self, from: usize, to: usize) -> Vec<usize> {
         let mut before = vec![UNSEEN; self.nodes()];
         let mut reached = vec![from];
         let mut next = 0;
@@ -64,7 +64,7 @@ impl Graph {
 
 /// The strongly connected component of each node: two nodes are in the same one if each can be reached from the other.
 ///
-/// Tarjan's algorithm, with a stack of its own in place of the thread's.
+/// Tarjan's algorithm, with an explicit stack instead of recursion.
 pub(super) fn components(graph: &Graph) -> Vec<usize> {
     let mut search = Search {
         order: vec![UNSEEN; graph.nodes()],
@@ -74,7 +74,7 @@ pub(super) fn components(graph: &Graph) -> Vec<usize> {
         seen: 0,
         found: 0,
     };
-    // A node, and how many of its successors have been looked at.
+    // A node, and the number of its successors that were visited.
     let mut path: Vec<(usize, usize)> = Vec::new();
     for root in 0..graph.nodes() {
         breath::take_later();
@@ -105,14 +105,14 @@ pub(super) fn components(graph: &Graph) -> Vec<usize> {
     search.component
 }
 
-/// What the search knows of each node.
+/// The state of the search, for each node.
 struct Search {
-    /// When it was first seen.
+    /// The order of the first visit.
     order: Vec<usize>,
-    /// The earliest node of an unfinished component that it leads to.
+    /// The earliest node of an incomplete component that it leads to.
     lowest: Vec<usize>,
     component: Vec<usize>,
-    /// Nodes that were seen and are in no component yet.
+    /// Visited nodes that are in no component yet.
     open: Vec<usize>,
     seen: usize,
     found: usize,
@@ -130,7 +130,7 @@ impl Search {
         self.lowest[node] = self.lowest[node].min(to);
     }
 
-    /// All successors of `node` were looked at: it may be the first node of a component, which is then complete.
+    /// Called when all successors of `node` were visited. If it is the first node of its component, the component is complete.
     fn leave(&mut self, node: usize) {
         if self.lowest[node] != self.order[node] {
             return;

@@ -1,4 +1,4 @@
-//! Which endpoints close a loop: tables by hand, any tables at all against a plain search, and a large one.
+//! Endpoints that close a loop: tables written by hand, random tables against a simple search, and a large one.
 
 use std::fmt::Write as _;
 
@@ -121,13 +121,13 @@ fn the_exact_bind_of_another_frontend_goes_before_a_star() {
 fn transports_do_not_mix() {
     let services = ["x 127.0.0.1:53 192.0.2.1:53"];
     for (other, expected) in [("udp", 0), ("tcp", 1)] {
-        // The second frontend stands where the endpoint of the first one is.
+        // The second frontend has the address of the first one's endpoint.
         let frontend = format!("b {other} 127.0.0.1:53 x");
         let closing = closing_in(&["a tcp 127.0.0.2:54 x", &frontend], &services, &[]);
         let udp_loops = usize::from(other == "udp");
         assert_eq!(closing.len(), expected + udp_loops, "{other}");
     }
-    // UDP leads from a to b, and TCP from nobody.
+    // UDP leads from a to b; TCP is used by no frontend.
     let frontends = ["a udp 127.0.0.1:1 x", "b tcp 127.0.0.1:2 y"];
     let closing = closing_in(&frontends, &["x 127.0.0.1:2", "y 127.0.0.1:1"], &[]);
     assert!(closing.is_empty(), "{closing:?}");
@@ -242,7 +242,7 @@ fn any_table() -> impl Strategy<Value = RoutingTable> {
     })
 }
 
-/// Whether a client that is sent to this endpoint by this transport can come back to the service: by trying all ways.
+/// Whether a client that is sent to this endpoint by this transport can return to the service, found by trying all paths.
 fn comes_back(table: &RoutingTable, service: usize, endpoint: usize, is_udp: bool) -> bool {
     let start = &table.services[service];
     let mut ways = vec![&start.endpoints[endpoint]];
@@ -289,8 +289,8 @@ proptest! {
     }
 }
 
-/// A ring of 10,000 frontends, and 100,000 endpoints: a search that asks each for each would not end within the time that a
-/// test may take, nor one that needs the thread's stack for each step.
+/// A ring of 10,000 frontends, and 100,000 endpoints. A search with quadratic cost would not end within the time of a test, and
+/// a recursive one would overflow the stack.
 #[test]
 fn a_large_ring_is_found() {
     const FRONTENDS: usize = 10_000;

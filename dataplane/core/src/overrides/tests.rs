@@ -1,19 +1,19 @@
-//! Changes by hand through compile: what they change, what they leave alone, and when they end.
+//! Overrides in compiled plans: what they change, what they leave alone, and when they end.
 
 use super::*;
-use crate::compile::{Surroundings, compile, revise};
-use crate::loops::LOOPBACK_ALONE;
+use crate::compile::{CompileContext, compile, revise};
+use crate::loops::LOOPBACK_ONLY;
 use crate::moment::Moment;
 use crate::plan::{Listens, Plan};
 use crate::rng::Rng;
 use crate::table::Format;
 
-fn surroundings(rng: &mut Rng) -> Surroundings<'_> {
-    Surroundings {
+fn surroundings(rng: &mut Rng) -> CompileContext<'_> {
+    CompileContext {
         now: Moment(1000),
         workers: 1,
         ipv6: true,
-        here: &LOOPBACK_ALONE,
+        host: &LOOPBACK_ONLY,
         rng,
     }
 }
@@ -50,9 +50,17 @@ fn a_change_touches_its_endpoint_alone_and_closes_no_socket() {
     let before = served(&Plan::default(), TABLE);
     let after = changed(&before, |overrides| {
         for address in ["10.0.0.1:80", "10.0.0.2:80"] {
-            overrides.set_state(&name("s"), at(address), Some(State::Disabled));
+            overrides.change(&OverrideChange::State(
+                name("s"),
+                at(address),
+                Some(State::Disabled),
+            ));
         }
-        overrides.set_weight(&name("s"), at("10.0.0.2:80"), Some(3));
+        overrides.change(&OverrideChange::Weight(
+            name("s"),
+            at("10.0.0.2:80"),
+            Some(3),
+        ));
     });
     let [s, t] =
         ["s", "t"].map(|name| (before.service(name).unwrap(), after.service(name).unwrap()));
@@ -73,9 +81,20 @@ fn a_change_touches_its_endpoint_alone_and_closes_no_socket() {
 fn a_swap_keeps_changes_until_the_table_says_the_same_or_has_no_such_endpoint() {
     let plan = served(&Plan::default(), TABLE);
     let plan = changed(&plan, |overrides| {
-        overrides.set_weight(&name("s"), at("10.0.0.1:80"), Some(9));
-        overrides.set_weight(&name("s"), at("10.0.0.2:80"), Some(9));
-        overrides.set_max_connections(&name("f"), NonZeroU32::new(50));
+        overrides.change(&OverrideChange::Weight(
+            name("s"),
+            at("10.0.0.1:80"),
+            Some(9),
+        ));
+        overrides.change(&OverrideChange::Weight(
+            name("s"),
+            at("10.0.0.2:80"),
+            Some(9),
+        ));
+        overrides.change(&OverrideChange::MaxConnections(
+            name("f"),
+            NonZeroU32::new(50),
+        ));
     });
     let plan = served(
         &plan,
@@ -118,24 +137,43 @@ fn a_swap_keeps_changes_until_the_table_says_the_same_or_has_no_such_endpoint() 
 fn what_the_table_says_anyway_is_no_change() {
     let plan = served(&Plan::default(), TABLE);
     let plan = changed(&plan, |overrides| {
-        overrides.set_state(&name("s"), at("10.0.0.1:80"), Some(State::Ready));
-        overrides.set_weight(&name("s"), at("10.0.0.2:80"), Some(7));
-        overrides.set_state(&name("nobody"), at("10.0.0.1:80"), Some(State::Disabled));
-        overrides.set_max_connections(&name("f"), NonZeroU32::new(5));
+        overrides.change(&OverrideChange::State(
+            name("s"),
+            at("10.0.0.1:80"),
+            Some(State::Ready),
+        ));
+        overrides.change(&OverrideChange::Weight(
+            name("s"),
+            at("10.0.0.2:80"),
+            Some(7),
+        ));
+        overrides.change(&OverrideChange::State(
+            name("nobody"),
+            at("10.0.0.1:80"),
+            Some(State::Disabled),
+        ));
+        overrides.change(&OverrideChange::MaxConnections(
+            name("f"),
+            NonZeroU32::new(5),
+        ));
     });
     assert!(plan.overrides().is_empty());
 
     let plan = changed(&plan, |overrides| {
-        overrides.set_state(&name("s"), at("10.0.0.1:80"), Some(State::Draining));
+        overrides.change(&OverrideChange::State(
+            name("s"),
+            at("10.0.0.1:80"),
+            Some(State::Draining),
+        ));
     });
     assert!(!plan.overrides().is_empty());
     let plan = changed(&plan, |overrides| {
-        overrides.set_state(&name("s"), at("10.0.0.1:80"), None);
+        overrides.change(&OverrideChange::State(name("s"), at("10.0.0.1:80"), None));
     });
     assert!(plan.overrides().is_empty());
 }
 
-/// Services that did not change are shared between plans, but not where another one made a loop of them.
+/// Unchanged services are shared between plans, unless another service's change made a loop of them.
 #[test]
 fn an_endpoint_enabled_by_hand_may_close_a_loop_over_a_service_that_did_not_change() {
     let chain = served(
@@ -155,11 +193,15 @@ services:
     };
     assert_eq!(closing(&chain), [false; 3]);
     let ready = |over: &mut Overrides| {
-        over.set_state(&name("y"), at("127.0.0.1:80"), Some(State::Ready));
+        over.change(&OverrideChange::State(
+            name("y"),
+            at("127.0.0.1:80"),
+            Some(State::Ready),
+        ));
     };
-    let around = changed(&chain, ready);
-    assert_eq!(closing(&around), [true, true, false]);
-    let again = changed(&around, |over| *over = Overrides::default());
+    let context = changed(&chain, ready);
+    assert_eq!(closing(&context), [true, true, false]);
+    let again = changed(&context, |over| *over = Overrides::default());
     assert_eq!(closing(&again), [false; 3]);
     assert_eq!(again.loops(), chain.loops());
 }

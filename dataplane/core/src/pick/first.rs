@@ -3,7 +3,7 @@
 use crate::moment::Moment;
 use crate::service::Service;
 
-/// The first one that has room, if it is in the best tier.
-pub(super) fn glance(service: &Service, now: Moment) -> Option<usize> {
+/// The first endpoint with room in the best tier.
+pub(super) fn pick_fast(service: &Service, now: Moment) -> Option<usize> {
     (0..service.endpoints.len()).find(|index| service.is_open(*index, now))
 }

@@ -1,4 +1,4 @@
-//! `least-connections`: the fewest connections by weight, exactly among up to 64 endpoints, the best of 8 samples above.
+//! `least-connections`: the fewest connections by weight. Exact among up to 64 endpoints; the best of 8 samples among more.
 
 use std::sync::atomic::Ordering;
 
@@ -6,14 +6,14 @@ use crate::moment::Moment;
 use crate::rng::Rng;
 use crate::service::{Endpoint, Service};
 
-use super::tier::Among;
+use super::tier::Candidates;
 
-/// Up to so many endpoints are all looked at: one bit each.
-pub(super) const EXACT: usize = 64;
+/// Up to this number, all endpoints are looked at: one bit for each.
+pub(super) const MAX_EXACT: usize = 64;
 
-/// The best of all, or of some, that are in the best tier.
-pub(super) fn glance(service: &Service, now: Moment, rng: &mut Rng) -> Option<usize> {
-    if service.endpoints.len() > EXACT {
+/// The best of all or of some endpoints in the best tier.
+pub(super) fn pick_fast(service: &Service, now: Moment, rng: &mut Rng) -> Option<usize> {
+    if service.endpoints.len() > MAX_EXACT {
         return sampled(service, now, rng);
     }
     let mut best: Option<Load> = None;
@@ -32,19 +32,19 @@ pub(super) fn glance(service: &Service, now: Moment, rng: &mut Rng) -> Option<us
     }
     let turn = match equals.count_ones() {
         0 => return None,
-        // All workers take turns at one place of memory: only where there is a choice.
+        // All workers share this counter, so it is only used if there is a choice.
         1 => 0,
         count => service.state().turns.fetch_add(1, Ordering::Relaxed) % u64::from(count),
     };
     nth_bit(equals, turn)
 }
 
-/// The best of all that are left; of equals a random one.
-pub(super) fn choose(among: &Among<'_>, rng: &mut Rng) -> Option<usize> {
+/// The best of all candidates; a random one if several are equal.
+pub(super) fn choose(candidates: &Candidates<'_>, rng: &mut Rng) -> Option<usize> {
     let mut best: Option<(Load, usize)> = None;
     let mut equals = 0;
-    for (index, endpoint) in among.open_endpoints() {
-        let load = Load::of(among.service, endpoint, among.now);
+    for (index, endpoint) in candidates.open_endpoints() {
+        let load = Load::of(candidates.service, endpoint, candidates.now);
         match &best {
             Some((best, _)) if best.is_less(&load) => continue,
             Some((best, _)) if !load.is_less(best) => equals += 1,
@@ -73,7 +73,7 @@ fn sampled(service: &Service, now: Moment, rng: &mut Rng) -> Option<usize> {
     best.map(|(_, index)| index)
 }
 
-/// How loaded an endpoint would be with one more, relative to its weight.
+/// The load of an endpoint with one more connection, relative to its weight.
 pub(super) struct Load {
     connections: u64,
     weight: u64,

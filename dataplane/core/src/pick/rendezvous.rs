@@ -1,10 +1,10 @@
-//! `source-hash`, `source-port-hash` and the first choice of `affinity.client-ip`: weighted rendezvous.
+//! `source-hash`, `source-port-hash` and the first choice of `affinity.client-ip`: weighted rendezvous hashing.
 //!
-//! For each client every endpoint draws a number from its hash and the client's, the same on all machines; the best
-//! draw wins. Nothing is stored, the order of the table does not matter, only the clients of an endpoint that leaves move, and
-//! the next rank is who would win without the first. With unequal weights the winner is the one with the smallest
-//! -log2(u)/weight, where u is the draw as a fraction of 1; that gives each exactly its weight's share. All of it is in
-//! integers: machines agree to the last bit.
+//! For each client, every endpoint draws a number from its own hash and the client's, the same on all machines; the best draw
+//! wins. Nothing is stored, the order of the table does not matter, only the clients of a removed endpoint move, and the second
+//! best is the winner without the first. With unequal weights, the winner is the endpoint with the smallest -log2(u)/weight,
+//! where u is the draw as a fraction of 1; that gives each endpoint exactly its weight's share. All arithmetic is in integers,
+//! so machines agree to the last bit.
 
 use std::hint::select_unpredictable;
 
@@ -15,11 +15,11 @@ use crate::service::{Endpoint, Service};
 
 use super::Key;
 use super::hash::client_hash;
-use super::tier::Among;
+use super::tier::Candidates;
 
 /// The winner among all ready endpoints, if it can take the client.
-pub(super) fn glance(service: &Service, key: &Key, now: Moment) -> Option<usize> {
-    let client = client_hash(key, service.way);
+pub(super) fn pick_fast(service: &Service, key: &Key, now: Moment) -> Option<usize> {
+    let client = client_hash(key, service.method);
     let index = match service.even {
         true => best_draw(client, &service.endpoints),
         false => {
@@ -34,17 +34,17 @@ pub(super) fn glance(service: &Service, key: &Key, now: Moment) -> Option<usize>
     takes.then_some(index)
 }
 
-/// The winner among all that are left. Endpoints whose slow start has not reached this client yet are its last resort.
-pub(super) fn choose(among: &Among<'_>, key: &Key) -> Option<usize> {
-    let client = client_hash(key, among.service.way);
-    let grown = among
+/// The winner among the candidates. Endpoints whose slow start has not reached this client yet are used last.
+pub(super) fn choose(candidates: &Candidates<'_>, key: &Key) -> Option<usize> {
+    let client = client_hash(key, candidates.service.method);
+    let grown = candidates
         .open_endpoints()
-        .filter(|(_, endpoint)| has_grown_to(among.service, client, endpoint, among.now));
-    best_rank(client, grown).or_else(|| best_rank(client, among.open_endpoints()))
+        .filter(|(_, endpoint)| has_grown_to(candidates.service, client, endpoint, candidates.now));
+    best_rank(client, grown).or_else(|| best_rank(client, candidates.open_endpoints()))
 }
 
-/// The winner among ready endpoints of equal weight. Which draw is better is a coin's toss for the processor: a jump
-/// guessed wrong costs more than the whole draw, so there is none.
+/// The winner among ready endpoints of equal weight. The comparison is unpredictable for the processor, and a mispredicted
+/// branch costs more than the whole draw, so the loop has no branch.
 fn best_draw(client: u64, endpoints: &[Endpoint]) -> Option<usize> {
     let mut best = 0;
     let mut winner = usize::MAX;
@@ -73,8 +73,8 @@ fn best_rank<'a>(
     Some(winner)
 }
 
-/// Each client has its own threshold at each endpoint, so that while an endpoint grows, clients come to it one after
-/// another and none goes back and forth.
+/// Whether the endpoint's slow start has reached this client. Each client has its own threshold at each endpoint, so clients
+/// move to a growing endpoint one after another, and none moves back and forth.
 fn has_grown_to(service: &Service, client: u64, endpoint: &Endpoint, now: Moment) -> bool {
     let ramp = service.ramp(endpoint, now);
     if ramp == FULL_SHARE {
@@ -84,12 +84,12 @@ fn has_grown_to(service: &Service, client: u64, endpoint: &Endpoint, now: Moment
     threshold < u64::from(ramp)
 }
 
-/// What an endpoint draws for a client. Different endpoints never draw the same.
+/// The draw of an endpoint for a client. Different endpoints never draw the same number.
 fn draw(client: u64, endpoint: &Endpoint) -> u64 {
     mix(client ^ endpoint.hash)
 }
 
-/// How good an endpoint is for a client; less is better.
+/// The rank of an endpoint for a client; a smaller one is better.
 #[derive(Clone, Copy, Debug)]
 struct Rank {
     /// -log2 of the draw.
@@ -111,8 +111,8 @@ impl Rank {
         }
     }
 
-    /// Distances are below 2⁴⁷ and weights at most 2⁸: the products fit. Where the distances are too coarse to tell, the
-    /// larger draw wins; so equal weights always go by the draw alone.
+    /// Distances are below 2⁴⁷ and weights at most 2⁸, so the products fit. If the distances are too coarse to differ, the
+    /// larger draw wins, so equal weights are always ranked by the draw alone.
     fn is_before(&self, other: &Self) -> bool {
         let mine = self.distance * other.weight;
         let theirs = other.distance * self.weight;
@@ -120,13 +120,13 @@ impl Rank {
     }
 }
 
-/// -log2(draw / 2⁶⁴) with 40 bits behind the point: the whole bits by counting zeros, the rest from the table, linear
-/// between its points. Never grows with the draw, and is never 0.
+/// -log2(draw / 2⁶⁴) with 40 fractional bits: the integer part by counting zeros, the rest from the table with linear
+/// interpolation. It never grows with the draw, and is never 0.
 fn distance(draw: u64) -> u64 {
     let draw = draw | 1;
     let zeros = draw.leading_zeros();
     let [high, ..] = (draw << zeros << 1).to_be_bytes();
-    // The 31 bits behind the point's first eight.
+    // The 31 bits after the first eight fractional bits.
     let between = (draw << zeros << 9) >> 33;
     let segment = usize::from(high);
     let (Some(low), Some(next)) = (LOG2.get(segment), LOG2.get(segment + 1)) else {
@@ -136,7 +136,7 @@ fn distance(draw: u64) -> u64 {
     (u64::from(zeros + 1) << POINT) - log2
 }
 
-/// log2(1 + i/256), with [`POINT`] bits behind the point.
+/// log2(1 + i/256), with [`POINT`] fractional bits.
 const LOG2: [u64; 257] = {
     let mut table = [0; 257];
     let mut i = 0;
@@ -148,7 +148,7 @@ const LOG2: [u64; 257] = {
     table
 };
 
-/// log2(x / 256) for x from 256 to 511, bit by bit: a square beyond 2 has a logarithm beyond 1/2.
+/// log2(x / 256) for x from 256 to 511, bit by bit: if the square exceeds 2, the next bit of the logarithm is 1.
 const fn log2_of_fraction(x: u64) -> u64 {
     let mut square = (x as u128) << 54;
     let mut log2 = 0;

@@ -1,4 +1,4 @@
-//! `affinity.client-ip`: a client goes where it went before, as long as that can be.
+//! `affinity.client-ip`: a client keeps its endpoint as long as possible.
 //!
 //! | where it went | what happens |
 //! |---|---|
@@ -6,12 +6,12 @@
 //! | left, disabled, closes a loop, fails its checks, or this client just tried it | it goes elsewhere, and that is remembered |
 //! | full, or ejected | it goes elsewhere for this once |
 //!
-//! An ejection is short and may be one lost packet's doing: a session is worth more than that. Where checks are ignored
+//! An ejection is short and may be caused by one lost packet, so it does not end a client's affinity. Where checks are ignored
 //! because all fail, they do not move a client either.
 
 use std::time::Duration;
 
-use crate::affinity::{Affinity, Place};
+use crate::affinity::{Affinity, RememberedEndpoint};
 use crate::moment::Moment;
 use crate::rng::Rng;
 use crate::service::{Endpoint, Service};
@@ -30,23 +30,25 @@ impl Service {
     ) -> Result<Picked, Unavailable> {
         let affinity = self.state().affinity_or_new(rng);
         let client = key.client().ip();
-        let place = affinity.recall(client, keep, now);
-        let Some((index, endpoint)) = place.and_then(|place| self.endpoint_at(place)) else {
+        let remembered = affinity.recall(client, keep, now);
+        let Some((index, endpoint)) =
+            remembered.and_then(|remembered| self.endpoint_at(remembered))
+        else {
             return self.pick_and_remember(affinity, key, tried, keep, now, rng);
         };
-        match self.reach(endpoint, tried, now) {
-            Reach::Now => match self.take(index) {
+        match self.availability(endpoint, tried, now) {
+            Availability::Now => match self.take(index) {
                 Some(mut picked) => {
                     picked.is_panic = !endpoint.live.is_passing() && tried.is_empty();
                     Ok(picked)
                 }
                 None => self.pick_any(key, tried, now, rng),
             },
-            Reach::Later => self
+            Availability::Later => self
                 .pick_any(key, tried, now, rng)
-                // Better a try at one that may be silent than none at all.
+                // Trying an endpoint that may be unreachable is better than refusing the client.
                 .or_else(|why| self.take(index).ok_or(why)),
-            Reach::Never => self.pick_and_remember(affinity, key, tried, keep, now, rng),
+            Availability::Unusable => self.pick_and_remember(affinity, key, tried, keep, now, rng),
         }
     }
 
@@ -67,26 +69,26 @@ impl Service {
         Ok(picked)
     }
 
-    /// The endpoint that was remembered, wherever the table has it now.
-    fn endpoint_at(&self, place: Place) -> Option<(usize, &Endpoint)> {
-        let index = place.index as usize;
+    /// The remembered endpoint, wherever the table has it now.
+    fn endpoint_at(&self, remembered: RememberedEndpoint) -> Option<(usize, &Endpoint)> {
+        let index = remembered.index as usize;
         let same_place = self
             .endpoints
             .get(index)
-            .filter(|endpoint| endpoint.hash == place.endpoint);
+            .filter(|endpoint| endpoint.hash == remembered.endpoint);
         match same_place {
             Some(endpoint) => Some((index, endpoint)),
             None => self
                 .endpoints
                 .iter()
                 .enumerate()
-                .find(|(_, endpoint)| endpoint.hash == place.endpoint),
+                .find(|(_, endpoint)| endpoint.hash == remembered.endpoint),
         }
     }
 
-    fn reach(&self, endpoint: &Endpoint, tried: &Tried, now: Moment) -> Reach {
+    fn availability(&self, endpoint: &Endpoint, tried: &Tried, now: Moment) -> Availability {
         if endpoint.is_out() || tried.has(endpoint) {
-            return Reach::Never;
+            return Availability::Unusable;
         }
         if !endpoint.live.is_passing() {
             let nobody_passes = || {
@@ -94,20 +96,20 @@ impl Service {
                     .is_some_and(|found| found.tier == Tier::Anybody)
             };
             return match endpoint.is_eligible() && nobody_passes() {
-                true => Reach::Now,
-                false => Reach::Never,
+                true => Availability::Now,
+                false => Availability::Unusable,
             };
         }
         match endpoint.live.is_ejected(now) {
-            true => Reach::Later,
-            false => Reach::Now,
+            true => Availability::Later,
+            false => Availability::Now,
         }
     }
 }
 
-/// Whether a client can go where it went before.
-enum Reach {
+/// Whether a client can use its remembered endpoint.
+enum Availability {
     Now,
     Later,
-    Never,
+    Unusable,
 }

@@ -1,9 +1,9 @@
 use super::*;
 use crate::service::fixture::*;
 
-mod again;
 mod algorithms;
 mod properties;
+mod rounds;
 mod sticky;
 mod waiting;
 
@@ -28,7 +28,7 @@ fn algorithm(name: &str) -> String {
     format!(r#""algorithm": "{name}""#)
 }
 
-/// Who is picked, without holding the lease.
+/// The picked endpoint; the lease is not held.
 fn index(service: &Service, key: &Key, rng: &mut Rng) -> Result<usize, Unavailable> {
     service
         .pick(key, &Tried::default(), NOW, rng)
@@ -60,7 +60,7 @@ fn the_tiers_come_in_order() {
         (0, r#""weight": 0"#),
     );
     let nobody = [draining, disabled, unweighted];
-    // The endpoints, who may be picked, whether that is a panic.
+    // The endpoints, those that may be picked, whether that is a panic.
     type Case = (Vec<(u8, &'static str)>, Vec<usize>, bool);
     let cases: Vec<Case> = vec![
         (vec![ejected, ready, backup, down, ready], vec![1, 4], false),
@@ -163,7 +163,7 @@ fn after_a_time_out_its_node_is_avoided_while_that_can_be() {
                     .index] = true;
             }
             assert!(!seen[first]);
-            // Where the good node is full, the silent one is better than waiting.
+            // If the good node is full, the silent one is better than waiting.
             let full = service.endpoints()[3].live().lease(1);
             let picked = service.pick(&client(1), &timed_out, NOW, &mut rng).unwrap();
             assert!(picked.index < 3 && picked.index != first);

@@ -1,6 +1,6 @@
-//! Which endpoints may be picked now, and in what order: the tiers.
+//! The tiers: which endpoints may be picked now, and in what order.
 //!
-//! The pick asks here when a glance has not been enough, and hands the algorithms what it may choose [`Among`].
+//! Used when `pick_fast` has found nothing. It hands the algorithms the [`Candidates`].
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use crate::table::State;
 
 use super::Tried;
 
-/// How good an endpoint is: the order in which endpoints are picked.
+/// The order in which endpoints are picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tier {
     /// Ready, its checks pass, not ejected.
@@ -26,7 +26,7 @@ pub(super) enum Tier {
 }
 
 impl Service {
-    /// Whether somebody else than the endpoint at `index` is left to be picked, now or when there is room.
+    /// Whether an endpoint other than the one at `index` is left to be picked, now or when it has room.
     #[must_use]
     pub fn has_another(&self, index: usize, tried: &Tried) -> bool {
         let others = self.endpoints.iter().enumerate();
@@ -35,9 +35,9 @@ impl Service {
             .any(|(_, other)| other.has_tier(self.try_all) && !tried.has(other))
     }
 
-    /// The best tier that has an untried endpoint, and how many of it have room.
-    pub(super) fn best_tier(&self, tried: &Tried, now: Moment) -> Option<Found> {
-        let mut best: Option<Found> = None;
+    /// The best tier that has an untried endpoint, and how many of its endpoints have room.
+    pub(super) fn best_tier(&self, tried: &Tried, now: Moment) -> Option<BestTier> {
+        let mut best: Option<BestTier> = None;
         for endpoint in &self.endpoints {
             let Some(tier) = endpoint.tier(now, self.try_all) else {
                 continue;
@@ -54,7 +54,7 @@ impl Service {
                     found.elsewhere += elsewhere;
                 }
                 worse_or_none => {
-                    *worse_or_none = Some(Found {
+                    *worse_or_none = Some(BestTier {
                         tier,
                         open,
                         elsewhere,
@@ -67,7 +67,7 @@ impl Service {
 }
 
 impl Endpoint {
-    /// How good it is now; `None`: clients without affinity never get it.
+    /// Its present tier; `None` if clients without affinity never get it.
     pub(super) fn tier(&self, now: Moment, try_all: bool) -> Option<Tier> {
         if !self.is_eligible() {
             return None;
@@ -82,7 +82,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is in any tier. Its own state, which others write, is read only where that matters.
+    /// Whether it is in any tier. Its state, which other workers write, is read only if needed.
     pub(super) fn has_tier(&self, try_all: bool) -> bool {
         self.is_eligible() && (try_all || self.live.is_passing())
     }
@@ -98,16 +98,16 @@ impl Endpoint {
     }
 }
 
-pub(super) struct Found {
+pub(super) struct BestTier {
     pub(super) tier: Tier,
-    /// How many of the tier have room.
+    /// How many endpoints of the tier have room.
     pub(super) open: usize,
     /// How many of those are on nodes that need not be avoided.
     pub(super) elsewhere: usize,
 }
 
-/// The endpoints that one pick may choose among: of one tier, untried, with room.
-pub(super) struct Among<'a> {
+/// The endpoints that one pick may choose from: of one tier, untried, with room.
+pub(super) struct Candidates<'a> {
     pub(super) service: &'a Service,
     pub(super) tried: &'a Tried,
     pub(super) tier: Tier,
@@ -115,7 +115,7 @@ pub(super) struct Among<'a> {
     pub(super) now: Moment,
 }
 
-impl<'a> Among<'a> {
+impl<'a> Candidates<'a> {
     pub(super) fn open(&self) -> impl Iterator<Item = usize> {
         self.open_endpoints().map(|(index, _)| index)
     }
@@ -134,7 +134,7 @@ impl<'a> Among<'a> {
             })
     }
 
-    /// The weight of an endpoint, as far as it has grown into it. Only for comparison with others.
+    /// The weight of an endpoint, reduced during its slow start. Only for comparison with others.
     pub(super) fn weight(&self, endpoint: &Endpoint) -> u64 {
         let weight = u64::from(endpoint.weight);
         match self.service.slow_start {
@@ -143,7 +143,7 @@ impl<'a> Among<'a> {
         }
     }
 
-    /// One of them by weight, where `position` is given the sum of the weights and says where in it to stand.
+    /// Selects a candidate by weight. `position` is given the sum of the weights, and returns a position below it.
     pub(super) fn weighted(&self, position: impl FnOnce(u64) -> u64) -> Option<usize> {
         let total = self
             .open_endpoints()
@@ -159,7 +159,7 @@ impl<'a> Among<'a> {
             left -= weight;
             last = Some(index);
         }
-        // Somebody filled up or failed since the sum was taken.
+        // An endpoint filled up or failed since the sum was computed.
         last
     }
 

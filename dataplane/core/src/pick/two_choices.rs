@@ -1,13 +1,13 @@
-//! `random`: of two that are drawn by weight, the one with fewer connections for its weight.
+//! `random`: of two endpoints drawn by weight, the one with fewer connections for its weight.
 
 use crate::moment::Moment;
 use crate::rng::Rng;
 use crate::service::Service;
 
-use super::tier::Among;
+use super::tier::Candidates;
 
-/// Draws until one of a pair can take it.
-pub(super) fn glance(service: &Service, now: Moment, rng: &mut Rng) -> Option<usize> {
+/// Draws pairs until one of a pair can take the client.
+pub(super) fn pick_fast(service: &Service, now: Moment, rng: &mut Rng) -> Option<usize> {
     if service.wheel.is_empty() {
         return None;
     }
@@ -15,7 +15,7 @@ pub(super) fn glance(service: &Service, now: Moment, rng: &mut Rng) -> Option<us
         service
             .wheel
             .sample(rng)
-            .filter(|index| service.is_open(*index, now) && service.ramp_lets(*index, now, rng))
+            .filter(|index| service.is_open(*index, now) && service.ramp_admits(*index, now, rng))
     };
     for _ in 0..PAIRS {
         let one = draw(rng);
@@ -32,14 +32,14 @@ pub(super) fn glance(service: &Service, now: Moment, rng: &mut Rng) -> Option<us
     None
 }
 
-/// The same among all that are left.
-pub(super) fn choose(among: &Among<'_>, rng: &mut Rng) -> Option<usize> {
-    let one = among.weighted(|total| rng.below(total))?;
-    let other = among.weighted(|total| rng.below(total))?;
-    Some(better(among.service, one, other))
+/// Draws a pair among the candidates.
+pub(super) fn choose(candidates: &Candidates<'_>, rng: &mut Rng) -> Option<usize> {
+    let one = candidates.weighted(|total| rng.below(total))?;
+    let other = candidates.weighted(|total| rng.below(total))?;
+    Some(better(candidates.service, one, other))
 }
 
-/// The first of the two unless the second has less to do: where nobody has anything to do, weights alone decide.
+/// The first of the two, unless the second has a smaller load. If neither has any load, the weights alone decide.
 fn better(service: &Service, one: usize, other: usize) -> usize {
     let load = |index: usize| {
         let endpoint = service.endpoints.get(index)?;

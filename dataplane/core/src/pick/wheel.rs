@@ -1,9 +1,9 @@
-//! Ready endpoints laid out by weight, for turns and for samples.
+//! Ready endpoints arranged by weight, for turns and for samples.
 //!
-//! A wheel of the circumference W, the sum of the weights without their common divisor, has an arc for each endpoint. Turn
-//! t stands at position t·k mod W. For equal weights k is 1: the plain order. Otherwise it is the number without a common
-//! divisor nearest to W/φ: W turns stand once at each position, so everybody gets exactly its weight, and turns near to
-//! each other stand far apart, so nobody gets its weight at once. No schedule is stored, and nothing is remembered but t.
+//! A wheel with the circumference W, the sum of the weights without their common divisor, has an arc for each endpoint. Turn t
+//! is at position t·k mod W. For equal weights k is 1, which is the plain order. Otherwise k is the number nearest to W/φ that
+//! is coprime to W. Then W turns visit each position once, so each endpoint gets exactly its weight's share; and consecutive
+//! turns are far apart, so no endpoint gets all its turns at once. No schedule is stored, and no state but t.
 
 use crate::rng::Rng;
 use crate::service::Endpoint;
@@ -11,21 +11,21 @@ use crate::service::Endpoint;
 /// The arcs of the ready endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Wheel {
-    /// Where each arc ends; empty where all are 1 long.
+    /// Where each arc ends; empty if all arcs have length 1.
     ends: Box<[u32]>,
-    /// Whose arcs they are; empty where they are all endpoints', in order.
+    /// The endpoints of the arcs; empty if these are all endpoints in order.
     members: Box<[u32]>,
     circumference: u32,
     stride: u32,
 }
 
 impl Wheel {
-    /// Arcs as long as the weights.
+    /// A wheel with arcs of the length of the weights.
     pub(crate) fn by_weight(endpoints: &[Endpoint]) -> Self {
         Self::new(endpoints, |endpoint| endpoint.weight)
     }
 
-    /// Arcs of the same length.
+    /// A wheel with arcs of equal length.
     pub(crate) fn evenly(endpoints: &[Endpoint]) -> Self {
         Self::new(endpoints, |_| 1)
     }
@@ -68,14 +68,14 @@ impl Wheel {
         self.circumference == 0
     }
 
-    /// Whose turn number `turn` is.
+    /// The endpoint of turn number `turn`.
     pub(crate) fn turn(&self, turn: u64) -> Option<usize> {
         let circumference = u64::from(self.circumference);
         let turn = turn.checked_rem(circumference)?;
         self.at(stand(turn, self.stride.into(), circumference))
     }
 
-    /// A random one, as often as its arc is long.
+    /// A random endpoint, with a probability by the length of its arc.
     pub(crate) fn sample(&self, rng: &mut Rng) -> Option<usize> {
         self.at(rng.below(self.circumference.into()))
     }
@@ -93,7 +93,7 @@ impl Wheel {
     }
 }
 
-/// Where on a wheel of this circumference turn number `turn` stands, far from the turns next to it.
+/// The position of turn number `turn` on a wheel of this circumference, far from those of the neighbouring turns.
 pub(crate) fn spread(turn: u64, circumference: u64) -> u64 {
     stand(turn, stride(circumference), circumference)
 }
@@ -105,7 +105,7 @@ fn stand(turn: u64, stride: u64, circumference: u64) -> u64 {
     }
 }
 
-/// How far apart two turns in a row stand on a wheel of this circumference.
+/// The distance between two consecutive turns on a wheel of this circumference.
 fn stride(circumference: u64) -> u64 {
     if circumference == SIX {
         return BY_HALVES;
@@ -126,10 +126,10 @@ fn common_divisor(mut a: u64, mut b: u64) -> u64 {
 }
 
 const PLAIN: u32 = 1;
-/// The first and the second half of the wheel take turns.
+/// Turns alternate between the first and the second half of the wheel.
 const BY_HALVES: u64 = 0;
-/// Above four, the only circumference that has a divisor in common with every stride but 1 and 5: with either of these,
-/// turns in a row would stand side by side.
+/// Above four, six is the only circumference where every stride but 1 and 5 has a common divisor with it. With either of these,
+/// consecutive turns would be adjacent.
 const SIX: u64 = 6;
 /// 2⁶⁴/φ.
 const GOLDEN: u128 = 0x9e37_79b9_7f4a_7c15;

@@ -1,7 +1,6 @@
-//! CRC32c (Castagnoli), as the checksum TLV wants it: one table, a byte at a time. Headers are
-//! short.
+//! CRC32c (Castagnoli) for the checksum TLV. One table and one byte at a time are enough, because headers are short.
 
-/// A sum in the making.
+/// A checksum that is being computed.
 #[derive(Clone, Copy)]
 pub(super) struct Sum(u32);
 
@@ -10,7 +9,7 @@ impl Sum {
         Self(u32::MAX)
     }
 
-    /// The sum with `bytes` behind all that it has seen.
+    /// The checksum extended by `bytes`.
     pub(super) fn with(self, bytes: &[u8]) -> Self {
         Self(bytes.iter().fold(self.0, |sum, byte| {
             let [lowest, ..] = sum.to_le_bytes();
@@ -23,7 +22,7 @@ impl Sum {
     }
 }
 
-/// What each value of the lowest byte adds to the sum.
+/// The contribution of each value of the lowest byte.
 const TABLE: [u32; 256] = table();
 
 const fn table() -> [u32; 256] {

@@ -1,8 +1,7 @@
-//! Writes the header that goes to an endpoint before anything else.
+//! Writes the header that is sent to an endpoint before anything else.
 //!
-//! Called by the dialer, the UDP loop and the health checks. Everything is appended to the caller's
-//! buffer, which stays free for reuse: with enough room in it, nothing is allocated. Whatever is
-//! written here, [`super::step`] reads.
+//! The dial, the UDP loop and the health checks use it. Everything is appended to the caller's buffer, which can be reused:
+//! with enough capacity nothing is allocated. [`super::step`] can read whatever is written here.
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,8 +13,8 @@ use super::{Addresses, Tlv, Transport};
 
 /// Appends a version 1 line to `out`: 22 to 104 bytes, CR LF included.
 ///
-/// Where both ends are IPv4, also in IPv6 clothes, it says `TCP4`; otherwise `TCP6`, and an IPv4
-/// end is written `::ffff:192.0.2.1`. A zone or a flow label is not sent.
+/// If both ends are IPv4, also in IPv4-mapped form, it says `TCP4`; otherwise `TCP6`, and an IPv4 end is written
+/// `::ffff:192.0.2.1`. A zone or a flow label is not sent.
 pub fn encode_v1(addresses: Addresses, out: &mut Vec<u8>) {
     let family = match Ends::of(addresses) {
         Ends::V4(..) => "TCP4",
@@ -53,22 +52,20 @@ pub fn encode_v2(
     }
 }
 
-/// Appends the 16 bytes of a version 2 header that speaks for nobody to `out`: for connections of
-/// our own, such as health checks.
+/// Appends the 16 bytes of a version 2 header without a client to `out`: for connections of our own, such as health checks.
 pub fn encode_local(out: &mut Vec<u8>) {
     out.extend_from_slice(&SIGNATURE);
     out.extend_from_slice(&[VERSION_AND_LOCAL, 0, 0, 0]);
 }
 
-/// What a version 2 header may say beside the addresses. What is absent or empty is not sent, and
-/// neither is what is too long: each field is left out by itself, the others stay.
+/// The optional fields of a version 2 header. A field that is absent, empty or too long is left out; the others are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras<'a> {
     /// The host name that the client asked for, up to 255 bytes.
     pub authority: Option<&'a str>,
-    /// A name for the connection, up to 128 bytes.
+    /// An id of the connection, up to 128 bytes.
     pub unique_id: Option<&'a [u8]>,
-    /// How the client spoke TLS with us.
+    /// How the client used TLS with us.
     pub ssl: Option<Ssl<'a>>,
     /// Whether to add a checksum of the header.
     pub checksum: Checksum,
@@ -77,20 +74,19 @@ pub struct Extras<'a> {
 /// Whether a header carries a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// It does not.
+    /// No checksum.
     #[default]
     Absent,
-    /// It does: CRC32c over the whole header.
+    /// A CRC32c over the whole header.
     Crc32c,
 }
 
-/// How the client spoke TLS. Texts are sent up to 255 bytes.
+/// How the client used TLS. Texts are sent up to 255 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ssl<'a> {
-    /// Whether the client showed a certificate.
+    /// Whether the client presented a certificate.
     pub certificate: ClientCertificate,
-    /// What came of checking it: 0 is well, anything else is not, and without a certificate there
-    /// is nothing that is well.
+    /// The result of verifying it: 0 means success, anything else failure. Without a certificate there is no success.
     pub verify: u32,
     /// The TLS version, such as `TLSv1.3`.
     pub version: Option<&'a str>,
@@ -100,7 +96,7 @@ pub struct Ssl<'a> {
     pub common_name: Option<&'a str>,
 }
 
-/// When a TLS client showed its certificate.
+/// When a TLS client presented its certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCertificate {
     /// Never.
@@ -108,7 +104,7 @@ pub enum ClientCertificate {
     Absent,
     /// Earlier in the session that this connection resumes.
     InSession,
-    /// In this very connection.
+    /// In this connection.
     InConnection,
 }
 
@@ -125,7 +121,7 @@ impl Extras<'_> {
             write_tlv(out, Tlv::SSL, |out| ssl.write(out));
         }
         if self.checksum == Checksum::Crc32c {
-            // The last one, as zeros: the sum is filled in once all the rest is known.
+            // The last field, filled with zeros: the sum is inserted once the rest is known.
             write_tlv(out, Tlv::CRC32C, |out| out.extend_from_slice(&[0; 4]));
         }
     }
@@ -216,7 +212,7 @@ fn write_tlv(out: &mut Vec<u8>, kind: u8, value: impl FnOnce(&mut Vec<u8>)) {
     with_length(out, value);
 }
 
-/// Appends what `content` appends, behind its length in two bytes.
+/// Appends the output of `content`, preceded by its length in two bytes.
 fn with_length(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     let place = out.len();
     out.extend_from_slice(&[0; 2]);
@@ -228,7 +224,7 @@ fn with_length(out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// Puts the sum of the header that begins at `start` into its last four bytes, which are zeros.
+/// Replaces the last four bytes of the header that begins at `start`, which are zeros, by its checksum.
 fn fill_in_checksum(start: usize, out: &mut Vec<u8>) {
     let sum = crc32c::Sum::new()
         .with(out.get(start..).unwrap_or_default())
@@ -237,7 +233,7 @@ fn fill_in_checksum(start: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&sum.to_be_bytes());
 }
 
-/// Lets formatted text go into a buffer of bytes.
+/// Writes formatted text to a buffer of bytes.
 struct Text<'a>(&'a mut Vec<u8>);
 
 impl Write for Text<'_> {
@@ -247,7 +243,7 @@ impl Write for Text<'_> {
     }
 }
 
-/// The longest text that is sent: enough for any host name, and what haproxy takes at most.
+/// The longest text to send: enough for any host name, and the most that haproxy accepts.
 const LONGEST_TEXT: usize = 255;
 const VERSION_AND_LOCAL: u8 = 0x20;
 const VERSION_AND_PROXY: u8 = 0x21;

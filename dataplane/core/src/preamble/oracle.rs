@@ -1,11 +1,10 @@
-//! What must hold for any bytes at all. The tests of this crate and the fuzz target `preamble`
-//! include this very file.
+//! What must hold for any bytes. The tests of this crate and the fuzz target `preamble` include this file.
 
 use super::{
     Addresses, Extras, Header, Reason, Step, Transport, Versions, encode_v1, encode_v2, step,
 };
 
-/// Panics where reading `bytes` breaks a promise.
+/// Panics if reading `bytes` violates a guarantee.
 pub(super) fn check(bytes: &[u8]) {
     let verdict = step(bytes, Versions::Both, Transport::Stream);
     verdict_is_final_and_no_prefix_is_accepted(bytes, verdict);
@@ -17,7 +16,7 @@ pub(super) fn check(bytes: &[u8]) {
     }
 }
 
-/// Feeds `bytes` one by one: it is `Need` up to some point, and from there on always `verdict`.
+/// Feeds `bytes` one by one: the verdict is `Need` up to some point, and then always `verdict`.
 fn verdict_is_final_and_no_prefix_is_accepted(bytes: &[u8], verdict: Step<'_>) {
     let mut wanted = 1;
     let mut decided = None;
@@ -63,8 +62,7 @@ fn verdict_is_final_and_no_prefix_is_accepted(bytes: &[u8], verdict: Step<'_>) {
     }
 }
 
-/// Who takes one version only judges that version like who takes both, and refuses the other at its
-/// first byte.
+/// A listener for one version judges that version like a listener for both, and refuses the other version at its first byte.
 fn versions_agree(bytes: &[u8], verdict: Step<'_>) {
     let only = |versions| step(bytes, versions, Transport::Stream);
     let not_accepted = Step::Reject(Reason::VersionNotAccepted);
@@ -85,7 +83,7 @@ fn versions_agree(bytes: &[u8], verdict: Step<'_>) {
     }
 }
 
-/// A datagram is judged at once, and names a client exactly where its header says UDP.
+/// A datagram is judged at once, and names a client exactly if its header says UDP.
 fn datagrams_agree(bytes: &[u8]) {
     let stream = step(bytes, Versions::V2, Transport::Stream);
     let datagram = step(bytes, Versions::V2, Transport::Datagram);

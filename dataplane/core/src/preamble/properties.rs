@@ -1,4 +1,4 @@
-//! What holds for any header, and the crate `proxy-protocol` as a second opinion.
+//! Properties of any header, compared with the crate `proxy-protocol`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,8 +17,7 @@ proptest! {
         oracle::check(&bytes);
     }
 
-    /// A vector with some bytes changed and its end cut or extended: near enough to a header to get
-    /// far into the reader.
+    /// A vector with some bytes changed and its end cut or extended: close enough to a header to get far into the parser.
     #[test]
     fn no_damaged_vector_breaks_a_promise(
         index in 0..VECTORS.len(),
@@ -130,8 +129,8 @@ proptest! {
         prop_assert_eq!(header.length, bytes.len());
     }
 
-    /// A line with one byte changed: what we accept it accepts, with the same ends; what it accepts
-    /// beyond that has a sign before a number, or a wrong byte where it does not look.
+    /// A line with one byte changed: that crate accepts what we accept, with the same ends. What only that crate accepts has a
+    /// sign before a number, or a wrong byte that it does not check.
     #[test]
     fn the_other_crate_is_never_stricter_on_lines(
         ends in any_addresses(),
@@ -145,7 +144,7 @@ proptest! {
         encode_v1(ends, &mut bytes);
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        // It reads on behind a lone CR.
+        // That crate reads on after a lone CR.
         bytes.extend(b"\r\n\r\n");
         let theirs = second_opinion(&bytes);
         match read(&bytes) {
@@ -168,7 +167,7 @@ fn the_other_crate_agrees_on_the_vectors() {
         .iter()
         .filter(|vector| vector.oracle == Oracle::Agrees)
     {
-        // It has no listener: it takes a UDP header for what it says.
+        // That crate does not know the listener's transport and accepts a UDP header.
         let transport = if vector.name == "b03" {
             Transport::Datagram
         } else {
@@ -209,7 +208,7 @@ fn the_other_crate_agrees_on_the_vectors() {
     }
 }
 
-/// What the crate `proxy-protocol` makes of a header that is all there.
+/// The result of the crate `proxy-protocol` for a complete header.
 struct Opinion {
     named: Option<Addresses>,
     length: usize,
@@ -264,7 +263,7 @@ fn any_addresses() -> impl Strategy<Value = Addresses> {
         any::<Ipv4Addr>().prop_map(IpAddr::V4),
         any::<Ipv4Addr>().prop_map(|ip| IpAddr::V6(ip.to_ipv6_mapped())),
         any::<Ipv6Addr>().prop_map(IpAddr::V6),
-        // Runs of zeros, which are written short.
+        // Runs of zeros, which are abbreviated.
         any::<(u128, u8, u8)>().prop_map(|(bits, left, right)| {
             IpAddr::V6((bits >> (left % 128) << (right % 128)).to_be_bytes().into())
         }),

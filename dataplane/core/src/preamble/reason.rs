@@ -1,12 +1,12 @@
 //! Why a header was refused.
 
-/// Why a header was refused: for the log. The metric has one word for all of them.
+/// Why a header was refused, for the log. The metric has the label `bad-header` for all reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Reason {
-    /// The first bytes are those of something else.
+    /// The first bytes are not those of a header.
     #[error("it does not begin like a PROXY header")]
     Signature,
-    /// It begins like a version that this listener does not take.
+    /// It begins like a version that this listener does not accept.
     #[error("it begins like a version of the PROXY header that is not accepted here")]
     VersionNotAccepted,
     /// A datagram ends inside its header.
@@ -80,13 +80,4 @@ pub enum Reason {
     /// v2: a TLV inside the SSL TLV does not fit.
     #[error("v2: a TLV runs over the end of the SSL TLV")]
     SslOverrun,
-}
-
-impl Reason {
-    /// The value of the metric's `reason` label, the same for every variant: which byte was wrong
-    /// is for the log.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        "bad-header"
-    }
 }

@@ -1,4 +1,4 @@
-//! The vectors, the corpus of the fuzz target, and what is to be said case by case.
+//! The test vectors, the corpus of the fuzz target, and single cases.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -161,7 +161,6 @@ fn refusals_say_what_is_wrong() {
     for (name, reason) in cases {
         let vector = VECTORS.iter().find(|vector| vector.name == name).unwrap();
         assert_eq!(read(&vector.sent.bytes()), Step::Reject(reason), "{name}");
-        assert_eq!(reason.word(), "bad-header");
     }
 }
 

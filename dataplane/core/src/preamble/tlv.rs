@@ -1,7 +1,6 @@
 //! The type-length-value fields behind the addresses of a version 2 header.
 //!
-//! Checked once, when the header is complete; afterwards they can be walked without a chance of
-//! error.
+//! They are checked once, when the header is complete. Afterwards iterating over them cannot fail.
 
 use super::Reason;
 use super::crc32c;
@@ -9,9 +8,9 @@ use super::crc32c;
 /// One field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlv<'a> {
-    /// What it is; [`Tlv::AUTHORITY`] and so on, or a number that only sender and receiver know.
+    /// Its type: [`Tlv::AUTHORITY`] and so on, or a number known only to sender and receiver.
     pub kind: u8,
-    /// What it says.
+    /// Its value.
     pub value: &'a [u8],
 }
 
@@ -20,9 +19,9 @@ impl Tlv<'_> {
     pub const AUTHORITY: u8 = 0x02;
     /// The checksum of the whole header.
     pub const CRC32C: u8 = 0x03;
-    /// The sender's name for the connection.
+    /// The sender's id of the connection.
     pub const UNIQUE_ID: u8 = 0x05;
-    /// How the client spoke TLS: flags, verdict, and fields of its own.
+    /// How the client used TLS: flags, the verification result, and nested fields.
     pub const SSL: u8 = 0x20;
     /// Inside [`Tlv::SSL`]: the TLS version.
     pub const SSL_VERSION: u8 = 0x21;
@@ -32,12 +31,12 @@ impl Tlv<'_> {
     pub const SSL_CIPHER: u8 = 0x23;
 }
 
-/// The fields of one header, checked.
+/// The checked fields of one header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tlvs<'a>(&'a [u8]);
 
 impl<'a> Tlvs<'a> {
-    /// Every field, in the order sent.
+    /// All fields, in the order sent.
     pub fn iter(self) -> impl Iterator<Item = Tlv<'a>> + use<'a> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -54,7 +53,7 @@ impl<'a> Tlvs<'a> {
         str::from_utf8(self.first(Tlv::AUTHORITY)?).ok()
     }
 
-    /// The sender's name for the connection: up to 128 bytes of anything.
+    /// The sender's id of the connection: up to 128 bytes of any value.
     #[must_use]
     pub fn unique_id(self) -> Option<&'a [u8]> {
         self.first(Tlv::UNIQUE_ID)
@@ -110,8 +109,7 @@ fn check_ssl(value: &[u8]) -> Result<(), Reason> {
     Ok(())
 }
 
-/// The sum is that of the whole header with its own four bytes, which end where `behind` begins,
-/// taken as zeros.
+/// The checksum covers the whole header with its own four bytes, which end where `behind` begins, taken as zeros.
 fn check_sum(header: &[u8], tlv: Tlv<'_>, behind: &[u8]) -> Result<(), Reason> {
     let value_start = header.len() - behind.len() - tlv.value.len();
     let before = header.get(..value_start).unwrap_or_default();
@@ -130,7 +128,7 @@ fn split(bytes: &[u8]) -> Option<(Tlv<'_>, &[u8])> {
     Some((Tlv { kind, value }, rest))
 }
 
-/// The protocol's own bound.
+/// The bound of the protocol.
 pub(super) const LONGEST_UNIQUE_ID: usize = 128;
-/// Flags and verdict, before the fields of the SSL TLV.
+/// The flags and the verification result, before the nested fields of the SSL TLV.
 pub(super) const SSL_FIXED: usize = 5;

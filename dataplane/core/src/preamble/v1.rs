@@ -1,19 +1,18 @@
-//! Version 1: one line of text, read as far as it has come.
+//! Version 1: one line of text, parsed as far as it has arrived.
 //!
-//! Called by [`super::step`] only. Each field is judged while it is still growing: a field that no
-//! further byte could make right is refused at once, one that could still become right is waited
-//! for.
+//! Used by [`super::step`] only. Each field is judged while it is incomplete: a field that no further byte could make valid is
+//! refused at once.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use super::{Addresses, Header, Reason, Step, Tlvs, Transport};
 
-/// What every line begins with.
+/// The first byte of every line.
 pub(super) const FIRST_BYTE: u8 = b'P';
 /// `PROXY UNKNOWN` and CR LF.
 pub(super) const SHORTEST: usize = 15;
-/// The protocol's own bound, CR LF included.
+/// The bound of the protocol, CR LF included.
 pub(super) const LONGEST: usize = 107;
 
 pub(super) fn step(bytes: &[u8], transport: Transport) -> Step<'_> {
@@ -38,12 +37,12 @@ pub(super) fn step(bytes: &[u8], transport: Transport) -> Step<'_> {
 
 /// Why reading went no further.
 enum Stop {
-    /// All is well so far, but the line has no end yet.
+    /// Valid so far, but the line has not ended yet.
     Open,
     Wrong(Reason),
 }
 
-/// What a piece of the line says, and the bytes behind it.
+/// The value of a piece of the line, and the bytes after it.
 type Read<'a, T> = Result<(T, &'a [u8]), Stop>;
 
 fn read(line: &[u8]) -> Read<'_, Option<Addresses>> {
@@ -61,8 +60,7 @@ fn read(line: &[u8]) -> Read<'_, Option<Addresses>> {
     Ok((Some(addresses), rest))
 }
 
-/// `UNKNOWN`, then the end of the line or a space and anything at all: none of it is to be looked
-/// at.
+/// `UNKNOWN`, then the end of the line, or a space and anything, which is ignored.
 fn unknown(bytes: &[u8]) -> Read<'_, ()> {
     let ((), rest) = literal(bytes, b"UNKNOWN", Reason::Protocol)?;
     match rest.first() {
@@ -113,8 +111,7 @@ fn literal<'a>(bytes: &'a [u8], expected: &[u8], otherwise: Reason) -> Read<'a, 
     }
 }
 
-/// A field that reaches to the byte `end`; while that has not come, whether it may still become
-/// one.
+/// A field that ends before the byte `end`. While that has not arrived, whether the field may still become valid.
 fn field<T>(
     bytes: &[u8],
     end: u8,
@@ -135,7 +132,7 @@ fn address<A: FromStr>(text: &[u8]) -> Option<A> {
     str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Whether an address may begin so: one may exactly if one of a few endings completes it.
+/// Whether an address may begin like this: it may if one of a few endings completes it.
 fn begins_address<A: FromStr>(text: &[u8]) -> bool {
     ENDINGS.iter().any(|ending| {
         let mut buffer = [0; LONGEST + 8];
@@ -163,15 +160,14 @@ fn begins_port(text: &[u8]) -> bool {
     text.is_empty() || port(text).is_some()
 }
 
-/// How many bytes an unfinished line lacks at the least.
+/// The least number of bytes missing from an incomplete line.
 fn missing(line: &[u8]) -> usize {
     let line_end = if line.ends_with(b"\r") { 1 } else { 2 };
     SHORTEST.saturating_sub(line.len()).max(line_end)
 }
 
-/// What can be missing from an address that was cut anywhere: of an IPv4 address its last octets,
-/// of an IPv6 address the rest of a `::`, a last group, or the last octets of an IPv4 address at
-/// its end.
+/// The endings that can complete an address cut at any place: for IPv4 its last octets; for IPv6 the rest of a `::`, a last
+/// group, or the last octets of an embedded IPv4 address.
 const ENDINGS: [&[u8]; 10] = [
     b"", b"0", b":", b"::", b".0", b"0.0", b".0.0", b"0.0.0", b".0.0.0", b"0.0.0.0",
 ];

@@ -1,19 +1,18 @@
-//! Version 2: the binary header, read as far as it has come.
+//! Version 2: the binary header, parsed as far as it has arrived.
 //!
-//! Called by [`super::step`] only.
+//! Used by [`super::step`] only.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{Addresses, Header, Reason, Step, Tlvs, Transport};
 
-/// What every header begins with.
+/// The first byte of every header.
 pub(super) const FIRST_BYTE: u8 = SIGNATURE[0];
 /// Twelve bytes that no other protocol begins with.
 pub(super) const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and transport, length: what comes before the addresses.
 pub(super) const FIXED: usize = 16;
-/// The longest accepted value of the length field. No honest sender needs more, and a peer must not
-/// make us keep more.
+/// The longest accepted value of the length field. Legitimate senders need no more, and a peer must not make us store more.
 pub(super) const LONGEST_BODY: usize = 4096;
 
 pub(super) fn step(bytes: &[u8], transport: Transport) -> Step<'_> {
@@ -29,7 +28,7 @@ fn read(bytes: &[u8], transport: Transport) -> Result<Step<'_>, Reason> {
         return Err(Reason::Signature);
     }
     let command = bytes.get(12).map(|byte| Command::read(*byte)).transpose()?;
-    // LOCAL takes back all that follows, even a family that nobody knows.
+    // After `LOCAL` all other fields are ignored, even an unknown family.
     let body = match (command, bytes.get(13)) {
         (Some(Command::Proxy), Some(byte)) => Body::read(*byte)?,
         _ => Body::Ignored,
@@ -51,13 +50,13 @@ fn read(bytes: &[u8], transport: Transport) -> Result<Step<'_>, Reason> {
     finish(header, body, transport)
 }
 
-/// Judges a header that is all there.
+/// Judges a complete header.
 fn finish(header: &[u8], body: Body, transport: Transport) -> Result<Step<'_>, Reason> {
     let length = header.len();
     if let Body::Ignored = body {
         return Ok(Step::Local { length });
     }
-    // A header that is of no use here is still refused where it is broken.
+    // A header that is not used here is still refused if it is malformed.
     let tlvs = Tlvs::check(header, FIXED + body.address_size())?;
     let block = header.get(FIXED..).unwrap_or_default();
     let addresses = match body {
@@ -90,10 +89,10 @@ impl Command {
     }
 }
 
-/// What stands behind the fixed part.
+/// The content after the fixed part.
 #[derive(Clone, Copy)]
 enum Body {
-    /// Nothing that may be looked at: LOCAL, or an unspecified family or transport.
+    /// Ignored: `LOCAL`, or an unspecified family or transport.
     Ignored,
     Inet(Transport),
     Inet6(Transport),

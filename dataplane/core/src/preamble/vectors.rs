@@ -1,5 +1,4 @@
-//! The vectors: what is sent, and what has to come of it on a TCP listener that takes both
-//! versions.
+//! The test vectors: the bytes sent, and the expected result on a TCP listener that accepts both versions.
 
 use std::net::SocketAddr;
 
@@ -9,26 +8,26 @@ pub(super) struct Vector {
     pub(super) name: &'static str,
     pub(super) sent: Sent,
     pub(super) expected: Expected,
-    /// Whether the crate `proxy-protocol` 0.5.0 sees it otherwise (or panics).
+    /// Whether the crate `proxy-protocol` 0.5.0 judges it differently, or panics.
     pub(super) oracle: Oracle,
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum Sent {
     Text(&'static [u8]),
-    /// Hexadecimal, where `S` is the signature, `@4` the addresses of [`FOUR`], `@6` those of
-    /// [`SIX`], and `75*128` the byte 75 so many times.
+    /// Hexadecimal, where `S` is the signature, `@4` the addresses of [`FOUR`], `@6` those of [`SIX`], and `75*128` the byte 75
+    /// repeated 128 times.
     Hex(&'static str),
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum Expected {
-    /// These ends, and so many bytes behind the header.
+    /// These ends, and this many bytes after the header.
     Named(Ends, usize),
-    /// The socket's own ends, and nothing behind the header.
+    /// The socket's own ends, and no bytes after the header.
     Local,
     Need,
-    /// Refused when so many bytes have come.
+    /// Refused once this many bytes have arrived.
     RejectAt(usize),
 }
 
@@ -166,7 +165,7 @@ pub(super) const VECTORS: [Vector; 71] = [
     hex("b27", "S 21 11 0037 @4 2000280100000000210007544c5376312e33230016544c535f4145535f3132385f47434d5f534841323536", Named(FOUR, 0)),
     hex("b28", "S 21 11 0013 @4 20000401000000", RejectAt(35)).differs(),
     hex("b29", "S 21 11 001a @4 20000b0100000000210009544c53", RejectAt(42)).differs(),
-    // Refused by the cap on the length, so as soon as the length is there.
+    // Refused by the limit of the length, so as soon as the length has arrived.
     hex("b30", "S 21 11 ffff @4", RejectAt(16)).differs(),
     hex("b31", "0d0a0d0a000d0a51554954", Need).differs(),
     hex("b32", "S 21", Need).differs(),

@@ -1,7 +1,7 @@
-//! What becomes of dials: who is kept out of the choice for a while because it could not be reached.
+//! Ejection: endpoints that could not be reached are left out for a while.
 //!
-//! Called by whoever dials, in its own worker. A success costs one load; only a failure takes the service's lock, so
-//! that `share` and the last endpoint are counted by one at a time.
+//! The dialing worker calls this. A success costs one load. Only a failure takes the service's lock, so that the limit `share`
+//! and the last endpoint are evaluated by one worker at a time.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -17,28 +17,28 @@ use super::{Endpoint, Service};
 pub enum Failure {
     /// Nothing answered in time.
     TimedOut,
-    /// The host answered that nobody listens.
+    /// The host refused the connection.
     Refused,
-    /// Something on the way answered that there is no way. Counts as refused.
+    /// The network reported that the host cannot be reached. Counts as refused.
     Unreachable,
 }
 
-/// What a failed dial led to.
+/// The consequences of a failed dial.
 #[derive(Clone, Debug, Default)]
 #[must_use = "an ejection is worth a log line, and a silent node concerns every service"]
 pub struct FailureNews {
     /// The endpoint was ejected.
     pub ejection: Option<Ejection>,
-    /// Another endpoint of its node timed out just before: call [`Plan::eject_node`](crate::plan::Plan::eject_node).
+    /// The node, if another of its endpoints timed out just before: call [`Plan::eject_node`](crate::plan::Plan::eject_node).
     pub silent_node: Option<Arc<Node>>,
 }
 
-/// An endpoint is kept out of the choice.
+/// An ejection of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Why.
+    /// The reason.
     pub reason: EjectionReason,
-    /// Until when, unless a connection or a check succeeds before.
+    /// The end of the ejection, unless a connection or a check succeeds before.
     pub until: Moment,
 }
 
@@ -54,10 +54,10 @@ pub enum EjectionReason {
 }
 
 impl EjectionReason {
-    /// All of them, in the order of [`EjectionReason::index`].
+    /// All reasons, in the order of [`EjectionReason::index`].
     pub const ALL: [Self; 3] = [Self::Timeout, Self::Refused, Self::Node];
 
-    /// Its word, as the table's reference has it.
+    /// Its word in the table's reference.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -67,14 +67,14 @@ impl EjectionReason {
         }
     }
 
-    /// Its place in an array of counters.
+    /// Its index in an array of counters.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 }
 
-/// A machine on which endpoints run, by the name that the table gives it.
+/// A machine on which endpoints run, by its name in the table.
 #[derive(Debug)]
 pub struct Node {
     name: Box<str>,
@@ -83,7 +83,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that has always answered.
+    /// Creates a node without time-outs.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -98,7 +98,8 @@ impl Node {
         &self.name
     }
 
-    /// One of its endpoints timed out. Says whether another one did just before; it takes two new ones to say it again.
+    /// Notes that one of its endpoints timed out. Returns whether another one did just before. After that, two new time-outs
+    /// are needed to return true again.
     fn timed_out(&self, address: SocketAddr, now: Moment) -> bool {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         let is_silent =
@@ -109,14 +110,7 @@ impl Node {
 }
 
 impl Service {
-    /// A dial to the endpoint at `index` succeeded: it is no longer ejected.
-    pub fn connected(&self, index: usize, now: Moment) {
-        if let Some(endpoint) = self.endpoints.get(index) {
-            endpoint.live.connected(now);
-        }
-    }
-
-    /// A dial to the endpoint at `index`, begun at `began`, failed.
+    /// Notes a failed dial to the endpoint at `index` that began at `began`.
     pub fn failed(
         &self,
         index: usize,
@@ -134,7 +128,7 @@ impl Service {
                 silent_node: endpoint
                     .node()
                     .filter(|node| {
-                        // A service that gives its endpoints next to no time must not speak for others.
+                        // A service with a very short connect timeout must not affect others.
                         now.since(began) >= SILENCE && node.timed_out(endpoint.address(), now)
                     })
                     .cloned(),
@@ -151,14 +145,14 @@ impl Service {
         }
     }
 
-    /// The endpoint at `index` was tried after its ejection, and is not back: until when it stays out now.
-    pub fn tried_in_vain(&self, index: usize, now: Moment) -> Option<Moment> {
+    /// Notes that a trial of the endpoint at `index` after its ejection failed. Returns the end of the new ejection.
+    pub fn trial_failed(&self, index: usize, now: Moment) -> Option<Moment> {
         let rule = self.spec.ejection.on()?;
         let endpoint = self.endpoints.get(index)?;
         endpoint.live.eject_longer(rule.first, rule.longest, now)
     }
 
-    /// Ejects the endpoints that run on `node`, as far as `ejection` allows it here. Says how many that were.
+    /// Ejects the endpoints that run on `node`, as far as `ejection` allows it here. Returns their number.
     pub fn eject_node(&self, node: &Arc<Node>, now: Moment) -> usize {
         self.endpoints
             .iter()
@@ -197,7 +191,7 @@ impl Service {
         Some(Ejection { reason, until })
     }
 
-    /// Whether `share` allows one more, and somebody else is left to be picked.
+    /// Whether `share` allows one more ejection, and another endpoint is left to be picked.
     fn can_spare(&self, endpoint: &Endpoint, share: u8, now: Moment) -> bool {
         let (mut eligible, mut ejected, mut others) = (0, 0, 0);
         for other in self.endpoints.iter().filter(|other| other.is_eligible()) {
@@ -213,8 +207,8 @@ impl Service {
     }
 }
 
-/// Time-outs of one node that are no further apart are one event.
+/// Time-outs of one node within this time are one event.
 const TOGETHER: Duration = Duration::from_secs(2);
 
-/// A dial must have been given so long for its time-out to count against its node.
+/// The shortest dial whose time-out counts against its node.
 const SILENCE: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! Services for tests: from a few words to compiled.
+//! Compiles services for tests from short descriptions.
 
 use std::cell::RefCell;
 
@@ -28,7 +28,7 @@ pub(crate) fn spec_of(service: &str, rest: &[&str]) -> Arc<table::Service> {
     ))
 }
 
-/// What the plans of one process share.
+/// The state that the plans of one process share.
 #[derive(Default)]
 pub(crate) struct Process {
     pub(crate) nodes: RefCell<FxHashMap<String, Arc<Node>>>,
@@ -52,7 +52,7 @@ impl Process {
                     .or_insert_with(|| Arc::new(Node::new(name))),
             )
         };
-        let mut around = Around {
+        let mut context = ServiceContext {
             now,
             workers: 2,
             node: &mut node,
@@ -64,16 +64,16 @@ impl Process {
             over: &|_, address| self.over.get(address).copied().unwrap_or_default(),
             closing: &self.closing,
         };
-        Service::compile(spec, previous, &mut around)
+        Service::compile(spec, previous, &mut context)
     }
 }
 
-/// A service as at the start of the process.
+/// A service of the first plan of a process.
 pub(crate) fn service(service: &str, rest: &[&str]) -> Service {
     Process::default().compile(spec_of(service, rest), None, Moment(0))
 }
 
-/// The same with so many plain endpoints.
+/// The same with this many plain endpoints.
 pub(crate) fn service_of(service: &str, endpoints: usize) -> Service {
     self::service(service, &vec![""; endpoints])
 }

@@ -1,4 +1,4 @@
-//! What is known of a service while the process lives, whatever plans come and go.
+//! The state of a service while the process lives, across plans.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -14,24 +14,24 @@ use crate::rng::Rng;
 
 use super::EjectionReason;
 
-/// What is known of a service while the process lives.
+/// The state of a service while the process lives, across plans.
 #[derive(Debug)]
 pub struct ServiceState {
-    /// The turns of `round-robin` that all workers together have taken.
+    /// The number of turns of `round-robin`, of all workers together.
     pub(crate) turns: AtomicU64,
-    /// The same, among what is left when turns find nobody.
+    /// The number of turns among candidates, when the plain turns find no endpoint.
     pub(crate) detours: AtomicU64,
-    /// The turns that its own addresses have taken, where it has some.
+    /// The number of turns of its source addresses, if it has several.
     sources: AtomicUsize,
     queue: Queue,
-    /// Leases held on all its endpoints, those that left the table included.
+    /// Leases held on all its endpoints, including removed ones.
     current: AtomicU32,
     peak: AtomicU32,
     affinity: OnceLock<Box<Affinity>>,
     counters: OnceLock<PerWorker<ServiceCounters>>,
     /// By [`EjectionReason::index`].
     pub(super) ejections: [AtomicU64; EjectionReason::ALL.len()],
-    /// One decision at a time, so that `share` holds.
+    /// Held while an ejection is decided, so that `share` is respected.
     pub(super) ejecting: Mutex<()>,
     checked: Tally,
     workers: usize,
@@ -39,7 +39,7 @@ pub struct ServiceState {
 }
 
 impl ServiceState {
-    /// A service that nobody has used yet.
+    /// Creates the state of a new service.
     #[must_use]
     pub fn new(name: &str, workers: usize) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl ServiceState {
         &self.name
     }
 
-    /// How many workers count here.
+    /// The number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.workers
@@ -77,31 +77,31 @@ impl ServiceState {
         &self.queue
     }
 
-    /// Whose turn it is among the addresses that its endpoints are reached from.
+    /// The number of the next turn among its source addresses.
     #[must_use]
     pub fn next_source(&self) -> usize {
         self.sources.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many leases are held now on its endpoints, those that left the table included (`scur`).
+    /// The number of leases held now on its endpoints, including removed ones (`scur`).
     #[must_use]
     pub fn current(&self) -> u32 {
         self.current.load(Ordering::Relaxed)
     }
 
-    /// The most leases that were ever held at once (`smax`).
+    /// The highest number of leases so far (`smax`).
     #[must_use]
     pub fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Forgets that there were ever more than now, in the queue too.
+    /// Resets the peaks to the present numbers, of the queue too.
     pub fn forget_peak(&self) {
         self.peak.store(self.current(), Ordering::Relaxed);
         self.queue.forget_peak();
     }
 
-    /// Forgets the longest wait that `worker` has seen. For that worker alone.
+    /// Clears the longest wait of `worker`. Only that worker may call this.
     pub fn forget_longest(&self, worker: WorkerId) {
         if let Some(cells) = self.all_counters().and_then(|all| all.if_any(worker)) {
             cells.queue_ms_max.clear();
@@ -119,7 +119,7 @@ impl ServiceState {
         self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Where its clients went, if it was ever asked.
+    /// Its affinity table, if it was ever used.
     #[must_use]
     pub fn affinity(&self) -> Option<&Affinity> {
         self.affinity.get().map(Box::as_ref)
@@ -129,7 +129,7 @@ impl ServiceState {
         self.affinity.get_or_init(|| Box::new(Affinity::new(rng)))
     }
 
-    /// What `worker` counts here.
+    /// The counters of `worker`.
     #[must_use]
     pub fn counters(&self, worker: WorkerId) -> &ServiceCounters {
         self.counters
@@ -137,7 +137,7 @@ impl ServiceState {
             .of(worker)
     }
 
-    /// All workers' counters, where anything was ever counted.
+    /// The counters of all workers, if anything was ever counted.
     #[must_use]
     pub fn all_counters(&self) -> Option<&PerWorker<ServiceCounters>> {
         self.counters.get()
@@ -199,7 +199,7 @@ counters! {
 }
 
 impl ServiceCounters {
-    /// Counts a client that waited for `waited`, in vain or not.
+    /// Counts a client that waited for `waited`, whether it was served or not.
     pub fn queued(&self, waited: Duration) {
         self.queued.add(1);
         add_time(&self.queue_ms, &self.queue_ms_max, waited);

@@ -57,7 +57,7 @@ fn one_that_comes_back_while_it_has_connections_is_the_same_one() {
     let third = process.compile(spec_of("", &["", ""]), Some(&second), NOW);
     assert!(Arc::ptr_eq(third.endpoints()[1].live(), &left));
 
-    // So is a service that was gone for a while.
+    // The same holds for a service that was absent for a while.
     let again = process.compile(spec_of("", &["", ""]), None, NOW);
     assert!(Arc::ptr_eq(again.endpoints()[1].live(), &left));
     assert!(Arc::ptr_eq(again.state(), first.state()));
@@ -68,7 +68,7 @@ fn one_that_comes_back_while_it_has_connections_is_the_same_one() {
             .all(|endpoint| Arc::ptr_eq(endpoint.live().service(), again.state()))
     );
 
-    // But never with two states of one service.
+    // But one service never has two states.
     let other = Process::default().compile(spec_of("", &[""]), None, NOW);
     let mixed = process.compile(spec_of("", &["", ""]), Some(&other), NOW);
     assert!(!Arc::ptr_eq(mixed.endpoints()[1].live(), &left));
@@ -165,7 +165,7 @@ fn a_time_out_ejects_at_once_and_refusals_in_a_row() {
     for failure in [Failure::Refused, Failure::Unreachable] {
         assert!(service.failed(1, failure, NOW, NOW).ejection.is_none());
     }
-    service.connected(1, NOW);
+    service.endpoints()[1].live().connected(NOW);
     for _ in 0..2 {
         assert!(
             service
@@ -182,13 +182,13 @@ fn a_time_out_ejects_at_once_and_refusals_in_a_row() {
     assert_eq!(service.next_return(NOW), Some(ms(1000)));
     assert_eq!(service.usable(NOW), (2, 0));
 
-    service.connected(0, ms(100));
+    service.endpoints()[0].live().connected(ms(100));
     assert_eq!(ejected(&service, ms(100)), [1]);
 }
 
 #[test]
 fn the_share_and_the_last_one_hold() {
-    // endpoints, share, how many of them time out, how many are ejected
+    // endpoints, share, time-outs, expected ejections
     let cases = [
         (1, 100, 1, 0),
         (2, 100, 2, 1),
@@ -280,7 +280,7 @@ fn two_of_one_node_speak_for_all_of_it() {
     );
     let node = times_out(&shop, 1, ms(1900)).silent_node.unwrap();
     assert_eq!(node.name(), "w1");
-    // 0 is back from its own ejection by now.
+    // The ejection of endpoint 0 has ended by now.
     assert_eq!(shop.eject_node(&node, ms(1900)), 2);
     assert_eq!(ejected(&shop, ms(1900)), [0, 1, 3]);
     assert_eq!(mail.eject_node(&node, ms(1900)), 1);

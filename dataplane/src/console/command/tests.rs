@@ -7,8 +7,8 @@ fn read(line: &str) -> Result<Command, String> {
     parse(&commands[0])
 }
 
-fn word(text: &str) -> Meant {
-    Meant::Named(text.into())
+fn word(text: &str) -> Target {
+    Target::Named(text.into())
 }
 
 fn server(service: &str, endpoint: &str) -> Server {
@@ -69,7 +69,7 @@ fn every_command_is_understood() {
         ),
         (
             "show servers conn #3",
-            See(Show::ServersConn(Some(Meant::Numbered(3)))),
+            See(Show::ServersConn(Some(Target::Numbered(3)))),
         ),
         ("show backend", See(Show::Backend)),
         ("show errors", See(Show::Errors)),
@@ -121,8 +121,8 @@ fn every_command_is_understood() {
             "set server #2/#14 weight default",
             By(Change::Weight(
                 Server {
-                    service: Meant::Numbered(2),
-                    endpoint: Meant::Numbered(14),
+                    service: Target::Numbered(2),
+                    endpoint: Target::Numbered(14),
                 },
                 None,
             )),

@@ -1,4 +1,4 @@
-//! What wakes the task of a relay.
+//! The events that wake the task of a relay.
 
 use std::pin::pin;
 
@@ -6,8 +6,8 @@ use tokio::task::{LocalSet, consume_budget, coop::has_budget_remaining};
 
 use super::*;
 
-/// The runtime's own sockets answer "pending" to a task that has used up its budget of polls. A relay that took this for "the socket has
-/// nothing" would wait for a wake-up that nobody was asked for. The sockets of the worker's poller do not know that budget.
+/// The runtime's own sockets return `Pending` to a task that has used up its cooperative budget. A relay that took this for an
+/// empty socket would wait for a wake-up that never comes. The sockets of the worker's poller do not use that budget.
 #[tokio::test]
 async fn a_relay_in_a_task_without_budget_is_woken_by_its_sockets() {
     let (mut client, ours_to_client) = pair().await;
@@ -18,7 +18,7 @@ async fn a_relay_in_a_task_without_budget_is_woken_by_its_sockets() {
         let mut client = watched(ours_to_client, &tools);
         let mut server = watched(ours_to_server, &tools);
         let first = Vec::new();
-        relay(&mut client, &mut server, first, PATIENCE, &tools, |_, _| {}).await
+        relay(&mut client, &mut server, first, TIMEOUTS, &tools, |_, _| {}).await
     };
     let mut relaying = Box::pin(relaying);
     let mut polls = 0;
@@ -40,7 +40,7 @@ async fn a_relay_in_a_task_without_budget_is_woken_by_its_sockets() {
         }
         drop((client, server));
     };
-    // In tasks of their own, so that nothing but the relay's own sockets wakes the one of the relay.
+    // These run in separate tasks, so that only the relay's own sockets wake the relay's task.
     let conversation = tokio::spawn(conversation);
     let local = LocalSet::new();
     local.spawn_local(poller.run());
@@ -56,11 +56,11 @@ async fn a_relay_in_a_task_without_budget_is_woken_by_its_sockets() {
     conversation.await.unwrap();
 }
 
-/// The kernel reports the end once, and nobody reads after it: a reset that follows must wake the task by itself.
+/// The kernel reports the end once, and nothing reads afterwards: a following reset must wake the task by itself.
 #[tokio::test]
 async fn a_reset_behind_the_end_of_a_side_is_heard_while_the_other_side_is_silent() {
     for side in [Side::Client, Side::Server] {
-        let (client, server, ended) = relayed(PATIENCE).await;
+        let (client, server, ended) = relayed(TIMEOUTS).await;
         let (mut ends, mut waits) = match side {
             Side::Client => (client, server),
             Side::Server => (server, client),

@@ -1,7 +1,7 @@
 use std::cell::Cell;
 
-use ballast_core::compile::{Surroundings, compile};
-use ballast_core::loops::LOOPBACK_ALONE;
+use ballast_core::compile::{CompileContext, compile};
+use ballast_core::loops::LOOPBACK_ONLY;
 use ballast_core::rng::Rng;
 use ballast_core::table::Format;
 
@@ -68,12 +68,12 @@ fn plan(services: u32, endpoints: u32) -> Arc<Plan> {
         .collect();
     let text = format!("{{\"version\":1,\"services\":[{}]}}", services.join(","));
     let table = table::parse(text.as_bytes(), Format::Json).unwrap();
-    let mut around = Surroundings {
+    let mut context = CompileContext {
         now: Moment(1),
         workers: 1,
         ipv6: true,
-        here: &LOOPBACK_ALONE,
+        host: &LOOPBACK_ONLY,
         rng: &mut Rng::new(1),
     };
-    Arc::new(compile(table, &Plan::default(), &mut around))
+    Arc::new(compile(table, &Plan::default(), &mut context))
 }

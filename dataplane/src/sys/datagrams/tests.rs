@@ -1,4 +1,4 @@
-//! Over real sockets of both families.
+//! Tests with real sockets of both families.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -11,7 +11,7 @@ fn pair(ip: IpAddr) -> (UdpSocket, UdpSocket) {
     for socket in [&one, &other] {
         let wait = Some(Duration::from_secs(10));
         socket.set_read_timeout(wait).unwrap();
-        tell_all(socket, ip.is_ipv4()).unwrap();
+        enable_ancillary_data(socket, ip.is_ipv4()).unwrap();
         allow_fragments(socket, ip.is_ipv4()).unwrap();
     }
     (one, other)

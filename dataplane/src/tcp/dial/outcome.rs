@@ -1,4 +1,4 @@
-//! What becomes of a dial.
+//! The result of a dial, and its progress.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::poller::Stream;
 use crate::relay::Side;
 use crate::worker::Worker;
 
-/// A connection to an endpoint, counted there until it is dropped.
+/// A connection to an endpoint, which counts there until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) stream: Stream,
@@ -35,7 +35,7 @@ impl Upstream {
         self.lease.endpoint().counters(self.worker.id)
     }
 
-    /// Counts whose fault the end of the session was.
+    /// Counts the end of the session at the side that was at fault.
     pub(crate) fn count_fault(&self, fault: Option<Side>) {
         match fault {
             Some(Side::Client) => self.counters().client_aborts.add(1),
@@ -55,20 +55,20 @@ impl Drop for Upstream {
     }
 }
 
-/// How the way to an endpoint went, or goes.
+/// The progress of a dial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     /// Time spent in the queue; `None`: the client never left the queue.
     pub(crate) queued: Option<Duration>,
-    /// Time until an endpoint answered, without the time in the queue.
+    /// Time until an endpoint was connected, without the time in the queue.
     pub(crate) connecting: Option<Duration>,
     /// Attempts after the first one.
     pub(crate) retries: u16,
-    /// Whether one of them was at another endpoint than the attempt before it.
+    /// Whether one of these attempts was at another endpoint than the attempt before it.
     pub(crate) is_redispatched: bool,
-    /// Clients that were before this one in the queue.
+    /// Clients that were ahead of this one when it entered the queue.
     pub(crate) before: usize,
-    /// Whether the last attempt failed because its time was over.
+    /// Whether the last attempt failed by its timeout.
     pub(crate) timed_out: bool,
     /// Whether the client is in the queue now.
     pub(crate) is_queued: bool,
@@ -79,15 +79,15 @@ pub(crate) struct Progress {
 pub(crate) enum Unserved {
     Refused(Refusal),
     /// The client aborted while it waited.
-    Left(During),
+    ClientLeft(WaitPhase),
 }
 
-/// What a client waited for.
+/// The phase in which a client waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum During {
-    /// Room at an endpoint.
+pub(crate) enum WaitPhase {
+    /// In the queue, for room at an endpoint.
     Queue,
-    /// An endpoint's answer.
+    /// For an endpoint's connection to be established.
     Dial,
 }
 

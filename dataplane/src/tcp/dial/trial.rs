@@ -1,4 +1,4 @@
-//! An endpoint whose ejection is over is tried without a client.
+//! Trials of endpoints whose ejection is over, without a client.
 
 use std::mem;
 use std::rc::Rc;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use ballast_core::pick::Picked;
 
-use super::{Attempts, Failed, connect, short_attempt};
-use crate::fault;
+use super::{AttemptError, Attempts, connect, short_attempt};
+use crate::socket_error;
 
 impl Attempts<'_> {
-    /// An endpoint whose ejection is over may be as silent as before, and no client should pay for finding out. If another endpoint
-    /// is available, the client gets that one, and the returning endpoint is tried by a task of its own.
+    /// An endpoint may be as unreachable after its ejection as before, and no client should bear the cost of a trial. If
+    /// another endpoint is available, the client gets that one, and a separate task tries the returning endpoint.
     pub(super) fn spare_client(&self, mut picked: Picked) -> Picked {
         while picked.lease.endpoint().begin_trial(TRIAL, self.now) {
             match self.pick_in_turn() {
@@ -25,7 +25,7 @@ impl Attempts<'_> {
         picked
     }
 
-    /// Looks whether an endpoint is back.
+    /// Tries whether an endpoint is reachable again.
     fn try_out(&self, picked: Picked) {
         let worker = Rc::clone(self.caller.worker);
         let (service, plan) = (Arc::clone(&self.service), Rc::clone(&self.plan));
@@ -35,20 +35,21 @@ impl Attempts<'_> {
             let now = worker.shared.clock.now();
             match reached {
                 Ok(_stream) => {
-                    service.connected(picked.index, now);
+                    picked.lease.endpoint().connected(now);
                     tracing::info!(
                         service = service.state().name(),
                         endpoint = %picked.lease.address(),
                         "endpoint is back"
                     );
                 }
-                // An error that says nothing about the endpoint changes nothing: a later client tries it again.
-                Err(Failed::Error(error)) if fault::of_endpoint(&error).is_none() => {}
+                // An error that says nothing about the endpoint changes nothing: a later client causes another trial.
+                Err(AttemptError::Socket(error))
+                    if socket_error::endpoint_failure(&error).is_none() => {}
                 Err(_) => {
-                    service.tried_in_vain(picked.index, now);
+                    service.trial_failed(picked.index, now);
                 }
             }
-            // `apply` holds the plan too, and frees it: so this never is the last owner of a large plan.
+            // `apply` holds the plan too and frees it, so this task is never the last owner of a large plan.
             drop((service, plan));
         });
     }

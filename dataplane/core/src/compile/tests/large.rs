@@ -34,14 +34,14 @@ fn a_large_table() {
         let parsed = on_cpu() - start;
         let with_table = resident();
         let start = on_cpu();
-        let mut around = Surroundings {
+        let mut context = CompileContext {
             now: Moment(1000),
             workers: 2,
             ipv6: true,
-            here: &LOOPBACK_ALONE,
+            host: &LOOPBACK_ONLY,
             rng: &mut process.rng,
         };
-        let plan = compile(table, &process.plan, &mut around);
+        let plan = compile(table, &process.plan, &mut context);
         let compiled = on_cpu() - start;
         let start = on_cpu();
         let change = change(&process.bound, &process.plan, &plan);
@@ -61,7 +61,7 @@ fn a_large_table() {
     }
 }
 
-/// In the order in which a controller writes it.
+/// In the order that a controller writes.
 fn large_table() -> String {
     let mut json = String::from(r#"{"version":1,"generation":1,"frontends":["#);
     for frontend in 0..100 {
@@ -88,14 +88,14 @@ fn large_table() -> String {
     json
 }
 
-/// What this thread has computed for: a busy machine makes a clock lie.
+/// The CPU time of this thread, because elapsed time is misleading on a busy machine.
 fn on_cpu() -> Duration {
     let spent = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     let nanos = spent.split_whitespace().next().unwrap();
     Duration::from_nanos(nanos.parse().unwrap())
 }
 
-/// What is refused goes through a tree, and so does all YAML.
+/// A refused table is parsed to a tree, and so is all YAML.
 #[test]
 #[ignore = "a measurement"]
 fn a_large_table_with_a_mistake() {
@@ -129,7 +129,7 @@ fn resident() -> u64 {
     field("VmRSS:")
 }
 
-/// A line of this process' status.
+/// A line of this process's status.
 fn field(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();

@@ -1,7 +1,7 @@
-//! Tables made at random, served one after the other: what lives on, what is fresh, which sockets there are.
+//! Random tables, applied one after the other: what is kept, what is new, and which sockets are open.
 //!
-//! Each case plays a process: it compiles a table, opens and closes what [`change`] says, some binds fail, connections
-//! begin and end. After every table all that a plan promises is looked at, computed from the tables alone.
+//! Each case simulates a process: it compiles a table, opens and closes the sockets of [`change`], some binds fail, connections
+//! begin and end. After every table, everything that a plan guarantees is checked, computed from the tables alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::super::*;
 use super::tables::{TableSpec, tables};
 use crate::change::{Change, change};
 use crate::endpoint::Lease;
-use crate::loops::LOOPBACK_ALONE;
+use crate::loops::LOOPBACK_ONLY;
 use crate::rng::Rng;
 use crate::service::{Endpoint, ServiceState};
 use crate::table::OnGone;
@@ -27,7 +27,7 @@ struct Process {
     ipv6: bool,
     rng: Rng,
     connections: Vec<Lease>,
-    /// All that ever was, so that nothing fresh can look like something old.
+    /// Everything that ever existed, kept so that no new allocation has the address of an old one.
     endpoints: Vec<Arc<EndpointState>>,
     frontends: Vec<Arc<FrontendState>>,
     services: Vec<Arc<ServiceState>>,
@@ -52,17 +52,17 @@ impl Process {
     }
 
     fn compile(&mut self, table: &TableSpec) -> Plan {
-        let mut around = Surroundings {
+        let mut context = CompileContext {
             now: Moment(1000),
             workers: 2,
             ipv6: self.ipv6,
-            here: &LOOPBACK_ALONE,
+            host: &LOOPBACK_ONLY,
             rng: &mut self.rng,
         };
-        compile(table.parsed(), &self.plan, &mut around)
+        compile(table.parsed(), &self.plan, &mut context)
     }
 
-    /// Serves `table`; one of the binds fails where `fails` says so.
+    /// Applies `table`; one of the binds fails if `fails` says so.
     fn serve(&mut self, table: &TableSpec, fails: Option<Index>) {
         let plan = self.compile(table);
         let change = change(&self.bound, &self.plan, &plan);
@@ -289,7 +289,7 @@ impl Process {
         }
     }
 
-    /// Beside the table itself a plan reaches only what has connections still, and what left with this very table.
+    /// Outside of its table, a plan holds only what still has connections, and what was removed by this very table.
     fn look_at_what_leaves(&self, change: &Change, plan: &Plan) {
         let mut expected: BTreeSet<_> = change
             .gone_endpoints
@@ -364,14 +364,14 @@ proptest! {
                 }
             }
         }
-        // The same table once more changes nothing at all.
+        // Applying the same table again changes nothing.
         let table = process.served.clone();
         process.bound = table.sockets(ipv6);
         let again = process.compile(&table);
         let change = change(&process.bound, &process.plan, &again);
         prop_assert!(change.open.is_empty() && change.close.is_empty() && change.gone_endpoints.is_empty());
         prop_assert!(process.plan.services.iter().zip(&again.services).all(|(old, new)| Arc::ptr_eq(old, new)));
-        // When all is over, no endpoint counts anybody.
+        // In the end, no endpoint counts a connection.
         process.connections.clear();
         prop_assert!(process.endpoints.iter().all(|endpoint| endpoint.in_flight() == 0));
     }

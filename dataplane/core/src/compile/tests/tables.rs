@@ -1,4 +1,4 @@
-//! Small tables made at random, and what they ask for, read off their words alone.
+//! Small random tables, and what they ask for, derived from their fields alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -112,7 +112,7 @@ fn frontend() -> impl Strategy<Value = FrontendSpec> {
         })
 }
 
-/// A table without two frontends on one address: of those, the later one is left out.
+/// A table without two frontends at one address: the later one is left out.
 fn table() -> impl Strategy<Value = TableSpec> {
     (
         subsequence(FRONTENDS, 0..=FRONTENDS.len()),
@@ -145,7 +145,7 @@ fn table() -> impl Strategy<Value = TableSpec> {
         })
 }
 
-/// Now and then a table differs from the one before in one service only, as most do.
+/// Sometimes a table differs from the previous one in one service only, as most real ones do.
 pub(super) fn tables() -> impl Strategy<Value = Vec<TableSpec>> {
     let step = (table(), select(SERVICES), any::<bool>());
     vec(step, 2..6).prop_map(|steps| {
@@ -242,7 +242,7 @@ impl TableSpec {
             .unwrap_or_else(|problems| panic!("{}\n{problems}", self.yaml()))
     }
 
-    /// The sockets that there should be, from the words of the table alone.
+    /// The expected sockets, derived from the table alone.
     pub(super) fn sockets(&self, ipv6: bool) -> BTreeSet<SocketKey> {
         let mut sockets = BTreeSet::new();
         for (name, frontend) in &self.frontends {

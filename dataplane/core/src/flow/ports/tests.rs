@@ -1,4 +1,4 @@
-//! The ports against a plain list of who has which.
+//! The ports against a plain list of flows and their ports.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ fn endpoint(n: u64) -> SocketAddr {
 fn source(endpoint: SocketAddr, n: u64) -> IpAddr {
     let last = u8::try_from(n).unwrap();
     match (endpoint, n) {
-        (_, 0) => any_source(endpoint),
+        (_, 0) => unspecified_source(endpoint),
         (SocketAddr::V4(_), _) => IpAddr::from([192, 0, 2, last]),
         (SocketAddr::V6(_), _) => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 1, u16::from(last)]),
     }
@@ -58,7 +58,7 @@ fn no_two_flows_ever_have_the_same_two_addresses() {
             let own = known
                 .iter()
                 .filter(|other| (other.endpoint, other.local.address.ip()) == (endpoint, source));
-            let is_full = own.count() >= most_of_a_group(count) || used.len() == count;
+            let is_full = own.count() >= max_flows_per_group(count) || used.len() == count;
             let Some((taken, local)) = ports.take(Moment(0), endpoint, source, &mut rng) else {
                 assert!(is_full, "seed {seed}: a port was left");
                 continue;
@@ -93,7 +93,7 @@ fn ports_are_shared_only_when_none_is_left_that_nobody_has() {
     let mut ports = LocalPorts::new((40_000..40_064).collect());
     let mut rng = Rng::new(1);
     let mut take = |endpoint| {
-        let source = any_source(endpoint);
+        let source = unspecified_source(endpoint);
         ports.take(Moment(0), endpoint, source, &mut rng)
     };
     for _ in 0..60 {
@@ -103,7 +103,7 @@ fn ports_are_shared_only_when_none_is_left_that_nobody_has() {
     for n in 0..60 {
         assert_eq!(take(endpoint(1)).unwrap().1.is_shared, n >= 4);
     }
-    // Another family has ports of its own.
+    // The other address family has ports of its own.
     assert!(!take(endpoint(3)).unwrap().1.is_shared);
 }
 
@@ -111,7 +111,7 @@ fn ports_are_shared_only_when_none_is_left_that_nobody_has() {
 fn a_port_of_somebody_else_is_left_alone_for_a_second() {
     let mut ports = LocalPorts::new(vec![40_000, 40_001, 40_002]);
     let mut rng = Rng::new(1);
-    let (endpoint, source) = (endpoint(0), any_source(endpoint(0)));
+    let (endpoint, source) = (endpoint(0), unspecified_source(endpoint(0)));
     let mut refused = HashSet::new();
     for _ in 0..3 {
         let (taken, local) = ports.take(Moment(5), endpoint, source, &mut rng).unwrap();
@@ -134,7 +134,7 @@ fn without_ports_nobody_gets_one() {
     let mut rng = Rng::new(1);
     let endpoint = endpoint(0);
     assert_eq!(
-        ports.take(Moment(0), endpoint, any_source(endpoint), &mut rng),
+        ports.take(Moment(0), endpoint, unspecified_source(endpoint), &mut rng),
         None
     );
     ports.release(Taken::default());

@@ -1,4 +1,4 @@
-//! What is said, and what is made of answers.
+//! Requests, and the judgement of answers.
 
 use proptest::prelude::*;
 
@@ -11,14 +11,14 @@ fn health(yaml: &str) -> Health {
     table.services[0].checks().unwrap().clone()
 }
 
-/// The verdict on `answer`, given in pieces of `piece` bytes, and then closed.
+/// The outcome for `answer`, received in pieces of `piece` bytes before the connection closes.
 fn verdict(health: &Health, answer: &[u8], piece: usize) -> Outcome {
     let mut exchange = Exchange::new(health);
-    assert_eq!(exchange.asked(), None);
+    assert_eq!(exchange.sent(), None);
     answer
         .chunks(piece)
-        .find_map(|piece| exchange.heard(piece))
-        .unwrap_or_else(|| exchange.ended())
+        .find_map(|piece| exchange.received(piece))
+        .unwrap_or_else(|| exchange.closed())
 }
 
 #[track_caller]
@@ -201,12 +201,12 @@ fn what_is_not_asked_for_is_not_awaited() {
     ] {
         let health = health(yaml);
         let exchange = Exchange::new(&health);
-        assert_eq!(exchange.asked(), outcome, "{yaml}");
-        assert_eq!(exchange.listens(), outcome.is_none(), "{yaml}");
+        assert_eq!(exchange.sent(), outcome, "{yaml}");
+        assert_eq!(exchange.awaits_answer(), outcome.is_none(), "{yaml}");
     }
     let health = health("{mode: udp}");
     assert_eq!(
-        Exchange::new(&health).heard(b""),
+        Exchange::new(&health).received(b""),
         Some(Outcome::Answered(None)),
         "an empty datagram is an answer"
     );
@@ -229,9 +229,9 @@ fn a_question_says_what_the_table_says() {
         ("{mode: udp, send: ping, answer: pong}", "ping"),
     ] {
         let health = health(yaml);
-        let mut question = Vec::new();
-        Exchange::new(&health).question(address, &mut question);
-        assert_eq!(String::from_utf8(question).unwrap(), expected, "{yaml}");
+        let mut request = Vec::new();
+        Exchange::new(&health).write_request(address, &mut request);
+        assert_eq!(String::from_utf8(request).unwrap(), expected, "{yaml}");
     }
 }
 
@@ -246,7 +246,7 @@ fn a_check_introduces_itself_where_the_service_sends_headers() {
         ("v1", "mode: http", own),
         ("v2", "mode: http", v2_local),
         ("v2", "mode: udp", v2_local),
-        // The endpoint's own port, said in full; and another one, which is not sent headers.
+        // The endpoint's own port, given explicitly; and another port, to which no header is sent.
         ("v1", "mode: http, port: 80", own),
         ("v1", "mode: http, port: 81", ""),
         ("v2", "mode: udp, port: 81", ""),
@@ -260,13 +260,13 @@ fn a_check_introduces_itself_where_the_service_sends_headers() {
         let port = if health.contains("81") { 81 } else { 80 };
         assert_eq!(check.address.port(), port);
         let mut bytes = Vec::new();
-        check.introduce(local, &mut bytes);
+        check.write_proxy_header(local, &mut bytes);
         assert_eq!(
             String::from_utf8(bytes).unwrap(),
             expected,
             "{header}, {health}"
         );
-        assert_eq!(check.is_introduced(), !expected.is_empty());
+        assert_eq!(check.sends_proxy_header(), !expected.is_empty());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What stays across plans, what begins anew, and who hears of a verdict.
+//! What is kept across plans, what begins anew, and who learns of a verdict.
 
 use super::*;
 use crate::pick::{Key, Tried};
@@ -6,7 +6,7 @@ use crate::service::{EjectionReason, Failure};
 
 const TCP: &str = "{mode: tcp, interval: 1s}";
 
-/// The endpoint at `port` is gone, all others are well.
+/// The endpoint at `port` fails, all others pass.
 fn gone(port: u16) -> impl Fn(Moment, SocketAddr) -> Outcome {
     move |_, address| {
         if address.port() == port {
@@ -17,7 +17,7 @@ fn gone(port: u16) -> impl Fn(Moment, SocketAddr) -> Outcome {
     }
 }
 
-/// The ports that so many picks lead to.
+/// The ports of this many picks.
 fn picked(process: &mut Process, times: usize) -> Vec<u16> {
     let service = Arc::clone(&process.plan.services()[0]);
     let key = Key::new(SocketAddr::from(([192, 0, 2, 1], 1)));
@@ -153,7 +153,7 @@ fn a_passed_check_ends_an_ejection() {
         Some(EjectionReason::Timeout)
     );
     process.run(Duration::from_millis(400), gone(1));
-    // At the latest the next one ends it, long before the ejection's own end: that would be after 1 s.
+    // The next check ends it at the latest, long before the ejection would end, after 1 s.
     let mut asked = false;
     while !asked {
         assert!(process.endpoint(1).is_ejected(process.now));

@@ -1,8 +1,8 @@
-//! When checks come: spread, never in step, and within the limit.
+//! The times of checks: spread, never synchronised, and within the limit.
 
 use super::*;
 
-/// So many services of ten endpoints each.
+/// This many services of ten endpoints each.
 fn services(services: usize, health: &str) -> String {
     let services: Vec<String> = (0..services)
         .map(|n| {
@@ -83,7 +83,7 @@ fn what_failed_together_is_not_checked_together_for_ever() {
         "{mode: tcp, interval: 2s, fast-interval: 100ms}",
     ));
     process.run(seconds(10), well);
-    // A switch is dead for five seconds: all of them are asked fast for a while, on their way down and up.
+    // A switch fails for five seconds: all endpoints are checked at the fast interval for a while, on their way down and up.
     process.run(seconds(5), |_, _| Outcome::ConnectTimeout);
     process.run(seconds(5), well);
     assert_even(&buckets(&mut process, seconds(20), well));
@@ -94,7 +94,7 @@ fn a_standstill_leaves_no_herd_behind() {
     let mut process = Process::new(100_000);
     process.serve(&services(1000, "{mode: tcp, interval: 2s}"));
     process.run(seconds(10), well);
-    // Nobody ran checks for a while; now all are due at once.
+    // No checks ran for a while; now all are due at once.
     process.now = process.now.after(seconds(30));
     process.run(seconds(4), well);
     assert_even(&buckets(&mut process, seconds(20), well));
@@ -161,7 +161,7 @@ fn a_dead_endpoint_is_out_within_fall_times_interval() {
         let lines = process.run(seconds(5), |_, _| REFUSED);
         assert_eq!(lines.len(), 1);
         let took = process.monitor(1).since().since(died);
-        // Its last good check may have come a little early, so that the next one is a little more than 1 s later.
+        // Its last passed check may have come a little early, so that the next one comes a little more than 1 s later.
         assert!(took <= Duration::from_millis(3_050), "{took:?}");
     }
 }

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 
-/// How often each endpoint is picked, without holding leases.
+/// How often each endpoint is picked; no leases are held.
 fn counts(service: &Service, picks: u32, rng: &mut Rng) -> Vec<u32> {
     let mut counts = vec![0; service.endpoints().len()];
     for n in 0..picks {
@@ -203,7 +203,7 @@ fn source_hash_looks_at_the_address_and_source_port_hash_at_both() {
     );
 }
 
-/// These are what other machines, and the release before, answer. Computed apart from this code.
+/// These are the results of other machines and of earlier releases. They were computed independently of this code.
 #[test]
 fn the_hashes_never_change() {
     let service = service_of(&algorithm("source-hash"), 10);
@@ -290,7 +290,7 @@ fn slow_start_gives_each_its_growing_share() {
             let reached = f64::from(u32::try_from(percent).unwrap()) / 100.0;
             let expected = 20_000.0
                 * match name {
-                    // A client that an endpoint lets pass goes to its next rank.
+                    // A client that an endpoint does not take yet goes to its next rank.
                     "source-hash" => reached / 4.0,
                     _ => reached / (3.0 + reached),
                 };

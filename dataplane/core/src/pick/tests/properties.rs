@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::rng::Rng;
 
-/// A service with all that can be wrong with endpoints.
+/// A service whose endpoints may have all kinds of problems.
 #[derive(Clone, Debug)]
 struct Case {
     algorithm: usize,
@@ -113,7 +113,7 @@ impl Case {
         (service, held)
     }
 
-    /// The rule of the table, said once more and without any haste.
+    /// The rule of the documentation, implemented simply and slowly.
     fn tier(&self, index: usize) -> Option<u8> {
         let member = &self.endpoints[index];
         let eligible =
@@ -199,7 +199,7 @@ proptest! {
         let expected: Vec<u32> = weights.iter().map(|weight| u32::from(*weight) * cycles).collect();
         prop_assert_eq!(&counts, &expected);
 
-        // With some of them down the shares of the others stay in proportion.
+        // If some of them are down, the shares of the others stay in proportion.
         let up: Vec<usize> = (0..weights.len()).filter(|index| weights[*index] > 0 && !down[*index]).collect();
         (0..weights.len()).filter(|index| !up.contains(index)).for_each(|index| fail_checks(&service, index));
         let cycle: u32 = up.iter().map(|index| u32::from(weights[*index])).sum();
@@ -255,7 +255,7 @@ proptest! {
         let words = format!(r#""weight": {weight}"#);
         let service = service(&algorithm("source-hash"), &vec![words.as_str(); count]);
         assert!(service.even);
-        let among = Among {
+        let candidates = Candidates {
             service: &service,
             tried: &Tried::default(),
             tier: Tier::Ready,
@@ -264,7 +264,7 @@ proptest! {
         };
         for n in 0..200 {
             let key = client(n);
-            prop_assert_eq!(rendezvous::glance(&service, &key, NOW), rendezvous::choose(&among, &key));
+            prop_assert_eq!(rendezvous::pick_fast(&service, &key, NOW), rendezvous::choose(&candidates, &key));
         }
     }
 

@@ -2,7 +2,7 @@ use super::*;
 
 const STICKY: &str = r#""affinity": {"client-ip": "1h"}"#;
 
-/// Where each of the first clients goes.
+/// The endpoints of the first clients.
 fn places(service: &Service, clients: u32) -> Vec<usize> {
     let mut rng = Rng::new(1);
     (0..clients)
@@ -10,7 +10,7 @@ fn places(service: &Service, clients: u32) -> Vec<usize> {
         .collect()
 }
 
-/// The service after a swap in which the endpoints are described otherwise.
+/// The service after a swap that describes the endpoints differently.
 fn swap(old: &Service, words: &[&str]) -> Service {
     Process::default().compile(spec_of(STICKY, words), Some(old), NOW)
 }
@@ -82,7 +82,7 @@ fn clients_reach_draining_and_unweighted_ones_but_never_disabled_ones() {
             let stays = *before != 1 || reached;
             assert_eq!(before == after, stays, "{words}");
         }
-        // Nobody else comes.
+        // No other client comes.
         let mut rng = Rng::new(2);
         assert!(
             (1000..1100).all(|n| index(&new, &client(n), &mut rng) != Ok(1)),
@@ -135,7 +135,7 @@ fn a_client_whose_endpoint_is_full_or_ejected_comes_back() {
 
     eject(&service, 1);
     assert_eq!(places(&service, 100), meanwhile);
-    service.connected(1, NOW);
+    service.endpoints()[1].live().connected(NOW);
     assert_eq!(places(&service, 100), before);
 }
 
@@ -159,7 +159,7 @@ fn where_everybody_is_full_a_client_waits() {
 fn ignored_checks_move_nobody() {
     let service = service_of(STICKY, 3);
     let before = places(&service, 100);
-    // Move everybody by one that is gone for a while, so that places are not what rendezvous says.
+    // One endpoint fails for a while, so that the remembered endpoints differ from those of rendezvous hashing.
     fail_checks(&service, 0);
     let before: Vec<usize> = before
         .into_iter()

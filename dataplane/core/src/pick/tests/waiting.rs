@@ -12,7 +12,7 @@ impl Wake for Unpark {
     }
 }
 
-/// As a dial does it: pick, and while everybody is full, wait for the turn. `None` where the client gave up.
+/// Like a dial: picks, and while all endpoints are full, waits for its turn. `None` if the client gave up.
 fn pick_or_wait(
     service: &Service,
     n: u32,
@@ -83,7 +83,7 @@ fn who_failed_at_one_endpoint_and_waits_for_another_leaves_the_first_to_others()
     let waits = Ticket::take(service.state(), 9, &tried).unwrap();
     let cx = Context::from_waker(Waker::noop());
     for n in 3..13 {
-        // Each connection that ends is a reason to look.
+        // Each connection that ends is a reason to pick again.
         assert!(waits.poll_turn(&cx).is_ready());
         let looked = service.pick_in_turn(&client(2), &tried, NOW, &mut rng);
         assert_eq!(looked.unwrap_err(), Unavailable::Full);
@@ -93,7 +93,7 @@ fn who_failed_at_one_endpoint_and_waits_for_another_leaves_the_first_to_others()
     assert!(waits.poll_turn(&cx).is_ready());
     assert!(waits.poll_turn(&cx).is_pending());
 
-    // But what the waiting one waits for is its own.
+    // But not the endpoints that the waiting client waits for.
     drop(held);
     assert_eq!(
         index(&service, &client(13), &mut rng),
@@ -124,7 +124,7 @@ fn a_recovered_endpoint_calls_who_waits() {
     drop((held, waits));
 }
 
-/// Nobody is stranded, no limit is exceeded, every count returns to zero, though some give up while they wait.
+/// No client waits for ever, no limit is exceeded, and every count returns to zero, although some clients give up.
 #[test]
 fn five_hundred_clients_share_three_places() {
     for name in ALGORITHMS {
@@ -143,7 +143,7 @@ fn five_hundred_clients_share_three_places() {
                             return;
                         }
                         let patience = if n % 5 == 0 { 1 } else { u32::MAX };
-                        // Some come again, because one endpoint failed, and wait for the others.
+                        // Some clients try again, because one endpoint failed, and wait for the others.
                         let mut tried = Tried::default();
                         if let Some(failed) = service.endpoints().get((n % 7) as usize) {
                             tried.note(failed, Failure::Refused);

@@ -1,6 +1,6 @@
-//! What an error means that a socket to an endpoint, or a listening one, has had: is it the endpoint's doing or our own?
+//! Classification of socket errors: is the endpoint at fault, or a local resource?
 //!
-//! Asked by all who open such sockets: `tcp`, `dial`, `udp` and `probe`. What a failure has led to is said here, too.
+//! Used by all modules that open sockets: `tcp`, `udp` and `probe`. It also reports what a failure has led to.
 
 use std::io;
 
@@ -10,30 +10,35 @@ use ballast_core::plan::Plan;
 use ballast_core::service::{Failure, FailureNews};
 use rustix::io::Errno;
 
-/// Whether descriptors or memory have run out: it passes when something ends.
+/// Whether descriptors or memory are exhausted. That passes when connections end.
 pub(crate) fn is_exhausted(error: &io::Error) -> bool {
-    is_any(error, &EXHAUSTED)
+    is_one_of(error, &EXHAUSTED)
 }
 
-/// Whether it is for want of something of our own. That says nothing about anybody else.
-pub(crate) fn is_ours(error: &io::Error) -> bool {
-    is_exhausted(error) || is_any(error, &OURS)
+/// Whether a local resource is missing. Such an error says nothing about a peer.
+pub(crate) fn is_local(error: &io::Error) -> bool {
+    is_exhausted(error) || is_one_of(error, &LOCAL)
 }
 
-/// What an error says of the endpoint. `None`: nothing for certain; it is our own, or one datagram's, or unknown.
-pub(crate) fn of_endpoint(error: &io::Error) -> Option<Failure> {
+/// The endpoint's failure that an error stands for. `None`: the error is local, concerns one datagram, or is unknown.
+pub(crate) fn endpoint_failure(error: &io::Error) -> Option<Failure> {
     match error.kind() {
         io::ErrorKind::TimedOut => Some(Failure::TimedOut),
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Some(Failure::Refused),
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             Some(Failure::Unreachable)
         }
-        _ => is_any(error, &[Errno::HOSTDOWN]).then_some(Failure::Unreachable),
+        _ => is_one_of(error, &[Errno::HOSTDOWN]).then_some(Failure::Unreachable),
     }
 }
 
-/// Says what a failure of this endpoint has led to, and leaves out the others of its node if that is silent.
-pub(crate) fn announce(endpoint: &EndpointState, news: &FailureNews, plan: &Plan, now: Moment) {
+/// Logs what a failure of this endpoint has led to, and ejects the other endpoints of its node if the node is silent.
+pub(crate) fn report_failure(
+    endpoint: &EndpointState,
+    news: &FailureNews,
+    plan: &Plan,
+    now: Moment,
+) {
     if let Some(ejection) = &news.ejection {
         tracing::info!(
             service = endpoint.service().name(),
@@ -53,13 +58,13 @@ pub(crate) fn announce(endpoint: &EndpointState, news: &FailureNews, plan: &Plan
     }
 }
 
-fn is_any(error: &io::Error, of: &[Errno]) -> bool {
+fn is_one_of(error: &io::Error, of: &[Errno]) -> bool {
     let number = error.raw_os_error();
     of.iter().any(|errno| number == Some(errno.raw_os_error()))
 }
 
 const EXHAUSTED: [Errno; 4] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-const OURS: [Errno; 4] = [
+const LOCAL: [Errno; 4] = [
     Errno::ADDRNOTAVAIL,
     Errno::ADDRINUSE,
     Errno::AFNOSUPPORT,
@@ -88,12 +93,12 @@ mod tests {
             (Errno::MSGSIZE, None, false),
             (Errno::PERM, None, false),
         ];
-        for (errno, of_endpoint_, is_ours_) in cases {
+        for (errno, failure, is_local_) in cases {
             let error = io::Error::from(errno);
-            assert_eq!(of_endpoint(&error), of_endpoint_, "{error}");
-            assert_eq!(is_ours(&error), is_ours_, "{error}");
+            assert_eq!(endpoint_failure(&error), failure, "{error}");
+            assert_eq!(is_local(&error), is_local_, "{error}");
         }
         let late = io::Error::from(io::ErrorKind::TimedOut);
-        assert_eq!(of_endpoint(&late), Some(Failure::TimedOut));
+        assert_eq!(endpoint_failure(&late), Some(Failure::TimedOut));
     }
 }

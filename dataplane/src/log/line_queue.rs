@@ -1,8 +1,8 @@
 //! A bounded queue of lines with one thread that writes them: to a standard stream, or as datagrams to syslog.
 //!
-//! Whoever has lines adds them and goes on, whatever the reader of the lines does. Lines that find the queue full, and lines
-//! whose write fails, are lost and counted. `tracing-appender` does this for standard error, but it does not count failed
-//! writes, cannot be flushed by a process that is about to abort, and has nothing for syslog.
+//! Adding lines never waits for their reader. Lines that find the queue full, and lines whose write fails, are lost and
+//! counted. `tracing-appender` does this for standard error, but it does not count failed writes, cannot be flushed by a
+//! process that is about to abort, and does not support syslog.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -11,33 +11,35 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use crate::threads::lock;
+
 /// The queue of one destination.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct LineQueue {
     state: Mutex<State>,
-    /// Lines were added, lines were written, or the outlet was closed.
+    /// Notified when lines were added, lines were written, or the queue was closed.
     changed: Condvar,
     lost: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whole lines, each with its line feed.
+    /// Complete lines, each with its line feed.
     lines: Vec<u8>,
-    /// When the write that goes on now began.
+    /// When the current write began.
     writing: Option<Instant>,
     is_closed: bool,
 }
 
-impl Outlet {
-    /// An empty one. Lost lines are added to `lost`.
+impl LineQueue {
+    /// Creates an empty queue. Lost lines are added to `lost`.
     pub(crate) fn new(lost: Arc<AtomicU64>) -> Self {
         Self {
             state: Mutex::default(),
@@ -48,8 +50,8 @@ impl Outlet {
 
     /// Adds lines, each with its line feed. Never waits for the reader: if the queue is full, the lines are lost.
     pub(crate) fn add(&self, lines: &[u8]) {
-        let mut state = self.state();
-        if state.lines.len() >= MOST_WAITING {
+        let mut state = lock(&self.state);
+        if state.lines.len() >= MAX_QUEUED {
             drop(state);
             self.lose(lines);
             return;
@@ -59,14 +61,15 @@ impl Outlet {
         self.changed.notify_all();
     }
 
-    /// Lines that were lost so far.
+    /// The number of lines lost so far.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything is written, but not longer than `within`; not at all where one write takes that long already.
+    /// Waits until everything is written, but not longer than `within`, counted from the start of the current write if there is
+    /// one.
     pub(crate) fn flush(&self, within: Duration) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let until = state.writing.unwrap_or_else(Instant::now) + within;
         while state.writing.is_some() || !state.lines.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
@@ -78,15 +81,15 @@ impl Outlet {
         }
     }
 
-    /// The thread ends when it has written what waits.
+    /// Lets the thread end once it has written the queued lines.
     pub(crate) fn close(&self) {
-        self.state().is_closed = true;
+        lock(&self.state).is_closed = true;
         self.changed.notify_all();
     }
 
-    /// Writes until the outlet is closed. `write` returns how many lines it lost.
+    /// Writes lines until the queue is closed. `write` returns the number of lines that it lost.
     fn run(&self, mut write: impl FnMut(&[u8]) -> u64) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         loop {
             if state.lines.is_empty() {
                 if state.is_closed {
@@ -100,7 +103,7 @@ impl Outlet {
             state.writing = Some(Instant::now());
             drop(state);
             self.lost.fetch_add(write(&lines), Ordering::Relaxed);
-            state = self.state();
+            state = lock(&self.state);
             state.writing = None;
             self.changed.notify_all();
         }
@@ -109,27 +112,23 @@ impl Outlet {
     fn lose(&self, lines: &[u8]) {
         self.lost.fetch_add(count(lines), Ordering::Relaxed);
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Starts the thread of an outlet. The process goes on without it if it panics: then every line is lost. It has the priority
-/// of a worker, or the last lines of a process on a busy machine would not be written in time.
+/// Starts the thread of a queue. If the thread panics, the process goes on and every line is lost. The thread has the priority
+/// of a worker; otherwise the last lines of a process on a busy machine would not be written in time.
 pub(crate) fn start(
-    outlet: impl Deref<Target = Outlet> + Send + 'static,
+    queue: impl Deref<Target = LineQueue> + Send + 'static,
     name: &str,
     write: impl FnMut(&[u8]) -> u64 + Send + 'static,
 ) -> io::Result<()> {
     thread::Builder::new().name(name.into()).spawn(move || {
-        outlet.run(write);
+        queue.run(write);
     })?;
     Ok(())
 }
 
-/// Writes lines to a stream, such as standard error. The stream may be a pipe that other programs write to as well: so many
-/// whole lines are written at once as the kernel does not mix with theirs.
+/// Writes lines to a stream, such as standard error. The stream may be a pipe that other programs write to as well, so each
+/// write has as many complete lines as the kernel writes atomically.
 pub(crate) fn to_stream(stream: impl AsFd) -> impl FnMut(&[u8]) -> u64 {
     move |mut lines| {
         let mut lost = 0;
@@ -144,8 +143,8 @@ pub(crate) fn to_stream(stream: impl AsFd) -> impl FnMut(&[u8]) -> u64 {
     }
 }
 
-/// Sends each line as a datagram to a syslog socket that somebody listens at. It is looked up for each line, so that a
-/// syslog server may be restarted.
+/// Sends each line as a datagram to a local syslog socket. The path is resolved for each line, so that the syslog server may be
+/// restarted.
 pub(crate) fn to_unix(path: PathBuf) -> io::Result<impl FnMut(&[u8]) -> u64> {
     let socket = UnixDatagram::unbound()?;
     socket.set_write_timeout(Some(PATIENCE))?;
@@ -163,7 +162,7 @@ pub(crate) fn to_udp(address: SocketAddr) -> io::Result<impl FnMut(&[u8]) -> u64
     Ok(move |lines: &[u8]| to_syslog(lines, |line| socket.send_to(line, address)))
 }
 
-/// Returns how many lines were lost. When the receiver takes nothing for [`PATIENCE`], all that wait are.
+/// Returns the number of lost lines. If the receiver accepts nothing for [`PATIENCE`], all remaining lines are lost.
 fn to_syslog(lines: &[u8], send: impl Fn(&[u8]) -> io::Result<usize>) -> u64 {
     let mut lost = 0;
     let mut left = lines;
@@ -179,13 +178,13 @@ fn to_syslog(lines: &[u8], send: impl Fn(&[u8]) -> io::Result<usize>) -> u64 {
     lost
 }
 
-/// Writes everything, or returns what could not be written.
+/// Writes all bytes, or returns those that could not be written.
 fn write_all<'b>(stream: BorrowedFd<'_>, mut bytes: &'b [u8]) -> Result<(), &'b [u8]> {
     while !bytes.is_empty() {
         match rustix::io::write(stream, bytes) {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(Errno::INTR) => {}
-            // Whoever shares the stream may have made it non-blocking.
+            // Another user of the stream may have made it non-blocking.
             Err(Errno::AGAIN) => {
                 let ready = poll(&mut [PollFd::new(&stream, PollFlags::OUT)], None);
                 if ready.is_err_and(|error| error != Errno::INTR) {
@@ -198,9 +197,9 @@ fn write_all<'b>(stream: BorrowedFd<'_>, mut bytes: &'b [u8]) -> Result<(), &'b 
     Ok(())
 }
 
-/// The length of the whole lines that a pipe takes at once; at least of one line.
+/// The length of the complete lines that a pipe accepts atomically; at least one line.
 fn whole_lines(lines: &[u8]) -> usize {
-    let at_once = lines.get(..AT_ONCE).unwrap_or(lines);
+    let at_once = lines.get(..PIPE_ATOMIC).unwrap_or(lines);
     match at_once.iter().rposition(|byte| *byte == b'\n') {
         Some(end) => end + 1,
         None => first_line(lines),
@@ -216,11 +215,11 @@ fn count(lines: &[u8]) -> u64 {
     lines.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// In bytes: a queue that holds so much takes no more.
-const MOST_WAITING: usize = 256 * 1024;
-/// PIPE_BUF: a write of no more bytes is not mixed with those of other programs.
-const AT_ONCE: usize = 4096;
-/// For a syslog server to take one line.
+/// The size in bytes from which on a queue accepts no more lines.
+const MAX_QUEUED: usize = 256 * 1024;
+/// PIPE_BUF: a write of at most this size is not mixed with those of other programs.
+const PIPE_ATOMIC: usize = 4096;
+/// Time for a syslog server to accept one line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -234,8 +233,8 @@ mod tests {
 
     use super::*;
 
-    fn outlet() -> Arc<Outlet> {
-        Arc::new(Outlet::new(Arc::default()))
+    fn queue() -> Arc<LineQueue> {
+        Arc::new(LineQueue::new(Arc::default()))
     }
 
     /// Waits for what must come.
@@ -249,52 +248,52 @@ mod tests {
 
     #[test]
     fn whoever_adds_a_line_never_waits_and_what_is_too_much_is_counted() {
-        let outlet = outlet();
+        let queue = queue();
         let (go_on, held) = mpsc::channel::<()>();
         let (taken, written) = mpsc::channel();
-        start(Arc::clone(&outlet), "stuck", move |lines| {
+        start(Arc::clone(&queue), "stuck", move |lines| {
             taken.send(lines.len()).unwrap();
             held.recv().ok();
             0
         })
         .unwrap();
-        outlet.add(b"first\n");
+        queue.add(b"first\n");
         assert_eq!(written.recv().unwrap(), 6);
         let line = [b'x'; 1023].iter().chain(b"\n").copied();
         let line: Vec<u8> = line.collect();
-        for _ in 0..MOST_WAITING / 1024 {
-            outlet.add(&line);
+        for _ in 0..MAX_QUEUED / 1024 {
+            queue.add(&line);
         }
-        assert_eq!(outlet.lost(), 0);
-        outlet.add(b"one\ntwo\n");
-        assert_eq!(outlet.lost(), 2);
+        assert_eq!(queue.lost(), 0);
+        queue.add(b"one\ntwo\n");
+        assert_eq!(queue.lost(), 2);
 
         let began = Instant::now();
-        outlet.flush(Duration::from_millis(20));
+        queue.flush(Duration::from_millis(20));
         assert!(began.elapsed() < Duration::from_secs(10));
         drop(go_on);
-        assert_eq!(written.recv().unwrap(), MOST_WAITING);
-        outlet.flush(Duration::from_secs(30));
-        assert!(outlet.state().lines.is_empty());
+        assert_eq!(written.recv().unwrap(), MAX_QUEUED);
+        queue.flush(Duration::from_secs(30));
+        assert!(lock(&queue.state).lines.is_empty());
     }
 
     #[test]
     fn a_write_that_has_lasted_too_long_is_not_waited_for_again() {
-        let outlet = outlet();
+        let queue = queue();
         let (_never, held) = mpsc::channel::<()>();
-        start(Arc::clone(&outlet), "stuck", move |_| {
+        start(Arc::clone(&queue), "stuck", move |_| {
             held.recv().ok();
             0
         })
         .unwrap();
-        outlet.add(b"x\n");
-        until(|| outlet.state().writing.is_some());
-        outlet.flush(Duration::from_millis(50));
-        let first = outlet.state().writing.unwrap();
+        queue.add(b"x\n");
+        until(|| lock(&queue.state).writing.is_some());
+        queue.flush(Duration::from_millis(50));
+        let first = lock(&queue.state).writing.unwrap();
         assert!(first.elapsed() >= Duration::from_millis(50));
         // Returns, or the test would take that long.
-        outlet.state().writing = Instant::now().checked_sub(Duration::from_secs(3600));
-        outlet.flush(Duration::from_secs(3600));
+        lock(&queue.state).writing = Instant::now().checked_sub(Duration::from_secs(3600));
+        queue.flush(Duration::from_secs(3600));
     }
 
     #[test]
@@ -309,7 +308,7 @@ mod tests {
     #[test]
     fn lines_are_written_whole_however_long_they_are() {
         assert_eq!(whole_lines(b"one\ntwo\n"), 8);
-        let long = format!("{}\n", "x".repeat(3 * AT_ONCE));
+        let long = format!("{}\n", "x".repeat(3 * PIPE_ATOMIC));
         let lines = format!("short\n{long}last\n");
         assert_eq!(whole_lines(lines.as_bytes()), 6);
         assert_eq!(whole_lines(long.as_bytes()), long.len());

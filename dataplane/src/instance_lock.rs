@@ -1,9 +1,9 @@
-//! One `ballast` per network namespace and admin port: SO_REUSEPORT would let a second one take half of the connections
-//! unnoticed. An abstract unix socket, which the kernel removes with its process, holds the name.
+//! Allows one `ballast` per network namespace and admin port. Without this, SO_REUSEPORT would silently let a second process
+//! take half of the connections. An abstract unix socket holds the lock's name; the kernel removes it with its process.
 //!
-//! The socket is bound for as long as the name is held, and listens once its process is ending. So a second process learns
-//! both: the name is taken when it cannot be bound, and its holder is ending when a connection to it succeeds. That connection
-//! says the holder's pid, and it is closed by the kernel when the holder is gone.
+//! The socket stays bound while the lock is held, and begins to listen once its process is ending. Therefore a second process
+//! can tell two cases apart: if the name cannot be bound, the lock is held; if a connection to it also succeeds, its holder is
+//! ending. The connection tells the holder's pid, and the kernel closes it when the holder is gone.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use ballast_core::rng::mix;
 use rustix::io::Errno;
@@ -20,84 +20,85 @@ use rustix::net::{
 };
 
 use crate::sys;
+use crate::threads::lock;
 
-/// A name that a process holds.
+/// What a lock stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Name {
+pub(crate) enum LockName {
     /// An admin port.
     Port(u16),
-    /// A table, where there is no admin port.
+    /// A table, if there is no admin port.
     Table(PathBuf),
     /// A runtime socket.
     Socket(PathBuf),
 }
 
-/// Held for as long as nobody else may have this name.
+/// A lock, held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct InstanceLock {
     _socket: Arc<OwnedFd>,
 }
 
-/// All names that a data plane holds.
+/// All locks that a data plane holds.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Guards(Arc<Mutex<Held>>);
+pub(crate) struct InstanceLocks(Arc<Mutex<HeldLocks>>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldLocks {
     sockets: Vec<Weak<OwnedFd>>,
     is_ending: bool,
 }
 
-/// Why a name cannot be had.
+/// Why a lock cannot be taken.
 #[derive(Debug)]
-pub(crate) enum Taken {
-    /// Another process has it.
-    ByAnother,
-    /// Another process has it, and is ending.
-    UntilTheEnd(Ending),
-    /// The system refuses.
+pub(crate) enum LockError {
+    /// Another process holds it.
+    Held,
+    /// Another process holds it, and is ending.
+    HolderEnding(EndingProcess),
+    /// A system call failed.
     Failed(io::Error),
 }
 
-/// Another process that is ending, and still has a name.
+/// Another process that is ending and still holds a lock.
 #[derive(Debug)]
-pub struct Ending {
-    name: Name,
-    /// `None`: this process cannot see it, because it is in another container, for example.
+pub struct EndingProcess {
+    name: LockName,
+    /// `None`: the other process is not visible here, for example because it is in another container.
     pid: Option<u32>,
     connection: UnixStream,
 }
 
-impl Guards {
-    /// Takes a name for as long as the guard is kept.
-    pub(crate) fn take(&self, name: Name) -> Result<Guard, Taken> {
+impl InstanceLocks {
+    /// Takes a lock, which is held until the returned value is dropped.
+    pub(crate) fn take(&self, name: LockName) -> Result<InstanceLock, LockError> {
         let address = name.address().map_err(failed)?;
-        let socket = match bound(&address) {
-            Err(Errno::ADDRINUSE) => match Ending::of(&name, &address) {
-                Ok(ending) => return Err(Taken::UntilTheEnd(ending)),
-                // The holder may have gone after the first attempt.
-                Err(Errno::CONNREFUSED) => bound(&address),
+        let socket = match bind_new(&address) {
+            Err(Errno::ADDRINUSE) => match EndingProcess::of(&name, &address) {
+                Ok(ending) => return Err(LockError::HolderEnding(ending)),
+                // The holder may have ended after the first attempt.
+                Err(Errno::CONNREFUSED) => bind_new(&address),
                 Err(error) => Err(error),
             },
             tried => tried,
         };
         let socket = socket.map_err(|error| match error {
-            Errno::ADDRINUSE => Taken::ByAnother,
+            Errno::ADDRINUSE => LockError::Held,
             error => failed(error),
         })?;
-        let mut held = self.held();
+        let mut held = lock(&self.0);
         if held.is_ending {
             listen(&socket, BACKLOG).map_err(failed)?;
         }
         let socket = Arc::new(socket);
         held.sockets.retain(|socket| socket.strong_count() > 0);
         held.sockets.push(Arc::downgrade(&socket));
-        Ok(Guard { _socket: socket })
+        Ok(InstanceLock { _socket: socket })
     }
 
-    /// Lets other processes know that this one is ending.
+    /// Lets other processes see that this one is ending.
     pub(crate) fn end(&self) {
-        let mut held = self.held();
+        let mut held = lock(&self.0);
         held.is_ending = true;
         for socket in held.sockets.iter().filter_map(Weak::upgrade) {
             if let Err(error) = listen(&socket, BACKLOG) {
@@ -105,13 +106,9 @@ impl Guards {
             }
         }
     }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Name {
+impl LockName {
     fn address(&self) -> Result<SocketAddrUnix, Errno> {
         let name = match self {
             Self::Port(port) => format!("ballast/admin/{port}"),
@@ -120,7 +117,7 @@ impl Name {
                 format!("ballast/table/{:016x}", hash(&path))
             }
             Self::Socket(path) => {
-                // The file itself need not be there.
+                // The socket file itself need not exist.
                 let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
                 let path = match (folder, path.file_name()) {
                     (Some(folder), Some(name)) => folder.join(name),
@@ -133,7 +130,7 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Port(port) => write!(f, "the admin port {port}"),
@@ -143,9 +140,9 @@ impl fmt::Display for Name {
     }
 }
 
-impl Ending {
-    /// CONNREFUSED: nobody has the name, or whoever has it is not ending.
-    fn of(name: &Name, address: &SocketAddrUnix) -> Result<Self, Errno> {
+impl EndingProcess {
+    /// `CONNREFUSED`: the lock is free, or its holder is not ending.
+    fn of(name: &LockName, address: &SocketAddrUnix) -> Result<Self, Errno> {
         let socket = socket()?;
         connect(&socket, address)?;
         let pid = sys::peer_pid(&socket);
@@ -156,15 +153,15 @@ impl Ending {
         })
     }
 
-    /// Waits until the process is gone. Within a runtime only.
+    /// Waits until the process is gone. Must be called within a runtime.
     pub async fn over(&self) -> io::Result<()> {
         let connection = tokio::net::UnixStream::from_std(self.connection.try_clone()?)?;
-        // Nothing is ever sent: the connection is readable when it is closed.
+        // No bytes are ever sent: the connection becomes readable when it is closed.
         connection.readable().await
     }
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for EndingProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pid {
             Some(pid) => write!(f, "the process with pid {pid} is ending")?,
@@ -182,14 +179,14 @@ fn socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-fn bound(address: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
+fn bind_new(address: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
     bind(&socket, address)?;
     Ok(socket)
 }
 
-fn failed(error: Errno) -> Taken {
-    Taken::Failed(error.into())
+fn failed(error: Errno) -> LockError {
+    LockError::Failed(error.into())
 }
 
 fn hash(path: &Path) -> u64 {
@@ -199,12 +196,12 @@ fn hash(path: &Path) -> u64 {
         .fold(0, |hash, byte| mix(hash ^ u64::from(*byte)))
 }
 
-/// The port that names the process: the first one that is not "any".
-pub(crate) fn port(admin: &[SocketAddr]) -> Option<u16> {
+/// The port that the process locks: the first admin port that is not 0.
+pub(crate) fn lock_port(admin: &[SocketAddr]) -> Option<u16> {
     admin.iter().map(SocketAddr::port).find(|port| *port != 0)
 }
 
-/// Processes that may wait for the end of this one: as many as the kernel lets.
+/// How many processes may wait for the end of this one; the kernel may allow fewer.
 const BACKLOG: i32 = 4096;
 
 #[cfg(test)]
@@ -218,24 +215,25 @@ mod tests {
     #[test]
     fn a_name_is_free_again_when_its_holder_is_gone() {
         let folder = tempfile::tempdir().unwrap();
-        let name = Name::Table(folder.path().into());
-        let held = Guards::default().take(name.clone()).unwrap();
-        let second = Guards::default().take(name.clone());
-        assert!(matches!(second, Err(Taken::ByAnother)), "{second:?}");
+        let name = LockName::Table(folder.path().into());
+        let held = InstanceLocks::default().take(name.clone()).unwrap();
+        let second = InstanceLocks::default().take(name.clone());
+        assert!(matches!(second, Err(LockError::Held)), "{second:?}");
         drop(held);
-        Guards::default().take(name).unwrap();
+        InstanceLocks::default().take(name).unwrap();
     }
 
     #[tokio::test]
     async fn a_holder_that_is_ending_says_so_until_it_is_gone() {
         let folder = tempfile::tempdir().unwrap();
-        let name = |file: &str| Name::Socket(folder.path().join(file));
-        let guards = Guards::default();
-        let before = guards.take(name("before")).unwrap();
-        guards.end();
-        let after = guards.take(name("after")).unwrap();
+        let name = |file: &str| LockName::Socket(folder.path().join(file));
+        let locks = InstanceLocks::default();
+        let before = locks.take(name("before")).unwrap();
+        locks.end();
+        let after = locks.take(name("after")).unwrap();
         for (file, held) in [("before", before), ("after", after)] {
-            let Err(Taken::UntilTheEnd(ending)) = Guards::default().take(name(file)) else {
+            let Err(LockError::HolderEnding(ending)) = InstanceLocks::default().take(name(file))
+            else {
                 panic!("{file} is held by one that is ending");
             };
             let words = format!("the process with pid {} is ending", std::process::id());
@@ -244,7 +242,7 @@ mod tests {
             assert!(early.is_err(), "it is not over yet");
             drop(held);
             ending.over().await.unwrap();
-            Guards::default().take(name(file)).unwrap();
+            InstanceLocks::default().take(name(file)).unwrap();
         }
     }
 }

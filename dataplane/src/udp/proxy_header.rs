@@ -1,4 +1,4 @@
-//! Whose a datagram is: its peer's, or another client's whom a trusted peer names in a PROXY header.
+//! The client of a datagram: its peer, or another client that a trusted peer names in a PROXY header.
 
 use std::net::SocketAddr;
 
@@ -7,24 +7,24 @@ use ballast_core::pick;
 use ballast_core::plan::Frontend;
 use ballast_core::preamble::{Reason, Step, Transport, Versions, step};
 
-/// A datagram without its header.
+/// A datagram without its PROXY header.
 #[derive(Debug)]
-pub(super) struct Introduced<'a> {
+pub(super) struct ClientDatagram<'a> {
     pub(super) client: SocketAddr,
-    /// What the client spoke to, where the header says so.
+    /// The address that the client sent to, if the header names it.
     pub(super) destination: Option<SocketAddr>,
     pub(super) payload: &'a [u8],
 }
 
-/// Reads the header of a trusted peer. `key` has the peer as the client. A peer may leave the header away where an earlier
+/// Reads the PROXY header of a trusted peer. `key` has the peer as the client. A peer may omit the header where an earlier
 /// datagram of the same flow had one.
-pub(super) fn introduce<'a, S>(
+pub(super) fn read_client<'a, S>(
     bytes: &'a [u8],
     key: &Key,
     frontend: &Frontend,
     flows: &FlowTable<S>,
-) -> Result<Introduced<'a>, Dropped> {
-    let plain = |client| Introduced {
+) -> Result<ClientDatagram<'a>, Dropped> {
+    let plain = |client| ClientDatagram {
         client,
         destination: None,
         payload: bytes,
@@ -36,32 +36,32 @@ pub(super) fn introduce<'a, S>(
     if !is_trusted {
         return Ok(plain(peer));
     }
-    // Version 1 knows no datagrams.
+    // Version 1 does not support datagrams.
     match step(bytes, Versions::V2, Transport::Datagram) {
         Step::Header(header) => {
             let addresses = header.addresses.canonical();
-            Ok(Introduced {
+            Ok(ClientDatagram {
                 client: addresses.source,
                 destination: Some(addresses.destination),
                 payload: bytes.get(header.length..).unwrap_or_default(),
             })
         }
-        Step::Local { length } => Ok(Introduced {
+        Step::Local { length } => Ok(ClientDatagram {
             payload: bytes.get(length..).unwrap_or_default(),
             ..plain(peer)
         }),
         Step::Need(_) | Step::Reject(Reason::Truncated) if bytes.len() >= SIGNATURE => {
             Err(Dropped::ProxyHeader)
         }
-        // Some protocols keep a flow alive with what could be the beginning of a header.
+        // Some protocols keep a flow alive with datagrams that could be the beginning of a header.
         Step::Need(_)
         | Step::Reject(Reason::Signature | Reason::VersionNotAccepted | Reason::Truncated) => flows
-            .introduced(key.listener, key.peer, key.local)
+            .client_of_peer(key.listener, key.peer, key.local)
             .map(plain)
             .ok_or(Dropped::ProxyHeader),
         Step::Reject(_) => Err(Dropped::ProxyHeader),
     }
 }
 
-/// What has so many bytes of a header can be nothing else.
+/// A datagram with this many bytes of the header's signature is a header.
 const SIGNATURE: usize = 12;

@@ -1,4 +1,4 @@
-//! From clients to endpoints.
+//! Datagrams from clients to endpoints.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +14,17 @@ use ballast_core::plan::{Frontend, Serves};
 use ballast_core::service::{Failure, Service};
 use rustix::io::Errno;
 
-use crate::fault;
-use crate::source;
+use crate::socket_error;
+use crate::source_address;
 use crate::sys::datagrams::{BATCH, Received};
 use crate::worker::Worker;
 
-use super::introduce::introduce;
-use super::leg::{Ends, Leg};
-use super::{Door, State, Udp};
+use super::flow_socket::{Ends, FlowSocket};
+use super::proxy_header::read_client;
+use super::{State, Udp, UdpListener};
 
-/// Receives a batch and passes it on. Says how many datagrams, or groups of them, it was.
-pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
+/// Receives a batch and forwards it. Returns the number of datagrams or groups received.
+pub(super) fn pass_on(worker: &Worker, udp: &Udp, listener: &UdpListener) -> usize {
     let mut state = udp.state.borrow_mut();
     let State {
         flows,
@@ -32,10 +32,10 @@ pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
         gathered,
         ..
     } = &mut *state;
-    let received = match inbox.receive(door.socket.get_ref(), 0, BATCH) {
+    let received = match inbox.receive(listener.socket.get_ref(), 0, BATCH) {
         Ok(received) => received,
         Err(error) => {
-            // Nothing there; or something befell one datagram, and the next may be well.
+            // The socket is empty, or one datagram had an error and the next one may be good.
             return match error.kind() {
                 io::ErrorKind::WouldBlock => 0,
                 _ => BATCH,
@@ -43,46 +43,46 @@ pub(super) fn pass_on(worker: &Worker, udp: &Udp, door: &Door) -> usize {
         }
     };
     let plan = worker.plan();
-    let Some(frontend) = plan.frontend(&door.key) else {
-        // No table wants this socket any more: the order to close it is on its way.
+    let Some(frontend) = plan.frontend(&listener.key) else {
+        // The plan no longer has this socket: the order to close it is on its way.
         return received;
     };
-    let mut passage = Passage {
+    let mut batch = ClientBatch {
         worker,
         udp,
-        door,
+        listener,
         frontend,
         flows,
         now: worker.shared.clock.now(),
     };
     let most = worker.shared.most_flows.load(Ordering::Relaxed);
-    passage.flows.allow(most.min(worker.flow_room.most));
+    batch.flows.allow(most.min(worker.flow_room.most));
     let mut slot = 0;
     while slot < received {
         let Some(first) = inbox.datagram(slot) else {
             break;
         };
         let following = (slot + 1..received).map_while(|slot| inbox.datagram(slot));
-        match passage.goes_together(&first) {
+        match batch.may_gather(&first) {
             true => slot += gather(gathered, first, following),
             false => {
                 gathered.clear();
                 slot += 1;
             }
         }
-        passage.datagram(&first, gathered);
+        batch.pass(&first, gathered);
     }
     if let Some(last) = received
         .checked_sub(1)
         .and_then(|last| inbox.datagram(last))
     {
-        passage.note_drops(&last);
+        batch.note_drops(&last);
     }
     received
 }
 
-/// Puts what one client has sent in a row into `gathered`, as one group, and says how many datagrams that are. One alone stays
-/// where it is.
+/// Collects datagrams that one client sent in a row into `gathered`, as one group, and returns their number. A single datagram
+/// is not copied.
 fn gather<'a>(
     gathered: &mut Vec<u8>,
     first: Received<'_>,
@@ -101,7 +101,7 @@ fn gather<'a>(
         }
         gathered.extend_from_slice(next.bytes);
         count += 1;
-        // A shorter one can only be the last.
+        // A shorter datagram must be the last of a group.
         if next.bytes.len() < size {
             break;
         }
@@ -109,36 +109,37 @@ fn gather<'a>(
     count
 }
 
-/// What all datagrams of a batch are passed on by.
-struct Passage<'a> {
+/// The context in which the datagrams of one batch are forwarded.
+struct ClientBatch<'a> {
     worker: &'a Worker,
     udp: &'a Udp,
-    door: &'a Door,
+    listener: &'a UdpListener,
     frontend: &'a Frontend,
-    flows: &'a mut FlowTable<Leg>,
+    flows: &'a mut FlowTable<FlowSocket>,
     now: Moment,
 }
 
-impl Passage<'_> {
-    /// Whether more of the same client may join this one, so that all of them cost little more than one.
-    fn goes_together(&self, datagram: &Received<'_>) -> bool {
+impl ClientBatch<'_> {
+    /// Whether following datagrams of the same client may be gathered with this one. A group costs little more than one
+    /// datagram.
+    fn may_gather(&self, datagram: &Received<'_>) -> bool {
         let size = datagram.bytes.len();
         datagram.segment.is_none()
-            && (1..=MOST_GATHERED).contains(&size)
+            && (1..=MAX_GATHERED).contains(&size)
             && takes_groups(self.frontend)
             && self.frontend.accept_proxy().is_none()
     }
 
     fn note_drops(&self, datagram: &Received<'_>) {
         if let Some(drops) = datagram.drops {
-            let before = self.door.drops.replace(drops);
+            let before = self.listener.drops.replace(drops);
             let more = drops.wrapping_sub(before);
             self.counters().kernel_drops.add(more.into());
         }
     }
 
-    /// This datagram, or the group that was gathered from it on.
-    fn datagram(&mut self, datagram: &Received<'_>, gathered: &[u8]) {
+    /// Forwards this datagram, or the group that was gathered beginning with it.
+    fn pass(&mut self, datagram: &Received<'_>, gathered: &[u8]) {
         let Some(peer) = datagram.peer else {
             return;
         };
@@ -147,44 +148,46 @@ impl Passage<'_> {
             .accept_proxy()
             .is_some_and(|accept| accept.trusts(peer.ip().to_canonical()));
         let key = Key {
-            listener: self.door.id,
+            listener: self.listener.id,
             peer,
-            local: datagram.local.unwrap_or_else(|| self.door.local.ip()),
+            local: datagram.local.unwrap_or_else(|| self.listener.local.ip()),
             client: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
         };
         if !gathered.is_empty() {
             let size = u16::try_from(datagram.bytes.len()).unwrap_or(u16::MAX);
-            return self.plain(key, None, gathered, Some(size));
+            return self.forward(key, None, gathered, Some(size));
         }
         let group = datagram
             .segment
             .and_then(|segment| u16::try_from(segment).ok());
         match group {
             Some(segment) if !is_trusted && takes_groups(self.frontend) => {
-                self.plain(key, None, datagram.bytes, Some(segment));
+                self.forward(key, None, datagram.bytes, Some(segment));
             }
-            _ if is_trusted => datagram.each().for_each(|bytes| self.headed(key, bytes)),
+            _ if is_trusted => datagram
+                .each()
+                .for_each(|bytes| self.with_header(key, bytes)),
             _ => datagram
                 .each()
-                .for_each(|bytes| self.plain(key, None, bytes, None)),
+                .for_each(|bytes| self.forward(key, None, bytes, None)),
         }
     }
 
-    /// One of a trusted peer.
-    fn headed(&mut self, key: Key, bytes: &[u8]) {
-        match introduce(bytes, &key, self.frontend, self.flows) {
-            Ok(introduced) => {
+    /// Forwards a datagram of a trusted peer.
+    fn with_header(&mut self, key: Key, bytes: &[u8]) {
+        match read_client(bytes, &key, self.frontend, self.flows) {
+            Ok(datagram) => {
                 let key = Key {
-                    client: introduced.client,
+                    client: datagram.client,
                     ..key
                 };
-                self.plain(key, introduced.destination, introduced.payload, None);
+                self.forward(key, datagram.destination, datagram.payload, None);
             }
             Err(why) => self.counters().dropped[why.index()].add(1),
         }
     }
 
-    fn plain(
+    fn forward(
         &mut self,
         key: Key,
         destination: Option<SocketAddr>,
@@ -196,7 +199,7 @@ impl Passage<'_> {
             datagrams: u32::try_from(count).unwrap_or(u32::MAX),
             bytes: bytes.len() as u64,
         };
-        // What failed says something about an earlier datagram; this one goes elsewhere at once, but only once.
+        // A send error concerns an earlier datagram, so this one is sent to another endpoint at once, but only once.
         for _ in 0..2 {
             let mut rng = self.worker.rng.borrow_mut();
             let verdict = self
@@ -210,21 +213,21 @@ impl Passage<'_> {
                     (flow, self.open(flow, endpoint, key, destination))
                 }
             };
-            let has_way = opened.is_ok();
+            let is_open = opened.is_ok();
             let sent = opened.and_then(|()| Ok(self.send(flow, bytes, segment)?));
             let error = match sent {
                 Ok(()) => return,
-                Err(Unopened::NoPort) => return self.refuse(flow, load),
-                Err(Unopened::Failed(error)) => error,
+                Err(OpenError::NoPort) => return self.refuse(flow, load),
+                Err(OpenError::Failed(error)) => error,
             };
             self.flows.unsent(flow, load);
-            let Some(failure) = fault::of_endpoint(&error) else {
-                if !has_way {
+            let Some(failure) = socket_error::endpoint_failure(&error) else {
+                if !is_open {
                     self.flows.end(self.now, flow, FlowEnd::Evicted);
                 }
                 break;
             };
-            note_failure(
+            report_flow_failure(
                 self.worker,
                 self.flows,
                 (flow, failure),
@@ -241,56 +244,56 @@ impl Passage<'_> {
         endpoint: SocketAddr,
         key: Key,
         destination: Option<SocketAddr>,
-    ) -> Result<(), Unopened> {
+    ) -> Result<(), OpenError> {
         let Serves::Udp(service) = self.frontend.serves() else {
             return Ok(());
         };
-        let ours = SocketAddr::new(key.local, self.door.local.port());
+        let ours = SocketAddr::new(key.local, self.listener.local.port());
         let ends = Ends {
             key: &key,
             destination: destination.unwrap_or(ours),
         };
         let turn = || service.state().next_source();
-        let sources = source::candidates(&service.spec().source, endpoint, turn);
+        let sources = source_address::candidates(&service.spec().source, endpoint, turn);
         let way = (service.as_ref(), endpoint, ends);
-        let opened = self.open_by_any(flow, way, sources.clone());
-        // Whoever was idle for the longest time gives up its port or its descriptor.
+        let opened = self.open_from_any(flow, way, sources.clone());
+        // The flow that was idle for the longest time gives up its port or its descriptor.
         let has_room = match &opened {
-            Err(Unopened::NoPort) => self.flows.evict_for_port(self.now, flow, sources.clone()),
-            Err(Unopened::Failed(error)) if fault::is_exhausted(error) => {
+            Err(OpenError::NoPort) => self.flows.evict_for_port(self.now, flow, sources.clone()),
+            Err(OpenError::Failed(error)) if socket_error::is_exhausted(error) => {
                 self.flows.evict_for(self.now, flow)
             }
             _ => false,
         };
         let opened = match has_room {
-            true => self.open_by_any(flow, way, sources),
+            true => self.open_from_any(flow, way, sources),
             false => opened,
         };
         self.flows.attach(flow, opened?);
         Ok(())
     }
 
-    /// From the first of these source addresses that has a port left.
-    fn open_by_any(
+    /// Opens a socket from the first of these source addresses that has a free port.
+    fn open_from_any(
         &mut self,
         flow: FlowId,
         way: (&Service, SocketAddr, Ends<'_>),
         sources: impl Iterator<Item = Option<IpAddr>>,
-    ) -> Result<Leg, Unopened> {
-        let (mut is_full, mut not_here) = (false, None);
+    ) -> Result<FlowSocket, OpenError> {
+        let (mut is_full, mut unavailable) = (false, None);
         for source in sources {
             match self.open_from(flow, way, source) {
-                Err(Unopened::NoPort) => is_full = true,
-                Err(Unopened::Failed(error)) if source::is_used_up(&error) => {
-                    not_here = Some(error);
+                Err(OpenError::NoPort) => is_full = true,
+                Err(OpenError::Failed(error)) if source_address::has_no_port(&error) => {
+                    unavailable = Some(error);
                 }
                 opened => return opened,
             }
         }
-        // A source address that is not here must not hide that another one has no port left.
-        Err(match not_here {
-            Some(error) if !is_full => Unopened::Failed(error),
-            _ => Unopened::NoPort,
+        // A source address that this host lacks must not hide that another one has no free port.
+        Err(match unavailable {
+            Some(error) if !is_full => OpenError::Failed(error),
+            _ => OpenError::NoPort,
         })
     }
 
@@ -299,24 +302,24 @@ impl Passage<'_> {
         flow: FlowId,
         (service, endpoint, ends): (&Service, SocketAddr, Ends<'_>),
         source: Option<IpAddr>,
-    ) -> Result<Leg, Unopened> {
+    ) -> Result<FlowSocket, OpenError> {
         let watch = self.udp.watch.as_fd();
-        for _ in 0..PORTS_TRIED {
+        for _ in 0..PORT_ATTEMPTS {
             let mut rng = self.worker.rng.borrow_mut();
             let local = self.flows.take_port(self.now, flow, source, &mut rng);
             drop(rng);
-            let way = (local.ok_or(Unopened::NoPort)?, endpoint);
-            match Leg::open(self.worker, service, way, ends, watch, flow) {
+            let way = (local.ok_or(OpenError::NoPort)?, endpoint);
+            match FlowSocket::open(self.worker, service, way, ends, watch, flow) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                     self.flows.port_is_foreign(self.now, flow);
                 }
                 opened => return Ok(opened?),
             }
         }
-        Err(Unopened::NoPort)
+        Err(OpenError::NoPort)
     }
 
-    /// The new flow has no port, and nobody can give it one.
+    /// Ends a new flow for which no local port could be freed.
     fn refuse(&mut self, flow: FlowId, load: Load) {
         self.flows.unsent(flow, load);
         self.flows.end(self.now, flow, FlowEnd::Evicted);
@@ -325,21 +328,21 @@ impl Passage<'_> {
     }
 
     fn send(&mut self, flow: FlowId, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
-        let Some(leg) = self.flows.leg(flow) else {
+        let Some(socket) = self.flows.attached(flow) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let Some(segment) = segment else {
-            return leg.send(bytes, None);
+            return socket.send(bytes, None);
         };
-        if leg.segments.up && !leg.has_header() {
-            match leg.send(bytes, Some(segment)) {
-                Err(error) if cannot_cut(&error) => leg.segments.up = false,
+        if socket.segments.up && !socket.has_header() {
+            match socket.send(bytes, Some(segment)) {
+                Err(error) if cannot_segment(&error) => socket.segments.up = false,
                 sent => return sent,
             }
         }
         bytes
             .chunks(segment.max(1).into())
-            .try_for_each(|bytes| leg.send(bytes, None))
+            .try_for_each(|bytes| socket.send(bytes, None))
     }
 
     fn counters(&self) -> &UdpCounters {
@@ -347,30 +350,30 @@ impl Passage<'_> {
     }
 }
 
-/// Why a flow has no socket.
+/// Why a flow's socket could not be opened.
 #[derive(Debug)]
-enum Unopened {
+enum OpenError {
     /// All local ports are in use towards its endpoint.
     NoPort,
     Failed(io::Error),
 }
 
-impl From<io::Error> for Unopened {
+impl From<io::Error> for OpenError {
     fn from(error: io::Error) -> Self {
         Self::Failed(error)
     }
 }
 
-/// Ports that somebody else may turn out to have before a flow is given up. Each is left alone for a while then.
-const PORTS_TRIED: usize = 16;
+/// Foreign ports to try before a flow is given up. Each foreign port is left alone for a while.
+const PORT_ATTEMPTS: usize = 16;
 
-/// Larger ones are not gathered: the packets of most networks hold no more, and those cannot be cut by the kernel.
-pub(super) const MOST_GATHERED: usize = 1_472;
+/// Larger datagrams are not gathered: most networks carry no larger packets, and the kernel could not segment such a group.
+pub(super) const MAX_GATHERED: usize = 1_472;
 
-/// The way to the endpoint of a flow has failed.
-pub(super) fn note_failure(
+/// Reports that a flow's endpoint failed.
+pub(super) fn report_flow_failure(
     worker: &Worker,
-    flows: &mut FlowTable<Leg>,
+    flows: &mut FlowTable<FlowSocket>,
     (flow, failure): (FlowId, Failure),
     frontend: Option<&Frontend>,
     now: Moment,
@@ -378,12 +381,12 @@ pub(super) fn note_failure(
     let endpoint = flows.endpoint(flow).map(Arc::clone);
     let news = flows.failed(now, flow, failure, frontend);
     if let Some(endpoint) = endpoint {
-        fault::announce(&endpoint, &news, &worker.plan(), now);
+        socket_error::report_failure(&endpoint, &news, &worker.plan(), now);
     }
 }
 
-/// Whether the kernel or a device cannot cut a group into datagrams.
-pub(super) fn cannot_cut(error: &io::Error) -> bool {
+/// Whether the error says that the kernel or a device cannot segment groups.
+pub(super) fn cannot_segment(error: &io::Error) -> bool {
     [Errno::IO, Errno::INVAL, Errno::MSGSIZE, Errno::OPNOTSUPP]
         .iter()
         .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))

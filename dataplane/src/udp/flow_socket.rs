@@ -1,4 +1,4 @@
-//! The way from us to the endpoint of one flow: a connected socket, so that only the endpoint can answer there.
+//! The socket of one flow. It is connected to the flow's endpoint, so that only the endpoint can reply there.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,20 +15,20 @@ use socket2::{Domain, Socket, Type};
 use crate::sys::datagrams::{self, Outgoing};
 use crate::worker::Worker;
 
-/// What a worker keeps for a flow.
+/// The socket of a flow, and what sending by it needs.
 #[derive(Debug)]
-pub(super) struct Leg {
+pub(super) struct FlowSocket {
     socket: OwnedFd,
-    /// Most flows have none, and need not pay for one.
+    /// Boxed, because most flows have no PROXY header.
     header: Option<Box<Header>>,
-    large: Large,
-    /// Whether answers are glued together: where they come in bulk.
-    is_glued: bool,
-    /// Whether the kernel cuts what is glued, towards the endpoint and towards the client; some devices cannot.
+    fragmentation: Fragmentation,
+    /// Whether the kernel coalesces received datagrams (GRO). Set once replies arrive in bulk.
+    is_coalescing: bool,
+    /// Whether the kernel can segment groups (GSO), towards the endpoint and towards the client. Some devices cannot.
     pub(super) segments: Segments,
 }
 
-/// Which way a group of datagrams can be sent with one call.
+/// In which directions a group of datagrams can be sent with one call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segments {
     pub(super) up: bool,
@@ -42,24 +42,25 @@ struct Header {
     on: SendProxyUdp,
 }
 
-/// Whether the kernel was told to cut large datagrams, or for which protocol it is yet to be told.
+/// Whether the kernel may fragment large datagrams. If it has not been told so yet, the variant names the protocol of the
+/// option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Large {
+enum Fragmentation {
     NotYetV4,
     NotYetV6,
-    Pass,
+    Allowed,
 }
 
-/// Whom an outbound PROXY header is about.
+/// The client and the destination that an outbound PROXY header names.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends<'a> {
     pub(super) key: &'a Key,
-    /// What the client spoke to.
+    /// The address that the client sent to.
     pub(super) destination: SocketAddr,
 }
 
-impl Leg {
-    /// Connects to `endpoint` from `local`, and has `watch` tell what comes back as coming by `flow`.
+impl FlowSocket {
+    /// Connects to `endpoint` from `local`, and registers the socket with `watch` under `flow`.
     pub(super) fn open(
         worker: &Worker,
         service: &Service,
@@ -74,11 +75,11 @@ impl Leg {
         Ok(Self {
             socket: socket.into(),
             header: header(worker, service, ends),
-            large: match endpoint.is_ipv4() {
-                true => Large::NotYetV4,
-                false => Large::NotYetV6,
+            fragmentation: match endpoint.is_ipv4() {
+                true => Fragmentation::NotYetV4,
+                false => Fragmentation::NotYetV6,
             },
-            is_glued: false,
+            is_coalescing: false,
             segments: Segments {
                 up: true,
                 down: true,
@@ -86,17 +87,22 @@ impl Leg {
         })
     }
 
-    /// Whether each datagram, or the next one, needs something of its own before it.
+    /// Whether each datagram, or the next one, needs a PROXY header.
     pub(super) fn has_header(&self) -> bool {
         self.header.is_some()
     }
 
-    /// Sends one datagram, or a group that the kernel is to cut.
+    /// Sends one datagram, or a group that the kernel segments.
     pub(super) fn send(&mut self, bytes: &[u8], segment: Option<u16>) -> io::Result<()> {
         let head = self.header.as_ref().map_or(&[][..], |header| &header.bytes);
-        if self.large != Large::Pass && head.len() + bytes.len() > SURELY_PASSES {
-            datagrams::allow_fragments(&self.socket, self.large == Large::NotYetV4)?;
-            self.large = Large::Pass;
+        if self.fragmentation != Fragmentation::Allowed
+            && head.len() + bytes.len() > NEVER_FRAGMENTED
+        {
+            datagrams::allow_fragments(
+                &self.socket,
+                self.fragmentation == Fragmentation::NotYetV4,
+            )?;
+            self.fragmentation = Fragmentation::Allowed;
         }
         let outgoing = Outgoing {
             head,
@@ -110,32 +116,32 @@ impl Leg {
         Ok(())
     }
 
-    /// Many answers came at once: they may be glued from now on.
-    pub(super) fn glue(&mut self) {
-        if !self.is_glued {
-            self.is_glued = true;
-            // An old kernel cannot; it is only slower without.
-            datagrams::glue(&self.socket).ok();
+    /// Lets the kernel coalesce received datagrams. Called once many replies have come at once.
+    pub(super) fn coalesce(&mut self) {
+        if !self.is_coalescing {
+            self.is_coalescing = true;
+            // An old kernel cannot; then receiving is only slower.
+            datagrams::coalesce(&self.socket).ok();
         }
     }
 }
 
-impl AsFd for Leg {
+impl AsFd for FlowSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// A socket from `local` to `endpoint`. It fails with `AddrInUse` if somebody else has the port.
+/// Creates a socket from `local` to `endpoint`. Fails with `AddrInUse` if somebody else has the port.
 fn connected(local: Local, endpoint: SocketAddr) -> io::Result<Socket> {
     let kind = Type::DGRAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(endpoint), kind, None)?;
     if endpoint.is_ipv6() {
-        // Else it could not have a port that a socket of IPv4 has.
+        // Otherwise it could not use a port that an IPv4 socket uses.
         socket.set_only_v6(true)?;
     }
-    // Unlike SO_REUSEADDR, this shares ports with processes of the same user only. The first socket at a port is bound without
-    // it, so that ports of other processes, another Ballast included, are never shared.
+    // Unlike SO_REUSEADDR, SO_REUSEPORT shares ports only with processes of the same user. The first socket at a port is bound
+    // without it, so that ports of other processes, another Ballast included, are never shared.
     if local.is_shared {
         socket.set_reuse_port(true)?;
     }
@@ -174,8 +180,8 @@ fn header(worker: &Worker, service: &Service, ends: Ends<'_>) -> Option<Box<Head
     }))
 }
 
-/// A datagram of this size fits into the smallest packets that IPv6 allows, a header or two included.
-const SURELY_PASSES: usize = 1_200;
+/// A datagram of this size fits into the smallest packets that IPv6 allows, even with a header or two.
+const NEVER_FRAGMENTED: usize = 1_200;
 
-// A worker keeps one for each flow, beside what the flow table knows of it.
-const _: () = assert!(size_of::<Leg>() == 16);
+// A worker keeps one of these for each flow, in addition to the flow table's entry.
+const _: () = assert!(size_of::<FlowSocket>() == 16);

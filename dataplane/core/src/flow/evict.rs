@@ -1,4 +1,4 @@
-//! Who makes room: for a flow too many, and for one that finds no local port.
+//! Evicts flows: for a new flow at the limit, and for one that finds no free local port.
 
 use std::net::IpAddr;
 
@@ -7,12 +7,12 @@ use crate::rng::Rng;
 
 use super::count::FlowEnd;
 use super::entry::Class;
-use super::ports::{Local, Taken, any_source};
+use super::ports::{Local, Taken, unspecified_source};
 use super::{FlowId, FlowTable};
 
 impl<S> FlowTable<S> {
-    /// Where to bind the socket of a new flow: at a port that no other flow to its endpoint has, at `source`, or at whatever
-    /// address the kernel chooses. `None`: no port is left there.
+    /// Where to bind the socket of a new flow: a port that no other flow to its endpoint has, at `source`, or at the address
+    /// that the kernel chooses. `None`: no port is free there.
     pub fn take_port(
         &mut self,
         now: Moment,
@@ -22,19 +22,19 @@ impl<S> FlowTable<S> {
     ) -> Option<Local> {
         let endpoint = self.endpoint(flow)?.address();
         self.give_up_port(now, flow, |ports, taken| ports.release(taken));
-        let source = source.unwrap_or_else(|| any_source(endpoint));
+        let source = source.unwrap_or_else(|| unspecified_source(endpoint));
         let (taken, local) = self.ports.take(now, endpoint, source, rng)?;
         self.set_port(now, flow, taken);
         Some(local)
     }
 
-    /// The port that this flow was given turned out to be somebody else's. It needs another one.
+    /// Notes that another process has the port that this flow was given. The flow needs another port.
     pub fn port_is_foreign(&mut self, now: Moment, flow: FlowId) {
         self.give_up_port(now, flow, |ports, taken| ports.release_foreign(now, taken));
     }
 
-    /// Ends the flow that was idle for the longest time among those of the same endpoint as `flow` and from one of these
-    /// sources, so that its port is free. Says whether there was any.
+    /// Evicts the flow that was idle for the longest time among those to the same endpoint as `flow` and from one of these
+    /// sources, to free its port. Returns whether there was one.
     pub fn evict_for_port(
         &mut self,
         now: Moment,
@@ -44,11 +44,11 @@ impl<S> FlowTable<S> {
         let Some(endpoint) = self.endpoint(flow).map(|endpoint| endpoint.address()) else {
             return false;
         };
-        // Else it could be its own victim.
+        // Otherwise `flow` could evict itself.
         self.give_up_port(now, flow, |ports, taken| ports.release(taken));
-        let next = next_to_go(|class| {
+        let next = next_victim(|class| {
             let of_source = |source: Option<IpAddr>| {
-                let source = source.unwrap_or_else(|| any_source(endpoint));
+                let source = source.unwrap_or_else(|| unspecified_source(endpoint));
                 let group = self.ports.group(endpoint, source)?;
                 let place = self.idle.first_of(group, class)?;
                 Some((self.flows.at(place)?.queued, place))
@@ -58,7 +58,7 @@ impl<S> FlowTable<S> {
         self.evict_at(now, next)
     }
 
-    /// Ends whoever would have to make room next, but not `flow`. Says whether there was anybody.
+    /// Evicts the next flow, but not `flow`. Returns whether there was one.
     pub fn evict_for(&mut self, now: Moment, flow: FlowId) -> bool {
         let Some(known) = self.flows.get_mut(flow) else {
             return self.evict(now);
@@ -71,9 +71,9 @@ impl<S> FlowTable<S> {
         evicted
     }
 
-    /// Ends whoever would have to make room next. Says whether there was anybody.
+    /// Evicts the next flow. Returns whether there was one.
     pub fn evict(&mut self, now: Moment) -> bool {
-        let next = next_to_go(|class| {
+        let next = next_victim(|class| {
             let since = |place| Some(self.flows.at(place)?.queued);
             self.idle.first(class, since)
         });
@@ -109,8 +109,8 @@ impl<S> FlowTable<S> {
     }
 }
 
-/// Flows that never got beyond one question and one answer go first, whichever was idle for longer; then all others.
-fn next_to_go(mut longest_idle: impl FnMut(Class) -> Option<(Moment, u32)>) -> Option<u32> {
+/// Flows with at most one request and one reply are evicted first, in the order of their idle time; then all others.
+fn next_victim(mut longest_idle: impl FnMut(Class) -> Option<(Moment, u32)>) -> Option<u32> {
     let short = match (longest_idle(Class::Answered), longest_idle(Class::Asked)) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),

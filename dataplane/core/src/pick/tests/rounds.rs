@@ -1,4 +1,4 @@
-//! Rounds of attempts: who is tried again, and after which pause.
+//! Rounds of attempts: which endpoints are tried again, and after which pause.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn attempt(service: &Service, tried: &mut Tried, now: Moment) -> usize {
     picked.index
 }
 
-/// Whom a client tries whose every attempt is refused, with the pauses in milliseconds between the rounds.
+/// The endpoints that a client tries if every attempt is refused, and the pauses between the rounds in milliseconds.
 fn rounds(service: &Service, now: Moment) -> Vec<(Vec<usize>, Option<u64>)> {
     let (mut tried, mut rounds) = (Tried::default(), Vec::new());
     loop {
@@ -90,7 +90,7 @@ fn there_is_a_pause_only_where_something_is_left_to_do() {
     assert_eq!(pause(&plain, &tried, Moment(NOW.0 + 101)), long);
     assert_eq!(pause(&plain, &tried, Moment(NOW.0 + 100)), None);
     assert_eq!(pause(&plain, &tried, Moment(NOW.0 - 1)), None);
-    // What the table says now counts.
+    // The present table counts.
     for (fields, endpoints, expected) in [
         ("", &[][..], None),
         ("", &[r#""state": "disabled""#], None),
@@ -128,7 +128,7 @@ fn an_ejected_endpoint_is_tried_again_only_where_all_are_ejected() {
             rounds_of[1..].iter().all(|(round, _)| *round == [1]),
             "{name}"
         );
-        // Its ejection is over.
+        // Its ejection has ended.
         let later = Moment(NOW.0 + 9_000);
         assert_eq!(rounds(&three, later)[1].0.len(), 3, "{name}");
 
@@ -162,7 +162,7 @@ fn what_a_new_table_brings_is_tried_before_what_was_tried() {
     assert_eq!(attempt(&new, &mut tried, NOW), 1);
     let none = new.pick(&client(1), &tried, NOW, &mut Rng::new(1));
     assert_eq!(none.unwrap_err(), Unavailable::NoEndpoint);
-    // The pauses go on where they were.
+    // The pauses continue as they were.
     assert_eq!(
         new.pause(&tried, NOW, FAR),
         Some(Duration::from_millis(200))
@@ -197,7 +197,7 @@ fn what_was_cut_is_not_tried_again() {
     }
 }
 
-/// Who tries again waits in the queue for the same as others, and does not count as one who had no endpoint.
+/// A client that tries again waits in the queue like others, and does not count as unserved.
 #[test]
 fn a_client_that_tries_again_is_told_of_a_full_service() {
     let full = r#""max-connections": 1"#;

@@ -1,7 +1,7 @@
-//! Trying again: a client that has tried every endpoint of its service in vain tries them once more after a pause.
+//! Rounds of attempts: a client that has tried every endpoint of its service without success tries them again after a pause.
 //!
-//! An endpoint may refuse for a moment only: its container restarts, or it is ready a little before it listens. Attempts are
-//! made in rounds. In one round no endpoint is tried twice; between two rounds there is a pause.
+//! An endpoint may refuse only for a moment: its container restarts, or it counts as ready a little before it listens. Within
+//! one round no endpoint is tried twice; between two rounds there is a pause.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,8 @@ use crate::service::{Endpoint, Service};
 use super::Tried;
 
 impl Service {
-    /// How long a client that cannot pick anybody any more waits before the next round; `None`: there is no next one. That
-    /// is so before any attempt, when `retries` are spent, when no endpoint may be picked, and when the wait would not end
-    /// before `deadline`, the end of the time to connect.
+    /// The pause before the next round; `None` if there is no next round: before any attempt, when `retries` are used up, when
+    /// no endpoint may be picked, or when the pause would not end before `deadline`, the end of the connect timeout.
     #[must_use]
     pub fn pause(&self, tried: &Tried, now: Moment, deadline: Moment) -> Option<Duration> {
         let doublings = 1_u32.checked_shl(tried.rounds).unwrap_or(u32::MAX);
@@ -27,7 +26,7 @@ impl Service {
         goes_on.then_some(pause)
     }
 
-    /// Whether a client has made as many attempts as `retries` allow.
+    /// Whether a client has used up its `retries`.
     #[must_use]
     pub fn is_spent(&self, tried: &Tried) -> bool {
         tried.len() > usize::from(self.spec().retries)
@@ -39,9 +38,9 @@ impl Service {
 }
 
 impl Tried {
-    /// The pause is over: what was tried may be picked from `service` again. It stays as it was where `service`, which a new
-    /// table may have changed meanwhile, has an untried endpoint: that one comes first. An ejected endpoint is left
-    /// out while another one is not ejected.
+    /// Begins the next round: tried endpoints may be picked from `service` again. If `service`, which a new table may have
+    /// changed, has an untried endpoint, the tried ones stay excluded, so that the untried one comes first. Ejected endpoints
+    /// are excluded while another one is not ejected.
     pub fn begin_again(&mut self, service: &Service, now: Moment) {
         self.rounds += 1;
         let mut endpoints = service.endpoints.iter();
@@ -61,7 +60,7 @@ impl Tried {
         }
     }
 
-    /// The connections of `endpoint` were cut while this client waited for it: it is not tried again in any round.
+    /// Notes that the connections of `endpoint` were cut while this client dialed it: it is not tried again in any round.
     pub fn cut(&mut self, endpoint: &Arc<EndpointState>) {
         self.cut.push(Arc::clone(endpoint));
     }

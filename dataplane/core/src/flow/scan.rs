@@ -1,4 +1,4 @@
-//! Looks at all flows, some at a time, so that datagrams need not wait for the end of a look.
+//! Scans all flows, some at a time, so that datagrams need not wait for the end of a scan.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::decide::idle_of;
 use super::{FlowTable, Listener};
 
 impl<S> FlowTable<S> {
-    /// How many of the next flows from place `from` on have had a datagram in the last 2 s, and where to go on, if
-    /// there are more.
+    /// Counts the active flows among the next ones from `from` on: those with a datagram in the last 2 s. Also returns where to
+    /// go on, if there are more flows.
     #[must_use]
     pub fn count_active(&self, now: Moment, from: u32) -> (usize, Option<u32>) {
         let (places, next) = self.next_places(from);
@@ -21,8 +21,8 @@ impl<S> FlowTable<S> {
         (active.count(), next)
     }
 
-    /// Gives the next flows from place `from` on the idle time that their frontends have now, and says where to go on, if
-    /// there are more. `frontend` says who a listening socket belongs to now.
+    /// Gives the next flows from `from` on the present idle timeouts of their frontends. Returns where to go on, if there are
+    /// more flows. `frontend` returns the present frontend of a listening socket.
     pub fn follow_idle_times<'p>(
         &mut self,
         from: u32,
@@ -45,12 +45,12 @@ impl<S> FlowTable<S> {
 
     fn next_places(&self, from: u32) -> (Range<u32>, Option<u32>) {
         let last = self.flows.places();
-        let until = from.saturating_add(AT_A_TIME).min(last);
+        let until = from.saturating_add(PLACES_PER_STEP).min(last);
         (from..until, (until < last).then_some(until))
     }
 }
 
-/// For so long after a datagram a flow counts as active when the process is to end.
+/// A flow counts as active for this time after a datagram, while the process ends.
 const ACTIVE: Duration = Duration::from_secs(2);
-/// Places that are looked at before datagrams have their turn.
-const AT_A_TIME: u32 = 1_024;
+/// Slots scanned before datagrams are handled.
+const PLACES_PER_STEP: u32 = 1_024;

@@ -1,6 +1,7 @@
-//! From which of a service's own addresses an endpoint is reached: in turn, each one adding its ports.
+//! The source address from which an endpoint is reached. A service's source addresses are used in turn; each one adds its local
+//! ports.
 //!
-//! Called by all who connect to endpoints: `dial`, the flows of `udp`, and the checks of `probe`.
+//! Used by all modules that connect to endpoints: `tcp::dial`, `udp` and `probe`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,8 +11,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::sys;
 
-/// The addresses to try, one after the other: those of the endpoint's family, beginning with the one whose turn it is; `turn`
-/// is asked only where there is a choice. Where there are none the kernel chooses, which is `None`.
+/// The source addresses to try, one after the other: those of the endpoint's family, beginning with the one whose turn it is.
+/// `turn` is only called if there are several. If there is none, the one candidate is `None`, and the kernel chooses.
 pub(crate) fn candidates(
     sources: &[IpAddr],
     endpoint: SocketAddr,
@@ -25,17 +26,17 @@ pub(crate) fn candidates(
     (turn..turn + most).map(move |place| fitting.clone().nth(place % most).copied())
 }
 
-/// A socket that has begun to connect, and does not wait until it has.
-pub(crate) fn connecting(
+/// Creates a non-blocking socket that has begun to connect.
+pub(crate) fn begin_connect(
     endpoint: SocketAddr,
     source: Option<IpAddr>,
     kind: Type,
 ) -> io::Result<Socket> {
-    connecting_as(endpoint, source, kind, |_| Ok(()))
+    begin_connect_with(endpoint, source, kind, |_| Ok(()))
 }
 
-/// The same with options that are to be set before it connects.
-pub(crate) fn connecting_as(
+/// The same, with socket options that `prepare` sets before it connects.
+pub(crate) fn begin_connect_with(
     endpoint: SocketAddr,
     source: Option<IpAddr>,
     kind: Type,
@@ -54,8 +55,8 @@ pub(crate) fn connecting_as(
     }
 }
 
-/// Whether all ports of a source address are taken towards this endpoint: another address has its own.
-pub(crate) fn is_used_up(error: &io::Error) -> bool {
+/// Whether all local ports of a source address are in use towards this endpoint. Another source address has its own ports.
+pub(crate) fn has_no_port(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::AddrNotAvailable | io::ErrorKind::WouldBlock

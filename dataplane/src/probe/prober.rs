@@ -1,4 +1,4 @@
-//! One check's conversation: a socket, a deadline, and how it is closed.
+//! Runs one check: its socket, its deadline, and the close of its connection.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -17,82 +17,83 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
-use super::tls::{Broken, Heard, Trust};
+use super::tls::{TlsConfigs, TlsFailure, TlsRead};
 use crate::intake::NamedFiles;
-use crate::{fault, source};
+use crate::{socket_error, source_address};
 
-/// What all checks share.
+/// The resources that all checks share.
 #[derive(Debug)]
-pub(super) struct Tools {
-    /// No check waits while it reads into this.
+pub(super) struct Prober {
+    /// A check never suspends while it borrows this buffer.
     scratch: RefCell<Box<[u8]>>,
-    /// Sockets that were asked for.
-    asked: Cell<u64>,
-    trust: Trust,
+    /// The number of sockets opened.
+    sockets_opened: Cell<u64>,
+    tls: TlsConfigs,
 }
 
-impl Tools {
+impl Prober {
     pub(super) fn new() -> Self {
         Self {
             scratch: RefCell::new(vec![0; SCRATCH].into()),
-            asked: Cell::new(0),
-            trust: Trust::new(),
+            sockets_opened: Cell::new(0),
+            tls: TlsConfigs::new(),
         }
     }
 
-    /// Checks need these files from now on.
-    pub(super) fn follow(&self, files: Arc<NamedFiles>) {
-        self.trust.follow(files);
+    /// Uses these files from now on.
+    pub(super) fn follow_files(&self, files: Arc<NamedFiles>) {
+        self.tls.follow_files(files);
     }
 
-    /// Asks, and says how it went. A connection over which something was said is left to be closed in order.
-    pub(super) async fn ask(&self, check: &Check) -> (Outcome, Option<Connection>) {
+    /// Runs a check and returns its outcome. A connection over which bytes were exchanged is returned too, to be closed in
+    /// order.
+    pub(super) async fn check(&self, check: &Check) -> (Outcome, Option<Connection>) {
         let Some(health) = check.health() else {
-            return (Outcome::NoCheck("nothing is to be asked"), None);
+            return (Outcome::NoCheck("the check has no settings"), None);
         };
         let until = Instant::now() + health.timeout();
         if health.mode == HealthMode::Udp {
-            let asked = timeout_at(until, self.ask_by_datagram(check, health));
+            let asked = timeout_at(until, self.check_by_datagram(check, health));
             let outcome = asked.await.unwrap_or(Outcome::AnswerTimeout);
             return (outcome, None);
         }
         let connected = OnceCell::new();
-        let asked = timeout_at(until, self.ask_by_stream(check, health, &connected));
+        let asked = timeout_at(until, self.check_by_stream(check, health, &connected));
         let outcome = asked.await.unwrap_or_else(|_| match connected.get() {
             None => Outcome::ConnectTimeout,
-            Some(connection) if connection.greets.get() => Outcome::TlsTimeout,
+            Some(connection) if connection.is_handshaking.get() => Outcome::TlsTimeout,
             Some(_) => Outcome::AnswerTimeout,
         });
         (outcome, connected.into_inner())
     }
 
-    /// Asks over a connection, which is in `connected` as soon as there is one that must be closed in order.
-    async fn ask_by_stream(
+    /// Checks over a connection. It is stored in `connected` once it must be closed in order.
+    async fn check_by_stream(
         &self,
         check: &Check,
         health: &Health,
         connected: &OnceCell<Connection>,
     ) -> Outcome {
         let exchange = Exchange::new(health);
-        let manner = Manner::of(check, &exchange);
-        let stream = match self.connect(check, manner).await {
+        let speaker = FirstSpeaker::of(check, &exchange);
+        let stream = match self.connect(check, speaker).await {
             Ok(stream) => stream,
             Err(outcome) => return outcome,
         };
-        if manner == Manner::Silent {
-            // Dropped, and so reset: nothing is left of it, neither here nor there.
+        if speaker == FirstSpeaker::Nobody {
+            // The stream is dropped and so reset, which leaves no state on either side.
             return Outcome::Connected;
         }
         let connection = connected.get_or_init(|| Connection {
             stream,
-            greets: Cell::new(false),
-            is_over: Cell::new(false),
+            is_handshaking: Cell::new(false),
+            has_ended: Cell::new(false),
         });
-        self.talk(check, health, exchange, connection).await
+        self.converse(check, health, exchange, connection).await
     }
 
-    /// Says what is to be said, and hears the answer.
-    async fn talk(
+    /// Sends the request and reads the answer.
+    async fn converse(
         &self,
         check: &Check,
         health: &Health,
@@ -100,25 +101,25 @@ impl Tools {
         connection: &Connection,
     ) -> Outcome {
         let stream = &connection.stream;
-        let mut question = Vec::with_capacity(A_QUESTION);
-        if check.is_introduced() {
+        let mut request = Vec::with_capacity(REQUEST_CAPACITY);
+        if check.sends_proxy_header() {
             match stream.local_addr() {
-                Ok(local) => check.introduce(local, &mut question),
+                Ok(local) => check.write_proxy_header(local, &mut request),
                 Err(error) => return Outcome::WrongAnswer(reason(&error)),
             }
         }
         if health.mode == HealthMode::Https {
             return self
-                .talk_by_tls(check, health, &question, exchange, connection)
+                .converse_by_tls(check, health, &request, exchange, connection)
                 .await;
         }
-        exchange.question(check.address, &mut question);
-        let said = say(stream, &question).await;
-        match (exchange.asked(), said) {
+        exchange.write_request(check.address, &mut request);
+        let said = write_all(stream, &request).await;
+        match (exchange.sent(), said) {
             (Some(Outcome::Connected), _) => return Outcome::Connected,
             (Some(outcome), Ok(())) => return outcome,
             (Some(_), Err(error)) => return Outcome::WrongAnswer(reason(&error)),
-            // Who has answered and gone before it was asked may have answered well.
+            // An endpoint that answered and closed before it received the request may have answered correctly.
             (None, _) => {}
         }
         loop {
@@ -128,13 +129,15 @@ impl Tools {
             };
             let mut scratch = self.scratch.borrow_mut();
             let heard = match stream.try_read(&mut scratch) {
-                Ok(0) => return exchange.ended(),
+                Ok(0) => return exchange.closed(),
                 Ok(read) => {
-                    // Its end had come before this was read, and this was all that there was.
+                    // The end had arrived before this read, and the read returned all that was left.
                     connection
-                        .is_over
+                        .has_ended
                         .set(ready.is_read_closed() && read < scratch.len());
-                    scratch.get(..read).and_then(|bytes| exchange.heard(bytes))
+                    scratch
+                        .get(..read)
+                        .and_then(|bytes| exchange.received(bytes))
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
                 Err(error) => return Outcome::WrongAnswer(reason(&error)),
@@ -145,8 +148,8 @@ impl Tools {
         }
     }
 
-    /// The same by TLS, after what goes before it in the clear.
-    async fn talk_by_tls(
+    /// Sends the request and reads the answer by TLS, after sending `introduction` in the clear.
+    async fn converse_by_tls(
         &self,
         check: &Check,
         health: &Health,
@@ -155,63 +158,67 @@ impl Tools {
         connection: &Connection,
     ) -> Outcome {
         let stream = &connection.stream;
-        let mut secret = match self.trust.greet(health.tls.as_ref(), check.address.ip()) {
-            Ok(secret) => secret,
+        let mut session = match self
+            .tls
+            .start_session(health.tls.as_ref(), check.address.ip())
+        {
+            Ok(session) => session,
             Err(why) => return Outcome::NoCheck(why),
         };
-        connection.greets.set(true);
-        if let Err(error) = say(stream, introduction).await {
+        connection.is_handshaking.set(true);
+        if let Err(error) = write_all(stream, introduction).await {
             return Outcome::NoTls(reason(&error));
         }
-        let mut question = Vec::with_capacity(A_QUESTION);
-        exchange.question(check.address, &mut question);
-        secret.say(&question);
+        let mut request = Vec::with_capacity(REQUEST_CAPACITY);
+        exchange.write_request(check.address, &mut request);
+        session.write(&request);
         let outcome = loop {
-            if let Err(error) = secret.send(stream).await {
+            if let Err(error) = session.send(stream).await {
                 break Outcome::NoTls(reason(&error));
             }
-            let heard = match secret.receive(stream).await {
+            let heard = match session.receive(stream).await {
                 Ok(heard) => heard,
-                Err(Broken::Socket(error)) if connection.greets.get() => {
+                Err(TlsFailure::Socket(error)) if connection.is_handshaking.get() => {
                     break Outcome::NoTls(reason(&error));
                 }
-                Err(Broken::Socket(error)) => break Outcome::WrongAnswer(reason(&error)),
-                Err(Broken::Tls(why)) => break Outcome::NoTls(why),
+                Err(TlsFailure::Socket(error)) => break Outcome::WrongAnswer(reason(&error)),
+                Err(TlsFailure::Tls(why)) => break Outcome::NoTls(why),
             };
-            connection.greets.set(secret.greets());
+            connection.is_handshaking.set(session.is_handshaking());
             let mut scratch = self.scratch.borrow_mut();
             let mut verdict = None;
             while verdict.is_none()
-                && let Some(read) = secret.hear(&mut scratch)
+                && let Some(read) = session.read(&mut scratch)
             {
-                verdict = exchange.heard(scratch.get(..read).unwrap_or_default());
+                verdict = exchange.received(scratch.get(..read).unwrap_or_default());
             }
             match (verdict, heard) {
                 (Some(outcome), _) => break outcome,
-                (None, Heard::More) => {}
-                (None, Heard::End) if secret.greets() => {
+                (None, TlsRead::More) => {}
+                (None, TlsRead::End) if session.is_handshaking() => {
                     break Outcome::NoTls("it closed during the handshake");
                 }
-                (None, Heard::End) => break exchange.ended(),
+                (None, TlsRead::End) => break exchange.closed(),
             }
         };
-        connection.greets.set(false);
-        secret.farewell(stream);
+        connection.is_handshaking.set(false);
+        session.close(stream);
         outcome
     }
 
-    /// Lets the endpoint finish, and close first if it wants to: it sees an end, not a reset, and this side keeps nothing.
+    /// Lets the endpoint finish, and close first if it wants to: then it sees an orderly end instead of a reset, and this side
+    /// keeps no state.
     pub(super) async fn close_in_order(&self, connection: Connection) {
         let Connection {
-            stream, is_over, ..
+            stream, has_ended, ..
         } = connection;
-        if is_over.get() {
+        if has_ended.get() {
             return;
         }
         let mut shut = false;
         let mut heard = 0;
         let until = Instant::now() + LINGER;
-        while heard < MOST_UNHEARD {
+        while heard < MAX_DRAINED {
             let read = stream.try_read(&mut self.scratch.borrow_mut());
             match read {
                 Ok(0) => return,
@@ -230,53 +237,53 @@ impl Tools {
         }
     }
 
-    async fn connect(&self, check: &Check, manner: Manner) -> Result<TcpStream, Outcome> {
+    async fn connect(&self, check: &Check, speaker: FirstSpeaker) -> Result<TcpStream, Outcome> {
         let socket = self.socket(check, Type::STREAM)?;
-        let set = match manner {
-            Manner::Silent => socket.set_linger(Some(Duration::ZERO)),
-            // The handshake is acknowledged with the question: one packet less.
-            Manner::Speaks => socket.set_tcp_quickack(false),
-            Manner::Listens => Ok(()),
+        let set = match speaker {
+            FirstSpeaker::Nobody => socket.set_linger(Some(Duration::ZERO)),
+            // The acknowledgement of the handshake is sent with the request: one packet less.
+            FirstSpeaker::Check => socket.set_tcp_quickack(false),
+            FirstSpeaker::Endpoint => Ok(()),
         };
         let stream = set.and_then(|()| TcpStream::from_std(socket.into()));
-        let stream = stream.map_err(|error| judge(&error))?;
+        let stream = stream.map_err(|error| connect_outcome(&error))?;
         let failed = match stream.ready(Interest::WRITABLE).await {
-            // Where something is wrong, both directions are closed.
+            // After an error, both directions are closed.
             Ok(ready) if ready.is_write_closed() => stream.take_error(),
             Ok(_) => Ok(None),
             Err(error) => Err(error),
         };
         match failed {
             Ok(None) => Ok(stream),
-            // It was connected, and is so no more. What it said before that can be read still.
+            // The connection was established and then reset. What the endpoint sent before can still be read.
             Ok(Some(error)) if is_reset(&error) => Ok(stream),
-            Ok(Some(error)) | Err(error) => Err(judge(&error)),
+            Ok(Some(error)) | Err(error) => Err(connect_outcome(&error)),
         }
     }
 
-    async fn ask_by_datagram(&self, check: &Check, health: &Health) -> Outcome {
+    async fn check_by_datagram(&self, check: &Check, health: &Health) -> Outcome {
         let socket = match self.socket(check, Type::DGRAM) {
             Ok(socket) => UdpSocket::from_std(socket.into()),
             Err(outcome) => return outcome,
         };
         let socket = match socket {
             Ok(socket) => socket,
-            Err(error) => return judge(&error),
+            Err(error) => return connect_outcome(&error),
         };
         let mut exchange = Exchange::new(health);
-        let mut question = Vec::with_capacity(A_QUESTION);
-        check.introduce(check.address, &mut question);
-        exchange.question(check.address, &mut question);
-        if let Err(error) = socket.send(&question).await {
-            return judge(&error);
+        let mut request = Vec::with_capacity(REQUEST_CAPACITY);
+        check.write_proxy_header(check.address, &mut request);
+        exchange.write_request(check.address, &mut request);
+        if let Err(error) = socket.send(&request).await {
+            return connect_outcome(&error);
         }
-        // That nobody listens there comes as an error alone, which does not make a datagram socket readable.
+        // An unreachable port is reported only as an error, which does not make a datagram socket readable.
         let news = Interest::READABLE | Interest::ERROR;
         loop {
             let what = match socket.ready(news).await {
                 Ok(ready) if ready.is_readable() => Interest::READABLE,
                 Ok(_) => Interest::ERROR,
-                Err(error) => return judge(&error),
+                Err(error) => return connect_outcome(&error),
             };
             let mut scratch = self.scratch.borrow_mut();
             let heard = socket.try_io(what, || {
@@ -286,67 +293,67 @@ impl Tools {
             match heard {
                 Ok(read) => {
                     let bytes = scratch.get(..read).unwrap_or_default();
-                    return exchange.heard(bytes).unwrap_or_else(|| exchange.ended());
+                    return exchange
+                        .received(bytes)
+                        .unwrap_or_else(|| exchange.closed());
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return judge(&error),
+                Err(error) => return connect_outcome(&error),
             }
         }
     }
 
-    /// A socket that connects to the endpoint, from one of the service's own addresses if it has some.
+    /// Opens a socket that connects to the endpoint, from one of the service's source addresses if it has any.
     fn socket(&self, check: &Check, kind: Type) -> Result<Socket, Outcome> {
-        let count = self.asked.get();
-        self.asked.set(count.wrapping_add(1));
-        // Checks come in a rhythm, in which simple turns could give a service the same address each time.
+        let count = self.sockets_opened.get();
+        self.sockets_opened.set(count.wrapping_add(1));
+        // Checks are periodic, so a simple rotation could give a service the same address each time.
         let turn = || usize::try_from(mix(count) >> 32).unwrap_or_default();
         let mut failed = io::ErrorKind::AddrNotAvailable.into();
-        for source in source::candidates(&check.service().source, check.address, turn) {
-            match source::connecting(check.address, source, kind) {
+        for source in source_address::candidates(&check.service().source, check.address, turn) {
+            match source_address::begin_connect(check.address, source, kind) {
                 Ok(socket) => return Ok(socket),
-                Err(error) if source::is_used_up(&error) => failed = error,
-                Err(error) => return Err(judge(&error)),
+                Err(error) if source_address::has_no_port(&error) => failed = error,
+                Err(error) => return Err(connect_outcome(&error)),
             }
         }
-        Err(judge(&failed))
+        Err(connect_outcome(&failed))
     }
 }
 
-/// A connection over which something is said.
+/// A connection over which bytes are exchanged.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,
-    /// The handshake of TLS is under way.
-    greets: Cell<bool>,
-    /// Whether all that the endpoint will ever say was read.
-    is_over: Cell<bool>,
+    /// Whether the TLS handshake is in progress.
+    is_handshaking: Cell<bool>,
+    /// Whether everything that the endpoint will ever send was read.
+    has_ended: Cell<bool>,
 }
 
-/// Who speaks first over a connection.
+/// Who sends first over a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
-    /// Nobody: to be connected is enough.
-    Silent,
-    /// The check.
-    Speaks,
-    /// The endpoint.
-    Listens,
+enum FirstSpeaker {
+    /// Nobody: being connected is enough.
+    Nobody,
+    Check,
+    Endpoint,
 }
 
-impl Manner {
+impl FirstSpeaker {
     fn of(check: &Check, exchange: &Exchange<'_>) -> Self {
         match (
-            check.is_introduced() || exchange.speaks(),
-            exchange.listens(),
+            check.sends_proxy_header() || exchange.has_request(),
+            exchange.awaits_answer(),
         ) {
-            (true, _) => Self::Speaks,
-            (false, true) => Self::Listens,
-            (false, false) => Self::Silent,
+            (true, _) => Self::Check,
+            (false, true) => Self::Endpoint,
+            (false, false) => Self::Nobody,
         }
     }
 }
 
-async fn say(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.try_write(bytes) {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
@@ -357,11 +364,11 @@ async fn say(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What it means that there is no connection: for want of something of our own that says nothing about the endpoint.
-fn judge(error: &io::Error) -> Outcome {
-    match fault::of_endpoint(error) {
+/// The outcome of a failed connection. A failure for want of a local resource says nothing about the endpoint.
+fn connect_outcome(error: &io::Error) -> Outcome {
+    match socket_error::endpoint_failure(error) {
         Some(Failure::TimedOut) => Outcome::ConnectTimeout,
-        None if fault::is_ours(error) => Outcome::NoCheck(reason(error)),
+        None if socket_error::is_local(error) => Outcome::NoCheck(reason(error)),
         _ => Outcome::Unreached(reason(error)),
     }
 }
@@ -373,7 +380,7 @@ fn is_reset(error: &io::Error) -> bool {
     )
 }
 
-/// The system's words, where they are known before.
+/// The system's text for an error, if it is one of the known errors.
 fn reason(error: &io::Error) -> &'static str {
     let number = error.raw_os_error();
     REASONS
@@ -385,7 +392,7 @@ fn reason(error: &io::Error) -> &'static str {
 const REASONS: [(Errno, &str); 15] = [
     (Errno::CONNREFUSED, "Connection refused"),
     (Errno::CONNRESET, "Connection reset by peer"),
-    (Errno::PIPE, "Broken pipe"),
+    (Errno::PIPE, "TlsFailure pipe"),
     (Errno::HOSTUNREACH, "No route to host"),
     (Errno::NETUNREACH, "Network is unreachable"),
     (Errno::HOSTDOWN, "Host is down"),
@@ -400,11 +407,11 @@ const REASONS: [(Errno, &str); 15] = [
     (Errno::AFNOSUPPORT, "Address family not supported"),
 ];
 
-/// Enough for most questions, so that one need not grow.
-const A_QUESTION: usize = 256;
-/// Enough for most answers at once.
+/// Enough for most requests without growing.
+const REQUEST_CAPACITY: usize = 256;
+/// Enough for most answers in one read.
 const SCRATCH: usize = 16 << 10;
-/// After the verdict, for the endpoint to finish.
+/// Time for the endpoint to finish after the result.
 const LINGER: Duration = Duration::from_millis(500);
-/// ... and so many bytes more.
-const MOST_UNHEARD: usize = 256 << 10;
+/// The most bytes to read meanwhile.
+const MAX_DRAINED: usize = 256 << 10;

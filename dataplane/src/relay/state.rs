@@ -1,6 +1,6 @@
-//! Both directions together: who ended first, who is gone, and what an abort waits for.
+//! The state of a relay: both directions, which side ended first, and which side is gone.
 //!
-//! Driven by the relay above; how long it waits for whom is in [`patience`](super::patience).
+//! The relay polls it; its timeouts are in [`timeouts`](super::timeouts).
 
 use std::task::Context;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::{Instant, sleep};
 
 use super::direction::{Direction, Phase};
-use super::{Leg, Legs, Side, Tools, Why};
+use super::{RelaySide, Side, Sides, Tools, Why};
 use crate::poller::Stream;
 use crate::sys;
 
 /// Both directions, and what is known of both sides.
-pub(super) struct Both {
+pub(super) struct RelayState {
     pub(super) up: Direction,
     pub(super) down: Direction,
     pub(super) client_dead: bool,
     pub(super) server_dead: bool,
     pub(super) first_to_end: Option<Side>,
     pub(super) last_byte: Moment,
-    /// When it was last asked whether peers still take bytes: those read by then, and those of them not taken.
-    pub(super) waiting: (u64, usize),
-    /// It has lasted for a while.
-    pub(super) lasts: bool,
+    /// As of the last check for delivery progress: the bytes moved so far, and the bytes that a peer had not yet accepted.
+    pub(super) delivery: (u64, usize),
+    /// Set once the connection is older than `LONG_LIVED_AFTER`.
+    pub(super) is_long_lived: bool,
 }
 
-impl Both {
+impl RelayState {
     pub(super) fn new(first: Vec<u8>, now: Moment) -> Self {
         Self {
             up: Direction::beginning_with(first),
@@ -37,22 +37,22 @@ impl Both {
             server_dead: false,
             first_to_end: None,
             last_byte: now,
-            waiting: (0, 0),
-            lasts: false,
+            delivery: (0, 0),
+            is_long_lived: false,
         }
     }
 
-    /// Moves what can be moved now, and tells `moved` how many bytes that were. Says whether a side has just ended.
-    pub(super) fn pass<C: Leg, S: Leg>(
+    /// Moves the bytes that can be moved now, and passes their numbers to `moved`. Returns whether a side has just ended.
+    pub(super) fn pass<C: RelaySide, S: RelaySide>(
         &mut self,
-        legs: &mut Legs<'_, C, S>,
+        sides: &mut Sides<'_, C, S>,
         cx: &mut Context<'_>,
         tools: &Tools,
         moved: &mut impl FnMut(u64, u64),
     ) -> bool {
         let before = (self.up.bytes, self.down.bytes);
         let was_open = self.first_to_end.is_none();
-        self.pump(legs, cx, tools);
+        self.pump(sides, cx, tools);
         let delta = (self.up.bytes - before.0, self.down.bytes - before.1);
         if delta != (0, 0) {
             moved(delta.0, delta.1);
@@ -64,15 +64,15 @@ impl Both {
         has_just_ended
     }
 
-    fn pump<C: Leg, S: Leg>(
+    fn pump<C: RelaySide, S: RelaySide>(
         &mut self,
-        legs: &mut Legs<'_, C, S>,
+        sides: &mut Sides<'_, C, S>,
         cx: &mut Context<'_>,
         tools: &Tools,
     ) {
-        let (client, server) = (&mut *legs.client, &mut *legs.server);
-        // Nobody reads from a side while its bytes wait for the other one, or once it has ended its direction: its reset is seen
-        // in the events of its socket.
+        let (client, server) = (&mut *sides.client, &mut *sides.server);
+        // While bytes of a side wait for the other side, or after the side has ended its direction, nothing reads from it. A
+        // reset of that side is then visible only in the events of its socket.
         self.client_dead |= !self.up.reads() && is_broken(client);
         self.server_dead |= !self.down.reads() && is_broken(server);
         self.up.pump(
@@ -91,13 +91,15 @@ impl Both {
             tools,
         );
         if self.server_dead {
-            // Seen on reading, after the way up had its turn: nothing else may ever wake that one.
+            // The direction from the endpoint noticed the abort after the direction to the endpoint had been pumped. No other
+            // event may ever wake that one, so it ends here.
             self.up.end();
         }
         self.note_end(Side::Server, self.down.source_ended());
     }
 
-    /// Remembers who ended it. A direction ends with its sink, too: who is dead is known better.
+    /// Remembers which side ended first. A direction also ends when its sink is dead, so a dead side takes precedence over the
+    /// source.
     fn note_end(&mut self, source: Side, source_ended: bool) {
         let ended_by = match (self.client_dead, self.server_dead) {
             (true, false) => Some(Side::Client),
@@ -107,7 +109,7 @@ impl Both {
         self.first_to_end = self.first_to_end.or(ended_by);
     }
 
-    /// How it ended, once both directions have.
+    /// How the relay ended, once both directions have ended.
     pub(super) fn ended(&self) -> Option<Why> {
         if self.up.phase != Phase::Ended || self.down.phase != Phase::Ended {
             return None;
@@ -118,8 +120,12 @@ impl Both {
         })
     }
 
-    /// Whose fault this end is.
-    pub(super) fn fault<C: Leg, S: Leg>(&self, why: Why, legs: &Legs<'_, C, S>) -> Option<Side> {
+    /// The side at fault for this end.
+    pub(super) fn fault<C: RelaySide, S: RelaySide>(
+        &self,
+        why: Why,
+        sides: &Sides<'_, C, S>,
+    ) -> Option<Side> {
         let aborted = match (self.client_dead, self.server_dead) {
             (true, false) => Some(Side::Client),
             (false, true) => Some(Side::Server),
@@ -128,19 +134,21 @@ impl Both {
         match why {
             Why::Finished | Why::Cut => None,
             Why::Aborted => aborted,
-            Why::Idle => self.does_not_take(legs),
-            // Who is done waits for the other one, unless that one waits for it to take what it was sent.
+            Why::Idle => self.stalled_side(sides),
+            // The side that has not ended let the other one wait, unless the other one does not accept the bytes sent to it.
             Why::HalfClosed => self
-                .does_not_take(legs)
+                .stalled_side(sides)
                 .or_else(|| self.first_to_end.map(Side::other)),
         }
     }
 
-    /// The side that bytes wait for; `None`: neither, or both.
-    fn does_not_take<C: Leg, S: Leg>(&self, legs: &Legs<'_, C, S>) -> Option<Side> {
-        let waits = |flow: &Direction, socket: Option<&Stream>| flow.held() + queued(socket) > 0;
-        let up = waits(&self.up, legs.server.socket());
-        let down = waits(&self.down, legs.client.socket());
+    /// The side that does not accept the bytes sent to it; `None` if neither or both sides do not.
+    fn stalled_side<C: RelaySide, S: RelaySide>(&self, sides: &Sides<'_, C, S>) -> Option<Side> {
+        let waits = |direction: &Direction, socket: Option<&Stream>| {
+            direction.held() + unacknowledged(socket) > 0
+        };
+        let up = waits(&self.up, sides.server.socket());
+        let down = waits(&self.down, sides.client.socket());
         match (up, down) {
             (true, false) => Some(Side::Server),
             (false, true) => Some(Side::Client),
@@ -148,12 +156,16 @@ impl Both {
         }
     }
 
-    /// Waits until the side that is still there has received what came before the abort: a reset overtakes nothing
-    /// that was sent, but it destroys what is still waiting to be.
-    pub(super) async fn abort<C: Leg, S: Leg>(&self, legs: &Legs<'_, C, S>, limit: Duration) {
+    /// Waits until the remaining side has received the bytes sent before the abort. A reset does not overtake bytes that were
+    /// sent, but it discards bytes that are still in the kernel's send queue.
+    pub(super) async fn abort<C: RelaySide, S: RelaySide>(
+        &self,
+        sides: &Sides<'_, C, S>,
+        limit: Duration,
+    ) {
         let survivor = match (self.client_dead, self.server_dead) {
-            (false, true) => legs.client.socket(),
-            (true, false) => legs.server.socket(),
+            (false, true) => sides.client.socket(),
+            (true, false) => sides.server.socket(),
             _ => None,
         };
         if let Some(survivor) = survivor
@@ -164,12 +176,12 @@ impl Both {
     }
 }
 
-/// Returns when the peer has acknowledged everything, is gone itself, or `limit` is over. The kernel tells nobody
-/// when its send queue runs empty, so this looks again and again, less and less often.
+/// Returns when the peer has acknowledged everything, when its connection has failed, or after `limit`. The kernel gives no
+/// event for an empty send queue, so this polls with growing pauses.
 async fn delivered(socket: &Stream, limit: Duration) {
     let until = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
-    while Instant::now() < until && !sees(socket, PollFlags::ERR | PollFlags::HUP) {
+    while Instant::now() < until && !has_events(socket, PollFlags::ERR | PollFlags::HUP) {
         sleep(pause).await;
         if sys::unacknowledged(socket).unwrap_or(0) == 0 {
             return;
@@ -178,20 +190,20 @@ async fn delivered(socket: &Stream, limit: Duration) {
     }
 }
 
-fn is_broken(leg: &impl Leg) -> bool {
-    leg.socket().is_some_and(Stream::is_broken)
+fn is_broken(side: &impl RelaySide) -> bool {
+    side.socket().is_some_and(Stream::is_broken)
 }
 
-/// Bytes that the kernel has for a peer.
-pub(super) fn queued(socket: Option<&Stream>) -> usize {
+/// Bytes in the kernel's send queue that the peer has not acknowledged.
+pub(super) fn unacknowledged(socket: Option<&Stream>) -> usize {
     socket.map_or(0, |socket| sys::unacknowledged(socket).unwrap_or(0))
 }
 
-/// Whether the kernel reports any of these, of which it need not be asked for any.
-fn sees(socket: &Stream, news: PollFlags) -> bool {
+/// Whether the kernel reports any of these events. `ERR` and `HUP` are reported without being requested.
+fn has_events(socket: &Stream, events: PollFlags) -> bool {
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let polled = poll(&mut fds, Some(&Timespec::default()));
-    polled.is_err() || fds[0].revents().intersects(news)
+    polled.is_err() || fds[0].revents().intersects(events)
 }
 
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! A change of a verdict, and how it is said.
+//! A changed verdict, and its log line.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,22 +11,22 @@ use crate::table::State;
 
 use super::{Monitor, Outcome, Transition};
 
-/// The verdict on an endpoint has changed. Shown as haproxy's log line.
+/// The verdict on an endpoint has changed. Displayed as haproxy's log line.
 #[derive(Clone, Debug)]
-pub struct Change {
-    /// Which way.
+pub struct VerdictChange {
+    /// The direction of the change.
     pub transition: Transition,
-    /// The endpoint's monitor now.
+    /// The endpoint's monitor after the change.
     pub monitor: Monitor,
-    /// The result that did it.
+    /// The result that caused the change.
     pub outcome: Outcome,
-    /// No endpoint of its service is left whose checks pass.
+    /// Whether no endpoint of its service with passing checks is left.
     pub nobody_left: bool,
     pub(super) service: Arc<Service>,
     pub(super) index: usize,
 }
 
-impl Change {
+impl VerdictChange {
     /// The service of the endpoint.
     #[must_use]
     pub fn service(&self) -> &Arc<Service> {
@@ -40,7 +40,7 @@ impl Change {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for VerdictChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = self.service.spec();
         let endpoint = spec.endpoints.get(self.index);

@@ -1,4 +1,4 @@
-//! The answer: what became of tables, for the ack file and for who looks at this process.
+//! The ack: what became of the tables, for the ack file and for the admin side.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,54 +12,54 @@ use tokio::time::Instant;
 use crate::reserve;
 use crate::status::Status;
 
-/// The answer, and who knows it.
+/// The ack, its file, and which version of it was written and published.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct AckFile {
     ack: Arc<Ack>,
-    /// Where it is written, if anywhere.
+    /// The path of the ack file, if there is one.
     path: Option<PathBuf>,
     written: Option<Arc<Ack>>,
-    told: Option<Arc<Ack>>,
-    complaint: Option<Complaint>,
+    published: Option<Arc<Ack>>,
+    last_error: Option<WriteError>,
 }
 
-/// Why it could not be written, as last said.
+/// The last error of writing the file, with the time at which it was logged.
 #[derive(Debug)]
-struct Complaint {
-    words: String,
-    said: Instant,
+struct WriteError {
+    message: String,
+    at: Instant,
 }
 
-impl Answer {
-    /// Of a process that serves nothing yet.
+impl AckFile {
+    /// The ack of a process that serves nothing yet.
     pub(super) fn new(instance: String, path: Option<PathBuf>) -> Self {
         Self {
             ack: Arc::new(Ack::new(instance)),
             path,
             written: None,
-            told: None,
-            complaint: None,
+            published: None,
+            last_error: None,
         }
     }
 
-    /// Whether some table is served.
-    pub(super) fn serves(&self) -> bool {
+    /// Whether a table is served.
+    pub(super) fn has_served(&self) -> bool {
         self.ack.served.is_some()
     }
 
-    /// Whether the table of this digest was refused, and no other one since.
-    pub(super) fn refuses(&self, digest: &str) -> bool {
+    /// Whether the table with this digest is the one refused last.
+    pub(super) fn has_refused(&self, digest: &str) -> bool {
         let refused = self.ack.refused.as_ref();
         refused.is_some_and(|refused| refused.digest == digest)
     }
 
-    /// What does not listen as it was asked for, as last noted.
+    /// The exceptions as last set.
     pub(super) fn exceptions(&self) -> &[Exception] {
         &self.ack.exceptions
     }
 
-    /// A table is served.
-    pub(super) fn serve(&mut self, served: Served, exceptions: Vec<Exception>) {
+    /// Notes that a table is served.
+    pub(super) fn set_served(&mut self, served: Served, exceptions: Vec<Exception>) {
         let ack = Ack {
             served: Some(served),
             exceptions,
@@ -70,51 +70,51 @@ impl Answer {
         }
     }
 
-    /// A table was refused.
-    pub(super) fn refuse(&mut self, refused: Refused) {
+    /// Notes that a table was refused.
+    pub(super) fn set_refused(&mut self, refused: Refused) {
         Arc::make_mut(&mut self.ack).refused = Some(refused);
     }
 
-    /// So much does not listen now.
-    pub(super) fn except(&mut self, exceptions: Vec<Exception>) {
+    /// Replaces the exceptions.
+    pub(super) fn set_exceptions(&mut self, exceptions: Vec<Exception>) {
         if self.ack.exceptions != exceptions {
             Arc::make_mut(&mut self.ack).exceptions = exceptions;
         }
     }
 
-    /// Tells who looks at this process, if it is another answer.
-    pub(super) fn tell(&mut self, status: &Status) {
-        if !is(self.told.as_ref(), &self.ack) {
-            self.told = Some(Arc::clone(&self.ack));
+    /// Publishes the ack in `status`, if it has changed.
+    pub(super) fn publish(&mut self, status: &Status) {
+        if !is_same(self.published.as_ref(), &self.ack) {
+            self.published = Some(Arc::clone(&self.ack));
             status.set_ack(Arc::clone(&self.ack));
         }
     }
 
-    /// Writes it, if it is another answer, or if somebody has removed it.
+    /// Writes the file, if the ack has changed or the file is gone.
     pub(super) fn write(&mut self) {
         let Some(path) = &self.path else {
             return;
         };
-        if is(self.written.as_ref(), &self.ack) && path.exists() {
+        if is_same(self.written.as_ref(), &self.ack) && path.exists() {
             return;
         }
         match replace(path, &self.ack) {
             Ok(()) => {
                 self.written = Some(Arc::clone(&self.ack));
-                self.complaint = None;
+                self.last_error = None;
             }
             Err(error) => {
-                let words = format!(
+                let message = format!(
                     "{}: cannot write the ack: {error}; make its folder one to write to, or choose another --ack",
                     path.display()
                 );
-                self.complain(words);
+                self.log_error(message);
             }
         }
     }
 
-    /// Writes it again, if somebody has put anything else in its place.
-    pub(super) fn mend(&mut self) {
+    /// Writes the file again, if its content was replaced.
+    pub(super) fn restore(&mut self) {
         if let (Some(path), Some(written)) = (&self.path, &self.written)
             && !holds(path, written)
         {
@@ -123,20 +123,20 @@ impl Answer {
         }
     }
 
-    /// It is tried again every few seconds, and need not be said as often.
-    fn complain(&mut self, words: String) {
-        let last = self.complaint.as_ref();
-        if last.is_some_and(|last| last.words == words && last.said.elapsed() < SAID_AGAIN) {
+    /// Logs an error. Writing is retried every few seconds, but the same error is logged less often.
+    fn log_error(&mut self, message: String) {
+        let last = self.last_error.as_ref();
+        if last.is_some_and(|last| last.message == message && last.at.elapsed() < REPEAT_AFTER) {
             return;
         }
-        tracing::error!("{words}");
-        let said = Instant::now();
-        self.complaint = Some(Complaint { words, said });
+        tracing::error!("{message}");
+        let at = Instant::now();
+        self.last_error = Some(WriteError { message, at });
     }
 }
 
-/// Whether `known` is this very answer: one that changes is another one.
-fn is(known: Option<&Arc<Ack>>, ack: &Arc<Ack>) -> bool {
+/// Whether `known` is the same ack: a changed ack is another `Arc`.
+fn is_same(known: Option<&Arc<Ack>>, ack: &Arc<Ack>) -> bool {
     known.is_some_and(|known| Arc::ptr_eq(known, ack))
 }
 
@@ -149,12 +149,12 @@ fn replace(path: &Path, ack: &Ack) -> io::Result<()> {
     fs::rename(&draft, path)
 }
 
-/// Whether the file at `path` says this.
+/// Whether the file at `path` holds this ack.
 fn holds(path: &Path, ack: &Ack) -> bool {
     let Ok(text) = serde_json::to_vec(ack) else {
         return false;
     };
-    // Looked at first: what stands there may be a pipe, or endless.
+    // Checked first: the path may be a pipe or an endless device.
     let is_alike = |entry: fs::Metadata| entry.is_file() && entry.len() == text.len() as u64;
     let is_this = || {
         let mut there = Vec::with_capacity(text.len());
@@ -165,5 +165,5 @@ fn holds(path: &Path, ack: &Ack) -> bool {
     fs::metadata(path).is_ok_and(is_alike) && is_this().unwrap_or(false)
 }
 
-/// Trouble that lasts is said again after so long.
-const SAID_AGAIN: Duration = Duration::from_secs(300);
+/// An error that persists is logged again after this time.
+const REPEAT_AFTER: Duration = Duration::from_secs(300);

@@ -1,45 +1,51 @@
-//! What is said of services that lead to own frontends.
+//! The warnings about services that lead to own frontends.
 
 use std::borrow::Borrow;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::graph::Graph;
-use super::{Lead, Users, node};
+use super::{FrontendEdge, ServiceUsers, node};
 use crate::plan::Transport;
 use crate::table;
 
-/// What the lines are made of.
-pub(super) struct Words<'a, F, S> {
+/// Writes the warnings.
+pub(super) struct WarningWriter<'a, F, S> {
     pub(super) frontends: &'a [F],
     pub(super) services: &'a [S],
-    pub(super) users: &'a Users,
+    pub(super) users: &'a ServiceUsers,
     pub(super) graph: &'a Graph,
-    pub(super) leads: &'a [Lead],
+    pub(super) frontend_edges: &'a [FrontendEdge],
 }
 
-impl<F: Borrow<table::Frontend>, S: Borrow<table::Service>> Words<'_, F, S> {
-    /// A line for each loop, then one for each service that leads to another frontend. A service that one of the lines names
-    /// gets no other one.
-    pub(super) fn warnings(&self, closing: &[Lead], chains: &[Lead]) -> Vec<String> {
+impl<F: Borrow<table::Frontend>, S: Borrow<table::Service>> WarningWriter<'_, F, S> {
+    /// One line for each loop, then one for each service that leads to another frontend. Each service is named by one line
+    /// only.
+    pub(super) fn warnings(
+        &self,
+        closing: &[FrontendEdge],
+        chains: &[FrontendEdge],
+    ) -> Vec<String> {
         let mut lines = Vec::new();
-        let mut unsaid = 0;
+        let mut omitted = 0;
         let mut said: FxHashSet<(usize, Transport)> = FxHashSet::default();
-        // An endpoint for each step from a service to a frontend.
-        let steps: FxHashMap<(usize, usize), &Lead> = (self.leads.iter().rev())
-            .map(|lead| ((self.service_node(lead), lead.frontend), lead))
+        // One endpoint for each step from a service to a frontend.
+        let steps: FxHashMap<(usize, usize), &FrontendEdge> = (self.frontend_edges.iter().rev())
+            .map(|edge| ((self.service_node(edge), edge.frontend), edge))
             .collect();
-        for lead in closing {
-            if said.contains(&(lead.service, lead.transport)) {
+        for edge in closing {
+            if said.contains(&(edge.service, edge.transport)) {
                 continue;
             }
-            if lines.len() >= MOST_SAID {
-                said.insert((lead.service, lead.transport));
-                unsaid += 1;
+            if lines.len() >= MAX_LINES {
+                said.insert((edge.service, edge.transport));
+                omitted += 1;
                 continue;
             }
-            let mut way = self.graph.way(lead.frontend, self.service_node(lead));
-            way.push(lead.frontend);
+            let mut way = self
+                .graph
+                .shortest_path(edge.frontend, self.service_node(edge));
+            way.push(edge.frontend);
             let mut path = Vec::new();
             for (index, at) in way.iter().enumerate() {
                 let before = index.checked_sub(1).and_then(|index| way.get(index));
@@ -51,32 +57,32 @@ impl<F: Borrow<table::Frontend>, S: Borrow<table::Service>> Words<'_, F, S> {
             }
             lines.push(format!("{}: {LOOP}", path.join(" -> ")));
         }
-        for lead in chains {
-            if !said.insert((lead.service, lead.transport)) {
+        for edge in chains {
+            if !said.insert((edge.service, edge.transport)) {
                 continue;
             }
-            if lines.len() >= MOST_SAID {
-                unsaid += 1;
+            if lines.len() >= MAX_LINES {
+                omitted += 1;
                 continue;
             }
-            let user = self.users.first(lead.service, lead.transport);
+            let user = self.users.first(edge.service, edge.transport);
             let from = user.and_then(|user| self.frontend(user));
             let path = (from.into_iter())
-                .chain([self.service_and_endpoint(lead)])
-                .chain(self.frontend(lead.frontend));
+                .chain([self.service_and_endpoint(edge)])
+                .chain(self.frontend(edge.frontend));
             let path: Vec<String> = path.collect();
             lines.push(format!("{}: {CHAIN}", path.join(" -> ")));
         }
-        if unsaid > 0 {
+        if omitted > 0 {
             lines.push(format!(
-                "... and {unsaid} more services with endpoints that are frontends of this table"
+                "... and {omitted} more services with endpoints that are frontends of this table"
             ));
         }
         lines
     }
 
-    fn service_node(&self, lead: &Lead) -> usize {
-        node(self.frontends.len(), lead.service, lead.transport)
+    fn service_node(&self, edge: &FrontendEdge) -> usize {
+        node(self.frontends.len(), edge.service, edge.transport)
     }
 
     /// `None`: this node of the graph is a service.
@@ -85,9 +91,9 @@ impl<F: Borrow<table::Frontend>, S: Borrow<table::Service>> Words<'_, F, S> {
         Some(format!("frontend {}", frontend.borrow().name))
     }
 
-    fn service_and_endpoint(&self, lead: &Lead) -> String {
-        let service = self.services.get(lead.service).map(Borrow::borrow);
-        let endpoint = service.and_then(|service| service.endpoints.get(lead.endpoint));
+    fn service_and_endpoint(&self, edge: &FrontendEdge) -> String {
+        let service = self.services.get(edge.service).map(Borrow::borrow);
+        let endpoint = service.and_then(|service| service.endpoints.get(edge.endpoint));
         match (service, endpoint) {
             (Some(service), Some(endpoint)) => {
                 format!("service {} -> endpoint {}", service.name, endpoint.address)
@@ -101,5 +107,5 @@ const LOOP: &str = "a loop; no client is sent to these endpoints, and one for wh
     the reason loop; remove them from their services, or move the frontend to another address";
 const CHAIN: &str = "this endpoint is a frontend of the same table; its clients pass through Ballast twice, and count in both \
     frontends; if that is not wanted, use that frontend's service, or move the frontend to another address";
-/// Lines for one table.
-const MOST_SAID: usize = 20;
+/// The most lines for one table.
+const MAX_LINES: usize = 20;

@@ -1,0 +1,101 @@
+//! The list of a worker's connections, for the runtime socket.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ballast_core::endpoint::EndpointState;
+use ballast_core::moment::Moment;
+use ballast_core::plan::SocketKey;
+
+/// The connections of a worker, each in a numbered slot.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionList {
+    slots: Vec<Option<ListedConnection>>,
+    free: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct ListedConnection {
+    client: SocketAddr,
+    socket: Rc<SocketKey>,
+    began: Moment,
+    endpoint: Option<Arc<EndpointState>>,
+}
+
+impl ConnectionList {
+    pub(crate) fn insert(
+        &mut self,
+        client: SocketAddr,
+        socket: Rc<SocketKey>,
+        began: Moment,
+    ) -> usize {
+        let connection = Some(ListedConnection {
+            client,
+            socket,
+            began,
+            endpoint: None,
+        });
+        match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot] = connection;
+                slot
+            }
+            None => {
+                self.slots.push(connection);
+                self.slots.len() - 1
+            }
+        }
+    }
+
+    /// Notes the client that a PROXY header has named.
+    pub(crate) fn set_client(&mut self, slot: usize, client: SocketAddr) {
+        if let Some(connection) = &mut self.slots[slot] {
+            connection.client = client;
+        }
+    }
+
+    pub(crate) fn set_endpoint(&mut self, slot: usize, endpoint: &Arc<EndpointState>) {
+        if let Some(connection) = &mut self.slots[slot] {
+            connection.endpoint = Some(Arc::clone(endpoint));
+        }
+    }
+
+    pub(crate) fn remove(&mut self, slot: usize) {
+        self.slots[slot] = None;
+        self.free.push(slot);
+    }
+
+    /// The first `most` connections.
+    pub(super) fn list(&self, most: usize) -> Vec<SessionInfo> {
+        let slots = self.slots.iter().enumerate().take(MAX_SCANNED);
+        let sessions = slots.filter_map(|(slot, connection)| {
+            let connection = connection.as_ref()?;
+            Some(SessionInfo {
+                slot,
+                client: connection.client,
+                key: SocketKey::clone(&connection.socket),
+                endpoint: connection.endpoint.clone(),
+                began: connection.began,
+            })
+        });
+        sessions.take(most).collect()
+    }
+}
+
+/// A connection or a UDP flow, as its worker lists it.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionInfo {
+    /// Its slot in its worker.
+    pub(crate) slot: usize,
+    pub(crate) client: SocketAddr,
+    /// The listening socket that it came in by.
+    pub(crate) key: SocketKey,
+    /// Its endpoint, once it has one.
+    pub(crate) endpoint: Option<Arc<EndpointState>>,
+    /// When it began.
+    pub(crate) began: Moment,
+}
+
+/// The most slots to look at, so that clients do not wait for a listing.
+const MAX_SCANNED: usize = 1 << 17;
