@@ -88,22 +88,24 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Adds `others` to `counts`, place by place.
-    pub fn merge(self, counts: &mut [u64], others: impl Iterator<Item = u64>) {
-        for (count, other) in counts.iter_mut().zip(others) {
-            *count = match self {
-                Self::Sum => count.wrapping_add(other),
-                Self::Most => (*count).max(other),
-            };
+    /// One number of two.
+    #[inline]
+    #[must_use]
+    pub const fn both(self, one: u64, other: u64) -> u64 {
+        match self {
+            Self::Sum => one.wrapping_add(other),
+            Self::Most if other > one => other,
+            Self::Most => one,
         }
     }
 
-    /// Subtracts what had been counted when counters were cleared.
-    pub fn subtract(self, counts: &mut [u64], cleared: &[u64]) {
-        if self == Self::Sum {
-            for (count, cleared) in counts.iter_mut().zip(cleared) {
-                *count = count.saturating_sub(*cleared);
-            }
+    /// What was counted since the counters were cleared.
+    #[inline]
+    #[must_use]
+    pub const fn since(self, now: u64, cleared: u64) -> u64 {
+        match self {
+            Self::Sum => now.saturating_sub(cleared),
+            Self::Most => now,
         }
     }
 }
@@ -228,21 +230,14 @@ macro_rules! counters {
     (@cell [$reason:ty]) => { [$crate::counters::Cell; <$reason>::ALL.len()] };
     (@count) => { u64 };
     (@count [$reason:ty]) => { [u64; <$reason>::ALL.len()] };
-    (@all $of:ident $name:ident) => { ::std::slice::from_ref(&$of.$name) };
-    (@all $of:ident $name:ident [$reason:ty]) => { &$of.$name[..] };
-    (@all_mut $of:ident $name:ident) => { ::std::slice::from_mut(&mut $of.$name) };
-    (@all_mut $of:ident $name:ident [$reason:ty]) => { &mut $of.$name[..] };
-    (@merge $kind:ident $this:ident $other:ident $name:ident $([$reason:ty])?) => {
-        $crate::counters::Kind::$kind.merge(
-            $crate::counters!(@all_mut $this $name $([$reason])?),
-            $crate::counters!(@all $other $name $([$reason])?).iter().copied(),
-        )
-    };
-    (@subtract $kind:ident $this:ident $cleared:ident $name:ident $([$reason:ty])?) => {
-        $crate::counters::Kind::$kind.subtract(
-            $crate::counters!(@all_mut $this $name $([$reason])?),
-            $crate::counters!(@all $cleared $name $([$reason])?),
-        )
+    (@each $this:ident $other:ident $name:ident |$one:ident, $two:ident| $both:expr) => {{
+        let ($one, $two) = (&mut $this.$name, &$other.$name);
+        $both
+    }};
+    (@each $this:ident $other:ident $name:ident [$reason:ty] |$one:ident, $two:ident| $both:expr) => {
+        for ($one, $two) in $this.$name.iter_mut().zip(&$other.$name) {
+            $both
+        }
     };
     (@counter $name:ident) => {
         $crate::counters::Counter::<Self>::new(stringify!($name), |counts| $crate::counters::Reading {
@@ -282,20 +277,20 @@ macro_rules! counters {
             ];
 
             fn add(&mut self, cells: &$cells) {
-                $($crate::counters::Kind::$kind.merge(
-                    $crate::counters!(@all_mut self $name $([$reason])?),
-                    $crate::counters!(@all cells $name $([$reason])?).iter().map($crate::counters::Cell::value),
-                );)*
+                use $crate::counters::Kind;
+                $($crate::counters!(@each self cells $name $([$reason])? |sum, cell| *sum = Kind::$kind.both(*sum, cell.value()));)*
             }
 
             fn merge(&mut self, other: &Self) {
-                $($crate::counters!(@merge $kind self other $name $([$reason])?);)*
-                $($($crate::counters!(@merge $more_kind self other $more $([$more_reason])?);)*)?
+                use $crate::counters::Kind;
+                $($crate::counters!(@each self other $name $([$reason])? |one, two| *one = Kind::$kind.both(*one, *two));)*
+                $($($crate::counters!(@each self other $more $([$more_reason])? |one, two| *one = Kind::$more_kind.both(*one, *two));)*)?
             }
 
             fn subtract(&mut self, cleared: &Self) {
-                $($crate::counters!(@subtract $kind self cleared $name $([$reason])?);)*
-                $($($crate::counters!(@subtract $more_kind self cleared $more $([$more_reason])?);)*)?
+                use $crate::counters::Kind;
+                $($crate::counters!(@each self cleared $name $([$reason])? |now, then| *now = Kind::$kind.since(*now, *then));)*
+                $($($crate::counters!(@each self cleared $more $([$more_reason])? |now, then| *now = Kind::$more_kind.since(*now, *then));)*)?
             }
         }
     };

@@ -55,6 +55,8 @@ pub fn metrics(snapshot: Arc<Snapshot>, selection: Selection) -> Chunks {
 /// All series of one name.
 struct Family {
     name: Cow<'static, str>,
+    /// How each series begins, up to the value of its first label.
+    begin: String,
     help: &'static str,
     /// The rows that have such series: one kind alone.
     kinds: Kinds,
@@ -118,8 +120,15 @@ impl Family {
         help: &'static str,
         source: Source,
     ) -> Self {
+        let name = name.into();
+        let label = match source {
+            Source::Column(_) => "proxy",
+            Source::Own(..) if kinds.frontend => "frontend",
+            Source::Own(..) => "service",
+        };
         Self {
-            name: name.into(),
+            begin: format!("{name}{{{label}=\""),
+            name,
             help,
             kinds,
             source,
@@ -207,60 +216,58 @@ impl Series<'_> {
     /// A series of haproxy's, up to its value.
     fn of_proxy(&mut self, state: Option<&str>) {
         let (proxy, server) = self.row.names();
-        let server = server.map(|server| ("server", server));
-        let state = state.map(|state| ("state", state));
-        let labels = [Some(("proxy", proxy)), server, state];
-        self.begin(labels.into_iter().flatten());
+        self.begin(proxy);
+        for (key, value) in [("\",server=\"", server), ("\",state=\"", state)] {
+            if let Some(value) = value {
+                self.out.extend_from_slice(key.as_bytes());
+                label(self.out, value);
+            }
+        }
         self.out.extend_from_slice(END);
     }
 
     /// A series of ours, with the labels that the table gives its frontend or service.
     fn own(&mut self, which: Option<&str>, value: u64) {
         let (name, endpoint) = self.row.names();
-        let endpoint = endpoint.map(|endpoint| ("endpoint", endpoint));
-        let (whose, labels) = match self.row {
-            Row::Frontend(frontend) => ("frontend", &frontend.spec.labels),
-            Row::Service(service) | Row::Endpoint(service, _) => ("service", &service.spec.labels),
+        let labels = match self.row {
+            Row::Frontend(frontend) => &frontend.spec.labels,
+            Row::Service(service) | Row::Endpoint(service, _) => &service.spec.labels,
         };
         let Source::Own(by, _) = self.family.source else {
             return;
         };
-        let which = which.map(|which| (by, which));
-        self.begin([Some((whose, name)), endpoint, which].into_iter().flatten());
-        for (key, value) in labels.iter() {
-            self.out.extend_from_slice(b",label_");
-            one_label(self.out, key, value);
+        self.begin(name);
+        let endpoint = endpoint.map(|endpoint| ("", "endpoint", endpoint));
+        let which = which.map(|which| ("", by, which));
+        let labels = labels
+            .iter()
+            .map(|(key, value)| ("label_", &**key, &**value));
+        for (prefix, key, value) in endpoint.into_iter().chain(which).chain(labels) {
+            for part in ["\",", prefix, key, "=\""] {
+                self.out.extend_from_slice(part.as_bytes());
+            }
+            label(self.out, value);
         }
         self.out.extend_from_slice(END);
         self.number(value);
     }
 
-    /// The name and the labels, and the head of the family before its first series.
-    fn begin<'l>(&mut self, labels: impl Iterator<Item = (&'l str, &'l str)>) {
-        let Family { name, help, .. } = self.family;
+    /// The series up to the closing quote of its first label, and the head of the family before its first series.
+    fn begin(&mut self, value: &str) {
+        let Family {
+            name, help, begin, ..
+        } = self.family;
         if !std::mem::replace(self.is_headed, true) {
             head(self.out, name, kind_of(name), help);
         }
-        self.out.extend_from_slice(name.as_bytes());
-        let mut before = b'{';
-        for (key, value) in labels {
-            self.out.push(before);
-            one_label(self.out, key, value);
-            before = b',';
-        }
+        self.out.extend_from_slice(begin.as_bytes());
+        label(self.out, value);
     }
 
     fn number(&mut self, value: u64) {
         number(self.out, value);
         self.out.push(b'\n');
     }
-}
-
-fn one_label(out: &mut Vec<u8>, key: &str, value: &str) {
-    out.extend_from_slice(key.as_bytes());
-    out.extend_from_slice(b"=\"");
-    label(out, value);
-    out.push(b'"');
 }
 
 /// What a family is, and what kind of numbers it has.
@@ -311,8 +318,8 @@ fn result_of(endpoint: &EndpointStats) -> Option<&'static str> {
     (!result.is_empty()).then_some(result)
 }
 
-/// Between the labels of a series and its value.
-const END: &[u8] = b"} ";
+/// Between the last label of a series and its value.
+const END: &[u8] = b"\"} ";
 const UP_OR_DOWN: &[&str] = &["DOWN", "UP"];
 const STATES: [&str; 5] = ["DOWN", "UP", "MAINT", "DRAIN", "NOLB"];
 const RESULTS: [&str; 16] = [

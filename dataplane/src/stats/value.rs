@@ -132,8 +132,12 @@ pub(super) fn number(out: &mut Vec<u8>, number: u64) {
 
 /// Milliseconds, as seconds with three places.
 pub(super) fn seconds(out: &mut Vec<u8>, ms: u64) {
-    // Writing into a vector cannot fail.
-    write!(out, "{}.{:03}", ms / 1000, ms % 1000).unwrap_or_default();
+    number(out, ms / 1000);
+    let mut buffer = itoa::Buffer::new();
+    // The first digit keeps the zeros behind it.
+    let places = buffer.format(1000 + ms % 1000);
+    out.push(b'.');
+    out.extend_from_slice(places.as_bytes().get(1..).unwrap_or_default());
 }
 
 /// JSON's numbers are exact up to here only.

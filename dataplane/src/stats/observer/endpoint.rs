@@ -34,7 +34,10 @@ impl ObservedEndpoint {
             live: Arc::clone(endpoint.live()),
             sessions: Rate::default(),
             means: None,
-            since: Since::new(kind(endpoint, now), now),
+            since: Since::new(
+                kind(endpoint, endpoint.live().monitor().is_some(), now),
+                now,
+            ),
             cleared: None,
         }
     }
@@ -63,9 +66,10 @@ impl ObservedEndpoint {
         if counts.sessions > 0 {
             look_at_means(self.means.get_or_insert_default(), &counts);
         }
-        self.since.look(kind(endpoint, now), now);
+        let monitor = self.live.monitor();
+        self.since.look(kind(endpoint, monitor.is_some(), now), now);
         counts.downtime = self.since.downtime(now);
-        if let Some(monitor) = self.live.monitor() {
+        if let Some(monitor) = monitor {
             counts.downs = monitor.downs();
             counts.check_failures = monitor.failed();
         }
@@ -91,7 +95,7 @@ impl ObservedEndpoint {
             name: Arc::clone(&self.name),
             address: endpoint.address(),
             sid: self.sid,
-            status: status(kind(endpoint, now), check.as_deref()),
+            status: status(kind(endpoint, check.is_some(), now), check.as_deref()),
             is_backup: endpoint.state() == State::Backup,
             closes_loop: endpoint.closes_loop(),
             is_overridden: endpoint.state() != spec.state || endpoint.weight() != spec.weight,
@@ -144,14 +148,14 @@ pub(super) fn idle(counts: &EndpointCounts, now: Moment) -> i32 {
 }
 
 /// What the operator said comes first, then whether it can be reached, then what checks say.
-fn kind(endpoint: &Endpoint, now: Moment) -> StatusKind {
+fn kind(endpoint: &Endpoint, is_checked: bool, now: Moment) -> StatusKind {
     let live = endpoint.live();
     let is_down = endpoint.closes_loop() || !live.is_passing() || live.is_ejected(now);
     match endpoint.state() {
         State::Disabled => StatusKind::Maintenance,
         State::Draining if !is_down => StatusKind::Draining,
         _ if is_down => StatusKind::Down,
-        _ if live.monitor().is_some() => StatusKind::Up,
+        _ if is_checked => StatusKind::Up,
         _ => StatusKind::Unchecked,
     }
 }
