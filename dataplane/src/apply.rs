@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ballast_core::ack::{Exception, Refused, Served};
-use ballast_core::breath;
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{Surroundings, compile, revise};
 use ballast_core::loops::Here;
+use ballast_core::overrides::Overrides;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{self, OnGone, Problem, Problems, RoutingTable};
@@ -108,7 +108,7 @@ impl Apply {
                 () = stop.cancelled() => break,
                 () = self.intake.changed() => {}
                 () = reread.notified() => anyhow = true,
-                Some(changes) = self.by_hand.recv() => self.revise(changes).await,
+                Some(changes) = self.by_hand.recv() => self.revise(changes, revise).await,
                 () = sleep(again.unwrap_or(tidy)) => {}
                 () = sleep_until(retry) => {
                     retry = Instant::now() + RETRY_EVERY;
@@ -229,15 +229,19 @@ impl Apply {
         self.answer.tell(&self.shared.status);
     }
 
-    /// Puts changes by hand in force: a new plan of the same table.
-    async fn revise(&mut self, Changes { changes, done }: Changes) {
+    /// Puts changes by hand in force: a new plan of the same table, made by `make`.
+    async fn revise(
+        &mut self,
+        Changes { changes, done }: Changes,
+        make: impl FnOnce(&Plan, Overrides, &mut Surroundings<'_>) -> Plan,
+    ) {
         let previous = self.shared.live.plan();
         let revised = self.make_plan(|around| {
             let mut overrides = previous.overrides().clone();
             for change in &changes {
                 overrides.change(change);
             }
-            revise(&previous, overrides, around)
+            make(&previous, overrides, around)
         });
         let answer = match revised {
             Some(plan) => {
@@ -276,11 +280,9 @@ impl Apply {
         // wait at something that has left the table, or has another name now, are woken by nobody else.
         for plan in [previous, plan] {
             for frontend in plan.frontends() {
-                breath::take_later();
                 frontend.state().admit().wake();
             }
             for service in plan.services() {
-                breath::take_later();
                 service.state().queue().wake_head();
             }
         }
@@ -376,7 +378,7 @@ impl Apply {
         let free = self
             .retired
             .extract_if(.., |plan| Arc::strong_count(plan) == 1);
-        free.filter_map(Arc::into_inner).for_each(Plan::free);
+        free.filter_map(Arc::into_inner).for_each(drop);
         self.shared
             .status
             .retired

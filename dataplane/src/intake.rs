@@ -10,7 +10,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ballast_core::breath;
 use ballast_core::table::Format;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
@@ -310,12 +309,8 @@ impl Stamp {
 
 /// Of the table and of every file that it names. One that cannot be read has a digest too: its coming is a change.
 fn digest(table: &[u8], named: &[PathBuf]) -> String {
-    let (mut whole, mut text) = (Sha256::new(), Sha256::new());
-    for part in table.chunks(A_PART) {
-        text.update(part);
-        breath::take();
-    }
-    whole.update(text.finalize());
+    let mut whole = Sha256::new();
+    whole.update(Sha256::digest(table));
     for path in named {
         match named::digest(path) {
             Ok(digest) => whole.update(digest),
@@ -338,5 +333,3 @@ const SETTLED: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A byte more than a table may have: enough to see that it has too many.
 const MOST_READ: u64 = (64 << 20) + 1;
-/// Hashed within microseconds.
-const A_PART: usize = 4 << 10;

@@ -13,7 +13,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::breath;
 use ballast_core::health::{Change, Check, CheckId, Checks, Outcome, Transition};
 use ballast_core::rng::Rng;
 use ballast_core::table::{AllDown, OnGone};
@@ -81,8 +80,6 @@ impl Probe {
 
     /// Checks what each plan asks for, until `stop`. Within a local runtime, whose end cuts what still runs.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        // To follow a large table, that is: a check itself waits for nobody.
-        breath::between(std::thread::yield_now);
         // To wake what a runtime blocks on costs a system call each time; to wake a task costs none.
         if let Err(error) = tokio::task::spawn_local(self.go_on(stop)).await
             && error.is_panic()

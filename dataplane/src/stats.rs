@@ -43,7 +43,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_core::breath;
 use ballast_core::moment::Moment;
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
@@ -126,7 +125,6 @@ impl Stats {
                 // A worker that is gone counts no more.
                 inbox.send(order).ok();
             }
-            breath::take();
         };
         services.chunks(AN_ORDER).for_each(|some| tell(some, &[]));
         endpoints.chunks(AN_ORDER).for_each(|some| tell(&[], some));

@@ -37,7 +37,7 @@
 //! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
 //! | [`counters`] | what workers count, a cell each |
 //!
-//! And by themselves: [`moment`], [`rng`], [`deadlines`] (a timer wheel), [`mod@backoff`] for what is tried again, and [`breath`], which long work takes.
+//! And by themselves: [`moment`], [`rng`], [`deadlines`] (a timer wheel) and [`mod@backoff`] for what is tried again.
 //!
 //! # The lexicon
 //!
@@ -65,7 +65,6 @@ pub mod ack;
 pub mod admit;
 pub mod affinity;
 pub mod backoff;
-pub mod breath;
 pub mod change;
 pub mod compile;
 pub mod counters;

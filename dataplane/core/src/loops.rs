@@ -13,7 +13,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::breath;
 use crate::plan::Transport;
 use crate::table::{self, Name};
 
@@ -127,7 +126,6 @@ fn leads<S: Borrow<table::Service>>(
     for (at, service) in services.iter().enumerate() {
         let service = service.borrow();
         for (place, endpoint) in service.endpoints.iter().enumerate() {
-            breath::take_later();
             for transport in users.transports(at) {
                 let Some(frontend) = own.frontend(transport, endpoint.address) else {
                     continue;
@@ -171,7 +169,6 @@ impl<'a> Own<'a> {
             here,
         };
         for (index, frontend) in frontends.iter().enumerate() {
-            breath::take_later();
             let frontend = frontend.borrow();
             let transport = Transport::of(frontend.protocol);
             let addresses = frontend.bind.iter().flat_map(|bind| bind.addresses());
@@ -222,7 +219,6 @@ impl Users {
             first: vec![[None; 2]; services.len()],
         };
         for (index, frontend) in frontends.iter().enumerate() {
-            breath::take_later();
             let frontend = frontend.borrow();
             let transport = Transport::of(frontend.protocol);
             let names = frontend.services();

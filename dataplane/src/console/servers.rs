@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use ballast_core::admit::Refusal;
-use ballast_core::breath;
 use ballast_core::overrides::Overrides;
 use ballast_core::table::State;
 
@@ -36,7 +35,6 @@ pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String
     for service in services {
         // Both in the order of the table.
         for (endpoint, spec) in service.endpoints.iter().zip(&service.spec.endpoints) {
-            breath::take();
             let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
             let (op, admin) = states(endpoint, by_hand.state.is_some());
             let (status, result, health, check) = checked(endpoint);
@@ -103,7 +101,6 @@ pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
     );
     for service in services {
         for endpoint in &service.endpoints {
-            breath::take();
             write!(
                 out,
                 "{}/{} {}/{} {} {} - 0 {} {} {} 0 0 0 0",
@@ -129,7 +126,6 @@ pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
 pub(super) fn backends(snapshot: &Snapshot) -> String {
     let mut out = String::from("# name\n");
     for service in &snapshot.services {
-        breath::take_later();
         writeln!(out, "{}", service.name).unwrap_or_default();
     }
     out
@@ -167,7 +163,6 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
         note("frontend", &frontend.name, &counts);
     }
     for service in &snapshot.services {
-        breath::take_later();
         let counts = &service.counts;
         let counts = [
             ("connect", counts.connect_errors),
@@ -192,9 +187,7 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
 pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
     let mut out = String::new();
     for service in &snapshot.services {
-        breath::take_later();
         for endpoint in &service.endpoints {
-            breath::take();
             let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
             let server = format!("{}/{}", service.name, endpoint.name);
             if let Some(state) = by_hand.state {

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use ballast_core::breath;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{FrontendState, Plan, SocketKey};
@@ -61,10 +60,7 @@ impl Observer {
         let frontends: Vec<FrontendStats> = self
             .frontends
             .iter()
-            .map(|front| {
-                breath::take();
-                front.stats(&process, open)
-            })
+            .map(|front| front.stats(&process, open))
             .collect();
         // What was cleared has come all the same.
         let cleared = |of: fn(&cleared::OfFrontend) -> u64| -> u64 {
@@ -89,10 +85,7 @@ impl Observer {
             services: self
                 .services
                 .iter_mut()
-                .map(|back| {
-                    breath::take();
-                    back.stats(now)
-                })
+                .map(|back| back.stats(now))
                 .collect(),
         }
     }
@@ -111,7 +104,6 @@ impl Observer {
         let (mut sessions, mut bytes_out) = (gone.sessions, gone.bytes_out);
         let mut all = Second::default();
         for front in &mut self.frontends {
-            breath::take();
             let (totals, second) = front.tick(elapsed, &mut self.rings);
             sessions += totals.sessions;
             bytes_out += totals.bytes_out;
@@ -121,7 +113,6 @@ impl Observer {
             .push(all, seconds_of(elapsed), &mut self.own_rings);
         for back in &mut self.services {
             back.tick(now, elapsed, &mut self.rings);
-            breath::take();
         }
         self.process_sessions.tick(sessions, elapsed);
         self.process_bytes.tick(bytes_out, elapsed);
@@ -144,7 +135,6 @@ impl Observer {
         }
         let mut endpoints = Vec::new();
         for back in &mut self.services {
-            breath::take();
             back.clear(all, now);
             endpoints.extend(back.live());
         }
@@ -214,13 +204,9 @@ impl Observer {
         let mut before: HashMap<Name, Front> = self
             .frontends
             .drain(..)
-            .map(|front| {
-                breath::take_later();
-                (front.frontend.name().clone(), front)
-            })
+            .map(|front| (front.frontend.name().clone(), front))
             .collect();
         for frontend in plan.frontends() {
-            breath::take();
             let front = match before.remove(frontend.name()) {
                 Some(mut front) if Arc::ptr_eq(front.frontend.state(), frontend.state()) => {
                     front.frontend = Arc::clone(frontend);
@@ -256,10 +242,7 @@ impl Observer {
         let mut before: HashMap<Name, Box<Back>> = self
             .services
             .drain(..)
-            .map(|back| {
-                breath::take_later();
-                (back.service.spec().name.clone(), back)
-            })
+            .map(|back| (back.service.spec().name.clone(), back))
             .collect();
         for service in plan.services() {
             let name = service.state().name();
@@ -275,10 +258,8 @@ impl Observer {
             };
             back.mode = modes.get(name).copied().unwrap_or_default();
             self.services.push(back);
-            breath::take();
         }
         for mut gone in before.into_values() {
-            breath::take();
             gone.history.forget(&mut self.rings);
         }
     }
@@ -295,7 +276,6 @@ fn modes(plan: &Plan) -> HashMap<&str, Mode> {
             .filter_map(|route| route.service.as_ref())
             .collect();
         for service in spec.services() {
-            breath::take_later();
             let mode = match mode(spec.protocol) {
                 Mode::Http if passed.contains(&service) => Mode::Tcp,
                 mode => mode,
@@ -328,6 +308,3 @@ fn seconds_of(elapsed: u64) -> usize {
 fn sum(frontends: &[FrontendStats], count: impl Fn(&FrontendStats) -> u64) -> u64 {
     frontends.iter().map(count).sum()
 }
-
-#[cfg(test)]
-mod tests;

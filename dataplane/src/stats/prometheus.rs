@@ -4,8 +4,6 @@
 
 use std::sync::Arc;
 
-use ballast_core::breath;
-
 use super::chunks::{Chunks, Progress};
 use super::columns::{COLUMNS, Column, Unit};
 use super::selection::Selection;
@@ -291,11 +289,7 @@ impl Series<'_> {
         is: impl Fn(&EndpointStats, &str) -> bool,
     ) {
         for state in states {
-            let endpoints = endpoints.iter().filter(|one| {
-                breath::take_later();
-                is(one, state)
-            });
-            let count = endpoints.count();
+            let count = endpoints.iter().filter(|one| is(one, state)).count();
             self.begin(Some(state));
             number(self.out, count as u64);
             self.out.push(b'\n');

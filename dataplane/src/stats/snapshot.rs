@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
-use ballast_core::breath;
 use ballast_core::endpoint::EndpointCounters;
 use ballast_core::flow::Dropped;
 use ballast_core::moment::Moment;
@@ -32,19 +31,6 @@ pub struct Snapshot {
     pub frontends: Vec<FrontendStats>,
     /// Where they go.
     pub services: Vec<ServiceStats>,
-}
-
-/// That is long work too, where there are many.
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        for mut service in self.services.drain(..) {
-            breath::take();
-            for endpoint in service.endpoints.drain(..) {
-                breath::take_later();
-                drop(endpoint);
-            }
-        }
-    }
 }
 
 /// The process and its table.

@@ -3,8 +3,6 @@
 use std::fmt::{self, Display, Formatter};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ballast_core::breath;
-
 use super::text::{Count, Escaped, Lasted};
 use crate::stats::{EndpointStats, FrontendStats, ServiceStats, StatusKind};
 
@@ -22,7 +20,6 @@ impl Tally {
     pub(super) fn of(services: &[ServiceStats]) -> Self {
         let mut tally = Self::default();
         for endpoint in services.iter().flat_map(|service| &service.endpoints) {
-            breath::take_later();
             tally.all += 1;
             *match endpoint.status.kind {
                 StatusKind::Up | StatusKind::Unchecked => &mut tally.serving,

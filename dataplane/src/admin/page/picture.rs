@@ -3,8 +3,6 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use ballast_core::breath;
-
 use super::cells::{
     AndFlows, Bad, Binds, Exact, LastCheck, Millis, Others, OutOf, Status, Table, Tally, Tooltip,
     Usable, Waiting, Weight, Whereabouts,
@@ -116,7 +114,6 @@ impl Picture {
     }
 
     pub(super) fn line(&self, part: Part) -> Line {
-        breath::take();
         let snapshot = &self.snapshot;
         let line = match part {
             Part::Facts => Some(self.facts()),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use ballast_core::breath;
 use ballast_core::flow::{Dropped, FlowEnd};
 use ballast_core::table;
 use serde::{Serialize, Serializer};
@@ -258,10 +257,7 @@ impl Serialize for Endpoints<'_> {
         let Self(service, selection) = self;
         let endpoints = service.endpoints.iter();
         let taken = endpoints.filter(|endpoint| selection.takes_endpoint(endpoint));
-        serializer.collect_seq(taken.map(|endpoint| {
-            breath::take();
-            Endpoint::of(endpoint)
-        }))
+        serializer.collect_seq(taken.map(Endpoint::of))
     }
 }
 

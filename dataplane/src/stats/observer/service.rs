@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ballast_core::breath;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::service::{EjectionReason, Service};
@@ -74,7 +73,6 @@ impl Back {
         let mut before: HashMap<SocketAddr, End> = HashMap::new();
         let mut others = Vec::new();
         for end in self.leaving.drain(..).chain(self.endpoints.drain(..)) {
-            breath::take_later();
             // An address may have left and come back as another endpoint while the first one still has sessions.
             others.extend(before.insert(end.live.address(), end));
         }
@@ -82,7 +80,6 @@ impl Back {
         // Not grown by doubling: there are a hundred thousand in a large table.
         self.endpoints.reserve_exact(service.endpoints().len());
         for (endpoint, spec) in service.endpoints().iter().zip(&service.spec().endpoints) {
-            breath::take_later();
             let end = match before.remove(&endpoint.address()) {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
                 other => {
@@ -107,7 +104,6 @@ impl Back {
         self.departed.forget_longest();
         let service = Arc::clone(&self.service);
         for (end, endpoint) in self.endpoints.iter_mut().zip(service.endpoints()) {
-            breath::take_later();
             end.clear(all, endpoint, now);
         }
         if !all {
@@ -132,7 +128,6 @@ impl Back {
         let mut sum = self.gone();
         sum.client_aborts += self.left_the_queue();
         for end in &self.endpoints {
-            breath::take_later();
             sum.merge(&end.counts());
         }
         sum
@@ -167,7 +162,6 @@ impl Back {
     fn gone(&self) -> Counts {
         let mut sum = self.departed;
         for end in &self.leaving {
-            breath::take_later();
             sum.merge(&end.counts());
         }
         sum
@@ -177,7 +171,6 @@ impl Back {
     fn part_with_departed(&mut self) {
         let departed = &mut self.departed;
         self.leaving.retain(|end| {
-            breath::take_later();
             let is_known = Arc::strong_count(&end.live) > 1;
             if !is_known {
                 departed.merge(&end.counts());
@@ -190,7 +183,6 @@ impl Back {
         self.part_with_departed();
         let mut sum = self.gone();
         for (end, endpoint) in self.endpoints.iter_mut().zip(self.service.endpoints()) {
-            breath::take_later();
             let counts = end.look(endpoint, now).0;
             end.sessions.tick(counts.sessions, elapsed);
             sum.merge(&counts);
@@ -216,7 +208,6 @@ impl Back {
             .iter_mut()
             .zip(service.endpoints().iter().zip(&service.spec().endpoints))
             .map(|(end, (endpoint, spec))| {
-                breath::take_later();
                 let mut stats = end.stats(&service, endpoint, spec, now);
                 sum.merge(&stats.counts);
                 end.take_off(&mut stats);
