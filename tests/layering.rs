@@ -20,7 +20,9 @@ fn the_cores_dependencies_are_these_and_no_more() {
     assert_eq!(
         dependencies,
         [
+            "httparse",
             "ipnet",
+            "memchr",
             "rustc-hash",
             "schemars",
             "serde",

@@ -1,9 +1,12 @@
 //! Reads the answer to an HTTP check: the status, and as much of the body as it takes to find a text in it.
 //!
-//! Called by [`super::Exchange`] with whatever came. It keeps the beginning of one line and nothing else, so that a
-//! server cannot make a check expensive. Laxer than a proxy may be: nothing of this answer goes to anybody.
+//! Called by [`super::Exchange`] with whatever came. It keeps the beginning of one line, and of the body its last
+//! bytes, so that a server cannot make a check expensive. Laxer than a proxy may be: nothing of this answer goes to anybody.
 
 use std::mem;
+
+use httparse::{EMPTY_HEADER, Response, Status, parse_chunk_size, parse_headers};
+use memchr::memchr;
 
 use crate::table::Health;
 
@@ -73,7 +76,7 @@ impl<'a> Answer<'a> {
                     return Some(outcome);
                 }
             } else {
-                let end = bytes.iter().position(|byte| *byte == b'\n');
+                let end = memchr(b'\n', bytes);
                 let (piece, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
                 bytes = rest;
                 self.head += piece.len();
@@ -83,8 +86,11 @@ impl<'a> Answer<'a> {
                 let room = LONGEST_LINE - self.line.len();
                 self.line
                     .extend_from_slice(piece.get(..room.min(piece.len())).unwrap_or(piece));
-                if self.part == Part::StatusLine && !may_be_http(&self.line) {
-                    return Some(NOT_HTTP);
+                // Whoever speaks something else is found out even if no line end ever comes.
+                if self.part == Part::StatusLine
+                    && let Err(outcome) = self.status()
+                {
+                    return Some(outcome);
                 }
                 if end.is_some()
                     && let Some(outcome) = self.heard_line()
@@ -108,64 +114,44 @@ impl<'a> Answer<'a> {
     }
 
     fn heard_line(&mut self) -> Option<Outcome> {
-        let mut memory = mem::take(&mut self.line);
-        let line = memory.trim_ascii_end();
+        if self.part == Part::StatusLine {
+            return self.heard_status();
+        }
+        let mut line = mem::take(&mut self.line);
+        line.truncate(line.trim_ascii_end().len());
+        let is_empty = line.is_empty();
+        // Where a field or the size of a chunk ends is known by what follows it.
+        line.extend_from_slice(b"\r\n\r\n");
         let outcome = match self.part {
-            Part::StatusLine => self.heard_status(line),
-            Part::Field if line.is_empty() => self.heard_head(),
+            Part::Field if is_empty => self.heard_head(),
             Part::Field => {
-                self.heard_field(line);
+                self.heard_field(&line);
                 None
             }
-            Part::ChunkSize => self.heard_chunk_size(line),
-            Part::ChunkEnd | Part::Bytes(_) => {
+            Part::ChunkSize => self.heard_chunk_size(&line),
+            Part::ChunkEnd | Part::Bytes(_) | Part::StatusLine => {
                 self.part = Part::ChunkSize;
                 None
             }
         };
         // The next line goes into the same memory.
-        memory.clear();
-        self.line = memory;
+        line.clear();
+        self.line = line;
         outcome
     }
 
-    fn heard_status(&mut self, line: &[u8]) -> Option<Outcome> {
-        let digits = match line {
-            [
-                b'H',
-                b'T',
-                b'T',
-                b'P',
-                b'/',
-                b'1',
-                b'.',
-                b'0' | b'1',
-                b' ',
-                a,
-                b,
-                c,
-            ] => [*a, *b, *c],
-            [
-                b'H',
-                b'T',
-                b'T',
-                b'P',
-                b'/',
-                b'1',
-                b'.',
-                b'0' | b'1',
-                b' ',
-                a,
-                b,
-                c,
-                b' ',
-                ..,
-            ] => [*a, *b, *c],
-            _ => return Some(NOT_HTTP),
-        };
-        let Some(status) = number(&digits, 10).and_then(|status| u16::try_from(status).ok()) else {
+    /// The status in the status line, which may be incomplete. An error as soon as the line cannot be one.
+    fn status(&self) -> Result<Option<u16>, Outcome> {
+        let mut response = Response::new(&mut []);
+        response.parse(&self.line).map_err(|_| NOT_HTTP)?;
+        Ok(response.code)
+    }
+
+    fn heard_status(&mut self) -> Option<Outcome> {
+        let Ok(Some(status)) = self.status() else {
             return Some(NOT_HTTP);
         };
+        self.line.clear();
         self.status = status;
         self.framing = Framing::UntilClosed;
         self.part = Part::Field;
@@ -173,19 +159,18 @@ impl<'a> Answer<'a> {
     }
 
     fn heard_field(&mut self, line: &[u8]) {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+        let mut fields = [EMPTY_HEADER];
+        let Ok(Status::Complete((_, [field]))) = parse_headers(line, &mut fields) else {
             return;
         };
-        let (name, value) = line.split_at(colon);
-        let value = value.get(1..).unwrap_or_default().trim_ascii();
-        if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            let last = value.rsplit(|byte| *byte == b',').next();
+        if field.name.eq_ignore_ascii_case("transfer-encoding") {
+            let last = field.value.rsplit(|byte| *byte == b',').next();
             if last.is_some_and(|last| last.trim_ascii().eq_ignore_ascii_case(b"chunked")) {
                 self.framing = Framing::Chunked;
             }
-        } else if name.eq_ignore_ascii_case(b"content-length")
+        } else if field.name.eq_ignore_ascii_case("content-length")
             && self.framing == Framing::UntilClosed
-            && let Some(length) = number(value, 10)
+            && let Some(length) = number(field.value)
         {
             self.framing = Framing::Length(length);
         }
@@ -216,10 +201,9 @@ impl<'a> Answer<'a> {
     }
 
     fn heard_chunk_size(&mut self, line: &[u8]) -> Option<Outcome> {
-        let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
-        match number(digits.trim_ascii(), 16) {
-            Some(size) => self.expect_body(size),
-            None => Some(Outcome::WrongAnswer("its body is broken")),
+        match parse_chunk_size(line) {
+            Ok(Status::Complete((_, size))) => self.expect_body(size),
+            _ => Some(Outcome::WrongAnswer("its body is broken")),
         }
     }
 
@@ -252,19 +236,10 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Whether a status line may begin so: who speaks something else should be found out before it has sent a line end.
-fn may_be_http(line: &[u8]) -> bool {
-    let known = line.len().min(HTTP.len());
-    line.get(..known) == HTTP.get(..known)
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-fn number(digits: &[u8], radix: u32) -> Option<u64> {
-    let plain = !digits.is_empty() && digits.iter().all(|byte| char::from(*byte).is_digit(radix));
-    let text = std::str::from_utf8(digits).ok().filter(|_| plain)?;
-    u64::from_str_radix(text, radix).ok()
-}
-
-const HTTP: &[u8] = b"HTTP/1.";
 const SWITCHING: u16 = 101;
 const NOT_HTTP: Outcome = Outcome::WrongAnswer("it does not speak HTTP/1");
 const NOT_FOUND: Outcome = Outcome::WrongAnswer("its body lacks the text that is looked for");
