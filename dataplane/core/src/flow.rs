@@ -84,7 +84,7 @@ impl<S> FlowTable<S> {
         let seed = Seed([seed, mix(seed)]);
         Self {
             flows: Slots::default(),
-            by_key: Index::new(),
+            by_key: Index::default(),
             seed,
             introduced: HashMap::with_hasher(seed),
             deadlines: Deadlines::new(),
