@@ -20,7 +20,10 @@ fn the_cores_dependencies_are_these_and_no_more() {
     assert_eq!(
         dependencies,
         [
+            "hashbrown",
+            "httparse",
             "ipnet",
+            "memchr",
             "rustc-hash",
             "schemars",
             "serde",

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ballast_core::ack::{Exception, Refused, Served};
-use ballast_core::breath;
 use ballast_core::change::{GoneEndpoint, change};
 use ballast_core::compile::{CompileContext, compile, revise};
 use ballast_core::loops::HostAddresses;
+use ballast_core::overrides::Overrides;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{self, OnGone, Problem, Problems, RoutingTable};
@@ -111,7 +111,7 @@ impl Apply {
                 () = stop.cancelled() => break,
                 () = self.intake.changed() => {}
                 () = reread.notified() => forced = true,
-                Some(changes) = self.overrides.recv() => self.revise(changes).await,
+                Some(changes) = self.overrides.recv() => self.revise(changes, revise).await,
                 () = sleep(again.unwrap_or(idle)) => {}
                 () = sleep_until(retry) => {
                     retry = Instant::now() + RETRY_EVERY;
@@ -233,15 +233,19 @@ impl Apply {
         self.ack.publish(&self.shared.status);
     }
 
-    /// Puts overrides in force, by a new plan of the same table.
-    async fn revise(&mut self, OverrideRequest { changes, done }: OverrideRequest) {
+    /// Puts overrides in force, by a new plan of the same table, which `make` makes.
+    async fn revise(
+        &mut self,
+        OverrideRequest { changes, done }: OverrideRequest,
+        make: impl FnOnce(&Plan, Overrides, &mut CompileContext<'_>) -> Plan,
+    ) {
         let previous = self.shared.live.plan();
         let revised = self.make_plan(|context| {
             let mut overrides = previous.overrides().clone();
             for change in &changes {
                 overrides.change(change);
             }
-            revise(&previous, overrides, context)
+            make(&previous, overrides, context)
         });
         let answer = match revised {
             Some(plan) => {
@@ -286,11 +290,9 @@ impl Apply {
         // wait at a frontend or service that left the table, or was renamed, are woken only here.
         for plan in [previous, plan] {
             for frontend in plan.frontends() {
-                breath::take_later();
                 frontend.state().admit().wake();
             }
             for service in plan.services() {
-                breath::take_later();
                 service.state().queue().wake_head();
             }
         }
@@ -386,7 +388,7 @@ impl Apply {
         let free = self
             .retired
             .extract_if(.., |plan| Arc::strong_count(plan) == 1);
-        free.filter_map(Arc::into_inner).for_each(Plan::free);
+        free.filter_map(Arc::into_inner).for_each(drop);
         self.shared
             .status
             .retired

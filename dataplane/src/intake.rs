@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ballast_core::breath;
 use ballast_core::table::Format;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
@@ -333,12 +332,8 @@ impl Stamp {
 
 /// The digest of the table and of every file that it names. A file that cannot be read counts too: its appearance is a change.
 fn digest(table: &[u8], names: &[PathBuf], files: &NamedFiles) -> String {
-    let (mut whole, mut text) = (Sha256::new(), Sha256::new());
-    for part in table.chunks(A_PART) {
-        text.update(part);
-        breath::take();
-    }
-    whole.update(text.finalize());
+    let mut whole = Sha256::new();
+    whole.update(Sha256::digest(table));
     for name in names {
         match files.get(name) {
             Ok(bytes) => whole.update(Sha256::digest(bytes)),
@@ -361,4 +356,3 @@ const SETTLED: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// One byte more than a table may have, which shows that it is too large.
 const MOST_READ: u64 = (64 << 20) + 1;
-const A_PART: usize = 4 << 10;

@@ -12,7 +12,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::breath;
 use ballast_core::health::{Check, CheckId, Checks, Outcome, Transition, VerdictChange};
 use ballast_core::rng::Rng;
 use ballast_core::table::{AllDown, OnGone};
@@ -75,8 +74,6 @@ impl Probe {
 
     /// Checks what each plan asks for, until `stop`. Must be called within a local runtime, whose end cancels running checks.
     pub(crate) async fn run(self, stop: CancellationToken) {
-        // To follow a large table, that is: a check itself waits for nobody.
-        breath::between(std::thread::yield_now);
         // Waking the future that a runtime blocks on costs a system call each time; waking a task costs none.
         if let Err(error) = tokio::task::spawn_local(self.run_loop(stop)).await
             && error.is_panic()

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
-use crate::admin::{self, Listeners, CommandLine, Viewers, Wanted};
+use crate::admin::{self, CommandLine, Listeners, Viewers, Wanted};
 use crate::apply::{Apply, ApplyConfig};
 use crate::auth::Auth;
 use crate::config::Config;
@@ -269,7 +269,9 @@ impl Claims {
             viewers.log();
         }
         let console = config.socket.as_deref();
-        let console = console.map(|path| SocketFile::open(path, &locks)).transpose()?;
+        let console = console
+            .map(|path| SocketFile::open(path, &locks))
+            .transpose()?;
         let commands = console.as_ref().map(SocketFile::listener).transpose()?;
         Ok(Self {
             command_line,

@@ -43,7 +43,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ballast_core::breath;
 use ballast_core::counters::{Counts, WorkerId};
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
@@ -128,7 +127,6 @@ impl Stats {
                 // A worker that has ended has nothing to forget.
                 inbox.send(order).ok();
             }
-            breath::take();
         };
         services.chunks(AN_ORDER).for_each(|some| tell(some, &[]));
         endpoints.chunks(AN_ORDER).for_each(|some| tell(&[], some));

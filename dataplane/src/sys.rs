@@ -52,13 +52,23 @@ pub fn bind_address_without_port(socket: &impl AsFd) -> io::Result<()> {
 /// Sets the length of this thread's time slices. A thread that wakes does not wait for the end of a longer slice of another
 /// thread. Kernels before 6.12 ignore it.
 pub fn set_time_slice(length: Duration) -> io::Result<()> {
+    schedule_this_thread(libc::SCHED_OTHER, length)
+}
+
+/// Makes this thread a batch job for the scheduler: when it wakes, it never interrupts another thread.
+pub fn run_as_batch() -> io::Result<()> {
+    schedule_this_thread(libc::SCHED_BATCH, Duration::ZERO)
+}
+
+/// Sets the policy of this thread and the length of its time slices, of which zero is the kernel's default. The nice value stays.
+fn schedule_this_thread(policy: libc::c_int, slice: Duration) -> io::Result<()> {
     let attributes = libc::sched_attr {
         size: u32::try_from(size_of::<libc::sched_attr>()).unwrap_or(0),
-        sched_policy: libc::SCHED_OTHER.cast_unsigned(),
+        sched_policy: policy.cast_unsigned(),
         sched_flags: 0,
         sched_nice: rustix::process::getpriority_process(None)?,
         sched_priority: 0,
-        sched_runtime: u64::try_from(length.as_nanos()).unwrap_or(u64::MAX),
+        sched_runtime: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
         sched_deadline: 0,
         sched_period: 0,
     };
@@ -155,6 +165,25 @@ mod tests {
                 rustix::process::getpriority_process(None).unwrap(),
                 priority
             );
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_may_be_a_batch_job_and_keeps_its_priority() {
+        std::thread::spawn(|| {
+            let priority = rustix::process::nice(3).unwrap();
+            run_as_batch().unwrap();
+            assert_eq!(
+                rustix::process::getpriority_process(None).unwrap(),
+                priority
+            );
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // Of the fields after the name, which ends with the last parenthesis, the policy is the 39th.
+            let (_, fields) = stat.rsplit_once(')').unwrap();
+            let policy = fields.split_whitespace().nth(38).unwrap();
+            assert_eq!(policy, libc::SCHED_BATCH.to_string());
         })
         .join()
         .unwrap();

@@ -5,7 +5,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use ballast_core::breath;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::panics::Vital;
@@ -18,7 +17,7 @@ pub(crate) enum Pace {
     Prompt,
     /// Like any other thread: a delayed check would count against its endpoint.
     Even,
-    /// Yields to the other threads.
+    /// Background work: at a lower priority, and without interrupting others when it wakes.
     Quiet,
 }
 
@@ -97,12 +96,15 @@ impl Pace {
                 if let Err(error) = rustix::process::nice(QUIET) {
                     tracing::debug!(%error, "cannot lower the priority of a thread");
                 }
-                breath::between(thread::yield_now);
+                if let Err(error) = sys::run_as_batch() {
+                    tracing::debug!(%error, "cannot make a thread a batch job");
+                }
             }
         }
     }
 }
 
+/// Added to the nice value of the process.
 const QUIET: i32 = 10;
 /// The shortest time slice that the kernel supports.
 const TIME_SLICE: Duration = Duration::from_micros(100);

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use crate::breath;
 use crate::endpoint::EndpointState;
 use crate::plan::{Frontend, Listens, Plan, Serves, SocketKey};
 use crate::service::{Endpoint, Service};
@@ -64,7 +63,6 @@ pub fn change(bound: &BTreeSet<SocketKey>, old: &Plan, new: &Plan) -> Change {
 }
 
 fn has_other_idle_time(frontend: &Frontend, old: &Plan) -> bool {
-    breath::take_later();
     let before = || frontend.sockets().iter().find_map(|key| old.frontend(key));
     matches!(frontend.serves(), Serves::Udp(_))
         && before().is_some_and(|before| {
@@ -80,7 +78,6 @@ pub(crate) fn gone<'p>(
     new: &'p Plan,
 ) -> impl Iterator<Item = (&'p Service, &'p Endpoint)> {
     old.services().iter().flat_map(|before| {
-        breath::take_later();
         let after = new.service(before.state().name());
         let shared = after.is_some_and(|after| Arc::ptr_eq(before, after));
         let looked_into: &[Endpoint] = if shared { &[] } else { before.endpoints() };

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::admit::{Limits, PrefixSet};
-use crate::breath;
 use crate::change::gone;
 use crate::endpoint::EndpointState;
 use crate::loops::{self, HostAddresses};
@@ -78,11 +77,7 @@ pub fn revise(previous: &Plan, overrides: Overrides, context: &mut CompileContex
 }
 
 fn shared<T>(parts: Vec<T>) -> Vec<Arc<T>> {
-    let parts = parts.into_iter().map(|part| {
-        breath::take_later();
-        Arc::new(part)
-    });
-    parts.collect()
+    parts.into_iter().map(Arc::new).collect()
 }
 
 /// The parts of a table, which plans share.
@@ -136,7 +131,6 @@ fn plan(
         }
         plan.by_name.insert(service.spec().name.clone(), index);
         plan.services.push(service);
-        breath::take();
     }
     plan.nodes.retain(|_, on| !on.services.is_empty());
     plan.leaving = leaving(previous, &plan);
@@ -147,7 +141,6 @@ fn plan(
         .chain(&previous.left)
         .collect();
     for spec in specs.frontends {
-        breath::take();
         let frontend = Arc::new(frontend(spec, &states, &plan, context));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));

@@ -83,7 +83,7 @@ impl<S> FlowTable<S> {
         let seed = Seed([seed, mix(seed)]);
         Self {
             flows: Slots::default(),
-            by_key: Index::new(),
+            by_key: Index::default(),
             seed,
             proxied_peers: HashMap::with_hasher(seed),
             deadlines: Deadlines::new(),

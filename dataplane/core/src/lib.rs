@@ -44,8 +44,7 @@
 //! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
 //! | [`counters`] | the workers' counters, one cell for each worker |
 //!
-//! Tools: [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer wheel), [`mod@backoff`] (delays between retries), and
-//! [`breath`] (yields during long work).
+//! Tools: [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer wheel), and [`mod@backoff`] (delays between retries).
 //!
 //! # The lexicon
 //!
@@ -75,7 +74,6 @@ pub mod ack;
 pub mod admit;
 pub mod affinity;
 pub mod backoff;
-pub mod breath;
 pub mod change;
 pub mod compile;
 pub mod counters;

@@ -13,7 +13,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::breath;
 use crate::plan::Transport;
 use crate::table::{self, Name};
 
@@ -129,7 +128,6 @@ fn frontend_edges<S: Borrow<table::Service>>(
     for (at, service) in services.iter().enumerate() {
         let service = service.borrow();
         for (place, endpoint) in service.endpoints.iter().enumerate() {
-            breath::take_later();
             for transport in users.transports(at) {
                 let Some(frontend) = own.frontend(transport, endpoint.address) else {
                     continue;
@@ -173,7 +171,6 @@ impl<'a> OwnFrontends<'a> {
             host,
         };
         for (index, frontend) in frontends.iter().enumerate() {
-            breath::take_later();
             let frontend = frontend.borrow();
             let transport = Transport::of(frontend.protocol);
             let addresses = frontend.bind.iter().flat_map(|bind| bind.addresses());
@@ -224,7 +221,6 @@ impl ServiceUsers {
             first: vec![[None; 2]; services.len()],
         };
         for (index, frontend) in frontends.iter().enumerate() {
-            breath::take_later();
             let frontend = frontend.borrow();
             let transport = Transport::of(frontend.protocol);
             let names = frontend.services();

@@ -11,7 +11,6 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::admit::{AdmitState, Limits, PrefixSet, Refusal};
-use crate::breath;
 use crate::counters;
 use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::EndpointState;
@@ -88,26 +87,6 @@ impl Plan {
     #[must_use]
     pub fn services(&self) -> &[Arc<Service>] {
         &self.services
-    }
-
-    /// Frees a plan that nobody else uses. With 10,000 services, that takes long too.
-    pub fn free(mut self) {
-        for service in self.services.drain(..) {
-            breath::take();
-            drop(service);
-        }
-        for frontend in self.frontends.drain(..) {
-            breath::take_later();
-            drop(frontend);
-        }
-        for entry in self.by_name.drain() {
-            breath::take_later();
-            drop(entry);
-        }
-        for entry in self.by_socket.drain() {
-            breath::take_later();
-            drop(entry);
-        }
     }
 
     /// Ejects the endpoints that run on `node`, in every service. Returns their number.

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::breath;
 use crate::endpoint::{EndpointState, FULL_SHARE};
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{PickMethod, Wheel, endpoint_hash};
@@ -62,7 +61,6 @@ impl Service {
             .iter()
             .enumerate()
             .map(|(index, endpoint)| {
-                breath::take_later();
                 let before = known
                     .as_ref()
                     .map(|known| known.find(index, endpoint.address));
@@ -119,7 +117,6 @@ impl Service {
     pub fn usable(&self, now: Moment) -> (usize, usize) {
         let (mut ready, mut backup) = (0, 0);
         for endpoint in self.endpoints.iter().filter(|one| one.is_eligible()) {
-            breath::take_later();
             if endpoint.live.is_passing() && !endpoint.live.is_ejected(now) {
                 match endpoint.state {
                     State::Backup => backup += 1,

@@ -1,5 +1,7 @@
 //! The words behind `?`, and those of a form.
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 /// Names and values of `a=b&c`, decoded. haproxy's addresses part words by `;` and `?` too.
 pub(super) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
     let words = text.split([';', '?', '&']).filter(|word| !word.is_empty());
@@ -11,47 +13,17 @@ pub(super) fn pairs(text: &str) -> impl Iterator<Item = (String, String)> {
 
 /// Takes `%2F` and `+` for what they stand for. What stands for nothing stays.
 fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        let coded = match (first, after) {
-            (b'%', [high, low, ..]) => hex(*high).zip(hex(*low)),
-            _ => None,
-        };
-        match (first, coded) {
-            (_, Some((high, low))) => {
-                bytes.push(high << 4 | low);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            (b'+', None) => bytes.push(b' '),
-            (other, None) => bytes.push(*other),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    let value = char::from(digit).to_digit(16)?;
-    u8::try_from(value).ok()
+    let text = text.replace('+', " ");
+    percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
 /// As it may stand in an address.
 pub(super) fn encode(text: &str) -> String {
-    use std::fmt::Write;
-
-    let mut coded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
-                coded.push(char::from(byte));
-            }
-            // Writing into a string cannot fail.
-            _ => write!(coded, "%{byte:02X}").unwrap_or_default(),
-        }
-    }
-    coded
+    utf8_percent_encode(text, CODED).to_string()
 }
+
+/// All but what RFC 3986 never reserves; `~` is coded, too.
+const CODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use ballast_core::ack::{Exception, ExceptionState};
-use ballast_core::breath;
 use ballast_core::plan::{Frontend, Listens, Plan, Serves};
 use ballast_core::table::Bind;
 
@@ -13,7 +12,6 @@ use super::sockets::Sockets;
 pub(super) fn collect(plan: &Plan, sockets: &Sockets) -> Vec<Exception> {
     let mut exceptions = Vec::new();
     for frontend in plan.frontends() {
-        breath::take();
         let mut add = |bind, state, why: String| {
             exceptions.push(Exception {
                 frontend: frontend.name().clone(),

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ballast_core::breath;
 use ballast_core::plan::{Plan, SocketKey, Transport};
 use ballast_core::rng::mix;
 use socket2::Socket;
@@ -96,7 +95,6 @@ impl Sockets {
                 }
                 Err(error) => self.fail(key, listen::explain(key.address, &error)),
             }
-            breath::take();
         }
         opened
     }
@@ -271,10 +269,10 @@ struct LocalAddresses(HashMap<IpAddr, bool>);
 
 impl LocalAddresses {
     fn is_local(&mut self, address: IpAddr) -> bool {
-        *self.0.entry(address).or_insert_with(|| {
-            breath::take();
-            listen::is_local(address)
-        })
+        *self
+            .0
+            .entry(address)
+            .or_insert_with(|| listen::is_local(address))
     }
 }
 

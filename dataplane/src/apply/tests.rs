@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use ballast_core::breath;
 use ballast_core::overrides::OverrideChange;
 use ballast_core::table::State;
 use tokio::sync::oneshot;
@@ -35,7 +34,6 @@ fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
     (Apply::new(shared, config), wanted)
 }
 
-/// More services than are compiled between two breaths.
 fn many_services() -> String {
     let mut table = String::from("version: 1\nservices:\n");
     for service in 0..100 {
@@ -48,18 +46,21 @@ fn many_services() -> String {
     table
 }
 
-/// Changes the weight of the endpoint of `s0`, and returns the result.
-async fn change_weight(apply: &mut Apply, weight: u16) -> Result<(), OverrideError> {
+/// Changes the weight of the endpoint of `s0` by a plan that `make` makes, and returns the result.
+async fn change_weight(
+    apply: &mut Apply,
+    weight: u16,
+    make: impl FnOnce(&Plan, Overrides, &mut CompileContext<'_>) -> Plan,
+) -> Result<(), OverrideError> {
     let (done, told) = oneshot::channel();
     let plan = apply.shared.live.plan();
     let service = plan.services()[0].spec().name.clone();
     let change = OverrideChange::Weight(service, endpoint(), Some(weight));
-    apply
-        .revise(OverrideRequest {
-            changes: vec![change],
-            done,
-        })
-        .await;
+    let request = OverrideRequest {
+        changes: vec![change],
+        done,
+    };
+    apply.revise(request, make).await;
     told.await.unwrap()
 }
 
@@ -76,22 +77,19 @@ fn a_change_by_hand_that_panics_is_refused_and_the_plan_stays() {
     threads::local_runtime().unwrap().block_on(async {
         let (mut apply, _wanted) = apply_in(folder.path());
         apply.read_table(true).await;
-        assert_eq!(change_weight(&mut apply, 7).await, Ok(()));
+        assert_eq!(change_weight(&mut apply, 7, revise).await, Ok(()));
         let before = apply.shared.live.plan();
         assert_eq!(before.services().len(), 100);
         let panics_before = panics::panics();
 
-        // What long work calls now and then stands for a bug in the middle of it.
-        breath::between(|| panic!("for the test"));
-        let answer = change_weight(&mut apply, 9).await;
-        breath::between(|| {});
+        let answer = change_weight(&mut apply, 9, |_, _, _| panic!("for the test")).await;
         assert_eq!(answer, Err(OverrideError::Panicked));
         assert_eq!(panics::panics(), panics_before + 1);
         assert!(Arc::ptr_eq(&before, &apply.shared.live.plan()));
         let over = before.overrides().of_endpoint("s0", &endpoint());
         assert_eq!((over.weight, over.state), (Some(7), None::<State>));
 
-        assert_eq!(change_weight(&mut apply, 11).await, Ok(()));
+        assert_eq!(change_weight(&mut apply, 11, revise).await, Ok(()));
         let now = apply.shared.live.plan();
         assert_eq!(now.services()[0].endpoints()[0].weight(), 11);
     });

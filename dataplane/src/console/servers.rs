@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use ballast_core::breath;
 use ballast_core::overrides::Overrides;
 use ballast_core::table::State;
 
@@ -35,7 +34,6 @@ pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String
     for service in services {
         // Both in the order of the table.
         for (endpoint, spec) in service.endpoints.iter().zip(&service.spec.endpoints) {
-            breath::take();
             let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
             let (op, admin) = states(endpoint, by_hand.state.is_some());
             let (status, result, health, check) = checked(endpoint);
@@ -102,7 +100,6 @@ pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
     );
     for service in services {
         for endpoint in &service.endpoints {
-            breath::take();
             write!(
                 out,
                 "{}/{} {}/{} {} {} - 0 {} {} {} 0 0 0 0",
@@ -128,7 +125,6 @@ pub(super) fn connections(services: &[&ServiceStats], workers: u32) -> String {
 pub(super) fn backends(snapshot: &Snapshot) -> String {
     let mut out = String::from("# name\n");
     for service in &snapshot.services {
-        breath::take_later();
         writeln!(out, "{}", service.name).unwrap_or_default();
     }
     out
@@ -153,7 +149,6 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
         note("frontend", &frontend.name, &mut frontend.failures());
     }
     for service in &snapshot.services {
-        breath::take_later();
         note(
             "backend",
             &service.name,
@@ -177,9 +172,7 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
 pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
     let mut out = String::new();
     for service in &snapshot.services {
-        breath::take_later();
         for endpoint in &service.endpoints {
-            breath::take();
             let by_hand = overrides.of_endpoint(&service.name, &endpoint.address);
             let server = format!("{}/{}", service.name, endpoint.name);
             if let Some(state) = by_hand.state {

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ballast_core::breath;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Plan, SocketKey, Transport};
@@ -84,7 +83,6 @@ fn name_of(plan: &Plan, endpoint: &EndpointState) -> String {
     specs
         .into_iter()
         .flat_map(|specs| specs.iter())
-        .inspect(|_| breath::take_later())
         .find(|spec| spec.address == address)
         .and_then(|spec| spec.name.as_ref())
         .map_or_else(|| address.to_string(), ToString::to_string)

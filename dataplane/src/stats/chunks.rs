@@ -6,7 +6,6 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use ballast_core::breath;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 
 /// Pieces of a rendering of one snapshot, each of about 64 KiB. Ends by itself.
@@ -73,7 +72,6 @@ impl Iterator for Chunks {
         let mut out = Vec::with_capacity(FULL + ROOM);
         while out.len() < FULL && !self.is_over {
             self.is_over = matches!((self.more)(&mut out), Progress::Over);
-            breath::take();
         }
         (!out.is_empty()).then(|| Bytes::from(out))
     }

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use ballast_core::breath;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{FrontendState, Plan, SocketKey};
@@ -70,7 +69,6 @@ impl Observer {
         self.follow(plan, now);
         let mut all = self.removed();
         let fronts = self.frontends.iter().map(|front| {
-            breath::take();
             let counted = Counted::of(front.frontend.state());
             all.merge(&counted);
             front.stats(counted, &process, open)
@@ -90,10 +88,7 @@ impl Observer {
             services: self
                 .services
                 .iter_mut()
-                .map(|back| {
-                    breath::take();
-                    back.stats(now)
-                })
+                .map(|back| back.stats(now))
                 .collect(),
         }
     }
@@ -111,7 +106,6 @@ impl Observer {
         let mut counted = self.removed();
         let mut all = Second::default();
         for front in &mut self.frontends {
-            breath::take();
             let (more, second) = front.tick(elapsed, &mut self.rings);
             counted.merge(&more);
             all = all.and(second);
@@ -120,7 +114,6 @@ impl Observer {
             .push(all, seconds_of(elapsed), &mut self.own_rings);
         for back in &mut self.services {
             back.tick(now, elapsed, &mut self.rings);
-            breath::take();
         }
         let counts = &counted.counts;
         self.process_sessions.tick(counts.sessions, elapsed);
@@ -145,7 +138,6 @@ impl Observer {
         }
         let mut endpoints = Vec::new();
         for back in &mut self.services {
-            breath::take();
             back.clear(all, now);
             endpoints.extend(back.live());
         }
@@ -212,13 +204,9 @@ impl Observer {
         let mut before: HashMap<Name, ObservedFrontend> = self
             .frontends
             .drain(..)
-            .map(|front| {
-                breath::take_later();
-                (front.frontend.name().clone(), front)
-            })
+            .map(|front| (front.frontend.name().clone(), front))
             .collect();
         for frontend in plan.frontends() {
-            breath::take();
             let front = match before.remove(frontend.name()) {
                 Some(mut front) if Arc::ptr_eq(front.frontend.state(), frontend.state()) => {
                     front.frontend = Arc::clone(frontend);
@@ -255,10 +243,7 @@ impl Observer {
         let mut before: HashMap<Name, Box<ObservedService>> = self
             .services
             .drain(..)
-            .map(|back| {
-                breath::take_later();
-                (back.service.spec().name.clone(), back)
-            })
+            .map(|back| (back.service.spec().name.clone(), back))
             .collect();
         for service in plan.services() {
             let name = service.state().name();
@@ -274,10 +259,8 @@ impl Observer {
             };
             back.mode = modes.get(name).copied().unwrap_or_default();
             self.services.push(back);
-            breath::take();
         }
         for mut gone in before.into_values() {
-            breath::take();
             gone.history.forget(&mut self.rings);
         }
     }
@@ -294,7 +277,6 @@ fn modes(plan: &Plan) -> HashMap<&str, Mode> {
             .filter_map(|route| route.service.as_ref())
             .collect();
         for service in spec.services() {
-            breath::take_later();
             let mode = match mode(spec.protocol) {
                 Mode::Http if passed.contains(&service) => Mode::Tcp,
                 mode => mode,
@@ -323,6 +305,3 @@ fn next(last: &mut u32) -> u32 {
 fn seconds_of(elapsed: u64) -> usize {
     usize::try_from((elapsed + 500) / 1000).unwrap_or(1).max(1)
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,8 +6,6 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::sync::Arc;
 
-use ballast_core::breath;
-
 use super::chunks::{Chunks, Progress};
 use super::columns::{COLUMNS, Column, Row, Rows, Unit};
 use super::selection::{Kinds, Selection};
@@ -206,7 +204,7 @@ impl Series<'_> {
         of: impl Fn(&EndpointStats) -> Option<&'static str>,
     ) {
         for state in states {
-            let endpoints = endpoints.iter().inspect(|_| breath::take_later());
+            let endpoints = endpoints.iter();
             let count = endpoints.filter(|one| of(one) == Some(state)).count();
             self.of_proxy(Some(state));
             self.number(count as u64);

@@ -1,7 +1,5 @@
 //! What of a snapshot is asked for, in the words of haproxy's addresses.
 
-use ballast_core::breath;
-
 use super::snapshot::{EndpointStats, FrontendStats, ServiceStats, Snapshot, StatusKind};
 
 /// A form of the stats page.
@@ -225,10 +223,7 @@ fn name_part(scope: &str) -> Option<Box<str>> {
 }
 
 fn places<T>(all: &[T], takes: impl Fn(&T) -> bool) -> Vec<usize> {
-    let taken = all.iter().enumerate().filter(|(_, one)| {
-        breath::take_later();
-        takes(one)
-    });
+    let taken = all.iter().enumerate().filter(|(_, one)| takes(one));
     taken.map(|(place, _)| place).collect()
 }
 

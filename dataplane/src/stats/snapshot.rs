@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
-use ballast_core::breath;
 use ballast_core::counters::Counts;
 use ballast_core::endpoint::EndpointCounts;
 use ballast_core::flow::{Dropped, UdpCounts};
@@ -33,19 +32,6 @@ pub struct Snapshot {
     pub frontends: Vec<FrontendStats>,
     /// Where they go.
     pub services: Vec<ServiceStats>,
-}
-
-/// Dropping a large snapshot is long work too.
-impl Drop for Snapshot {
-    fn drop(&mut self) {
-        for mut service in self.services.drain(..) {
-            breath::take();
-            for endpoint in service.endpoints.drain(..) {
-                breath::take_later();
-                drop(endpoint);
-            }
-        }
-    }
 }
 
 /// The process and its table.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use crate::breath;
 use crate::endpoint::EndpointState;
 use crate::moment::{Moment, whole_millis};
 use crate::plan::Plan;
@@ -151,7 +150,6 @@ impl Checks {
     pub fn follow(&mut self, plan: &Plan, now: Moment) -> Option<u64> {
         self.round += 1;
         for service in plan.services() {
-            breath::take_later();
             let name = &service.spec().name;
             if let Some(known) = self.services.get_mut(name)
                 && Arc::ptr_eq(&known.service, service)
@@ -172,10 +170,7 @@ impl Checks {
         let round = self.round;
         let gone: Vec<Watched> = self
             .services
-            .extract_if(|_, known| {
-                breath::take_later();
-                known.round != round
-            })
+            .extract_if(|_, known| known.round != round)
             .map(|(_, gone)| gone)
             .collect();
         gone.iter()
@@ -270,7 +265,6 @@ impl Checks {
         }
         let mut slots = Vec::new();
         for (index, endpoint) in service.endpoints().iter().enumerate() {
-            breath::take_later();
             let Some(health) = checks else {
                 let was_checked = endpoint.live().with_monitor(Option::take).is_some();
                 if was_checked {

@@ -1,9 +1,12 @@
-//! Parses the response to an HTTP check: the status, and as much of the body as is needed to find a text in it.
+//! Reads the answer to an HTTP check: the status, and as much of the body as it takes to find a text in it.
 //!
-//! [`super::Exchange`] passes it the bytes as they arrive. It keeps the beginning of one line and nothing else, so that a
-//! server cannot make a check expensive. It is laxer than a proxy may be, because nothing of this response is forwarded.
+//! Called by [`super::Exchange`] with whatever came. It keeps the beginning of one line, and of the body its last
+//! bytes, so that a server cannot make a check expensive. Laxer than a proxy may be: nothing of this answer goes to anybody.
 
 use std::mem;
+
+use httparse::{EMPTY_HEADER, Response, Status, parse_chunk_size, parse_headers};
+use memchr::memchr;
 
 use crate::table::Health;
 
@@ -31,7 +34,7 @@ pub(super) struct ResponseParser<'a> {
 enum Part {
     StatusLine,
     Field,
-    /// The remaining bytes of a body or of one chunk; `u64::MAX` if the body ends with the connection.
+    /// The rest of a body without an end, or of a known length, or of one chunk.
     Bytes(u64),
     ChunkSize,
     ChunkEnd,
@@ -73,7 +76,7 @@ impl<'a> ResponseParser<'a> {
                     return Some(outcome);
                 }
             } else {
-                let end = bytes.iter().position(|byte| *byte == b'\n');
+                let end = memchr(b'\n', bytes);
                 let (piece, rest) = bytes.split_at(end.map_or(bytes.len(), |end| end + 1));
                 bytes = rest;
                 self.head += piece.len();
@@ -83,8 +86,11 @@ impl<'a> ResponseParser<'a> {
                 let room = MAX_LINE - self.line.len();
                 self.line
                     .extend_from_slice(piece.get(..room.min(piece.len())).unwrap_or(piece));
-                if self.part == Part::StatusLine && !may_be_http(&self.line) {
-                    return Some(NOT_HTTP);
+                // Whoever speaks something else is found out even if no line end ever comes.
+                if self.part == Part::StatusLine
+                    && let Err(outcome) = self.status()
+                {
+                    return Some(outcome);
                 }
                 if end.is_some()
                     && let Some(outcome) = self.read_line()
@@ -108,64 +114,44 @@ impl<'a> ResponseParser<'a> {
     }
 
     fn read_line(&mut self) -> Option<Outcome> {
-        let mut memory = mem::take(&mut self.line);
-        let line = memory.trim_ascii_end();
+        if self.part == Part::StatusLine {
+            return self.read_status();
+        }
+        let mut line = mem::take(&mut self.line);
+        line.truncate(line.trim_ascii_end().len());
+        let is_empty = line.is_empty();
+        // Where a field or the size of a chunk ends is known by what follows it.
+        line.extend_from_slice(b"\r\n\r\n");
         let outcome = match self.part {
-            Part::StatusLine => self.read_status(line),
-            Part::Field if line.is_empty() => self.read_head(),
+            Part::Field if is_empty => self.read_head(),
             Part::Field => {
-                self.read_field(line);
+                self.read_field(&line);
                 None
             }
-            Part::ChunkSize => self.read_chunk_size(line),
-            Part::ChunkEnd | Part::Bytes(_) => {
+            Part::ChunkSize => self.read_chunk_size(&line),
+            Part::ChunkEnd | Part::Bytes(_) | Part::StatusLine => {
                 self.part = Part::ChunkSize;
                 None
             }
         };
         // The next line reuses the allocation.
-        memory.clear();
-        self.line = memory;
+        line.clear();
+        self.line = line;
         outcome
     }
 
-    fn read_status(&mut self, line: &[u8]) -> Option<Outcome> {
-        let digits = match line {
-            [
-                b'H',
-                b'T',
-                b'T',
-                b'P',
-                b'/',
-                b'1',
-                b'.',
-                b'0' | b'1',
-                b' ',
-                a,
-                b,
-                c,
-            ] => [*a, *b, *c],
-            [
-                b'H',
-                b'T',
-                b'T',
-                b'P',
-                b'/',
-                b'1',
-                b'.',
-                b'0' | b'1',
-                b' ',
-                a,
-                b,
-                c,
-                b' ',
-                ..,
-            ] => [*a, *b, *c],
-            _ => return Some(NOT_HTTP),
-        };
-        let Some(status) = number(&digits, 10).and_then(|status| u16::try_from(status).ok()) else {
+    /// The status in the status line, which may be incomplete. An error as soon as the line cannot be one.
+    fn status(&self) -> Result<Option<u16>, Outcome> {
+        let mut response = Response::new(&mut []);
+        response.parse(&self.line).map_err(|_| NOT_HTTP)?;
+        Ok(response.code)
+    }
+
+    fn read_status(&mut self) -> Option<Outcome> {
+        let Ok(Some(status)) = self.status() else {
             return Some(NOT_HTTP);
         };
+        self.line.clear();
         self.status = status;
         self.framing = Framing::UntilClosed;
         self.part = Part::Field;
@@ -173,19 +159,18 @@ impl<'a> ResponseParser<'a> {
     }
 
     fn read_field(&mut self, line: &[u8]) {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+        let mut fields = [EMPTY_HEADER];
+        let Ok(Status::Complete((_, [field]))) = parse_headers(line, &mut fields) else {
             return;
         };
-        let (name, value) = line.split_at(colon);
-        let value = value.get(1..).unwrap_or_default().trim_ascii();
-        if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            let last = value.rsplit(|byte| *byte == b',').next();
+        if field.name.eq_ignore_ascii_case("transfer-encoding") {
+            let last = field.value.rsplit(|byte| *byte == b',').next();
             if last.is_some_and(|last| last.trim_ascii().eq_ignore_ascii_case(b"chunked")) {
                 self.framing = Framing::Chunked;
             }
-        } else if name.eq_ignore_ascii_case(b"content-length")
+        } else if field.name.eq_ignore_ascii_case("content-length")
             && self.framing == Framing::UntilClosed
-            && let Some(length) = number(value, 10)
+            && let Some(length) = number(field.value)
         {
             self.framing = Framing::Length(length);
         }
@@ -216,10 +201,9 @@ impl<'a> ResponseParser<'a> {
     }
 
     fn read_chunk_size(&mut self, line: &[u8]) -> Option<Outcome> {
-        let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
-        match number(digits.trim_ascii(), 16) {
-            Some(size) => self.expect_body(size),
-            None => Some(Outcome::WrongAnswer("its body is broken")),
+        match parse_chunk_size(line) {
+            Ok(Status::Complete((_, size))) => self.expect_body(size),
+            _ => Some(Outcome::WrongAnswer("its body is broken")),
         }
     }
 
@@ -229,15 +213,15 @@ impl<'a> ResponseParser<'a> {
     }
 
     fn read_body(&mut self, body: &[u8], left: u64) -> Option<Outcome> {
-        let room = MAX_BODY - self.body;
+        let room = MOST_BODY - self.body;
         let looked_at = body.get(..room).unwrap_or(body);
         self.body += looked_at.len();
         let search = self.search.as_mut()?;
         if search.found_in(looked_at) {
             return Some(self.passed());
         }
-        let ended = left == 0 && self.framing != Framing::Chunked;
-        if ended || self.body == MAX_BODY {
+        let closed = left == 0 && self.framing != Framing::Chunked;
+        if closed || self.body == MOST_BODY {
             return Some(NOT_FOUND);
         }
         self.part = match left {
@@ -252,25 +236,16 @@ impl<'a> ResponseParser<'a> {
     }
 }
 
-/// Whether a status line may begin like this. An endpoint of another protocol is recognised before it has sent a line end.
-fn may_be_http(line: &[u8]) -> bool {
-    let known = line.len().min(HTTP.len());
-    line.get(..known) == HTTP.get(..known)
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-fn number(digits: &[u8], radix: u32) -> Option<u64> {
-    let plain = !digits.is_empty() && digits.iter().all(|byte| char::from(*byte).is_digit(radix));
-    let text = std::str::from_utf8(digits).ok().filter(|_| plain)?;
-    u64::from_str_radix(text, radix).ok()
-}
-
-const HTTP: &[u8] = b"HTTP/1.";
 const SWITCHING_PROTOCOLS: u16 = 101;
 const NOT_HTTP: Outcome = Outcome::WrongAnswer("it does not speak HTTP/1");
 const NOT_FOUND: Outcome = Outcome::WrongAnswer("its body lacks the text that is looked for");
-/// As stated in the table's reference.
-const MAX_BODY: usize = 64 << 10;
-/// The most bytes of all heads and chunk sizes.
+/// As the table's reference has it.
+const MOST_BODY: usize = 64 << 10;
+/// All heads and chunk sizes together.
 const MAX_HEAD: usize = 64 << 10;
-/// Longer lines do not matter here; their rest is skipped.
+/// Longer lines are none that matter here; their rest is skipped.
 const MAX_LINE: usize = 256;

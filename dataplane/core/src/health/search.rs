@@ -1,57 +1,29 @@
-//! Searches for a text in a stream of bytes, without storing them.
+//! Looks for a text in bytes that come in pieces.
 
-/// The state of a search: how many bytes of the needle the last bytes match (Knuth, Morris, Pratt).
+use memchr::memmem;
+
+/// Keeps as much of the last bytes as may be the beginning of the needle.
 #[derive(Debug)]
 pub(super) struct Search<'a> {
     needle: &'a [u8],
-    /// For each prefix of the needle: the length of the longest shorter prefix that it ends with.
-    fallback: Box<[usize]>,
-    matched: usize,
+    last: Vec<u8>,
 }
 
 impl<'a> Search<'a> {
     pub(super) fn new(needle: &'a [u8]) -> Self {
-        let mut fallback = vec![0; needle.len()];
-        let mut matched = 0;
-        for (index, byte) in needle.iter().enumerate().skip(1) {
-            matched = extended(needle, &fallback, matched, *byte);
-            if let Some(place) = fallback.get_mut(index) {
-                *place = matched;
-            }
-        }
         Self {
             needle,
-            fallback: fallback.into(),
-            matched: 0,
+            last: Vec::new(),
         }
     }
 
-    /// Whether the needle has been found by the end of these bytes.
+    /// Whether the needle has been seen by the end of these bytes.
     pub(super) fn found_in(&mut self, bytes: &[u8]) -> bool {
-        for byte in bytes {
-            if self.is_found() {
-                return true;
-            }
-            self.matched = extended(self.needle, &self.fallback, self.matched, *byte);
-        }
-        self.is_found()
-    }
-
-    fn is_found(&self) -> bool {
-        self.matched == self.needle.len()
-    }
-}
-
-/// The number of matched bytes after `byte` follows `matched` matched bytes, which are not the whole needle.
-fn extended(needle: &[u8], fallback: &[usize], mut matched: usize, byte: u8) -> usize {
-    loop {
-        if needle.get(matched) == Some(&byte) {
-            return matched + 1;
-        }
-        let Some(shorter) = matched.checked_sub(1).and_then(|last| fallback.get(last)) else {
-            return 0;
-        };
-        matched = *shorter;
+        self.last.extend_from_slice(bytes);
+        let is_found = memmem::find(&self.last, self.needle).is_some();
+        let kept = self.needle.len().saturating_sub(1);
+        self.last.drain(..self.last.len().saturating_sub(kept));
+        is_found
     }
 }
 

@@ -1,7 +1,5 @@
 //! Directed graphs and their strongly connected components.
 
-use crate::breath;
-
 /// A directed graph. Its nodes are numbers from 0.
 #[derive(Debug)]
 pub(super) struct Graph {
@@ -77,7 +75,6 @@ pub(super) fn components(graph: &Graph) -> Vec<usize> {
     // A node, and the number of its successors that were visited.
     let mut path: Vec<(usize, usize)> = Vec::new();
     for root in 0..graph.nodes() {
-        breath::take_later();
         if search.order[root] != UNSEEN {
             continue;
         }

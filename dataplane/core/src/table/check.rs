@@ -12,8 +12,6 @@ use std::fmt::{self, Display};
 use std::hash::Hash;
 use std::net::SocketAddr;
 
-use crate::breath;
-
 use super::address::Bind;
 use super::entries::Entries;
 use super::fields::OrOff;
@@ -50,7 +48,6 @@ pub(super) fn check(table: &RoutingTable, doubt: &Doubt) -> Found {
     }
     for (index, service) in table.services.iter().enumerate() {
         check.service(index, service);
-        breath::take();
     }
     check.found
 }

@@ -3,7 +3,6 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use ballast_core::breath;
 use ballast_core::counters::Counts;
 use ballast_core::flow::FlowEnd;
 use maud::{Markup, html};
@@ -87,7 +86,6 @@ impl Listing {
                     std::iter::once(self.head(service)).chain(self.body(service))
                 }),
             )
-            .inspect(|_| breath::take())
     }
 
     /// A number that changes when there are other lines, or other words around them.
@@ -139,7 +137,7 @@ impl Listing {
         let up = services.iter().filter(|one| one.is_up()).count();
         let endpoints = || services.iter().flat_map(|service| &service.endpoints);
         let are = |kinds: &[StatusKind]| {
-            let endpoints = endpoints().inspect(|_| breath::take_later());
+            let endpoints = endpoints();
             let are = endpoints.filter(|one| kinds.contains(&one.status.kind));
             are.count()
         };

@@ -1,7 +1,5 @@
 //! Which part of everything a page shows: the words in its address.
 
-use ballast_core::breath;
-
 use crate::admin::action::Outcome;
 use crate::admin::query;
 use crate::stats::{EndpointStats, FrontendStats, Selection, ServiceStats, StatusKind};
@@ -192,7 +190,6 @@ impl View {
     }
 
     fn finds(&self, text: &str) -> bool {
-        breath::take_later();
         text.to_lowercase().contains(&self.search)
     }
 }
@@ -206,7 +203,6 @@ pub(super) fn is_wrong(service: &ServiceStats) -> bool {
 }
 
 pub(super) fn is_wrong_endpoint(endpoint: &EndpointStats) -> bool {
-    breath::take_later();
     match endpoint.status.kind {
         StatusKind::Down => true,
         // An endpoint without a first result has not failed.

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ballast_core::breath;
 use ballast_core::counters::{Counts, Reading};
 use ballast_core::endpoint::EndpointCounts;
 use ballast_core::flow::{FlowEnd, UdpCounts};
@@ -183,7 +182,7 @@ impl Serialize for Endpoints<'_> {
         let Self(service, selection) = self;
         let endpoints = service.endpoints.iter();
         let taken = endpoints.filter(|endpoint| selection.takes_endpoint(endpoint));
-        serializer.collect_seq(taken.inspect(|_| breath::take()))
+        serializer.collect_seq(taken)
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ballast_core::breath;
 use ballast_core::counters::Counts;
 use ballast_core::endpoint::{EndpointCounts, EndpointState};
 use ballast_core::moment::Moment;
@@ -76,7 +75,6 @@ impl ObservedService {
         let mut before: HashMap<SocketAddr, ObservedEndpoint> = HashMap::new();
         let mut others = Vec::new();
         for end in self.removed.drain(..).chain(self.endpoints.drain(..)) {
-            breath::take_later();
             // An address may have left and come back as another endpoint while the first one still has sessions.
             others.extend(before.insert(end.live.address(), end));
         }
@@ -84,7 +82,6 @@ impl ObservedService {
         // Not grown by doubling: there are a hundred thousand in a large table.
         self.endpoints.reserve_exact(service.endpoints().len());
         for (endpoint, spec) in service.endpoints().iter().zip(&service.spec().endpoints) {
-            breath::take_later();
             let end = match before.remove(&endpoint.address()) {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
                 other => {
@@ -114,7 +111,6 @@ impl ObservedService {
         ) = (0, 0, 0);
         let service = Arc::clone(&self.service);
         for (end, endpoint) in self.endpoints.iter_mut().zip(service.endpoints()) {
-            breath::take_later();
             end.clear(all, endpoint, now);
         }
         if all {
@@ -127,7 +123,6 @@ impl ObservedService {
     fn counted(&self, now: Moment) -> (ServiceCounts, EndpointCounts) {
         let mut sum = self.removed();
         for end in &self.endpoints {
-            breath::take_later();
             sum.merge(&end.live.counts());
         }
         self.with_own(sum, now)
@@ -147,7 +142,6 @@ impl ObservedService {
     fn removed(&self) -> EndpointCounts {
         let mut sum = self.former;
         for end in &self.removed {
-            breath::take_later();
             sum.merge(&end.live.counts());
         }
         sum
@@ -158,7 +152,6 @@ impl ObservedService {
     fn forget_removed(&mut self) {
         let former = &mut self.former;
         self.removed.retain(|end| {
-            breath::take_later();
             let is_known = Arc::strong_count(&end.live) > 1;
             if !is_known {
                 former.merge(&end.live.counts());
@@ -171,7 +164,6 @@ impl ObservedService {
         self.forget_removed();
         let mut sum = self.removed();
         for (end, endpoint) in self.endpoints.iter_mut().zip(self.service.endpoints()) {
-            breath::take_later();
             let counts = end.look(endpoint, now);
             end.sessions.tick(counts.sessions, elapsed);
             sum.merge(&counts);
@@ -197,7 +189,6 @@ impl ObservedService {
         let endpoints: Vec<EndpointStats> = endpoints
             .zip(&service.spec().endpoints)
             .map(|((end, endpoint), spec)| {
-                breath::take_later();
                 let counts = end.look(endpoint, now);
                 sum.merge(&counts);
                 end.stats(counts, &service, endpoint, spec, now)
