@@ -53,6 +53,7 @@ mod probe;
 mod relay;
 mod reserve;
 mod runtime;
+mod send_proxy;
 mod socket_error;
 mod source_address;
 mod start_error;

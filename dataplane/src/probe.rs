@@ -297,9 +297,9 @@ mod tests {
             endpoints.join(", ")
         );
         let (access, _records) = AccessLog::new();
-        let (override_sender, _overrides) = mpsc::unbounded_channel();
+        let (sender, _overrides) = mpsc::unbounded_channel();
         let room = Room::new(Budget::in_force(), 1, None, None);
-        let (shared, _inboxes) = Shared::new(room, 1, access, override_sender, None);
+        let (shared, _inboxes) = Shared::new(room, 1, access, sender, None);
         let mut context = CompileContext {
             now: shared.clock.now(),
             workers: 1,

@@ -58,7 +58,7 @@ pub fn start(config: Config) -> Result<Running, StartError> {
 /// Starts everything, with fault injection for a test.
 pub(crate) fn start_with(
     config: Config,
-    fault_injection: Option<Box<dyn FaultInjection>>,
+    faults: Option<Box<dyn FaultInjection>>,
 ) -> Result<Running, StartError> {
     panics::install_hook();
     let claims = Claims::of(&config)?;
@@ -70,14 +70,8 @@ pub(crate) fn start_with(
     room.log(&room.with_listening(0, false));
     let seeds = RandomState::new();
     let (access, messages) = AccessLog::new();
-    let (override_sender, overrides) = mpsc::unbounded_channel();
-    let (shared, inboxes) = Shared::new(
-        room,
-        seeds.hash_one(0),
-        access,
-        override_sender,
-        fault_injection,
-    );
+    let (sender, overrides) = mpsc::unbounded_channel();
+    let (shared, inboxes) = Shared::new(room, seeds.hash_one(0), access, sender, faults);
     {
         let shared = Arc::clone(&shared);
         // This thread ends with the process: it could only wait for a reader that may never read.
@@ -99,13 +93,8 @@ pub(crate) fn start_with(
     )?;
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
-    let apply_config = apply_config(config, claims.command_line, &seeds, admin, overrides);
-    let apply = start_apply(
-        &shared,
-        apply_config,
-        Arc::clone(&reread),
-        stop.apply.clone(),
-    )?;
+    let settings = apply_config(config, claims.command_line, &seeds, admin, overrides);
+    let apply = start_apply(&shared, settings, Arc::clone(&reread), stop.apply.clone())?;
     Ok(Running {
         shared,
         workers,

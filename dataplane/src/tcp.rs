@@ -11,17 +11,18 @@ use std::time::Duration;
 
 use ballast_core::admit::Refusal;
 use ballast_core::plan::{Frontend, Serves, SocketKey};
+use ballast_core::preamble::Transport;
 use ballast_core::service::Service;
 use ballast_core::table::Protocol;
 
 use crate::relay::{RelayTimeouts, relay};
+use crate::send_proxy;
 use crate::worker::{Stage, Worker, WorkerPlan};
 
 mod accept;
 mod admission;
 mod connection;
 mod dial;
-mod header;
 mod preamble;
 mod queue;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub(crate) use accept::accept_loop;
 pub(crate) use connection::HandedOver;
 use connection::{Accepted, Connection, RejectReason};
 pub(crate) use dial::{Progress, Upstream, WaitPhase};
+pub(crate) use preamble::ProxyInfo;
 
 /// Serves a connection that another worker accepted.
 pub(crate) fn serve_handed_over(worker: &Rc<Worker>, mut handed: HandedOver) {
@@ -151,7 +153,13 @@ async fn find_endpoint(
     drop(frontend);
     let (upstream, service) = connect(connection, service, plan).await?;
     let client_bytes = first.len() as u64;
-    let mut header = header::header(&service, connection);
+    let mut header = send_proxy::header(
+        &connection.worker,
+        &service,
+        Transport::Stream,
+        || connection.addresses(),
+        connection.proxy_info.as_deref(),
+    );
     header.append(&mut first);
     let timeouts = timeouts.with(&service);
     Ok(Connected {

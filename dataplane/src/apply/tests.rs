@@ -17,9 +17,9 @@ use crate::threads;
 /// An apply that serves the table in this folder, and the channel of its admin addresses.
 fn apply_in(folder: &Path) -> (Apply, watch::Receiver<Option<Wanted>>) {
     let (access, _records) = AccessLog::new();
-    let (override_sender, overrides) = mpsc::unbounded_channel();
+    let (sender, overrides) = mpsc::unbounded_channel();
     let room = Room::new(Budget::in_force(), 1, None, Some(10));
-    let (shared, _inboxes) = Shared::new(room, 1, access, override_sender, None);
+    let (shared, _inboxes) = Shared::new(room, 1, access, sender, None);
     let (admin, wanted) = watch::channel(None);
     let table = folder.join("table.yaml");
     let config = ApplyConfig {

@@ -13,6 +13,7 @@ use ballast_core::counters::WorkerId;
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
 use ballast_core::plan::{Frontend, FrontendCounters, FrontendState, Plan, SocketKey};
+use ballast_core::preamble::Addresses;
 use socket2::SockRef;
 
 use super::dial::{Unserved, WaitPhase};
@@ -133,13 +134,13 @@ impl Connection {
         Ok(header.rest)
     }
 
-    /// The address to which the client connected, from its own point of view.
-    pub(super) fn destination(&self) -> io::Result<SocketAddr> {
-        let proxy_info = self.proxy_info.as_ref();
-        match proxy_info.and_then(|proxy_info| proxy_info.destination) {
-            Some(destination) => Ok(destination),
-            None => self.socket.local_addr(),
-        }
+    /// The client, and the address to which it connected from its own point of view.
+    pub(super) fn addresses(&self) -> Option<Addresses> {
+        let named = self.proxy_info.as_ref().and_then(|info| info.destination);
+        Some(Addresses {
+            source: self.key.client(),
+            destination: named.or_else(|| self.socket.local_addr().ok())?,
+        })
     }
 
     pub(super) fn counters(&self) -> &FrontendCounters {

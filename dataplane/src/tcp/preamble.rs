@@ -23,13 +23,13 @@ pub(super) struct Header {
 
 /// What a PROXY header says in addition to the client's address.
 #[derive(Debug, Default)]
-pub(super) struct ProxyInfo {
+pub(crate) struct ProxyInfo {
     /// What the client connected to.
-    pub(super) destination: Option<SocketAddr>,
+    pub(crate) destination: Option<SocketAddr>,
     /// The host name that the client asked for.
-    pub(super) authority: Option<Box<str>>,
+    pub(crate) authority: Option<Box<str>>,
     /// The connection's id at another proxy.
-    pub(super) unique_id: Option<Box<[u8]>>,
+    pub(crate) unique_id: Option<Box<[u8]>>,
 }
 
 /// Why there is no valid header.

@@ -4,14 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use ballast_core::flow::{FlowId, Key, Local};
-use ballast_core::pick;
-use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v2};
+use ballast_core::flow::{FlowId, Local};
+use ballast_core::preamble::{Addresses, Transport};
 use ballast_core::service::Service;
-use ballast_core::table::{SendProxy, SendProxyUdp, Tlv};
+use ballast_core::table::SendProxyUdp;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use socket2::{Domain, Socket, Type};
 
+use crate::send_proxy;
 use crate::sys::datagrams::{self, Outgoing};
 use crate::worker::Worker;
 
@@ -51,21 +51,13 @@ enum Fragmentation {
     Allowed,
 }
 
-/// The client and the destination that an outbound PROXY header names.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ends<'a> {
-    pub(super) key: &'a Key,
-    /// The address that the client sent to.
-    pub(super) destination: SocketAddr,
-}
-
 impl FlowSocket {
     /// Connects to `endpoint` from `local`, and registers the socket with `watch` under `flow`.
     pub(super) fn open(
         worker: &Worker,
         service: &Service,
         (local, endpoint): (Local, SocketAddr),
-        ends: Ends<'_>,
+        ends: Addresses,
         watch: BorrowedFd<'_>,
         flow: FlowId,
     ) -> io::Result<Self> {
@@ -153,31 +145,14 @@ fn connected(local: Local, endpoint: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn header(worker: &Worker, service: &Service, ends: Ends<'_>) -> Option<Box<Header>> {
-    let spec = service.spec();
-    if spec.send_proxy == SendProxy::Off {
-        return None;
-    }
-    let addresses = Addresses {
-        source: ends.key.client,
-        destination: pick::Key::new(ends.destination).client(),
-    };
-    let wants = |tlv| spec.send_proxy_tlvs.iter().any(|tlvs| tlvs.contains(&tlv));
-    let id = worker.fresh_id();
-    let extras = Extras {
-        unique_id: wants(Tlv::UniqueId).then_some(id.as_slice()),
-        checksum: match wants(Tlv::Crc32c) {
-            true => Checksum::Crc32c,
-            false => Checksum::Absent,
-        },
-        ..Extras::default()
-    };
-    let mut bytes = Vec::new();
-    encode_v2(addresses, Transport::Datagram, &extras, &mut bytes);
-    Some(Box::new(Header {
-        bytes: bytes.into(),
-        on: spec.send_proxy_udp,
-    }))
+fn header(worker: &Worker, service: &Service, ends: Addresses) -> Option<Box<Header>> {
+    let bytes = send_proxy::header(worker, service, Transport::Datagram, || Some(ends), None);
+    (!bytes.is_empty()).then(|| {
+        Box::new(Header {
+            bytes: bytes.into(),
+            on: service.spec().send_proxy_udp,
+        })
+    })
 }
 
 /// A datagram of this size fits into the smallest packets that IPv6 allows, even with a header or two.

@@ -11,6 +11,7 @@ use ballast_core::flow::{
 };
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, Serves};
+use ballast_core::preamble::Addresses;
 use ballast_core::service::{Failure, Service};
 use rustix::io::Errno;
 
@@ -19,7 +20,7 @@ use crate::source_address;
 use crate::sys::datagrams::{BATCH, Received};
 use crate::worker::Worker;
 
-use super::flow_socket::{Ends, FlowSocket};
+use super::flow_socket::FlowSocket;
 use super::proxy_header::read_client;
 use super::{State, Udp, UdpListener};
 
@@ -249,8 +250,8 @@ impl ClientBatch<'_> {
             return Ok(());
         };
         let ours = SocketAddr::new(key.local, self.listener.local.port());
-        let ends = Ends {
-            key: &key,
+        let ends = Addresses {
+            source: key.client,
             destination: destination.unwrap_or(ours),
         };
         let turn = || service.state().next_source();
@@ -277,7 +278,7 @@ impl ClientBatch<'_> {
     fn open_from_any(
         &mut self,
         flow: FlowId,
-        way: (&Service, SocketAddr, Ends<'_>),
+        way: (&Service, SocketAddr, Addresses),
         sources: impl Iterator<Item = Option<IpAddr>>,
     ) -> Result<FlowSocket, OpenError> {
         let (mut is_full, mut unavailable) = (false, None);
@@ -300,7 +301,7 @@ impl ClientBatch<'_> {
     fn open_from(
         &mut self,
         flow: FlowId,
-        (service, endpoint, ends): (&Service, SocketAddr, Ends<'_>),
+        (service, endpoint, ends): (&Service, SocketAddr, Addresses),
         source: Option<IpAddr>,
     ) -> Result<FlowSocket, OpenError> {
         let watch = self.udp.watch.as_fd();

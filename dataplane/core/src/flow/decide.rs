@@ -31,7 +31,7 @@ impl<S> FlowTable<S> {
     ) -> Result<Verdict, Dropped> {
         frontend.limits().check_source(key.client.ip())?;
         let service = service_of(frontend).ok_or(Dropped::NoEndpoint)?;
-        let request = FlowRequest {
+        let request = Request {
             now,
             frontend,
             service,
@@ -69,7 +69,7 @@ impl<S> FlowTable<S> {
     /// Picks an endpoint for this one datagram, and the flow for its replies.
     fn balance(
         &mut self,
-        request: &FlowRequest<'_>,
+        request: &Request<'_>,
         key: Key,
         rng: &mut Rng,
     ) -> Result<Verdict, Dropped> {
@@ -109,7 +109,7 @@ impl<S> FlowTable<S> {
 
     fn open(
         &mut self,
-        request: &FlowRequest<'_>,
+        request: &Request<'_>,
         (key, compact): (Key, Compact),
         admission: Option<Admission>,
         tried: &Tried,
@@ -130,7 +130,7 @@ impl<S> FlowTable<S> {
         self.insert(request, (key, compact), Some(admission), picked)
     }
 
-    fn admit(&self, request: &FlowRequest<'_>, client: SocketAddr) -> Result<Admission, Dropped> {
+    fn admit(&self, request: &Request<'_>, client: SocketAddr) -> Result<Admission, Dropped> {
         if !self.accepts_new {
             return Err(Dropped::NoEndpoint);
         }
@@ -140,7 +140,7 @@ impl<S> FlowTable<S> {
 
     fn insert(
         &mut self,
-        request: &FlowRequest<'_>,
+        request: &Request<'_>,
         (key, compact): (Key, Compact),
         admission: Option<Admission>,
         picked: Picked,
@@ -250,13 +250,13 @@ fn narrow(index: usize) -> u32 {
 }
 
 /// The context of the decision about a datagram.
-struct FlowRequest<'a> {
+struct Request<'a> {
     now: Moment,
     frontend: &'a Frontend,
     service: &'a Service,
 }
 
-impl FlowRequest<'_> {
+impl Request<'_> {
     fn pick(
         &self,
         key: Key,

@@ -1,0 +1,50 @@
+//! The PROXY header that is sent to an endpoint, before a connection's bytes or in front of datagrams.
+
+use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v1, encode_v2};
+use ballast_core::service::Service;
+use ballast_core::table::{SendProxy, Tlv};
+
+use crate::tcp::ProxyInfo;
+use crate::worker::Worker;
+
+/// The header for a client; empty if the service does not ask for one, or if the addresses are unknown. `info` is what another
+/// proxy said of the client.
+pub(crate) fn header(
+    worker: &Worker,
+    service: &Service,
+    transport: Transport,
+    addresses: impl FnOnce() -> Option<Addresses>,
+    info: Option<&ProxyInfo>,
+) -> Vec<u8> {
+    let spec = service.spec();
+    let mut header = Vec::new();
+    if spec.send_proxy == SendProxy::Off {
+        return header;
+    }
+    let Some(addresses) = addresses() else {
+        return header;
+    };
+    // Version 1 does not support datagrams.
+    if spec.send_proxy == SendProxy::V1 && transport == Transport::Stream {
+        encode_v1(addresses, &mut header);
+        return header;
+    }
+    let wants = |tlv| match &spec.send_proxy_tlvs {
+        Some(tlvs) => tlvs.contains(&tlv),
+        None => tlv == Tlv::Authority,
+    };
+    let authority = info.and_then(|info| info.authority.as_deref());
+    let known_id = info.and_then(|info| info.unique_id.as_deref());
+    let fresh_id = worker.fresh_id();
+    let extras = Extras {
+        authority: authority.filter(|_| wants(Tlv::Authority)),
+        unique_id: wants(Tlv::UniqueId).then(|| known_id.unwrap_or(&fresh_id)),
+        ssl: None,
+        checksum: match wants(Tlv::Crc32c) {
+            true => Checksum::Crc32c,
+            false => Checksum::Absent,
+        },
+    };
+    encode_v2(addresses, transport, &extras, &mut header);
+    header
+}
