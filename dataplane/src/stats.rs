@@ -92,7 +92,7 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// Reads everything. While [`MOST_SNAPSHOTS`] earlier snapshots are still in use, the latest of them is shared, so that
+    /// Reads everything. While `MOST_SNAPSHOTS` earlier snapshots are still in use, the latest of them is shared, so that
     /// slow readers cost no more memory than that.
     #[must_use]
     pub fn snapshot(&self, shared: &Shared) -> Arc<Snapshot> {

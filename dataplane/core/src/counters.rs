@@ -221,9 +221,9 @@ pub trait Counts: Copy + Default + 'static {
 }
 
 /// Declares what one worker counts for one thing, and what all workers together have counted for it: two structs, the
-/// second of which is [`Counts`](crate::counters::Counts). A line is a name, how the numbers of two workers become one, for
+/// second of which is [`Counts`]. A line is a name, how the numbers of two workers become one, for
 /// a counter by reason the reasons in brackets, and behind `=>` where it is shown: see the methods of
-/// [`Counter`](crate::counters::Counter). A number under `besides` has no cells: the reader of the counters fills it in.
+/// [`Counter`]. A number under `besides` has no cells: the reader of the counters fills it in.
 #[macro_export]
 macro_rules! counters {
     (@cell) => { $crate::counters::Cell };

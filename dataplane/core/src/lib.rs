@@ -42,7 +42,7 @@
 //! | [`endpoint`] | an endpoint's connections, health and ejection, by service and address; a [`Lease`](endpoint::Lease) counts one connection |
 //! | [`service`] | a service's compiled form, its state by name, its nodes, and the ejection of endpoints after failed dials |
 //! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
-//! | [`counters`] | the workers' counters, one cell for each worker |
+//! | [`mod@counters`] | the workers' counters, one cell for each worker |
 //!
 //! Tools: [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer wheel), and [`mod@backoff`] (delays between retries).
 //!
