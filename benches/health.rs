@@ -125,7 +125,7 @@ fn failed(running: &Running) -> u64 {
         .iter()
         .flat_map(|service| service.endpoints())
         .filter_map(|endpoint| endpoint.live().monitor())
-        .map(|monitor| monitor.failed())
+        .map(|monitor| monitor.failed)
         .sum()
 }
 

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use ballast_core::preamble::{
-    Addresses, Checksum, Extras, Step, Transport, Versions, encode_v1, encode_v2, step,
+    Addresses, Extras, Step, Transport, Versions, encode_v1, encode_v2, step,
 };
 use criterion::{Criterion, criterion_group, criterion_main};
 
@@ -73,7 +73,7 @@ fn client() -> Addresses {
 fn extras() -> Extras<'static> {
     Extras {
         authority: Some("shop.example.com"),
-        checksum: Checksum::Crc32c,
+        has_checksum: true,
         ..Extras::default()
     }
 }

@@ -90,12 +90,12 @@ fn monitor(ballast: &Ballast, index: usize) -> Monitor {
 
 /// What its last check found, in haproxy's word.
 fn last_word(monitor: &Monitor) -> &'static str {
-    monitor.last().map_or("", |seen| seen.outcome.word())
+    monitor.last.map_or("", |seen| seen.outcome.word())
 }
 
 /// When its last check ended.
 fn seen(ballast: &Ballast, index: usize) -> Option<Moment> {
-    Some(known(ballast, index)?.last()?.at)
+    Some(known(ballast, index)?.last?.at)
 }
 
 fn dials(ballast: &Ballast, index: usize) -> u64 {

@@ -72,13 +72,14 @@ fn any_table(rng: &mut Rng, port: u16, generation: u64) -> (String, BTreeSet<Soc
         .filter(|(_, binds)| !binds.is_empty())
     {
         let (service, listens) = SERVICES[below(rng, 4)];
-        let serves = if rng.below(4) == 0 {
-            "protocol: http, default: {status: 404}".into()
-        } else {
-            if listens {
-                wanted.extend(binds.iter().copied());
-            }
-            format!("protocol: tcp, service: {service}")
+        let is_http = rng.below(4) == 0;
+        // An http frontend always listens: it answers by itself.
+        if listens || is_http {
+            wanted.extend(binds.iter().copied());
+        }
+        let serves = match is_http {
+            true => "protocol: http, default: {status: 404}".into(),
+            false => format!("protocol: tcp, service: {service}"),
         };
         let binds: Vec<_> = binds.iter().map(|bind| format!("\"{bind}\"")).collect();
         let name = rng.below(3);

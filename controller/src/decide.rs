@@ -116,14 +116,16 @@ fn decide_without(
         .filter(|service| settings.looks_at(&service.key.namespace))
         .map(|service| ask(&world, &names, service))
         .collect();
-    claims::grant(&world, &mut asked);
-    let expected = Expected::of(&world, &asked);
+    let shared = claims::grant(&world, &mut asked);
+    let expected = Expected::of(&world, shared, &asked);
     for one in &mut asked {
         services::publish(&world, one, &expected);
     }
     let table = match world.nodes.here {
         Here::Idle => None,
-        Here::Host | Here::Serves(_) => Some(Arc::new(table::assemble(settings, &mut asked))),
+        Here::Host | Here::Serves(_) => {
+            Some(Arc::new(table::assemble(settings, shared, &mut asked)))
+        }
     };
     let mut files = files::settings_files(settings);
     let mut wanted = Wanted::default();

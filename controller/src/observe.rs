@@ -27,7 +27,7 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 
@@ -290,26 +290,49 @@ pub enum Secret {
 }
 
 /// The entries of a Secret. No log shows them.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Material(Arc<BTreeMap<String, Vec<u8>>>);
+#[derive(Clone, Default)]
+pub struct Material(Arc<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    entries: BTreeMap<String, Vec<u8>>,
+    /// What is wrong with its certificate and key. Found out once, however many decisions ask.
+    flaw: OnceLock<Option<String>>,
+}
 
 impl Material {
     /// These entries.
     #[must_use]
     pub fn new(entries: BTreeMap<String, Vec<u8>>) -> Self {
-        Self(Arc::new(entries))
+        Self(Arc::new(Entries {
+            entries,
+            flaw: OnceLock::new(),
+        }))
     }
 
     /// The bytes of one entry.
     #[must_use]
     pub fn entry(&self, name: &str) -> Option<&[u8]> {
-        self.0.get(name).map(Vec::as_slice)
+        self.0.entries.get(name).map(Vec::as_slice)
+    }
+
+    /// What `find` says of these entries, asked once.
+    pub(crate) fn flaw(&self, find: impl FnOnce(&Self) -> Option<String>) -> Option<&str> {
+        self.0.flaw.get_or_init(|| find(self)).as_deref()
     }
 }
 
+impl PartialEq for Material {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.entries == other.0.entries
+    }
+}
+
+impl Eq for Material {}
+
 impl fmt::Debug for Material {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.0.entries.keys()).finish()
     }
 }
 

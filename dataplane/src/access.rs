@@ -1,13 +1,13 @@
-//! Access lines: one for each connection, written to the destinations of the table's `log.to`.
+//! Access lines: one for each connection, or for each request of HTTP, written to the destinations of the table's `log.to`.
 //!
-//! A worker hands over a [`Record`] and goes on. One thread renders the lines and adds them to the queue of each destination,
-//! and a thread of that destination writes them. Records that find their queue full, lines that find a destination's queue
-//! full, and lines that cannot be written are lost and counted. So no worker ever waits for a log, and no destination for
-//! another one.
+//! A worker hands over a [`Record`] of a connection and goes on. Requests are more frequent: a worker renders their lines itself,
+//! into a buffer of its own ([`Lines`]), and hands over many at a time. One thread adds all lines to the queue of each
+//! destination, and a thread of that destination writes them. What finds a queue full, and lines that cannot be written, are lost
+//! and counted. So no worker ever waits for a log, and no destination for another one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -18,11 +18,15 @@ use tokio::time::timeout;
 
 mod entry;
 mod line;
+mod lines;
+mod request;
 mod sink;
 
 pub(crate) use entry::Entry;
-pub(crate) use line::Date;
 use line::Record;
+pub(crate) use line::{DATE, relay_letters, utc};
+pub(crate) use lines::{Lines, hand_over_in_time};
+pub(crate) use request::RequestRecord;
 use sink::Sinks;
 
 use crate::log;
@@ -30,8 +34,11 @@ use crate::log;
 /// The access log, as the workers use it.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
-    is_on: AtomicBool,
+    /// [`table::Access`] as a number.
+    form: AtomicU8,
     messages: SyncSender<Message>,
+    /// Bytes of rendered lines that wait for the thread.
+    waiting: AtomicUsize,
     lost: Arc<AtomicU64>,
     wanted: ArcSwapOption<Wanted>,
 }
@@ -41,6 +48,8 @@ pub(crate) struct AccessLog {
 pub(crate) enum Message {
     /// A connection has ended.
     Line(Box<Record>),
+    /// Lines of requests, each with its line feed.
+    Lines(String),
     /// Write all lines so far, and notify the sender.
     Flush(oneshot::Sender<()>),
 }
@@ -58,8 +67,9 @@ impl AccessLog {
     pub(crate) fn new() -> (Self, Receiver<Message>) {
         let (messages, received) = sync_channel(MAX_WAITING);
         let log = Self {
-            is_on: AtomicBool::new(false),
+            form: AtomicU8::new(table::Access::Off as u8),
             messages,
+            waiting: AtomicUsize::new(0),
             lost: Arc::default(),
             wanted: ArcSwapOption::empty(),
         };
@@ -69,13 +79,33 @@ impl AccessLog {
     /// Whether access lines are wanted.
     #[must_use]
     pub(crate) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+        self.form() != table::Access::Off
+    }
+
+    /// The form of access lines.
+    #[must_use]
+    pub(crate) fn form(&self) -> table::Access {
+        let form = self.form.load(Ordering::Relaxed);
+        let forms = [table::Access::Haproxy, table::Access::Json];
+        let mut forms = forms.into_iter();
+        let wanted = forms.find(|wanted| *wanted as u8 == form);
+        wanted.unwrap_or(table::Access::Off)
     }
 
     /// Queues one record, or counts it as lost.
     pub(crate) fn write(&self, record: Box<Record>) {
         if self.messages.try_send(Message::Line(record)).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Queues the lines of `count` requests, or counts them as lost.
+    pub(crate) fn write_lines(&self, lines: String, count: u64) {
+        let length = lines.len();
+        let waiting = self.waiting.fetch_add(length, Ordering::Relaxed);
+        if waiting >= MOST_WAITING_BYTES || self.messages.try_send(Message::Lines(lines)).is_err() {
+            self.waiting.fetch_sub(length, Ordering::Relaxed);
+            self.lost.fetch_add(count, Ordering::Relaxed);
         }
     }
 
@@ -103,7 +133,7 @@ impl AccessLog {
         if self.wanted.load().as_deref() != wanted.as_ref() {
             self.wanted.store(wanted.map(Arc::new));
         }
-        self.is_on.store(is_on, Ordering::Relaxed);
+        self.form.store(log.access as u8, Ordering::Relaxed);
     }
 
     /// Renders lines until all senders are gone.
@@ -112,7 +142,11 @@ impl AccessLog {
         while let Ok(first) = messages.recv() {
             self.follow_wanted(&mut open);
             for message in std::iter::once(first).chain(messages.try_iter().take(BATCH)) {
+                if let Message::Lines(lines) = &message {
+                    self.waiting.fetch_sub(lines.len(), Ordering::Relaxed);
+                }
                 match (message, &mut open) {
+                    (Message::Lines(lines), Some((_, sinks))) => sinks.lines(&lines),
                     (Message::Line(record), Some((wanted, sinks))) => {
                         sinks.line(|text| line::render(&record, wanted.log.access, text));
                     }
@@ -147,6 +181,8 @@ impl AccessLog {
 
 /// The most records that wait to be rendered.
 const MAX_WAITING: usize = 8192;
+/// From so many bytes of rendered lines on, no more are queued.
+const MOST_WAITING_BYTES: usize = 4 << 20;
 /// The most records rendered between two deliveries to the destinations.
 const BATCH: usize = 256;
 /// Time for the last lines to be written at the end of the process.

@@ -12,7 +12,6 @@ mod page;
 mod permission;
 mod query;
 mod viewers;
-mod write_timeout;
 
 pub(crate) use listeners::{CommandLine, Listeners, Wanted, admin_addresses};
 pub(crate) use viewers::Viewers;
@@ -26,13 +25,13 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::connections::Connections;
 use self::handler::{Handler, Peer};
-use self::write_timeout::WriteTimeout;
 use crate::auth::Auth;
 use crate::panics::vital;
 use crate::stats;
@@ -89,6 +88,10 @@ pub(crate) async fn serve(
 }
 
 async fn serve_connection(stream: TcpStream, handler: Rc<Handler>, peer: Peer) {
+    // Without it, the connection only lasts longer.
+    SockRef::from(&stream)
+        .set_tcp_user_timeout(Some(WRITE_TIMEOUT))
+        .ok();
     let until = Rc::clone(&peer.until);
     let answer = service_fn(move |request| {
         let (handler, peer) = (Rc::clone(&handler), peer.clone());
@@ -99,10 +102,7 @@ async fn serve_connection(stream: TcpStream, handler: Rc<Handler>, peer: Peer) {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(MOST_BUFFERED)
-            .serve_connection(
-                TokioIo::new(WriteTimeout::new(stream, WRITE_TIMEOUT)),
-                answer
-            )
+            .serve_connection(TokioIo::new(stream), answer)
     );
     let mut is_last = false;
     loop {
@@ -129,7 +129,7 @@ async fn serve_connection(stream: TcpStream, handler: Rc<Handler>, peer: Peer) {
 }
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// A client that reads nothing for so long has gone.
+/// A client that reads nothing for so long has gone: the kernel then ends the connection.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection lasts.
 const LONGEST: Duration = Duration::from_secs(60);

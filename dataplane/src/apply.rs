@@ -26,6 +26,7 @@ use crate::listen;
 use crate::live::Serving;
 use crate::override_request::{OverrideError, OverrideRequest};
 use crate::panics;
+use crate::tls;
 use crate::worker::{Order, Shared};
 
 mod ack_file;
@@ -57,7 +58,8 @@ pub(crate) struct Apply {
     intake: Intake,
     sockets: Sockets,
     ack: AckFile,
-    retired: Vec<Arc<Plan>>,
+    retired: Vec<Arc<Serving>>,
+    tls: tls::Compiler,
     rng: Rng,
     ipv6: bool,
     /// The host's addresses as last read.
@@ -80,6 +82,7 @@ impl Apply {
             ack: AckFile::new(config.instance, config.ack),
             shared,
             retired: Vec::new(),
+            tls: tls::Compiler::new(Instant::now()),
             rng: config.rng,
             ipv6: listen::has_ipv6(),
             host: HostAddresses::default(),
@@ -114,13 +117,15 @@ impl Apply {
                 Some(changes) = self.overrides.recv() => self.revise(changes, revise).await,
                 () = sleep(again.unwrap_or(idle)) => {}
                 () = sleep_until(retry) => {
-                    retry = Instant::now() + RETRY_EVERY;
+                    let now = Instant::now();
+                    retry = now + RETRY_EVERY;
+                    self.tls.rotate_tickets(now);
                     self.retry().await;
                 }
             }
         }
-        let plan = self.shared.live.plan();
-        self.sockets.finish(&plan).await;
+        let last = self.shared.live.serving();
+        self.sockets.finish(&last).await;
     }
 
     /// Reads the table and, if it has changed, puts it in force. Returns the delay after which to read again, if the file may
@@ -276,11 +281,15 @@ impl Apply {
     async fn put_in_force(&mut self, previous: &Arc<Plan>, plan: &Arc<Plan>) -> (usize, usize) {
         let change = change(&self.sockets.bound_keys(), previous, plan);
         let opened = self.sockets.open_wanted(&change.open);
-        self.shared.live.publish(Serving {
+        let files = Arc::clone(self.intake.files());
+        let known = self.shared.live.serving();
+        let last = self.shared.live.publish(Serving {
             plan: Arc::clone(plan),
-            files: Arc::clone(self.intake.files()),
+            tls: Arc::new(self.tls.compile(plan, &files, &known.tls)),
+            files,
         });
-        self.retired.push(Arc::clone(previous));
+        drop(known);
+        self.retired.push(Arc::clone(&last));
         self.shared.new_plan.notify_one();
         for inbox in &self.shared.inboxes {
             // A worker that has ended holds no plan.
@@ -297,7 +306,8 @@ impl Apply {
             }
         }
         self.sockets.hand_out(opened).await;
-        self.sockets.close(&change.close, previous).await;
+        self.sockets.close(&change.close, &last).await;
+        drop(last);
         if !change.close.is_empty() && self.sockets.failed() > 0 {
             // A socket that has just been closed may have caused the failure.
             self.sockets.retry().await;
@@ -378,17 +388,18 @@ impl Apply {
 
     /// The binds that do not listen as the table asks. Logs the new ones.
     fn exceptions(&self, plan: &Plan) -> Vec<Exception> {
-        let now = exceptions::collect(plan, &self.sockets);
-        exceptions::log_new(self.ack.exceptions(), &now);
+        let tls = &self.shared.live.serving().tls;
+        let now = exceptions::collect(plan, tls, &self.sockets);
+        exceptions::log_new(self.ack.exceptions(), &now, &self.sockets);
         now
     }
 
     /// Frees plans that nobody uses any more. Doing this here keeps workers from ever freeing a plan.
     fn free_retired(&mut self) {
-        let free = self
-            .retired
-            .extract_if(.., |plan| Arc::strong_count(plan) == 1);
-        free.filter_map(Arc::into_inner).for_each(drop);
+        let free = self.retired.extract_if(.., |serving| {
+            Arc::strong_count(serving) == 1 && Arc::strong_count(&serving.plan) == 1
+        });
+        free.for_each(drop);
         self.shared
             .status
             .retired
@@ -399,7 +410,7 @@ impl Apply {
 /// Logs which endpoints are frontends of the same table, unless that has not changed.
 fn log_loops(previous: &Plan, plan: &Plan) {
     if previous.loops() != plan.loops() {
-        for line in plan.loops().warnings() {
+        for line in &plan.loops().warnings {
             tracing::warn!("{line}");
         }
     }

@@ -58,7 +58,7 @@ pub(crate) enum Unproven {
 pub(crate) struct Auth {
     path: PathBuf,
     known: Mutex<Known>,
-    checks: Arc<CheckQueue>,
+    checks: CheckQueue,
     salt: RandomState,
 }
 

@@ -32,6 +32,13 @@ impl Clock {
         self.moment(clock_gettime(ClockId::Monotonic))
     }
 
+    /// The time to the microsecond, for times that are shown.
+    #[must_use]
+    pub fn precisely(&self) -> Micros {
+        let micros = micros(clock_gettime(ClockId::Monotonic));
+        Micros(micros.saturating_sub(self.start_millis * 1_000))
+    }
+
     /// The end of the kernel's next tick. It costs a third of [`now`](Self::now) and is some milliseconds ahead, so that no
     /// timeout begins too early, even if a tick comes late.
     #[must_use]
@@ -50,10 +57,40 @@ impl Clock {
     }
 }
 
+/// A moment in microseconds since the process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Micros(u64);
+
+impl Micros {
+    /// The same moment in whole milliseconds.
+    #[must_use]
+    pub const fn moment(self) -> Moment {
+        Moment(self.0 / 1_000)
+    }
+
+    /// The time since `earlier`; zero if that lies in the future.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+#[cfg(test)]
+impl From<u64> for Micros {
+    fn from(micros: u64) -> Self {
+        Self(micros)
+    }
+}
+
 /// Connections read the clock often. The standard library would compute an `Instant`, a `Duration` and a 128-bit quotient.
 fn millis(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
+}
+
+fn micros(time: Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000
 }
 
 #[cfg(test)]
@@ -62,6 +99,15 @@ mod tests {
 
     /// Two ticks of a kernel with 100 ticks per second.
     const TWO_TICKS: Duration = Duration::from_millis(21);
+
+    #[test]
+    fn microseconds_and_milliseconds_are_of_one_clock() {
+        let clock = Clock::start();
+        let (before, precise, after) = (clock.now(), clock.precisely(), clock.now());
+        assert!(before <= precise.moment() && precise.moment() <= after);
+        assert_eq!(Micros(2_500).since(Micros(500)), Duration::from_millis(2));
+        assert_eq!(Micros(2_999).moment(), Moment(2));
+    }
 
     #[tokio::test]
     async fn the_moment_of_a_timer_that_fired_has_come() {

@@ -41,6 +41,7 @@ mod admin;
 mod apply;
 mod auth;
 mod console;
+mod http;
 mod instance_lock;
 mod intake;
 mod listen;
@@ -59,6 +60,7 @@ mod source_address;
 mod start_error;
 mod tcp;
 mod threads;
+mod tls;
 mod udp;
 mod worker;
 

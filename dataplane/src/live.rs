@@ -1,5 +1,6 @@
-//! The plan in force: one pointer, which only `apply` swaps.
+//! What is in force: one pointer, which only `apply` swaps.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -7,14 +8,25 @@ use arc_swap::cache::Cache;
 use ballast_core::plan::Plan;
 
 use crate::intake::NamedFiles;
+use crate::tls;
 
 /// The plan in force, and what belongs to it.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Serving {
     /// The compiled table.
     pub plan: Arc<Plan>,
     /// The files that the table names, as they were when the table was read.
     pub(crate) files: Arc<NamedFiles>,
+    /// The TLS of the plan's frontends and services.
+    pub(crate) tls: Arc<tls::Configs>,
+}
+
+impl Deref for Serving {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.plan
+    }
 }
 
 /// Holds what is in force.
@@ -34,18 +46,18 @@ impl Live {
         Arc::clone(&self.serving.load().plan)
     }
 
-    /// The plan and the files in force now.
-    pub(crate) fn serving(&self) -> Serving {
-        Serving::clone(&self.serving.load())
+    /// All that is in force now.
+    pub(crate) fn serving(&self) -> Arc<Serving> {
+        self.serving.load_full()
     }
 
     pub(crate) fn cache(&self) -> LiveCache {
         Cache::new(Arc::clone(&self.serving))
     }
 
-    /// Puts `serving` in force. The caller keeps the previous plan until nobody else uses it, so that no worker ever frees a
-    /// plan.
-    pub(crate) fn publish(&self, serving: Serving) {
-        self.serving.store(Arc::new(serving));
+    /// Puts `serving` in force, and returns what was in force before. The caller keeps that until nobody else uses it, so that no
+    /// worker ever frees a plan.
+    pub(crate) fn publish(&self, serving: Serving) -> Arc<Serving> {
+        self.serving.swap(Arc::new(serving))
     }
 }

@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use ballast_core::moment::Moment;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::threads::lock;
 
@@ -83,9 +86,16 @@ pub fn begin(format: Format, level: Level) -> io::Result<Log> {
         // Otherwise it would write to standard error itself, and panic if that fails.
         .log_internal_errors(false)
         .with_target(false);
+    // The library that speaks HTTP/2 would report each frame.
+    let own = Targets::new()
+        .with_default(LevelFilter::from(level))
+        .with_target("h2", LevelFilter::OFF);
     match format {
-        Format::Text => lines.with_ansi(io::stderr().is_terminal()).init(),
-        Format::Json => lines.json().flatten_event(true).init(),
+        Format::Text => {
+            let lines = lines.with_ansi(io::stderr().is_terminal());
+            lines.finish().with(own).init();
+        }
+        Format::Json => lines.json().flatten_event(true).finish().with(own).init(),
     }
     Ok(Log(()))
 }

@@ -128,6 +128,19 @@ impl Poller {
         }
     }
 
+    /// Wakes the tasks of all sockets.
+    pub(crate) fn wake_all(&self) {
+        for waker in self
+            .sockets
+            .borrow()
+            .items
+            .iter()
+            .filter_map(|socket| socket.waker.as_ref())
+        {
+            waker.wake_by_ref();
+        }
+    }
+
     /// Reads the kernel's next events. Tasks run only afterwards, so no slot is reused in between.
     fn dispatch(&self, events: &mut Vec<Event>) -> usize {
         events.clear();
@@ -332,6 +345,30 @@ impl Stream {
         self.slot.poll_any(Ready::ERROR, cx)
     }
 
+    /// Ends this side's direction of the connection.
+    pub(crate) fn end_writing(&self) -> io::Result<()> {
+        self.fd.shutdown(Shutdown::Write)
+    }
+
+    /// Whether the peer has neither sent a byte nor ended the connection since everything was read.
+    pub(crate) fn is_idle(&self) -> bool {
+        if self.slot.has(Ready::READ_END | Ready::WRITE_END) {
+            return false;
+        }
+        if !self.slot.has(Ready::READ) {
+            return true;
+        }
+        // The last read may have emptied the socket without noticing.
+        let mut byte = [0];
+        match recv(&self.fd, &mut byte, RecvFlags::PEEK) {
+            Err(rustix::io::Errno::AGAIN) => {
+                self.slot.clear(Ready::READ);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Whether an order has cut the connection. The task is woken when that happens.
     pub(crate) fn is_cut(&self) -> bool {
         self.slot.has(Ready::CUT)
@@ -340,6 +377,11 @@ impl Stream {
     /// Makes dropping the stream an ordinary close from now on.
     pub(crate) fn close_in_order(&self) {
         self.is_orderly.set(true);
+    }
+
+    /// Makes dropping the stream a reset again.
+    pub(crate) fn close_by_reset(&self) {
+        self.is_orderly.set(false);
     }
 
     /// Ready when the attempt to connect has ended, with the error if it failed.
@@ -568,7 +610,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.fd.shutdown(Shutdown::Write))
+        Poll::Ready(self.end_writing())
     }
 }
 

@@ -19,7 +19,6 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::live::Serving;
 use crate::worker::Shared;
 use prober::Prober;
 
@@ -102,9 +101,10 @@ impl Probe {
     }
 
     fn follow_plan(&mut self) {
-        let Serving { plan, files } = self.shared.live.serving();
-        self.prober.follow_files(files);
-        if let Some(asked) = self.checks.follow(&plan, self.shared.clock.now()) {
+        let serving = self.shared.live.serving();
+        let plan = &serving.plan;
+        self.prober.follow_files(Arc::clone(&serving.files));
+        if let Some(asked) = self.checks.follow(plan, self.shared.clock.now()) {
             tracing::warn!(
                 asked,
                 "the table asks for more checks a second than --max-checks allows; intervals are stretched"
@@ -267,6 +267,7 @@ mod tests {
     use super::*;
     use crate::access::AccessLog;
     use crate::limits::{Budget, Room};
+    use crate::live::Serving;
     use crate::threads;
 
     #[test]
@@ -309,10 +310,10 @@ mod tests {
         };
         let table = parse(text.as_bytes(), Format::Yaml).unwrap();
         let plan = compile(table, &shared.live.plan(), &mut context);
-        shared.live.publish(Serving {
+        drop(shared.live.publish(Serving {
             plan: Arc::new(plan),
             ..Serving::default()
-        });
+        }));
         shared.new_plan.notify_one();
 
         let stop = CancellationToken::new();

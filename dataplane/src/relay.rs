@@ -24,10 +24,11 @@ mod splice;
 mod state;
 mod timeouts;
 
+pub(crate) use direction::{Direction, Extent, Phase, yield_to_others};
 pub(crate) use keepalive::keepalive;
 pub(crate) use splice::{PipeCounts, Pipes};
 use state::RelayState;
-pub(crate) use timeouts::RelayTimeouts;
+pub(crate) use timeouts::{RelayTimeouts, shorter};
 
 /// One of the two connections that a relay joins.
 pub(crate) trait RelaySide: AsyncRead + AsyncWrite + Unpin {
@@ -74,6 +75,10 @@ impl Tools {
             poller,
             long_lived_after: keepalive::LONG_LIVED_AFTER,
         }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// The same resources with a scratch buffer of `bytes` bytes.

@@ -1,6 +1,6 @@
 //! The PROXY header that is sent to an endpoint, before a connection's bytes or in front of datagrams.
 
-use ballast_core::preamble::{Addresses, Checksum, Extras, Transport, encode_v1, encode_v2};
+use ballast_core::preamble::{Addresses, Extras, Ssl, Transport, encode_v1, encode_v2};
 use ballast_core::service::Service;
 use ballast_core::table::{SendProxy, Tlv};
 
@@ -8,13 +8,14 @@ use crate::tcp::ProxyInfo;
 use crate::worker::Worker;
 
 /// The header for a client; empty if the service does not ask for one, or if the addresses are unknown. `info` is what another
-/// proxy said of the client.
+/// proxy said of the client, or what it asked for; `tls` is how it uses TLS, if that ends here.
 pub(crate) fn header(
     worker: &Worker,
     service: &Service,
     transport: Transport,
     addresses: impl FnOnce() -> Option<Addresses>,
     info: Option<&ProxyInfo>,
+    tls: Option<Ssl<'_>>,
 ) -> Vec<u8> {
     let spec = service.spec();
     let mut header = Vec::new();
@@ -39,11 +40,8 @@ pub(crate) fn header(
     let extras = Extras {
         authority: authority.filter(|_| wants(Tlv::Authority)),
         unique_id: wants(Tlv::UniqueId).then(|| known_id.unwrap_or(&fresh_id)),
-        ssl: None,
-        checksum: match wants(Tlv::Crc32c) {
-            true => Checksum::Crc32c,
-            false => Checksum::Absent,
-        },
+        ssl: tls.filter(|_| wants(Tlv::Ssl)),
+        has_checksum: wants(Tlv::Crc32c),
     };
     encode_v2(addresses, transport, &extras, &mut header);
     header

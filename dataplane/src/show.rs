@@ -57,7 +57,7 @@ pub fn for_people(what: What, server: &Server, paint: Paint) -> Result<String, U
     let answer = fetch(what, server)?;
     Ok(match what {
         What::Info => rows::pairs(&rows::info(&answer), paint),
-        what => rows::table(columns(what), &rows_of(what, &answer), paint),
+        what => rows::table(rows::columns(what), &rows::rows(what, &answer), paint),
     })
 }
 
@@ -66,40 +66,9 @@ pub fn for_programs(what: What, server: &Server) -> Result<String, Unanswered> {
     let answer = fetch(what, server)?;
     let value = match what {
         What::Info => rows::info(&answer),
-        what => Value::from(rows_of(what, &answer)),
+        what => Value::from(rows::rows(what, &answer)),
     };
     Ok(format!("{value:#}\n"))
-}
-
-fn rows_of(what: What, answer: &Value) -> Vec<Value> {
-    match what {
-        What::Frontends => rows::frontends(answer),
-        What::Services => rows::services(answer),
-        What::Endpoints => rows::endpoints(answer),
-        What::Info | What::Connections => answer.as_array().cloned().unwrap_or_default(),
-    }
-}
-
-fn columns(what: What) -> &'static [&'static str] {
-    match what {
-        What::Info => &[],
-        What::Frontends => &[
-            "name",
-            "protocol",
-            "status",
-            "sessions",
-            "bytes_in",
-            "bytes_out",
-            "datagrams_in",
-            "datagrams_out",
-            "errors",
-        ],
-        What::Services => &["name", "algorithm", "endpoints", "usable", "sessions"],
-        What::Endpoints => &["service", "name", "address", "status", "weight", "sessions"],
-        What::Connections => &[
-            "client", "protocol", "frontend", "service", "endpoint", "seconds",
-        ],
-    }
 }
 
 fn fetch(what: What, server: &Server) -> Result<Value, Unanswered> {
@@ -119,8 +88,9 @@ fn fetch(what: What, server: &Server) -> Result<Value, Unanswered> {
         ),
     };
     let parsed = answer.and_then(|bytes| {
-        serde_json::from_slice(&bytes).map_err(|_| {
-            io::Error::other("the answer is no JSON: is a ballast of this version there?")
+        serde_json::from_slice(&bytes).map_err(|error| match error.is_eof() && !bytes.is_empty() {
+            true => io::ErrorKind::UnexpectedEof.into(),
+            false => io::Error::other("the answer is no JSON: is a ballast of this version there?"),
         })
     });
     parsed.map_err(|error| Unanswered::At(name, ask::explain(&error)))

@@ -35,12 +35,13 @@ pub use snapshot::{
     StatusKind,
 };
 pub(crate) use value::Value;
+use value::small;
 
 pub use crate::worker::{WorkerCounters, WorkerCounts};
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::counters::{Counts, WorkerId};
@@ -52,6 +53,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::log;
 use crate::panics::panics;
+use crate::threads::lock;
 use crate::worker::{Order, Shared};
 
 /// Reads the counters once a second, for as long as the process lives.
@@ -96,7 +98,7 @@ impl Stats {
     /// slow readers cost no more memory than that.
     #[must_use]
     pub fn snapshot(&self, shared: &Shared) -> Arc<Snapshot> {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         inner.given.retain(|given| given.strong_count() > 0);
         if inner.given.len() >= MOST_SNAPSHOTS
             && let Some(latest) = inner.given.last().and_then(Weak::upgrade)
@@ -116,7 +118,7 @@ impl Stats {
     /// counters go on: what they had counted is stored, and subtracted from every later snapshot.
     pub fn clear(&self, shared: &Shared, all: bool) {
         let plan = shared.live.plan();
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let (services, endpoints) = inner.observer.clear(&plan, all, shared.clock.now());
         drop(inner);
         shared.admit.forget_peak();
@@ -135,15 +137,11 @@ impl Stats {
     /// The last ten minutes, the oldest second first; `None`: there is no such frontend or service.
     #[must_use]
     pub fn history(&self, of: Of<'_>) -> Option<Vec<Second>> {
-        self.inner().observer.history(of)
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner).observer.history(of)
     }
 
     fn tick(&self, shared: &Shared) {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let now = shared.clock.now();
         let accepted = shared.counters.sum(|counters| &counters.accepted);
         inner.observer.tick(&shared.live.plan(), accepted, now);
@@ -152,10 +150,8 @@ impl Stats {
 
     fn process(&self, shared: &Shared, now: Moment, idle: Idle, listening: usize) -> Process {
         let status = &shared.status;
-        let small = |number| u32::try_from(number).unwrap_or(u32::MAX);
         let words = status.ack_text();
-        let errors = shared.accept_errors.lock();
-        let errors = errors.unwrap_or_else(PoisonError::into_inner);
+        let errors = lock(&shared.accept_errors);
         let (room, workers) = (&shared.room, shared.loads.len());
         let pipes = shared.pipes.iter().filter_map(OnceLock::get);
         let (pipes_used, pipes_free) = pipes.fold((0, 0), |(used, free), counts| {

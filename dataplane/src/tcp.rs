@@ -1,4 +1,4 @@
-//! The life of a TCP connection: accept, admit, PROXY header, dial, relay, account.
+//! The life of a TCP connection: accept, admit, PROXY header, TLS, dial, relay, account.
 //!
 //! `accept` takes a connection from the kernel and admits it or resets it. An admitted connection is a [`Connection`] with a
 //! task of its own, which this file describes from top to bottom. `dial` connects it to an endpoint; where every endpoint is
@@ -9,29 +9,34 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::admit::Refusal;
+use ballast_core::admit::{PrefixSet, Refusal};
+use ballast_core::handshake::HandshakeResult;
 use ballast_core::plan::{Frontend, Serves, SocketKey};
-use ballast_core::preamble::Transport;
+use ballast_core::route::SniMatch;
 use ballast_core::service::Service;
 use ballast_core::table::Protocol;
 
-use crate::relay::{RelayTimeouts, relay};
-use crate::send_proxy;
+use crate::http;
+use crate::relay::{RelayTimeouts, relay, shorter};
+use crate::tls::HandshakeError;
 use crate::worker::{Stage, Worker, WorkerPlan};
 
 mod accept;
 mod admission;
 mod connection;
 mod dial;
+mod handshake;
 mod preamble;
 mod queue;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use accept::accept_loop;
-pub(crate) use connection::HandedOver;
-use connection::{Accepted, Connection, RejectReason};
-pub(crate) use dial::{Progress, Upstream, WaitPhase};
+use connection::{Accepted, RejectReason};
+pub(crate) use connection::{Connection, HandedOver};
+pub(crate) use dial::{
+    Caller, Link, Linked, Progress, Session, Unserved, Upstream, WaitPhase, dial, dial_link,
+};
 pub(crate) use preamble::ProxyInfo;
 
 /// Serves a connection that another worker accepted.
@@ -60,8 +65,41 @@ fn serve(
         counters.refused[Refusal::Failed.index()].add(1);
         return;
     };
-    let (frontend, plan) = (Arc::clone(frontend), Rc::clone(plan));
-    tokio::task::spawn_local(run(connection, frontend, plan, is_trusted));
+    let frontend = Arc::clone(frontend);
+    if let Serves::Http(_) = frontend.serves() {
+        let (socket, plan) = (Rc::clone(socket), Rc::clone(plan));
+        tokio::task::spawn_local(run_http(connection, frontend, plan, socket, is_trusted));
+    } else {
+        let start = Start::Accepted { is_trusted };
+        tokio::task::spawn_local(run(connection, frontend, Rc::clone(plan), start));
+    }
+}
+
+/// The task of one connection whose client speaks HTTP, unless its TLS is relayed unopened.
+async fn run_http(
+    mut connection: Connection,
+    frontend: Arc<Frontend>,
+    plan: WorkerPlan,
+    socket: Rc<SocketKey>,
+    is_trusted: bool,
+) {
+    let first = match Box::pin(open(&mut connection, &frontend, &plan, is_trusted)).await {
+        Ok(Opened::Plain(first)) => first,
+        Ok(Opened::Relay(unopened)) => {
+            let relayed = run(connection, frontend, plan, Start::Opened(unopened));
+            return Box::pin(relayed).await;
+        }
+        Err(reason) => return connection.reject(reason),
+    };
+    // From now on each request has an access line of its own.
+    if let Some(entry) = connection.entry.take() {
+        entry.forget();
+    }
+    let counters = connection.counters();
+    counters.sessions.add(1);
+    counters.http_sessions.add(1);
+    drop((frontend, plan));
+    http::serve(connection, socket, first).await;
 }
 
 /// What the relay needs.
@@ -77,21 +115,19 @@ struct Connected {
 }
 
 /// The task of one connection.
-async fn run(
-    mut connection: Connection,
-    frontend: Arc<Frontend>,
-    plan: WorkerPlan,
-    is_trusted: bool,
-) {
-    // Boxed, so that its memory is freed here: an idle connection keeps none of it.
-    let connected = Box::pin(find_endpoint(&mut connection, frontend, plan, is_trusted)).await;
+async fn run(mut connection: Connection, frontend: Arc<Frontend>, plan: WorkerPlan, start: Start) {
+    // Boxed, so that its memory is freed here, and taken apart at once: an idle connection keeps only what the relay needs.
     let Connected {
-        mut upstream,
+        upstream: Upstream {
+            mut stream,
+            session,
+            ..
+        },
         first,
         client_bytes,
         timeouts,
         client_is_stricter,
-    } = match connected {
+    } = match Box::pin(find_endpoint(&mut connection, frontend, plan, start)).await {
         Ok(connected) => connected,
         Err(reason) => return connection.reject(reason),
     };
@@ -100,8 +136,7 @@ async fn run(
         .shared
         .reached(Stage::Relaying, connection.key.client());
     let frontend = connection.frontend.counters().of(worker.id);
-    let Upstream { stream, lease, .. } = &mut upstream;
-    let endpoint = lease.endpoint().counters(worker.id);
+    let endpoint = session.counters();
     // A local variable, so that the entry is dropped and its line written while the connection still counts everywhere.
     let mut entry = connection.entry.take();
     let mut moved = |up, down| {
@@ -109,10 +144,7 @@ async fn run(
         frontend.bytes_out.add(down);
         endpoint.bytes_in.add(up);
         endpoint.bytes_out.add(down);
-        let spliced = worker.tools.pipes.take_spliced();
-        if spliced > 0 {
-            worker.counters().spliced.add(spliced);
-        }
+        worker.count_spliced();
         if let Some(entry) = &mut entry {
             entry.moved(up, down);
         }
@@ -120,20 +152,13 @@ async fn run(
     if client_bytes > 0 {
         moved(client_bytes, 0);
     }
-    let closed = relay(
-        &mut connection.socket,
-        stream,
-        first,
-        timeouts,
-        &worker.tools,
-        moved,
-    )
-    .await;
+    let client = &mut connection.socket;
+    let closed = relay(client, &mut stream, first, timeouts, &worker.tools, moved).await;
     let fault = closed.fault(client_is_stricter);
     if let Some(mut entry) = entry {
         entry.closed(closed.why, fault);
     }
-    upstream.count_fault(fault);
+    session.count_fault(fault);
 }
 
 /// Connects an accepted connection to an endpoint, or returns why that is not possible.
@@ -141,42 +166,121 @@ async fn find_endpoint(
     connection: &mut Connection,
     frontend: Arc<Frontend>,
     plan: WorkerPlan,
-    is_trusted: bool,
+    start: Start,
 ) -> Result<Connected, RejectReason> {
+    let opened = match start {
+        Start::Accepted { is_trusted } => open(connection, &frontend, &plan, is_trusted).await?,
+        Start::Opened(unopened) => Opened::Relay(unopened),
+    };
+    let Unopened { service, first } = match opened {
+        Opened::Relay(unopened) => *unopened,
+        Opened::Plain(first) => match frontend.serves() {
+            Serves::Tcp(service) => Unopened {
+                service: Arc::clone(service),
+                first,
+            },
+            // These do not come here.
+            Serves::Udp(_) | Serves::Http(_) | Serves::Tls(_) | Serves::Nothing => {
+                return Err(RejectReason::Refused(Refusal::NoEndpoint));
+            }
+        },
+    };
+    relay_to(connection, frontend, service, first, plan).await
+}
+
+/// What the first bytes of a connection have led to, with the client's bytes that were read.
+enum Opened {
+    /// The client's bytes are plain: it speaks no TLS, or TLS ends here.
+    Plain(Vec<u8>),
+    /// The client's TLS is relayed unopened.
+    Relay(Box<Unopened>),
+}
+
+/// A connection that is relayed as it is: the service, and the client's bytes that were read.
+struct Unopened {
+    service: Arc<Service>,
+    first: Vec<u8>,
+}
+
+/// How far a connection has come before its task relays it.
+enum Start {
+    /// Nothing was read.
+    Accepted { is_trusted: bool },
+    /// Its ClientHello was read.
+    Opened(Box<Unopened>),
+}
+
+/// Reads what precedes the client's own bytes: the PROXY header of a trusted peer, and the TLS handshake.
+async fn open(
+    connection: &mut Connection,
+    frontend: &Frontend,
+    plan: &WorkerPlan,
+    is_trusted: bool,
+) -> Result<Opened, RejectReason> {
     let mut first = Vec::new();
     if is_trusted {
-        first = connection.read_proxy_header(&frontend).await?;
+        first = connection.read_proxy_header(frontend).await?;
     }
+    let unopened = match frontend.serves() {
+        Serves::Tls(routes) => Some(&**routes),
+        Serves::Http(http) => http.unopened(),
+        Serves::Tcp(_) | Serves::Udp(_) | Serves::Nothing => None,
+    };
+    if unopened.is_none() && frontend.spec().tls.is_none() {
+        return Ok(Opened::Plain(first));
+    }
+    let hello = connection.read_hello(frontend, &mut first).await?;
+    let matched = unopened.map(|routes| routes.find(hello.sni.as_deref(), &hello.alpn));
+    match matched {
+        Some(SniMatch::Relay(route)) => {
+            let client = connection.key.client().ip();
+            let is_admitted = |sources: &PrefixSet| sources.contains(client);
+            if !route.sources.as_ref().is_none_or(is_admitted) {
+                return Err(RejectReason::Refused(Refusal::SourceRange));
+            }
+            Ok(Opened::Relay(Box::new(Unopened {
+                service: Arc::clone(&route.service),
+                first,
+            })))
+        }
+        Some(SniMatch::Reset) => Err(RejectReason::Handshake(HandshakeError::of(
+            HandshakeResult::UnknownName,
+            "no route is for the name that it asks for",
+        ))),
+        Some(SniMatch::Terminate) | None => {
+            let tls = plan.tls.frontend(frontend.name());
+            connection.accept_tls(frontend, tls, first).await?;
+            Ok(Opened::Plain(Vec::new()))
+        }
+    }
+}
+
+/// Connects to an endpoint of this service. `first` are bytes of the client.
+async fn relay_to(
+    connection: &mut Connection,
+    frontend: Arc<Frontend>,
+    service: Arc<Service>,
+    mut first: Vec<u8>,
+    plan: WorkerPlan,
+) -> Result<Connected, RejectReason> {
     connection.counters().sessions.add(1);
-    let service = choose_service(&frontend)?;
     let timeouts = FrontendTimeouts::of(&frontend);
     drop(frontend);
     let (upstream, service) = connect(connection, service, plan).await?;
     let client_bytes = first.len() as u64;
-    let mut header = send_proxy::header(
-        &connection.worker,
-        &service,
-        Transport::Stream,
-        || connection.addresses(),
-        connection.proxy_info.as_deref(),
-    );
-    header.append(&mut first);
+    if upstream.stream.session().is_none() {
+        let mut header = connection.proxy_header(&service);
+        header.append(&mut first);
+        first = header;
+    }
     let timeouts = timeouts.with(&service);
     Ok(Connected {
         upstream,
-        first: header,
+        first,
         client_bytes,
         client_is_stricter: timeouts.1,
         timeouts: timeouts.0,
     })
-}
-
-/// The service of this connection. A protocol whose service depends on the client's first bytes would read them here.
-fn choose_service(frontend: &Frontend) -> Result<Arc<Service>, RejectReason> {
-    match frontend.serves() {
-        Serves::Tcp(service) => Ok(Arc::clone(service)),
-        Serves::Udp(_) | Serves::NotYet(_) => Err(RejectReason::Refused(Refusal::NoEndpoint)),
-    }
 }
 
 async fn connect(
@@ -185,20 +289,26 @@ async fn connect(
     plan: WorkerPlan,
 ) -> Result<(Upstream, Arc<Service>), RejectReason> {
     let mut unread = Progress::default();
-    let progress = match &mut connection.entry {
+    // The dial updates the entry while it reads the rest of the connection.
+    let mut entry = connection.entry.take();
+    let progress = match &mut entry {
         Some(entry) => entry.begin_dial(&service),
         None => &mut unread,
     };
-    let socket = &connection.socket;
-    let caller = dial::Caller {
+    let caller = Caller {
         worker: &connection.worker,
         key: &connection.key,
         began: connection.began,
+        idle: None,
+        multiplexed: None,
+        preface: &|service| connection.proxy_header(service),
         // A client that has ended only its own direction still waits for the answer.
-        poll_gone: &|cx| socket.poll_failed(cx),
+        poll_gone: &|cx| connection.socket.poll_failed(cx),
     };
-    let (upstream, service) = dial::dial(caller, service, plan, progress).await?;
-    let endpoint = upstream.lease.endpoint();
+    let dialed = dial(caller, service, plan, progress).await;
+    connection.entry = entry;
+    let (upstream, service) = dialed?;
+    let endpoint = upstream.session.lease.endpoint();
     let mut connections = connection.worker.connections.borrow_mut();
     connections.set_endpoint(connection.slot, endpoint);
     if let Some(entry) = &mut connection.entry {
@@ -224,10 +334,7 @@ impl FrontendTimeouts {
     /// The timeouts of both sides combined, and whether the client's idle timeout is the effective one.
     fn with(self, service: &Service) -> (RelayTimeouts, bool) {
         let spec = &service.spec().timeouts;
-        let idle = match (self.idle, spec.server(Protocol::Tcp)) {
-            (Some(client), Some(server)) => Some(client.min(server)),
-            (client, server) => client.or(server),
-        };
+        let idle = shorter(self.idle, spec.server(Protocol::Tcp));
         let timeouts = RelayTimeouts {
             idle,
             half_closed: self.fin.min(spec.server_fin),

@@ -95,15 +95,9 @@ pub(crate) fn listen(
     socket: AsyncFd<Socket>,
     closing: mpsc::Receiver<Closing>,
 ) -> io::Result<()> {
-    if worker.udp.get().is_none() {
-        let seed = worker.rng.borrow_mut().next_u64();
-        let room = &worker.flow_room;
-        let flows = FlowTable::new(worker.id, room.most, seed).with_ports(room.ports.clone());
-        worker.udp.set(Udp::new(flows)?).ok();
-        tokio::task::spawn_local(vital("UDP answering", watch(Rc::clone(worker))));
-    }
-    let Some(udp) = worker.udp.get() else {
-        return Ok(());
+    let udp = match worker.udp.get() {
+        Some(udp) => Rc::clone(udp),
+        None => begin(worker)?,
     };
     let local = socket.get_ref().local_addr()?.as_socket();
     let mut state = udp.state.borrow_mut();
@@ -116,9 +110,21 @@ pub(crate) fn listen(
         drops: StdCell::new(0),
     });
     state.listeners.insert(listener.id, Rc::clone(&listener));
-    let receive = receive(Rc::clone(worker), listener, closing);
+    let receive = receive(Rc::clone(worker), Rc::clone(&udp), listener, closing);
     tokio::task::spawn_local(receive);
     Ok(())
+}
+
+/// Creates the flows of a worker, which has none before its first UDP socket.
+fn begin(worker: &Rc<Worker>) -> io::Result<Rc<Udp>> {
+    let seed = worker.rng.borrow_mut().next_u64();
+    let room = &worker.flow_room;
+    let flows = FlowTable::new(worker.id, room.most, seed).with_ports(room.ports.clone());
+    let udp = Rc::new(Udp::new(flows)?);
+    worker.udp.set(Rc::clone(&udp)).ok();
+    let watch = watch(Rc::clone(worker), Rc::clone(&udp));
+    tokio::task::spawn_local(vital("UDP answering", watch));
+    Ok(udp)
 }
 
 /// Ends the flows of these endpoints.
@@ -157,7 +163,7 @@ pub(crate) fn list(worker: &Worker, most: usize) -> Vec<SessionInfo> {
 pub(crate) fn finish(worker: &Rc<Worker>, done: oneshot::Sender<()>) {
     if let Some(udp) = worker.udp.get() {
         udp.state.borrow_mut().flows.refuse_new();
-        let counting = count_active(Rc::clone(worker), done);
+        let counting = count_active(Rc::clone(worker), Rc::clone(udp), done);
         tokio::task::spawn_local(vital("counting UDP flows", counting));
     } else {
         done.send(()).ok();
@@ -165,10 +171,7 @@ pub(crate) fn finish(worker: &Rc<Worker>, done: oneshot::Sender<()>) {
 }
 
 /// Counts the active flows periodically.
-async fn count_active(worker: Rc<Worker>, done: oneshot::Sender<()>) {
-    let Some(udp) = worker.udp.get() else {
-        return;
-    };
+async fn count_active(worker: Rc<Worker>, udp: Rc<Udp>, done: oneshot::Sender<()>) {
     let mut done = Some(done);
     loop {
         let now = worker.shared.clock.now();
@@ -203,9 +206,9 @@ pub(crate) fn follow_idle_times(worker: &Rc<Worker>) {
     };
     let under_way = udp.state.borrow_mut().following.replace(0);
     if under_way.is_none() {
-        let worker = Rc::clone(worker);
+        let (worker, udp) = (Rc::clone(worker), Rc::clone(udp));
         tokio::task::spawn_local(vital("new idle times of UDP flows", async move {
-            while follow_some(&worker) {
+            while follow_some(&worker, &udp) {
                 tokio::task::yield_now().await;
             }
         }));
@@ -213,10 +216,7 @@ pub(crate) fn follow_idle_times(worker: &Rc<Worker>) {
 }
 
 /// Updates some flows. Returns whether there are more.
-fn follow_some(worker: &Worker) -> bool {
-    let Some(udp) = worker.udp.get() else {
-        return false;
-    };
+fn follow_some(worker: &Worker, udp: &Udp) -> bool {
     let plan = worker.plan();
     let mut state = udp.state.borrow_mut();
     let State {
@@ -235,6 +235,7 @@ fn follow_some(worker: &Worker) -> bool {
 
 async fn receive(
     worker: Rc<Worker>,
+    udp: Rc<Udp>,
     listener: Rc<UdpListener>,
     mut closing: mpsc::Receiver<Closing>,
 ) {
@@ -243,17 +244,14 @@ async fn receive(
         let last = tokio::select! {
             biased;
             last = closing.recv() => last,
-            () = receive_some(&worker, &listener) => continue,
+            () = receive_some(&worker, &udp, &listener) => continue,
         };
-        let id = listener.id;
-        if let Some(udp) = worker.udp.get() {
-            let now = worker.shared.clock.now();
-            let mut state = udp.state.borrow_mut();
-            state.listeners.remove(&id);
-            state.flows.close(now, id);
-            drop(state);
-            udp.settle(&worker);
-        }
+        let now = worker.shared.clock.now();
+        let mut state = udp.state.borrow_mut();
+        state.listeners.remove(&listener.id);
+        state.flows.close(now, listener.id);
+        drop(state);
+        udp.settle(&worker);
         drop(listener);
         if let Some(last) = last {
             last.done.send(()).ok();
@@ -263,11 +261,8 @@ async fn receive(
 }
 
 /// Waits for datagrams and forwards some batches of them, so that other tasks can run in between.
-async fn receive_some(worker: &Rc<Worker>, listener: &UdpListener) {
+async fn receive_some(worker: &Rc<Worker>, udp: &Udp, listener: &UdpListener) {
     let Ok(mut ready) = listener.socket.readable().await else {
-        return;
-    };
-    let Some(udp) = worker.udp.get() else {
         return;
     };
     let has_more = (0..BATCHES).all(|_| from_client::pass_on(worker, udp, listener) == BATCH);
@@ -279,10 +274,7 @@ async fn receive_some(worker: &Rc<Worker>, listener: &UdpListener) {
 }
 
 /// Forwards replies, and ends flows at their deadlines.
-async fn watch(worker: Rc<Worker>) {
-    let Some(udp) = worker.udp.get() else {
-        return;
-    };
+async fn watch(worker: Rc<Worker>, udp: Rc<Udp>) {
     loop {
         let awaited = udp.await_next();
         let deadline = async {
@@ -297,7 +289,7 @@ async fn watch(worker: Rc<Worker>) {
                 let Ok(mut ready) = ready else {
                     return;
                 };
-                match from_endpoint::pass_on(&worker, udp) {
+                match from_endpoint::pass_on(&worker, &udp) {
                     Drained::Yes => ready.clear_ready(),
                     Drained::No => tokio::task::yield_now().await,
                 }

@@ -4,7 +4,7 @@
 //! to a worker that has fewer, before the first byte; afterwards the connection stays with its worker, and no wake-up crosses
 //! threads.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
@@ -18,11 +18,14 @@ use socket2::Socket;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::access;
+use crate::http::{Buffers, Pool};
 use crate::panics::vital;
 use crate::poller::Poller;
 use crate::relay::Tools;
 use crate::sys;
 use crate::tcp;
+use crate::tls::Scratch;
 use crate::udp::{self, FlowRoom, Udp};
 
 mod connections;
@@ -47,13 +50,23 @@ pub(crate) struct Worker {
     pub tools: Tools,
     /// Its random numbers.
     pub rng: RefCell<Rng>,
+    /// Connections to endpoints that wait for the next HTTP request.
+    pub pool: Pool,
+    /// The buffers of its HTTP connections.
+    pub buffers: Rc<Buffers>,
+    /// Whether the process is ending, so that HTTP connections end with their next response.
+    pub is_draining: Cell<bool>,
+    /// The access lines of its HTTP requests.
+    pub lines: access::Lines,
     /// Its connections, for listing.
     pub connections: RefCell<ConnectionList>,
+    /// The buffers of its TLS sessions.
+    pub(crate) tls: Rc<Scratch>,
     plan: RefCell<CachedPlan>,
     /// The limits of its UDP flows.
     pub flow_room: FlowRoom,
     /// Its UDP flows, once it has a UDP socket.
-    pub udp: OnceCell<Udp>,
+    pub udp: OnceCell<Rc<Udp>>,
 }
 
 impl Worker {
@@ -77,9 +90,14 @@ impl Worker {
                 Some(memory) => tools.reading(memory.buffers.read),
                 None => tools,
             },
+            lines: access::Lines::new(&shared),
             shared,
             rng: RefCell::new(rng),
+            pool: Pool::default(),
+            buffers: Rc::default(),
+            is_draining: Cell::new(false),
             connections: RefCell::default(),
+            tls: Rc::default(),
             plan,
             flow_room,
             udp: OnceCell::new(),
@@ -94,6 +112,7 @@ impl Worker {
     ) {
         let poller = Rc::clone(&self.tools.poller);
         tokio::task::spawn_local(vital("a worker's poller", poller.run()));
+        tokio::task::spawn_local(access::hand_over_in_time(Rc::clone(&self)));
         let mut listening: HashMap<Arc<SocketKey>, mpsc::Sender<Closing>> = HashMap::new();
         while let Some(Some(order)) = stop.run_until_cancelled(inbox.recv()).await {
             match order {
@@ -112,10 +131,15 @@ impl Worker {
                 Order::NewPlan => drop(self.plan()),
                 Order::Cut(endpoints) => {
                     self.tools.poller.cut(&endpoints);
+                    self.pool.cut(&endpoints);
                     udp::cut(&self, &endpoints);
                 }
                 Order::FollowIdleTimes => udp::follow_idle_times(&self),
-                Order::Finish { done } => udp::finish(&self, done),
+                Order::Finish { done } => {
+                    self.is_draining.set(true);
+                    self.tools.poller.wake_all();
+                    udp::finish(&self, done);
+                }
                 Order::List { most, done } => {
                     let mut sessions = self.connections.borrow().list(most);
                     sessions.extend(udp::list(&self, most - sessions.len()));
@@ -170,6 +194,14 @@ impl Worker {
         high.copy_from_slice(&rng.next_u64().to_be_bytes());
         low.copy_from_slice(&rng.next_u64().to_be_bytes());
         id
+    }
+
+    /// Counts the bytes that were spliced since the last call.
+    pub(crate) fn count_spliced(&self) {
+        let spliced = self.tools.pipes.take_spliced();
+        if spliced > 0 {
+            self.counters().spliced.add(spliced);
+        }
     }
 
     pub(crate) fn counters(&self) -> &WorkerCounters {

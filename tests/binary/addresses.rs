@@ -53,7 +53,7 @@ fn what_does_not_listen_as_asked_is_said_once() {
     let mut text = format!(
         "version: 1
 frontends:
-  - {{name: web, bind: [\"{address}:80\"], protocol: http, default: {{status: 404}}}}
+  - {{name: web, bind: [\"{address}:80\"], protocol: https, tls: {{certificates: [{{cert: none.pem}}]}}, default: {{status: 404}}}}
   - {{name: far, bind: [\"203.0.113.9:80\"], protocol: tcp, service: s}}
 services:
   - {{name: none, endpoints: []}}
@@ -71,7 +71,7 @@ services:
     process.until_answers("/readyz", 200);
     for words in [
         format!(
-            "frontend web, bind {address}:80: not-yet-served: this version does not serve http yet\n"
+            "frontend web, bind {address}:80: failed: none.pem: No such file or directory (os error 2)\n"
         ),
         "frontend far, bind 203.0.113.9:80: not-local: this node does not hold 203.0.113.9 now;"
             .into(),
@@ -82,7 +82,7 @@ services:
     }
     replace(&folder, &format!("{text}# the same\n"));
     process.until("a second table", || process.err.times("table applied") == 2);
-    assert_eq!(process.err.times("not-yet-served"), 1);
+    assert_eq!(process.err.times("frontend web, bind"), 1);
     assert_eq!(process.err.times(": idle: "), 18);
 }
 

@@ -279,7 +279,7 @@ fn one_answer(answer: String) -> SocketAddr {
             assert!(read > 0, "the request ends too early");
             asked.extend_from_slice(&bytes[..read]);
         }
-        assert!(asked.starts_with(b"GET /api/snapshot HTTP/1.1\r\n"));
+        assert!(asked.starts_with(b"GET /api/snapshot HTTP/1.0\r\n"));
         client.write_all(answer.as_bytes()).unwrap();
     });
     address

@@ -30,6 +30,7 @@ mod class;
 mod ending;
 mod events;
 mod figures;
+mod http;
 mod kinds;
 mod leaders;
 mod manifests;
@@ -43,6 +44,10 @@ mod program;
 
 #[path = "../common/netns.rs"]
 mod netns;
+
+#[allow(dead_code, reason = "only a part of this is used here")]
+#[path = "../tls/papers.rs"]
+mod papers;
 
 #[path = "../common/skip.rs"]
 mod skip;
@@ -64,6 +69,7 @@ fn main() -> ExitCode {
         ending::TESTS,
         events::TESTS,
         figures::TESTS,
+        http::TESTS,
         kinds::TESTS,
         leaders::TESTS,
         manifests::TESTS,

@@ -150,8 +150,10 @@ spec: {{type: LoadBalancer, ports: [{{port: 80}}, {{port: 81}}]}}
 ---
 kind: Secret
 metadata: {{name: cert, namespace: shop}}
-stringData: {{tls.crt: '-----BEGIN CERTIFICATE-----', tls.key: '-----BEGIN PRIVATE KEY-----'}}
-"
+stringData: {{tls.crt: {:?}, tls.key: {:?}}}
+",
+            include_str!("certificate.pem"),
+            include_str!("key.pem"),
         )
     };
     let mut before = decided(&observed(&text("10.0.0.0/8", "")), &[]);

@@ -28,7 +28,7 @@ proptest! {
         let mut items: Vec<Value> = if has_node { nodes() } else { Vec::new() };
         for name in ["cert", &long_name()] {
             items.push(json!({"kind": "Secret", "metadata": {"name": name, "namespace": "shop"}, "stringData": {
-                "tls.crt": "-----BEGIN CERTIFICATE-----", "tls.key": "-----BEGIN PRIVATE KEY-----",
+                "tls.crt": include_str!("certificate.pem"), "tls.key": include_str!("key.pem"),
             }}));
         }
         for (index, parts) in services.iter().enumerate() {

@@ -55,7 +55,7 @@ fn an_answer_followed_by_a_reset_is_an_answer() {
         let plan = ballast.running.shared().live.plan();
         plan.services()[n].endpoints()[0].live().monitor()
     };
-    let seen = |ballast: &Ballast, n| Some(monitor_of(ballast, n)?.last()?.at);
+    let seen = |ballast: &Ballast, n| Some(monitor_of(ballast, n)?.last?.at);
     for (n, (_, health, word)) in cases.iter().enumerate() {
         let mut last = None;
         for _ in 0..3 {
@@ -63,7 +63,7 @@ fn an_answer_followed_by_a_reset_is_an_answer() {
             last = seen(&ballast, n);
             let monitor = monitor_of(&ballast, n).unwrap();
             assert_eq!(
-                (monitor.failed(), last_word(&monitor)),
+                (monitor.failed, last_word(&monitor)),
                 (0, *word),
                 "{health}"
             );
@@ -90,7 +90,7 @@ fn a_server_that_drips_is_down_after_its_deadline() {
         1,
     );
     ballast.until(|ballast| !monitor(ballast, 0).is_up());
-    let last = monitor(&ballast, 0).last().unwrap();
+    let last = monitor(&ballast, 0).last.unwrap();
     assert_eq!(last.outcome.word(), "L7TOUT");
     assert!(last.took >= Duration::from_millis(200), "{:?}", last.took);
     // A deadline that each byte moves would never come.
@@ -114,7 +114,7 @@ fn whoever_does_not_accept_times_out_and_nobody_there_is_refused() {
     ballast.until(|ballast| !monitor(ballast, 0).is_up() && !monitor(ballast, 1).is_up());
     assert_eq!(last_word(&monitor(&ballast, 0)), "L4TOUT");
     assert_eq!(last_word(&monitor(&ballast, 1)), "L4CON");
-    let last = monitor(&ballast, 1).last().unwrap();
+    let last = monitor(&ballast, 1).last.unwrap();
     assert_eq!(last.outcome.info(), Some("Connection refused"));
 }
 
@@ -137,8 +137,8 @@ fn alternating_answers_change_nothing() {
     ballast.until(|_| turn.load(Ordering::SeqCst) >= 10);
     let monitor = monitor(&ballast, 0);
     assert!(monitor.is_up());
-    assert_eq!((monitor.downs(), monitor.flaps()), (0, 0));
-    assert!(monitor.failed() >= 4);
+    assert_eq!((monitor.downs, monitor.flaps), (0, 0));
+    assert!(monitor.failed >= 4);
 }
 
 #[test]

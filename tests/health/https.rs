@@ -63,8 +63,8 @@ fn an_https_check_believes_whom_it_is_told_to_believe() {
     ];
     for (endpoint, more, word, said) in cases {
         let ballast = Ballast::serve(&by_https(&more, "", endpoint), 1);
-        ballast.until(|ballast| known(ballast, 0).is_some_and(|known| known.last().is_some()));
-        let last = monitor(&ballast, 0).last().unwrap().outcome;
+        ballast.until(|ballast| known(ballast, 0).is_some_and(|known| known.last.is_some()));
+        let last = monitor(&ballast, 0).last.unwrap().outcome;
         assert_eq!(last.word(), word, "{more}: {last:?}");
         if said.is_some() {
             assert_eq!(last.info(), said, "{more}");
@@ -80,7 +80,7 @@ fn an_https_check_introduces_itself_in_the_clear() {
     };
     let endpoint = papers.server(b"PROXY TCP4 127.0.0.1 ", b"HTTP/1.1 200 OK\r\n\r\n");
     let ballast = Ballast::serve(&by_https("", ", send-proxy: v1", endpoint), 1);
-    ballast.until(|ballast| known(ballast, 0).is_some_and(|known| known.last().is_some()));
+    ballast.until(|ballast| known(ballast, 0).is_some_and(|known| known.last.is_some()));
     assert_eq!(last_word(&monitor(&ballast, 0)), "L7OK");
 }
 
@@ -94,7 +94,7 @@ fn authorities_that_come_late_or_change_are_believed_from_then_on() {
     let trust = format!(", tls: {{sni: shop.test, ca: {late}}}");
     let ballast = Ballast::serve(&by_https(&trust, "", endpoint), 1);
     let said = |ballast: &Ballast| {
-        let last = known(ballast, 0)?.last()?.outcome;
+        let last = known(ballast, 0)?.last?.outcome;
         Some((last.word(), last.info()))
     };
     // That says nothing about the endpoint.

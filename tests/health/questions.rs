@@ -48,7 +48,7 @@ fn connect_only_checks_reset_and_others_close_in_order() {
             let end = told.recv_timeout(Duration::from_secs(20)).unwrap();
             assert_eq!(end, expected, "{health}");
         }
-        assert_eq!(monitor(&ballast, 0).failed(), 0, "{health}");
+        assert_eq!(monitor(&ballast, 0).failed, 0, "{health}");
         end(ballast);
         // What was on its way still arrives; then it is quiet.
         while told.recv_timeout(Duration::from_millis(300)).is_ok() {}
@@ -95,7 +95,7 @@ fn checks_introduce_themselves_as_nobodys_client() {
         let said = String::from_utf8(said).unwrap();
         assert!(said.starts_with(&begins), "{said:?}, {begins:?}");
         ballast.until(|ballast| seen(ballast, 0).is_some());
-        assert_eq!(monitor(&ballast, 0).failed(), 0, "{health}");
+        assert_eq!(monitor(&ballast, 0).failed, 0, "{health}");
         end(ballast);
         // What was on its way still arrives; then it is quiet.
         while told.recv_timeout(Duration::from_millis(300)).is_ok() {}

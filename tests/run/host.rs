@@ -123,7 +123,7 @@ impl Host {
         });
     }
 
-    fn logs(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         let read = |name| fs::read_to_string(self.log(name)).unwrap_or_default();
         format!("{}{}", read("controller"), read("ballast"))
     }
@@ -137,7 +137,7 @@ impl Host {
 pub(crate) struct Program(Child);
 
 impl Program {
-    fn start(command: &mut Command, log: PathBuf) -> Self {
+    pub(crate) fn start(command: &mut Command, log: PathBuf) -> Self {
         let log = fs::File::options().create(true).append(true).open(log);
         let log = log.expect("a log");
         let child = command

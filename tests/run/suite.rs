@@ -1,9 +1,31 @@
 //! `ballast-controller run` from a folder of manifests, with a real `ballast` behind it: what a client meets.
 
+mod edge;
 mod host;
+mod keys;
+mod names;
+#[path = "../common/netns.rs"]
+mod netns;
+#[allow(dead_code, reason = "only a part of this is used here")]
+#[path = "../tls/papers.rs"]
+mod papers;
 #[path = "../common/program.rs"]
 mod program;
+mod secure;
+#[path = "../common/skip.rs"]
+mod skip;
 mod usage;
+
+/// What `netns` asks of its neighbours.
+mod peers {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    /// Held by who starts a process.
+    pub(crate) fn alone() -> MutexGuard<'static, ()> {
+        static STARTS: Mutex<()> = Mutex::new(());
+        STARTS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -128,7 +128,7 @@ fn seen_up(ballast: &Ballast, index: usize) -> bool {
     let plan = ballast.running.shared().live.plan();
     let monitor = plan.services()[0].endpoints()[index].live().monitor();
     monitor.is_some_and(|monitor| {
-        let last = monitor.last().map_or("", |seen| seen.outcome.word());
+        let last = monitor.last.map_or("", |seen| seen.outcome.word());
         monitor.is_up() && last.ends_with("OK")
     })
 }

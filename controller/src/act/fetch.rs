@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::{Request, Uri};
 use kube::{Client, Config};
 use tokio::sync::watch;
@@ -95,7 +95,10 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
             return Err(format!("answered {}", answer.status()));
         }
         let body = Limited::new(answer.into_body(), LARGEST).collect().await;
-        let body = body.map_err(|error| error.to_string())?;
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => "is larger than 1 MiB".to_owned(),
+            false => error.to_string(),
+        })?;
         Ok(body.to_bytes().to_vec())
     };
     timeout(PATIENCE, fetch)

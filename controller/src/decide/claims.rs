@@ -1,11 +1,11 @@
-//! Who gets a port: its oldest owner. Asked once all Services have said what they want.
+//! Who gets a port, its own or a shared one: its oldest owner. Asked once all Services have said what they want.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::notice::{About, Notice, Reason};
 use super::status::{Status, Verdict};
-use super::table::shared_ports;
+use super::table::{Shared, shared_ports};
 use super::{Asked, World};
 use crate::observe::Service;
 use crate::settings::HTTPS_PORT;
@@ -34,64 +34,170 @@ impl Service {
     }
 }
 
-/// Takes the offers of those who came too late; they stay pending, and the owner is named.
-pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) {
-    let mut held: BTreeMap<(bool, u16), Vec<(Reach, String)>> = BTreeMap::new();
-    let flags = &world.settings.flags;
-    let mut hold = |port: u16, owner: String| {
-        held.entry((false, port))
-            .or_default()
-            .push((Reach::Everywhere, owner));
-    };
-    let shared = shared_ports(world.settings, asked);
-    if shared.http {
-        hold(flags.http_port, shared_port("HTTP", asked, false));
-    }
-    if shared.https {
-        hold(HTTPS_PORT, shared_port("HTTPS", asked, true));
-    }
+/// Who has which port: the transport, the number, at which addresses, and the owner's name.
+type Held = BTreeMap<(bool, u16), Vec<(Reach, String)>>;
+
+/// Takes the offers of those who came too late; they stay pending, and the owner is named. Returns which shared ports there are.
+///
+/// A shared port is as old as the oldest Service that asks for a route of it by an annotation. Routes that exist only by
+/// `--http-services=all` are no claim: they are served while nobody else has the port at every address.
+pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) -> Shared {
+    let mut held = Held::new();
     let mut routes = BTreeMap::new();
+    let mut shared = shared_ports(world.settings, asked);
+    let claimants = [false, true].map(|secure| oldest_that_asks(asked, secure));
     let mut order: Vec<(usize, &Service)> =
         asked.iter().map(|one| one.service).enumerate().collect();
     order.sort_by(|(_, one), (_, other)| one.age().cmp(&other.age()));
+    let mut lost = Vec::new();
     for (index, _) in order {
+        for secure in [false, true] {
+            if claimants[usize::from(secure)] == Some(index) && shared.has(secure) {
+                lost.extend(claim_shared(world, asked, &mut held, &mut shared, secure));
+            }
+        }
         let Some(one) = asked.get_mut(index) else {
             continue;
         };
         grant_routes(&mut routes, one);
         drop_doubles(one);
-        let taken = one.claims().find_map(|claim| {
-            // That one is nobody's, at whatever address.
-            if !claim.udp && claim.port == flags.stats_port {
-                return Some((claim.clone(), format!("the stats port ({})", claim.port)));
-            }
-            let others = held.get(&(claim.udp, claim.port))?;
-            let owner = others
-                .iter()
-                .find(|(reach, _)| meet(world, reach, &claim.reach))?;
-            Some((claim.clone(), owner.1.clone()))
+        grant_offers(world, &mut held, one);
+    }
+    for secure in [false, true] {
+        let number = port_number(world, secure);
+        let holder = held.get(&(false, number)).and_then(|others| {
+            let mut others = others.iter();
+            others.find(|(reach, _)| *reach == Reach::Everywhere)
         });
-        match taken {
-            Some((claim, owner)) => refuse(one, &claim, &owner),
-            None => {
-                let owner = one.service.key.to_string();
-                for claim in one.offers.iter().map(|offer| &offer.claim) {
-                    held.entry((claim.udp, claim.port))
-                        .or_default()
-                        .push((claim.reach.clone(), owner.clone()));
-                }
+        if claimants[usize::from(secure)].is_none()
+            && shared.has(secure)
+            && let Some((_, owner)) = holder
+        {
+            shared.remove(secure);
+            lost.push((secure, owner.clone()));
+        }
+    }
+    for (secure, owner) in lost {
+        withdraw(world, asked, secure, &owner);
+    }
+    shared
+}
+
+/// Holds a shared port for the routes that annotations ask for, or says who has it.
+fn claim_shared(
+    world: &World<'_>,
+    asked: &[Asked<'_>],
+    held: &mut Held,
+    shared: &mut Shared,
+    secure: bool,
+) -> Option<(bool, String)> {
+    let others = held.entry((false, port_number(world, secure))).or_default();
+    let holder = others
+        .iter()
+        .find(|(reach, _)| meet(world, reach, &Reach::Everywhere));
+    if let Some((_, owner)) = holder {
+        shared.remove(secure);
+        return Some((secure, owner.clone()));
+    }
+    others.push((Reach::Everywhere, shared_port(asked, secure)));
+    None
+}
+
+/// Gives a Service its ports of the node, all or none.
+fn grant_offers(world: &World<'_>, held: &mut Held, one: &mut Asked<'_>) {
+    let taken = one.claims().find_map(|claim| {
+        // That one is nobody's, at whatever address.
+        if !claim.udp && claim.port == world.settings.flags.stats_port {
+            return Some((claim.clone(), format!("the stats port ({})", claim.port)));
+        }
+        let others = held.get(&(claim.udp, claim.port))?;
+        let owner = others
+            .iter()
+            .find(|(reach, _)| meet(world, reach, &claim.reach))?;
+        Some((claim.clone(), owner.1.clone()))
+    });
+    match taken {
+        Some((claim, owner)) => refuse(one, &claim, &owner),
+        None => {
+            let owner = one.service.key.to_string();
+            for claim in one.offers.iter().map(|offer| &offer.claim) {
+                held.entry((claim.udp, claim.port))
+                    .or_default()
+                    .push((claim.reach.clone(), owner.clone()));
             }
         }
     }
 }
 
-/// A shared port, with the oldest of those that it is there for.
-fn shared_port(name: &str, asked: &[Asked<'_>], secure: bool) -> String {
-    let has_route = |one: &&Asked<'_>| one.routes.iter().any(|route| route.secure == secure);
-    let services = asked.iter().filter(has_route).map(|one| one.service);
-    match services.min_by(|one, other| one.age().cmp(&other.age())) {
-        Some(service) => format!("the shared {name} port, which leads to {}", service.key),
+/// The oldest Service that asks for a route of a shared port by an annotation.
+fn oldest_that_asks(asked: &[Asked<'_>], secure: bool) -> Option<usize> {
+    let asks = |one: &Asked<'_>| {
+        let mut routes = one.routes.iter();
+        routes.any(|route| route.secure == secure && route.by_annotation)
+    };
+    let askers = asked.iter().enumerate().filter(|(_, one)| asks(one));
+    let oldest = askers.min_by(|(_, one), (_, other)| one.service.age().cmp(&other.service.age()));
+    oldest.map(|(index, _)| index)
+}
+
+fn port_number(world: &World<'_>, secure: bool) -> u16 {
+    match secure {
+        true => HTTPS_PORT,
+        false => world.settings.flags.http_port,
+    }
+}
+
+fn shared_name(secure: bool) -> &'static str {
+    if secure { "HTTPS" } else { "HTTP" }
+}
+
+/// A shared port, with the oldest of those that ask for it.
+fn shared_port(asked: &[Asked<'_>], secure: bool) -> String {
+    let name = shared_name(secure);
+    let oldest = oldest_that_asks(asked, secure).and_then(|index| asked.get(index));
+    match oldest {
+        Some(one) => format!("the shared {name} port, which leads to {}", one.service.key),
         None => format!("the shared {name} port"),
+    }
+}
+
+/// Takes every route of a shared port that belongs to somebody else. Who asked for one by an annotation is told; of the others,
+/// which have one by `--http-services=all` alone, the newest is told for all.
+fn withdraw(world: &World<'_>, asked: &mut [Asked<'_>], secure: bool, owner: &str) {
+    let number = port_number(world, secure);
+    let name = shared_name(secure);
+    let why = format!("port {number}/TCP is taken by {owner}");
+    let mut newest: Option<&Service> = None;
+    for one in &mut *asked {
+        let mut of_port = one.routes.iter().filter(|route| route.secure == secure);
+        let Some(first) = of_port.next() else {
+            continue;
+        };
+        let asks = first.by_annotation || of_port.any(|route| route.by_annotation);
+        one.routes.retain(|route| route.secure != secure);
+        one.status.why.clone_from(&why);
+        if one.routes.is_empty() && one.offers.is_empty() {
+            one.files.clear();
+            one.status.verdict = Verdict::LeftAlone;
+        }
+        if asks {
+            let key = &one.service.key;
+            let message = format!("Failed to allocate the shared {name} port for \"{key}\": {why}");
+            let about = About::Service(key.clone());
+            one.notices
+                .insert(Notice::warning(about, Reason::AllocationFailed, message));
+        } else if newest.is_none_or(|newest| one.service.age() > newest.age()) {
+            newest = Some(one.service);
+        }
+    }
+    let is_told = |one: &&mut Asked<'_>| newest.is_some_and(|told| told.key == one.service.key);
+    if let Some(one) = asked.iter_mut().find(is_told) {
+        let message = format!(
+            "{why}: the routes of this Service, and all others of the shared {name} port, are withdrawn; they return when that port is free"
+        );
+        let about = About::Service(one.service.key.clone());
+        one.notices
+            .insert(Notice::warning(about, Reason::RoutesWithdrawn, message));
     }
 }
 

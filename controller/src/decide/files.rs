@@ -8,7 +8,7 @@ use ballast_core::table::Certificate;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::pem::{CERT, Flaw, KEY};
+use super::pem::{self, CERT, Flaw, KEY};
 use crate::observe::{Key, Material};
 use crate::settings::{ErrorPage, Settings};
 
@@ -99,26 +99,29 @@ pub(super) fn settings_files(settings: &Settings) -> BTreeSet<WantedFile> {
     pems.chain(page).collect()
 }
 
-/// Why no port can be served with what a Secret holds, where that is plain to see.
-pub(super) fn flaw(material: &Material) -> Option<String> {
-    let remedy = "kubectl create secret tls makes one that can be used";
-    for (entry, part) in [("tls.crt", CERT), ("tls.key", KEY)] {
-        let Some(bytes) = material.entry(entry) else {
-            return Some(format!("has no entry {entry}; {remedy}"));
-        };
-        match part.flaw(bytes) {
-            None => {}
-            Some(Flaw::Encrypted) => {
-                return Some(format!(
-                    "has an encrypted key in its entry {entry}; Ballast knows no passphrase: give the key without one"
-                ));
-            }
-            Some(Flaw::None(_)) => {
-                return Some(format!("has no PEM in its entry {entry}; {remedy}"));
+/// Why no port can be served with what a Secret holds: its certificate and its key, and whether they fit one another.
+pub(super) fn flaw(material: &Material) -> Option<&str> {
+    material.flaw(|material| {
+        let remedy = "kubectl create secret tls makes one that can be used";
+        for (entry, part) in [("tls.crt", CERT), ("tls.key", KEY)] {
+            let Some(bytes) = material.entry(entry) else {
+                return Some(format!("has no entry {entry}; {remedy}"));
+            };
+            match part.flaw(bytes) {
+                None => {}
+                Some(Flaw::Encrypted) => {
+                    return Some(format!(
+                        "has an encrypted key in its entry {entry}; Ballast knows no passphrase: give the key without one"
+                    ));
+                }
+                Some(Flaw::None(_)) => {
+                    return Some(format!("has no PEM in its entry {entry}; {remedy}"));
+                }
             }
         }
-    }
-    None
+        let why = pem::pair_flaw(material.entry("tls.crt")?, material.entry("tls.key")?)?;
+        Some(format!("{why}; {remedy}"))
+    })
 }
 
 /// A folder's names have at most 255 bytes, and a file that is being written has an ending more.

@@ -133,15 +133,20 @@ pub(super) fn wants_http(service: &Service, settings: &Settings) -> bool {
     match settings.flags.http_services {
         HttpServices::All => true,
         HttpServices::None => false,
-        HttpServices::Annotated => service.annotations.keys().any(|key| {
-            let own = key.strip_prefix(OWN).is_some_and(|rest| {
-                ["host", "path"]
-                    .iter()
-                    .any(|name| rest == *name || rest.starts_with(&format!("{name}.")))
-            });
-            own || (key.starts_with(C) && settings.reads(Family::Contrib))
-        }),
+        HttpServices::Annotated => asks_for_route(service, settings),
     }
+}
+
+/// Whether an annotation asks for a route of a shared port.
+pub(super) fn asks_for_route(service: &Service, settings: &Settings) -> bool {
+    service.annotations.keys().any(|key| {
+        let own = key.strip_prefix(OWN).is_some_and(|rest| {
+            ["host", "path"]
+                .iter()
+                .any(|name| rest == *name || rest.starts_with(&format!("{name}.")))
+        });
+        own || (key.starts_with(C) && settings.reads(Family::Contrib))
+    })
 }
 
 fn has_port(service: &Service, number: u16) -> bool {

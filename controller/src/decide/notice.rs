@@ -131,7 +131,9 @@ pub enum Reason {
     NoSuchService,
     /// A node that is a load balancer and excluded from load balancing.
     NodeExcluded,
-    /// A Secret that cannot be read.
+    /// A LoadBalancer has the port that the routes of `--http-services=all` were on.
+    RoutesWithdrawn,
+    /// A Secret that cannot be used.
     SecretUnreadable,
     /// Something of this Service cannot be served.
     SyncLoadBalancerFailed,

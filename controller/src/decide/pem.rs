@@ -1,6 +1,12 @@
-//! Whether a text is PEM at all, as far as that is plain to see. Asked of Secrets, and of the files of flags.
+//! Whether a text is PEM at all, as far as that is plain to see: asked of Secrets, and of the files of flags. And whether a
+//! certificate and a key can be used together.
 
 use std::fmt;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 
 /// What a PEM text should have.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +50,30 @@ impl Part {
             false => Some(Flaw::None(self.what)),
             true => has("ENCRYPTED").then_some(Flaw::Encrypted),
         }
+    }
+}
+
+/// Why TLS cannot be served with this certificate and this key, as the rest of a sentence about their Secret. An expired
+/// certificate can be served.
+#[must_use]
+pub(crate) fn pair_flaw(certificate: &[u8], key: &[u8]) -> Option<&'static str> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = match chain {
+        Ok(chain) if !chain.is_empty() => chain,
+        _ => return Some("has broken PEM in its entry tls.crt"),
+    };
+    let Ok(key) = PrivateKeyDer::from_pem_slice(key) else {
+        return Some("has broken PEM in its entry tls.key");
+    };
+    match CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()) {
+        Ok(_) => None,
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            Some("has a key in tls.key that is not that of the certificate in tls.crt")
+        }
+        Err(rustls::Error::InvalidCertificate(_)) => {
+            Some("has something in tls.crt that is no certificate")
+        }
+        Err(_) => Some("has a key in tls.key that cannot be used"),
     }
 }
 

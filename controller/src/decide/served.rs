@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::nodes::{Here, may_be_published};
 use super::place::Site;
-use super::table::{HTTP, HTTPS, shared_ports};
+use super::table::{HTTP, HTTPS, Shared};
 use super::{Asked, World};
 use crate::settings::HTTPS_PORT;
 
@@ -31,13 +31,13 @@ pub(super) struct Expected(BTreeMap<String, String>);
 
 impl Expected {
     /// Without deciding again for each node: tables differ by what is not [`Site::EVERYWHERE`] alone.
-    pub(super) fn of(world: &World<'_>, asked: &[Asked<'_>]) -> Self {
+    pub(super) fn of(world: &World<'_>, shared: Shared, asked: &[Asked<'_>]) -> Self {
         let Some(leases) = &world.observed.leases else {
             return Self(BTreeMap::new());
         };
         let mut nodes = world.nodes.chosen(None);
         nodes.retain(|node| may_be_published(node) && leases.contains_key(&node.name));
-        let mut lines = shared_lines(world, asked);
+        let mut lines = shared_lines(world, shared);
         for one in asked {
             let site = one
                 .place
@@ -73,8 +73,7 @@ impl Expected {
 }
 
 /// Those of the shared ports, which are on every node.
-fn shared_lines(world: &World<'_>, asked: &[Asked<'_>]) -> Vec<(String, Option<usize>)> {
-    let shared = shared_ports(world.settings, asked);
+fn shared_lines(world: &World<'_>, shared: Shared) -> Vec<(String, Option<usize>)> {
     let http_port = world.settings.flags.http_port;
     let ports = [
         (shared.http, HTTP, http_port),

@@ -279,7 +279,7 @@ pub(super) fn certificate(
     asked.wanted.secrets.insert(key.clone());
     let why = match world.observed.secrets.get(key) {
         Some(Secret::Readable(material)) => match files::flaw(material) {
-            Some(flaw) => flaw,
+            Some(flaw) => flaw.to_owned(),
             None => {
                 let (certificate, wanted) = WantedFile::of_secret(key);
                 asked.files.extend(wanted);

@@ -7,7 +7,7 @@ use super::annotations::{OWN, Reader};
 use super::claims::{Claim, Reach};
 use super::endpoints::{Outside, Scope};
 use super::knobs::{self, By, Wish};
-use super::names::{Names, contends, wants_http};
+use super::names::{Names, asks_for_route, contends, wants_http};
 use super::notice::Reason;
 use super::place::{Site, internal};
 use super::ranges::Ranges;
@@ -78,7 +78,12 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
         reader.without_effect(OF_A_PORT, "the shared port has one for all");
     }
     if asked.routes.is_empty() && asked.offers.is_empty() {
-        asked.status = Status::left_alone(service, "it has no TCP port that can be published");
+        let is_tcp = |port: &Port| port.protocol == observe::Protocol::Tcp;
+        let why = match service.ports.iter().any(is_tcp) {
+            true => "none of its ports can be served",
+            false => "it has no TCP port",
+        };
+        asked.status = Status::left_alone(service, why);
     }
     asked.read_by(reader)
 }
@@ -193,8 +198,10 @@ fn publish(
         .slices
         .endpoints(world, service, port, scope(world, service, &wish));
     let backend = backend(&name, None, service, port, &wish, check, endpoints);
+    let by_annotation = asks_for_route(service, world.settings);
     let passed = wish.passthrough.iter().map(|host| SharedRoute {
         secure: true,
+        by_annotation: true,
         route: Route {
             host: Some(host.clone()),
             passthrough: true,
@@ -217,12 +224,15 @@ fn publish(
         };
         let redirect = (secure && wish.redirect_https).then_some(SharedRoute {
             secure: false,
+            by_annotation: true,
             route: elsewhere,
             certificate: None,
             backend: None,
         });
         let main = SharedRoute {
             secure,
+            // No Service comes to the HTTPS port without one.
+            by_annotation: secure || by_annotation,
             route: here,
             certificate: certificate.clone(),
             backend: Some(backend.clone()),

@@ -31,6 +31,8 @@ pub(super) struct Offer {
 pub(super) struct SharedRoute {
     /// On the HTTPS port, not on the HTTP one.
     pub(super) secure: bool,
+    /// Whether an annotation asks for it; else it exists by `--http-services=all` alone.
+    pub(super) by_annotation: bool,
     pub(super) route: Route,
     /// What the HTTPS port needs for it.
     pub(super) certificate: Option<Certificate>,
@@ -76,7 +78,21 @@ pub(super) struct Shared {
     pub(super) https: bool,
 }
 
-/// While they have a route; with all Services, always.
+impl Shared {
+    pub(super) fn has(self, secure: bool) -> bool {
+        if secure { self.https } else { self.http }
+    }
+
+    /// Somebody else has it.
+    pub(super) fn remove(&mut self, secure: bool) {
+        match secure {
+            true => self.https = false,
+            false => self.http = false,
+        }
+    }
+}
+
+/// Which are asked for: those that have a route; with all Services, always.
 pub(super) fn shared_ports(settings: &Settings, asked: &[Asked<'_>]) -> Shared {
     let all = settings.flags.http_services == HttpServices::All;
     let mut routes = asked.iter().flat_map(|one| &one.routes);
@@ -87,8 +103,11 @@ pub(super) fn shared_ports(settings: &Settings, asked: &[Asked<'_>]) -> Shared {
 }
 
 /// The whole table. Takes the offers and routes.
-pub(super) fn assemble(settings: &Settings, asked: &mut [Asked<'_>]) -> RoutingTable {
-    let ports = shared_ports(settings, asked);
+pub(super) fn assemble(
+    settings: &Settings,
+    ports: Shared,
+    asked: &mut [Asked<'_>],
+) -> RoutingTable {
     let mut frontends: Vec<Frontend> = Vec::new();
     if ports.http {
         frontends.extend(shared_http(settings, asked));

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::rng::Rng;
 
+pub mod cookie;
 pub(crate) mod shards;
 
 use shards::{ClientKey, Entry, Shards};

@@ -16,10 +16,11 @@ use crate::loops::{self, HostAddresses};
 use crate::moment::Moment;
 use crate::overrides::Overrides;
 use crate::plan::{
-    AcceptProxy, Frontend, FrontendState, OnNode, Plan, Serves, SocketKey, Transport,
+    AcceptProxy, Frontend, FrontendState, HttpFrontend, OnNode, Plan, Serves, SocketKey, Transport,
 };
 use crate::preamble::Versions;
 use crate::rng::Rng;
+use crate::route::SniRoutes;
 use crate::service::{Node, Service, ServiceContext, ServiceState};
 use crate::table::{self, Name, OnLimit, Protocol, ProxyVersion, RoutingTable, State};
 
@@ -45,6 +46,7 @@ pub fn compile(table: RoutingTable, previous: &Plan, context: &mut CompileContex
     let specs = Specs {
         generation: table.generation,
         stats: Some(table.stats),
+        ticket_keys: table.ticket_keys,
         services: shared(table.services),
         frontends: shared(table.frontends),
     };
@@ -62,6 +64,7 @@ pub fn revise(previous: &Plan, overrides: Overrides, context: &mut CompileContex
     let specs = Specs {
         generation: previous.generation,
         stats: previous.stats.clone(),
+        ticket_keys: previous.ticket_keys.clone(),
         services: previous
             .services
             .iter()
@@ -84,6 +87,7 @@ fn shared<T>(parts: Vec<T>) -> Vec<Arc<T>> {
 struct Specs {
     generation: Option<u64>,
     stats: Option<table::Stats>,
+    ticket_keys: Option<table::File>,
     services: Vec<Arc<table::Service>>,
     frontends: Vec<Arc<table::Frontend>>,
 }
@@ -97,6 +101,7 @@ fn plan(
     let mut plan = Plan {
         generation: specs.generation,
         stats: specs.stats,
+        ticket_keys: specs.ticket_keys,
         overrides: Arc::new(overrides.settle(&specs.services, &specs.frontends)),
         nodes: previous_nodes(previous),
         ..Plan::default()
@@ -134,14 +139,19 @@ fn plan(
     }
     plan.nodes.retain(|_, on| !on.services.is_empty());
     plan.leaving = leaving(previous, &plan);
-    let states: FxHashMap<&Name, &Arc<FrontendState>> = previous
+    let before: FxHashMap<&Name, &Frontend> = previous
         .frontends
         .iter()
-        .map(|before| (&before.name, &before.state))
+        .map(|before| (&before.name, before.as_ref()))
+        .collect();
+    let states: FxHashMap<&Name, &Arc<FrontendState>> = before
+        .iter()
+        .map(|(name, before)| (*name, &before.state))
         .chain(&previous.left)
         .collect();
     for spec in specs.frontends {
-        let frontend = Arc::new(frontend(spec, &states, &plan, context));
+        let before = before.get(&spec.name).copied();
+        let frontend = Arc::new(frontend(spec, before, &states, &plan, context));
         for socket in &frontend.sockets {
             plan.by_socket.insert(socket.clone(), Arc::clone(&frontend));
         }
@@ -264,6 +274,7 @@ fn is_shared(service: &Arc<Service>, previous: &Plan) -> bool {
 
 fn frontend(
     spec: Arc<table::Frontend>,
+    before: Option<&Frontend>,
     previous_states: &FxHashMap<&Name, &Arc<FrontendState>>,
     plan: &Plan,
     context: &mut CompileContext<'_>,
@@ -283,7 +294,7 @@ fn frontend(
         name: spec.name.clone(),
         binds: spec.bind.to_vec(),
         sockets: sockets(&spec, transport, context.ipv6),
-        serves: serves(&spec, plan),
+        serves: serves(&spec, before, plan),
         accept_proxy: spec.accept_proxy.as_deref().map(|accept| AcceptProxy {
             from: PrefixSet::new(accept.from.iter().copied()),
             versions: match (
@@ -330,22 +341,30 @@ fn sockets(spec: &table::Frontend, transport: Transport, ipv6: bool) -> Vec<Sock
         .collect()
 }
 
-fn serves(spec: &table::Frontend, plan: &Plan) -> Serves {
+fn serves(spec: &table::Frontend, before: Option<&Frontend>, plan: &Plan) -> Serves {
+    let find = |name: &Name| plan.service(name).map(Arc::clone);
+    let before = before
+        .filter(|before| *before.spec == *spec)
+        .map(|before| &before.serves);
     match spec.protocol {
-        Protocol::Http => return Serves::NotYet("http"),
-        Protocol::Https => return Serves::NotYet("https"),
-        Protocol::Tls => return Serves::NotYet("tls"),
-        Protocol::Tcp if spec.tls.is_some() => return Serves::NotYet("tcp with tls"),
-        Protocol::Tcp | Protocol::Udp => {}
+        Protocol::Tcp => spec.service.as_ref().and_then(find).map(Serves::Tcp),
+        Protocol::Udp => spec.service.as_ref().and_then(find).map(Serves::Udp),
+        Protocol::Http | Protocol::Https => {
+            let before = match before {
+                Some(Serves::Http(before)) => Some(before),
+                _ => None,
+            };
+            Some(Serves::Http(HttpFrontend::compile(spec, &find, before)))
+        }
+        Protocol::Tls => {
+            let before = match before {
+                Some(Serves::Tls(before)) => Some(before),
+                _ => None,
+            };
+            Some(Serves::Tls(SniRoutes::shared(spec, &find, before)))
+        }
     }
-    let service = spec.service.as_ref().and_then(|name| plan.service(name));
-    match service {
-        Some(service) if spec.protocol.is_udp() => Serves::Udp(Arc::clone(service)),
-        Some(service) if service.spec().tls.is_some() => Serves::NotYet("tls to endpoints"),
-        Some(service) => Serves::Tcp(Arc::clone(service)),
-        // A valid table has no tcp or udp frontend without an existing service.
-        None => Serves::NotYet("tcp without a service"),
-    }
+    .unwrap_or(Serves::Nothing)
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl Kind {
     }
 }
 
-/// What is declared of one counter of `C`.
+/// The declaration of one counter, which is a field of the sums `C`.
 #[derive(Debug)]
 pub struct Counter<C> {
     /// Its field in `C`, which is its key in JSON as well.

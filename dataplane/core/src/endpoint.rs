@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::counters;
 use crate::counters::{Cell, Counts, PerWorker, WorkerId};
 use crate::health::Monitor;
+use crate::http::StatusClass;
 use crate::moment::{Moment, whole_millis};
 use crate::service::ServiceState;
 
@@ -85,6 +86,7 @@ impl EndpointState {
         if let Some(cells) = self.all_counters().and_then(|all| all.if_any(worker)) {
             cells.queue_ms_max.clear();
             cells.connect_ms_max.clear();
+            cells.response_ms_max.clear();
             cells.total_ms_max.clear();
         }
     }
@@ -380,6 +382,8 @@ counters! {
         picked: Sum => json();
         /// Dials begun (`connect`).
         dials: Sum => json();
+        /// Requests that an idle connection to it served (`reuse`).
+        reuses: Sum => json();
         /// Dials that failed (`econ`).
         connect_errors: Sum => json();
         /// Further attempts at it by clients whose previous attempt it had just failed (`wretr`).
@@ -408,6 +412,12 @@ counters! {
         connect_ms: Sum;
         /// The longest of them (`ctime_max`).
         connect_ms_max: Most;
+        /// Responses of HTTP, by [`StatusClass::index`] (`hrsp_1xx` and so on).
+        responses: Sum[StatusClass];
+        /// Milliseconds from connect to the head of the response, in sum over the responses (`rtime` is their mean).
+        response_ms: Sum;
+        /// The longest of them (`rtime_max`).
+        response_ms_max: Most;
         /// Milliseconds from accept to end, in sum over the sessions that ended (`ttime`).
         total_ms: Sum;
         /// The longest of them (`ttime_max`).
@@ -432,6 +442,12 @@ impl EndpointCounters {
         raise(&self.last_session, now.0.max(1));
         add_time(&self.queue_ms, &self.queue_ms_max, queued);
         add_time(&self.connect_ms, &self.connect_ms_max, connecting);
+    }
+
+    /// Counts the head of a response that arrived `took` after the connection was there.
+    pub fn responded(&self, status: u16, took: Duration) {
+        self.responses[StatusClass::of(status).index()].add(1);
+        add_time(&self.response_ms, &self.response_ms_max, took);
     }
 
     /// Counts the end of a session that took `total` from accept to end.

@@ -29,6 +29,7 @@ use crate::moment::Moment;
 use crate::plan::{Frontend, FrontendCounters, FrontendState, Serves};
 use crate::rng::{Rng, mix};
 use crate::service::{Failure, FailureNews, Service};
+use crate::slots::Slots;
 
 mod bits;
 mod count;
@@ -43,12 +44,12 @@ mod ports;
 mod scan;
 #[cfg(test)]
 mod simulation;
-mod slots;
 #[cfg(test)]
 mod tests;
 
+pub use crate::slots::SlotId as FlowId;
 pub use count::{Dropped, FlowEnd, UdpCounters, UdpCounts};
-pub use key::{FlowId, Key, Listener};
+pub use key::{Key, Listener};
 pub use port_range::PortRange;
 pub use ports::Local;
 
@@ -57,7 +58,6 @@ use idle::Idle;
 use index::Index;
 use key::Compact;
 use ports::LocalPorts;
-use slots::Slots;
 
 /// The flows of one worker. `S` is the caller's value for each flow.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl<S> FlowTable<S> {
 
     /// Stores the caller's value of a flow that was opened.
     pub fn attach(&mut self, flow: FlowId, socket: S) {
-        if let Some(flow) = self.flow_mut(flow) {
+        if let Some(flow) = self.flows.get_mut(flow) {
             flow.attached = Some(socket);
         }
     }
@@ -150,7 +150,7 @@ impl<S> FlowTable<S> {
 
     /// The caller's value of a flow.
     pub fn attached(&mut self, flow: FlowId) -> Option<&mut S> {
-        self.flow_mut(flow)?.attached.as_mut()
+        self.flows.get_mut(flow)?.attached.as_mut()
     }
 
     /// Decides about datagrams of an endpoint that arrived at the socket of `flow`: where they go, and how many of them may
@@ -191,7 +191,7 @@ impl<S> FlowTable<S> {
         frontend: Option<&Frontend>,
     ) -> FailureNews {
         let worker = self.worker;
-        let Some(flow) = self.flow_mut(flow) else {
+        let Some(flow) = self.flows.get_mut(flow) else {
             return FailureNews::default();
         };
         let endpoint = flow.lease.endpoint();
@@ -211,7 +211,7 @@ impl<S> FlowTable<S> {
     /// Takes back what [`FlowTable::from_client`] counted, because it could not be sent.
     pub fn unsent(&mut self, flow: FlowId, load: Load) {
         let worker = self.worker;
-        if let Some(flow) = self.flow_mut(flow) {
+        if let Some(flow) = self.flows.get_mut(flow) {
             let datagrams = &flow.frontend.udp_counters(worker).datagrams_in;
             datagrams.take(load.datagrams.into());
             counters(&flow.frontend, worker).bytes_in.take(load.bytes);
@@ -244,10 +244,10 @@ impl<S> FlowTable<S> {
     #[must_use]
     pub fn next_deadline(&mut self) -> Option<Moment> {
         let answered = self.next_answered().map(|(_, when)| when);
-        match (self.deadlines.next(), answered) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        [self.deadlines.next(), answered]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The client for which `peer` sends, if a PROXY header named one and that flow has not ended.
@@ -290,7 +290,7 @@ impl<S> FlowTable<S> {
 
     /// Ends a flow.
     pub fn end(&mut self, now: Moment, flow: FlowId, why: FlowEnd) {
-        if self.flows.id(flow.place) == Some(flow) {
+        if self.flows.get(flow).is_some() {
             self.end_at(now, flow.place, why);
         }
     }
@@ -382,10 +382,6 @@ impl<S> FlowTable<S> {
             self.proxied_peers.remove(&peer_key);
         }
     }
-
-    fn flow_mut(&mut self, flow: FlowId) -> Option<&mut Flow<S>> {
-        self.flows.get_mut(flow)
-    }
 }
 
 /// Datagrams that are handled together.
@@ -465,7 +461,7 @@ fn note_activity<S>(idle: &mut Idle, flow: &mut Flow<S>, place: u32, now: Moment
 fn service_of(frontend: &Frontend) -> Option<&Service> {
     match frontend.serves() {
         Serves::Udp(service) => Some(service),
-        Serves::Tcp(_) | Serves::NotYet(_) => None,
+        Serves::Tcp(_) | Serves::Http(_) | Serves::Tls(_) | Serves::Nothing => None,
     }
 }
 

@@ -20,9 +20,10 @@ mod search;
 mod tally;
 mod verdict_change;
 
-pub use checks::{Check, CheckId, Checks};
+pub use crate::slots::SlotId as CheckId;
+pub use checks::{Check, Checks};
 pub use exchange::Exchange;
-pub use monitor::{CheckResult, Monitor, Status, Transition};
+pub use monitor::{CheckResult, Monitor, Transition};
 pub use outcome::Outcome;
 pub use tally::Tally;
 pub use verdict_change::VerdictChange;

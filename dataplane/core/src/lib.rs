@@ -24,9 +24,15 @@
 //! |---|---|
 //! | [`admit`] | which clients are admitted: source ranges, limits of connections and of rates, for all clients and for each |
 //! | [`preamble`] | which client a trusted proxy names, and how the client is named to an endpoint: the PROXY protocol |
+//! | [`hello`] | what a TLS client asks for, before anything is encrypted: the server name and the protocols |
+//! | [`handshake`] | how a TLS handshake ends, by name |
+//! | [`route`] | where an HTTP request or a TLS connection goes, how its path changes, and where a redirect leads |
 //! | [`mod@pick`] | which endpoint the client gets: [`Service::pick`](service::Service::pick), six algorithms, one file each |
-//! | [`affinity`] | which endpoint the client had before |
+//! | [`affinity`] | which endpoint the client had before: by its address, or by its cookie |
 //! | [`mod@queue`] | which client is next when every endpoint is full |
+//! | [`forward`] | what of a request an endpoint gets, and what of a response its client gets: heads of HTTP |
+//! | [`answer`] | what Ballast answers by itself: pages for errors, redirects |
+//! | [`http1`] | where messages of HTTP/1 end, and which ones are refused: [`http1::parse_request()`], [`http1::Body`] |
 //! | [`flow`] | for each UDP datagram: its endpoint, the client of a reply, and when the flow ends |
 //!
 //! For each endpoint:
@@ -44,7 +50,8 @@
 //! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
 //! | [`mod@counters`] | the workers' counters, one cell for each worker |
 //!
-//! Tools: [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer wheel), and [`mod@backoff`] (delays between retries).
+//! Tools: [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer wheel), [`mod@backoff`] (delays between retries), and
+//! [`mod@words`] (enums whose variants stand for words).
 //!
 //! # The lexicon
 //!
@@ -55,7 +62,7 @@
 //! - **endpoint**: one address of a service. [`table::Endpoint`], [`service::Endpoint`], and its state
 //!   [`endpoint::EndpointState`].
 //! - **node**: the machine that endpoints run on. [`service::Node`].
-//! - **route**: host and path that lead to a service. [`table::Route`].
+//! - **route**: host and path that lead to a service. [`table::Route`] in the table, [`route::Route`] compiled.
 //! - **flow**: the conversation of one UDP client with one endpoint. [`flow::FlowTable`].
 //! - **request**, **reply**: a datagram of a client, of an endpoint.
 //! - **table**: the configuration as written. [`table::RoutingTable`].
@@ -73,6 +80,7 @@
 pub mod ack;
 pub mod admit;
 pub mod affinity;
+pub mod answer;
 pub mod backoff;
 pub mod change;
 pub mod compile;
@@ -80,7 +88,12 @@ pub mod counters;
 pub mod deadlines;
 pub mod endpoint;
 pub mod flow;
+pub mod forward;
+pub mod handshake;
 pub mod health;
+pub mod hello;
+pub mod http;
+pub mod http1;
 pub mod loops;
 pub mod moment;
 pub mod overrides;
@@ -89,7 +102,10 @@ pub mod plan;
 pub mod preamble;
 pub mod queue;
 pub mod rng;
+pub mod route;
 pub mod service;
 pub mod table;
+pub mod words;
 
 mod chains;
+mod slots;

@@ -54,7 +54,8 @@ impl FromIterator<IpAddr> for HostAddresses {
 pub struct Loops {
     /// For each service, by its index in the table: the indexes of its endpoints that close a loop, sorted.
     closing: BTreeMap<usize, Vec<usize>>,
-    warnings: Vec<String>,
+    /// A line for each service that leads to own frontends, up to a limit. Loops come first.
+    pub warnings: Vec<String>,
 }
 
 impl Loops {
@@ -62,12 +63,6 @@ impl Loops {
     #[must_use]
     pub fn of_service(&self, service: usize) -> &[usize] {
         self.closing.get(&service).map_or(&[], Vec::as_slice)
-    }
-
-    /// A line for each service that leads to own frontends, up to a limit. Loops come first.
-    #[must_use]
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
     }
 }
 

@@ -11,10 +11,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::affinity::canonical;
+use crate::affinity::cookie::CookieValue;
 use crate::endpoint::{EndpointState, FULL_SHARE, Lease};
 use crate::moment::Moment;
 use crate::rng::{Rng, mix};
-use crate::service::{Endpoint, Failure, Node, Service};
+use crate::service::{Affinity, Endpoint, Failure, Node, Service};
 use crate::table::Algorithm;
 
 mod first;
@@ -56,8 +57,9 @@ impl Service {
         now: Moment,
         rng: &mut Rng,
     ) -> Result<Picked, Unavailable> {
-        match self.affinity {
-            Some(keep) => self.pick_sticky(key, tried, keep, now, rng),
+        match &self.affinity {
+            Some(Affinity::ClientIp(keep)) => self.pick_by_address(key, tried, *keep, now, rng),
+            Some(Affinity::Cookie(cookies)) => self.pick_by_cookie(key, tried, cookies, now, rng),
             None => self.pick_any(key, tried, now, rng),
         }
     }
@@ -145,6 +147,7 @@ impl Service {
             lease: endpoint.live.lease(endpoint.max)?,
             index,
             is_panic: false,
+            is_for_once: false,
         })
     }
 
@@ -180,6 +183,7 @@ impl Service {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     client: SocketAddr,
+    cookie: Option<CookieValue>,
 }
 
 impl Key {
@@ -188,7 +192,14 @@ impl Key {
     pub fn new(client: SocketAddr) -> Self {
         Self {
             client: canonical(client),
+            cookie: None,
         }
+    }
+
+    /// The same with the affinity cookie that the client sent. It counts only in the service that the value is for.
+    #[must_use]
+    pub fn with_cookie(self, cookie: Option<CookieValue>) -> Self {
+        Self { cookie, ..self }
     }
 
     /// The client's address in canonical form.
@@ -267,6 +278,8 @@ pub struct Picked {
     pub index: usize,
     /// Whether checks were ignored, because those of all endpoints fail. Never true for a further attempt.
     pub is_panic: bool,
+    /// Whether the client has affinity for another endpoint, which is full or ejected now. Its affinity stays as it is.
+    pub is_for_once: bool,
 }
 
 /// Why no endpoint can be picked.

@@ -15,18 +15,26 @@ use crate::counters;
 use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::EndpointState;
 use crate::flow::{UdpCounters, UdpCounts};
+use crate::handshake::HandshakeResult;
+use crate::http::StatusClass;
 use crate::loops::Loops;
 use crate::moment::Moment;
 use crate::overrides::Overrides;
 use crate::preamble::Versions;
+use crate::route::SniRoutes;
 use crate::service::{Node, Service};
 use crate::table::{self, Name};
+
+mod http;
+
+pub use http::{HttpFrontend, HttpOptions};
 
 /// A compiled table.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub(crate) generation: Option<u64>,
     pub(crate) stats: Option<table::Stats>,
+    pub(crate) ticket_keys: Option<table::File>,
     pub(crate) overrides: Arc<Overrides>,
     pub(crate) loops: Loops,
     pub(crate) frontends: Vec<Arc<Frontend>>,
@@ -51,6 +59,12 @@ impl Plan {
     #[must_use]
     pub fn stats(&self) -> Option<&table::Stats> {
         self.stats.as_ref()
+    }
+
+    /// The file with the keys of TLS session tickets, if the table names one.
+    #[must_use]
+    pub fn ticket_keys(&self) -> Option<&table::File> {
+        self.ticket_keys.as_ref()
     }
 
     /// The operator overrides.
@@ -240,7 +254,8 @@ impl Frontend {
     #[must_use]
     pub fn listens(&self) -> Listens {
         match &self.serves {
-            Serves::NotYet(_) => Listens::NotYetServed,
+            Serves::Nothing => Listens::Idle,
+            Serves::Http(_) | Serves::Tls(_) => Listens::Yes,
             Serves::Tcp(service) | Serves::Udp(service) => {
                 let endpoints = &service.spec().endpoints;
                 if endpoints
@@ -259,12 +274,16 @@ impl Frontend {
 /// What a frontend serves.
 #[derive(Debug)]
 pub enum Serves {
-    /// It relays TCP connections to this service.
+    /// It relays TCP connections to this service. TLS may end at the frontend before: `spec().tls`.
     Tcp(Arc<Service>),
     /// It forwards UDP datagrams to this service.
     Udp(Arc<Service>),
-    /// Nothing: this protocol is not implemented yet, and nothing may be served in its place.
-    NotYet(&'static str),
+    /// It speaks HTTP with clients, in TLS or not.
+    Http(Arc<HttpFrontend>),
+    /// It relays TLS connections unopened.
+    Tls(Arc<SniRoutes>),
+    /// Nothing: its service does not exist. No valid table has such a frontend.
+    Nothing,
 }
 
 /// Whether a frontend listens.
@@ -274,8 +293,6 @@ pub enum Listens {
     Yes,
     /// All endpoints of its service are disabled in the table: connections are refused.
     Idle,
-    /// Its protocol is not implemented yet.
-    NotYetServed,
 }
 
 /// From which peers a PROXY header is read, and in which versions.
@@ -382,11 +399,29 @@ counters! {
         bytes_out: Sum;
         /// Refused clients, by [`Refusal::index`].
         refused: Sum[Refusal] => json(), failure(""), metric("ballast_connections_refused_total", "Clients that were turned away, by reason.");
+        /// TLS handshakes, by [`HandshakeResult::index`].
+        handshakes: Sum[HandshakeResult] => json();
         /// Peers that sent a broken PROXY header (a part of `ereq`).
         bad_headers: Sum => json(), failure("bad-header");
         /// Peers whose PROXY header did not arrive in time (a part of `ereq`).
         late_headers: Sum => json(), failure("late-header");
         /// Peers that left without sending a byte where a header was due.
         port_probes: Sum;
+        /// Clients that speak HTTP (`h1sess` and `h2sess`).
+        http_sessions: Sum;
+        /// Those of them that speak HTTP/2 (`h2sess`).
+        http2_sessions: Sum;
+        /// Requests of HTTP/2 (`h2req`, a part of `req_tot`).
+        http2_requests: Sum;
+        /// Requests of HTTP, malformed ones included (`req_tot`).
+        requests: Sum;
+        /// Responses to clients, Ballast's own answers included, by [`StatusClass::index`] (`hrsp_1xx` and so on).
+        responses: Sum[StatusClass];
+        /// Requests that a route has answered or redirected (`intercepted`).
+        intercepted: Sum;
+        /// Requests that the source ranges of a route do not allow (`dreq`).
+        denied_requests: Sum => failure("denied-request");
+        /// Requests that were malformed or not whole in time (a part of `ereq`).
+        bad_requests: Sum => failure("bad-request");
     }
 }

@@ -42,7 +42,7 @@ use std::net::SocketAddr;
 
 use crate::affinity::canonical;
 
-pub use encode::{Checksum, ClientCertificate, Extras, Ssl, encode_local, encode_v1, encode_v2};
+pub use encode::{ClientCertificate, Extras, Ssl, encode_local, encode_v1, encode_v2};
 pub use reason::Reason;
 pub use tlv::{Tlv, Tlvs};
 
@@ -88,7 +88,7 @@ pub enum Step<'a> {
 pub struct Header<'a> {
     /// The length of the header in bytes; the data follows it.
     pub length: usize,
-    /// Who connected, and to what, exactly as written. An IPv4 address may be in IPv4-mapped form (see
+    /// The client and the address that it connected to, exactly as written. An IPv4 address may be in IPv4-mapped form (see
     /// [`Addresses::canonical`]).
     pub addresses: Addresses,
     /// The sender's additional fields; empty in version 1.

@@ -12,15 +12,18 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use crate::affinity::cookie::{CookieValue, Cookies};
 use crate::endpoint::{EndpointState, FULL_SHARE};
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{PickMethod, Wheel, endpoint_hash};
 use crate::table::{self, State};
 
 mod ejection;
+mod request_time;
 mod state;
 
 pub use ejection::{Ejection, EjectionReason, Failure, FailureNews, Node};
+pub use request_time::RequestTime;
 pub use state::{ServiceCounters, ServiceCounts, ServiceState};
 
 /// A compiled service.
@@ -35,8 +38,8 @@ pub struct Service {
     pub(crate) try_all: bool,
     /// In milliseconds; 0 without slow start.
     pub(crate) slow_start: u64,
-    /// How long a client's endpoint is remembered, if there is affinity.
-    pub(crate) affinity: Option<Duration>,
+    /// How a client's endpoint is found again, if there is affinity.
+    pub(crate) affinity: Option<Affinity>,
     /// The indexes of the endpoints that close a loop, sorted.
     closing: Box<[usize]>,
     spec: Arc<table::Service>,
@@ -68,13 +71,16 @@ impl Service {
                 Endpoint::compile(endpoint, before, &state, closes_loop, context)
             })
             .collect();
-        let affinity = match spec.affinity {
-            Some(table::Affinity::ClientIp(keep)) => Some(keep),
-            Some(table::Affinity::Cookie(_)) | None => None,
-        };
+        let affinity = spec.affinity.as_ref().map(|affinity| match affinity {
+            table::Affinity::ClientIp(keep) => Affinity::ClientIp(*keep),
+            table::Affinity::Cookie(_) => {
+                let hashes = endpoints.iter().map(|endpoint| endpoint.hash);
+                Affinity::Cookie(Cookies::new(&spec.name, hashes))
+            }
+        });
         let method = match affinity {
-            Some(_) => PickMethod::ByClient,
-            None => PickMethod::of(spec.algorithm),
+            Some(Affinity::ClientIp(_)) => PickMethod::ByClient,
+            Some(Affinity::Cookie(_)) | None => PickMethod::of(spec.algorithm),
         };
         Self {
             wheel: method.wheel(&endpoints),
@@ -104,6 +110,24 @@ impl Service {
     #[must_use]
     pub fn state(&self) -> &Arc<ServiceState> {
         &self.state
+    }
+
+    /// The name of its affinity cookie, if it has one.
+    #[must_use]
+    pub fn cookie_name(&self) -> Option<&str> {
+        match &self.spec.affinity {
+            Some(table::Affinity::Cookie(name)) => Some(name),
+            Some(table::Affinity::ClientIp(_)) | None => None,
+        }
+    }
+
+    /// The value of the affinity cookie for the endpoint at `index`, if the service has a cookie.
+    #[must_use]
+    pub fn cookie_value(&self, index: usize) -> Option<CookieValue> {
+        match &self.affinity {
+            Some(Affinity::Cookie(cookies)) => Some(cookies.value(self.endpoints.get(index)?.hash)),
+            Some(Affinity::ClientIp(_)) | None => None,
+        }
     }
 
     /// Its endpoints, in the order of the table.
@@ -167,6 +191,15 @@ impl Service {
         let max = self.spec.max_queue.on().map_or(0, |max| max.get());
         usize::try_from(max).unwrap_or(usize::MAX)
     }
+}
+
+/// How a client's endpoint is found again.
+#[derive(Debug)]
+pub(crate) enum Affinity {
+    /// It is remembered by the client's address for so long.
+    ClientIp(Duration),
+    /// The client's cookie tells it.
+    Cookie(Cookies),
 }
 
 /// An endpoint of a compiled service.

@@ -36,6 +36,7 @@ pub use fields::{List, OrOff};
 pub use files::files;
 pub use frontend::{AcceptProxy, ClientTimeouts, Frontend, OnLimit, Protocol, ProxyVersion, Udp};
 pub use health::{Expect, Health, HealthMode};
+pub(crate) use host::is_dns_name;
 pub use host::{HostPattern, Scheme, ServerName, Target, UrlPath};
 pub use http::{
     ErrorStatus, FrontendHttp, HeaderEdits, HttpVersion, PathMatch, Redirect, Reuse, Route,
@@ -111,7 +112,7 @@ pub struct Stats {
     /// Addresses that answer `/healthz` and nothing else, or off. Default: off.
     #[serde(skip_serializing_if = "is_default")]
     pub healthz: OrOff<List<Bind>>,
-    /// Who may see the page, the metrics and the API. Default: loopback, link-local, private and shared (100.64.0.0/10)
+    /// Clients with these addresses may see the page, the metrics and the API. Default: loopback, link-local, private and shared (100.64.0.0/10)
     /// addresses; everybody where a `--stats-auth-file` guards them.
     #[serde(
         with = "AsText::<Option<List<IpNet>>>",

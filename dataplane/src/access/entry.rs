@@ -1,5 +1,5 @@
-//! What is known of a connection while it lives. Dropping the entry writes the access line, also after a panic, a cut or a
-//! drain.
+//! The access entry of a live connection collects the fields of its access line. Dropping the entry writes the line, also after a
+//! panic, a cut or a drain.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use ballast_core::plan::FrontendState;
 use ballast_core::service::{Service, ServiceState};
 use ballast_core::table::Name;
 
-use super::line::{Record, Termination};
+use super::line::{Record, relay_letters};
 use crate::relay::{Side, Why};
 use crate::tcp::{Progress, WaitPhase};
 use crate::worker::Worker;
@@ -29,7 +29,10 @@ pub(crate) struct Entry {
     server: Option<(Box<str>, Arc<EndpointState>)>,
     progress: Progress,
     bytes: (u64, u64),
-    termination: Option<Termination>,
+    /// haproxy's two termination letters.
+    termination: Option<[u8; 2]>,
+    /// Whether there is no line: a mere port probe.
+    is_silent: bool,
 }
 
 impl Entry {
@@ -51,6 +54,7 @@ impl Entry {
                 progress: Progress::default(),
                 bytes: (0, 0),
                 termination: None,
+                is_silent: false,
             })
         })
     }
@@ -108,41 +112,34 @@ impl Entry {
 
     /// Notes the end of the relay.
     pub(crate) fn closed(&mut self, why: Why, fault: Option<Side>) {
-        self.end(match (why, fault) {
-            (Why::Finished, _) => b"--",
-            (Why::Cut, _) => b"KD",
-            (Why::Aborted, Some(Side::Server)) => b"SD",
-            (Why::Aborted, _) => b"CD",
-            (Why::Idle | Why::HalfClosed, Some(Side::Server)) => b"sD",
-            (Why::Idle | Why::HalfClosed, _) => b"cD",
-        });
+        self.termination = Some(relay_letters(why, fault));
     }
 
     /// Notes the termination letters.
     pub(crate) fn end(&mut self, letters: &[u8; 2]) {
-        self.termination = Some(Termination(*letters));
+        self.termination = Some(*letters);
     }
 
     /// Drops the entry without a line.
     pub(crate) fn forget(mut self) {
-        self.termination = Some(Termination::SILENT);
+        self.is_silent = true;
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        if self.is_silent {
+            return;
+        }
         // Every end is noted, except an order from outside to end the connection.
         let termination = self
             .termination
             .unwrap_or(match (&self.service, &self.server) {
-                (_, Some(_)) => Termination(*b"KD"),
-                (Some(_), None) if self.progress.is_queued => Termination(*b"KQ"),
-                (Some(_), None) => Termination(*b"KC"),
-                (None, None) => Termination(*b"KR"),
+                (_, Some(_)) => *b"KD",
+                (Some(_), None) if self.progress.is_queued => *b"KQ",
+                (Some(_), None) => *b"KC",
+                (None, None) => *b"KR",
             });
-        if termination == Termination::SILENT {
-            return;
-        }
         let shared = &self.worker.shared;
         let total = shared.clock.now().since(self.began);
         let service = self.service.as_ref().map(|(_, service)| service);
@@ -154,8 +151,7 @@ impl Drop for Entry {
             client: self.client,
             frontend: self.frontend.name().clone(),
             service: self.service.as_ref().map(|(name, _)| name.clone()),
-            queued: self.progress.queued,
-            connecting: self.progress.connecting,
+            progress: self.progress,
             total,
             bytes_in: self.bytes.0,
             bytes_out: self.bytes.1,
@@ -166,9 +162,6 @@ impl Drop for Entry {
                 service.map_or(0, |service| service.current().into()),
                 server.map_or(0, |server| server.in_flight().into()),
             ],
-            retries: self.progress.retries,
-            is_redispatched: self.progress.is_redispatched,
-            queue: self.progress.before as u64,
             server: self.server.take().map(|(name, _)| name),
         }));
     }

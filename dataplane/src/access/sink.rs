@@ -1,9 +1,7 @@
 //! The destinations of access lines: standard output, syslog sockets, syslog servers. Each has a queue and a thread of its own,
 //! so that a slow one does not delay the others.
 
-use std::fmt::Write as _;
 use std::io;
-use std::ops::Deref;
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
@@ -12,14 +10,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_core::table::LogTarget;
 
-use super::line::SyslogDate;
+use super::line::{SYSLOG_DATE, utc};
 use crate::log::{self, LineQueue, start, to_udp, to_unix};
 
 /// All destinations of one table, and the rendered lines for them.
 #[derive(Debug)]
 pub(super) struct Sinks {
     stdout: Option<&'static LineQueue>,
-    syslog: Vec<Syslog>,
+    syslog: Vec<Arc<LineQueue>>,
     /// The lines for standard output.
     lines: String,
     /// The same lines with syslog headers.
@@ -46,15 +44,21 @@ impl Sinks {
     fn add(&mut self, target: &LogTarget, folder: &Path, lost: &Arc<AtomicU64>) -> io::Result<()> {
         match target {
             LogTarget::Stdout => self.stdout = Some(log::stdout()?),
-            LogTarget::Unix(path) => {
-                let write = to_unix(folder.join(&**path))?;
-                self.syslog.push(Syslog::start(lost, write)?);
-            }
-            LogTarget::Udp(address) => {
-                let write = to_udp(*address)?;
-                self.syslog.push(Syslog::start(lost, write)?);
-            }
+            LogTarget::Unix(path) => self.begin(lost, to_unix(folder.join(&**path))?)?,
+            LogTarget::Udp(address) => self.begin(lost, to_udp(*address)?)?,
         }
+        Ok(())
+    }
+
+    /// Begins a syslog destination, with a queue and a thread.
+    fn begin(
+        &mut self,
+        lost: &Arc<AtomicU64>,
+        write: impl FnMut(&[u8]) -> u64 + Send + 'static,
+    ) -> io::Result<()> {
+        let queue = Arc::new(LineQueue::new(Arc::clone(lost)));
+        start(Arc::clone(&queue), "syslog", write)?;
+        self.syslog.push(queue);
         Ok(())
     }
 
@@ -63,13 +67,28 @@ impl Sinks {
         let from = self.lines.len();
         render(&mut self.lines);
         self.lines.push('\n');
+        self.add_headers(from);
+    }
+
+    /// Adds lines that are rendered, each with its line feed, to be delivered by the next [`deliver`](Self::deliver).
+    pub(super) fn lines(&mut self, lines: &str) {
+        let from = self.lines.len();
+        self.lines.push_str(lines);
+        self.add_headers(from);
+    }
+
+    /// Adds the lines from `from` on with syslog headers, if anybody wants them.
+    fn add_headers(&mut self, from: usize) {
         if self.syslog.is_empty() {
             return;
         }
-        let line = self.lines.get(from..).unwrap_or_default();
-        let (date, pid) = (SyslogDate(SystemTime::now()), process::id());
-        // Writing to a String cannot fail.
-        write!(self.with_header, "<134>{date} ballast[{pid}]: {line}").unwrap_or_default();
+        let lines = self.lines.get(from..).unwrap_or_default();
+        let (date, pid) = (utc(SystemTime::now(), SYSLOG_DATE), process::id());
+        let header = format!("<134>{date} ballast[{pid}]: ");
+        for line in lines.split_inclusive('\n') {
+            self.with_header.push_str(&header);
+            self.with_header.push_str(line);
+        }
     }
 
     /// Adds the rendered lines to every destination's queue.
@@ -97,31 +116,9 @@ impl Sinks {
     }
 }
 
-/// A syslog queue. Its thread ends once this is dropped and all lines are sent.
-#[derive(Debug)]
-struct Syslog(Arc<LineQueue>);
-
-impl Syslog {
-    fn start(
-        lost: &Arc<AtomicU64>,
-        write: impl FnMut(&[u8]) -> u64 + Send + 'static,
-    ) -> io::Result<Self> {
-        let queue = Arc::new(LineQueue::new(Arc::clone(lost)));
-        start(Arc::clone(&queue), "syslog", write)?;
-        Ok(Self(queue))
-    }
-}
-
-impl Deref for Syslog {
-    type Target = LineQueue;
-
-    fn deref(&self) -> &LineQueue {
-        &self.0
-    }
-}
-
-impl Drop for Syslog {
+impl Drop for Sinks {
+    /// Each thread ends once it has sent the lines of its queue.
     fn drop(&mut self) {
-        self.close();
+        self.syslog.iter().for_each(|syslog| syslog.close());
     }
 }

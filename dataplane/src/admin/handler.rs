@@ -42,7 +42,7 @@ pub(super) struct Handler {
     recent: RefCell<Option<(Instant, Arc<Snapshot>)>>,
 }
 
-/// Who is at the other end of a connection, and how much longer the connection may last.
+/// The client of a connection to the admin side, and the deadline of the connection.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
@@ -161,35 +161,30 @@ impl Handler {
     /// The forms of haproxy's stats page.
     async fn stats_page(&self, form: Form, address: &str, user: &User) -> Reply {
         let selection = Selection::of_page(address);
-        match form {
-            Form::Csv => {
-                self.rendered("text/plain", |all| stats::csv(all, selection))
-                    .await
-            }
-            Form::Typed => {
-                self.rendered("text/plain", |all| stats::typed(all, selection))
-                    .await
-            }
-            Form::Json => self.rendered(JSON, |all| stats::json(all, selection)).await,
-            Form::Schema => with(text(StatusCode::OK, stats::schema()), CONTENT_TYPE, JSON),
-            Form::Html => {
-                let view = View::of(address, user.may_change);
-                let page = |snapshot| page::page(&self.shared, snapshot, view);
-                let mut reply = self.rendered("text/html; charset=utf-8", page).await;
-                for (name, value) in [
-                    // Posts must say where they come from.
-                    (REFERRER_POLICY, "same-origin"),
-                    (X_FRAME_OPTIONS, "DENY"),
-                    (SAME_ORIGIN, "same-origin"),
-                ] {
-                    reply = with(reply, name, value);
-                }
-                reply
-                    .headers_mut()
-                    .insert(CONTENT_SECURITY_POLICY, page::policy());
-                reply
-            }
+        let (kind, render): (_, fn(_, _) -> _) = match form {
+            Form::Csv => ("text/plain", stats::csv),
+            Form::Typed => ("text/plain", stats::typed),
+            Form::Json => (JSON, stats::json),
+            Form::Schema => return with(text(StatusCode::OK, stats::schema()), CONTENT_TYPE, JSON),
+            Form::Html => return self.page(View::of(address, user.may_change)).await,
+        };
+        self.rendered(kind, |all| render(all, selection)).await
+    }
+
+    async fn page(&self, view: View) -> Reply {
+        let page = |snapshot| page::page(&self.shared, snapshot, view);
+        let mut reply = self.rendered("text/html; charset=utf-8", page).await;
+        for (name, value) in [
+            // Posts must say where they come from.
+            (REFERRER_POLICY, "same-origin"),
+            (X_FRAME_OPTIONS, "DENY"),
+            (SAME_ORIGIN, "same-origin"),
+        ] {
+            reply = with(reply, name, value);
         }
+        let headers = reply.headers_mut();
+        headers.insert(CONTENT_SECURITY_POLICY, page::policy());
+        reply
     }
 
     /// A rendering of a snapshot, sent while it is written.

@@ -70,7 +70,7 @@ fn beginning(listing: &Listing) -> Markup {
             meta name="viewport" content="width=device-width,initial-scale=1";
             meta name="color-scheme" content="light dark";
             link rel="icon" href=(ICON);
-            @if view.refreshes() { noscript { meta http-equiv="refresh" content="10"; } }
+            @if view.refreshes { noscript { meta http-equiv="refresh" content="10"; } }
             style { (PreEscaped(STYLE)) }
         }
         (PreEscaped("<body>\n"))
@@ -91,6 +91,12 @@ fn beginning(listing: &Listing) -> Markup {
                 h2 { "Frontends " small { (listing.frontends.found) } }
                 (rows(&frontend_heads(), listing.frontends().map(|frontend| listing.frontend(frontend))))
                 (pages(&listing.frontends, |page| view.with(|view| view.frontends_page = page)))
+            }
+        }
+        @if listing.http().next().is_some() {
+            section id="http" {
+                h2 { "HTTP" }
+                (rows(&http_heads(), listing.http()))
             }
         }
         @if listing.datagrams().next().is_some() {
@@ -270,6 +276,18 @@ fn session_heads() -> Markup {
         th class="n w" { "Sessions" }
         th class="n b w" title="Bytes from clients" { "In" }
         th class="n b w" title="Bytes to clients" { "Out" }
+    }
+}
+
+fn http_heads() -> Markup {
+    html! {
+        th class="name" { "Frontend" }
+        th class="n" title="Requests in a second" { "Rate" }
+        th class="n x" title="The most requests in a second" { "Most" }
+        th class="n" { "Requests" }
+        th class="w" title="Responses by the first digit of their status" { "Responses" }
+        th class="n w" title="Requests that a route answered or redirected" { "Answered here" }
+        th class="n" title="Requests that were malformed, not whole in time, or not allowed" { "Refused" }
     }
 }
 

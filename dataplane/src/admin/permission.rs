@@ -1,4 +1,5 @@
-//! Who sent a request, and whether they may: credentials, and posts that another site made a browser send.
+//! Authentication of requests to the admin side by their credentials, and the check that a post was sent by the page itself and not by
+//! another site through the browser of a user.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,15 +8,15 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN, REFERER}
 
 use crate::auth::{Auth, Role, Unproven};
 
-/// Who sent a request.
+/// The user who sent a request.
 #[derive(Clone, Debug)]
 pub(super) struct User {
-    /// `None`: nobody needs credentials here.
+    /// `None`: the process asks for no credentials.
     pub(super) name: Option<Arc<str>>,
     pub(super) may_change: bool,
 }
 
-/// Who sent a request with these headers from this address.
+/// The user whose credentials are in these headers of a request from this address.
 pub(super) async fn user(
     auth: Option<&Auth>,
     headers: &HeaderMap,

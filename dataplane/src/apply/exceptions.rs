@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 
 use ballast_core::ack::{Exception, ExceptionState};
-use ballast_core::plan::{Frontend, Listens, Plan, Serves};
+use ballast_core::plan::{Listens, Plan};
 use ballast_core::table::Bind;
 
 use super::sockets::Sockets;
+use crate::tls;
 
 /// All exceptions, in the order of the table.
-pub(super) fn collect(plan: &Plan, sockets: &Sockets) -> Vec<Exception> {
+pub(super) fn collect(plan: &Plan, tls: &tls::Configs, sockets: &Sockets) -> Vec<Exception> {
     let mut exceptions = Vec::new();
     for frontend in plan.frontends() {
         let mut add = |bind, state, why: String| {
@@ -21,13 +22,6 @@ pub(super) fn collect(plan: &Plan, sockets: &Sockets) -> Vec<Exception> {
             });
         };
         match frontend.listens() {
-            Listens::NotYetServed => {
-                let why = not_yet(frontend);
-                frontend
-                    .binds()
-                    .iter()
-                    .for_each(|bind| add(*bind, ExceptionState::NotYetServed, why.clone()));
-            }
             Listens::Idle => {
                 let why =
                     "its service has no endpoint that may be used, so connections are refused";
@@ -37,6 +31,11 @@ pub(super) fn collect(plan: &Plan, sockets: &Sockets) -> Vec<Exception> {
                     .for_each(|bind| add(*bind, ExceptionState::Idle, why.into()));
             }
             Listens::Yes => {
+                // The socket accepts also then: other names, or the last good certificate, may be served.
+                for why in tls.problems(frontend.spec()) {
+                    let binds = frontend.binds().iter();
+                    binds.for_each(|bind| add(*bind, ExceptionState::Failed, why.clone()));
+                }
                 for key in frontend.sockets() {
                     let bind = Bind::Exact(key.address);
                     if let Some(why) = sockets.why_not(key) {
@@ -55,20 +54,14 @@ pub(super) fn collect(plan: &Plan, sockets: &Sockets) -> Vec<Exception> {
     exceptions
 }
 
-fn not_yet(frontend: &Frontend) -> String {
-    match frontend.serves() {
-        Serves::NotYet(what) => format!("this version does not serve {what} yet"),
-        Serves::Tcp(_) | Serves::Udp(_) => String::new(),
-    }
-}
-
-/// Logs the exceptions of `now` that are not in `before`: where there is no ack file, nothing else reports them. A failed bind
-/// was logged when it failed.
-pub(super) fn log_new(before: &[Exception], now: &[Exception]) {
+/// Logs the exceptions of `now` that are not in `before`: where there is no ack file, nothing else reports them. A bind that
+/// `sockets` could not make was logged when that failed.
+pub(super) fn log_new(before: &[Exception], now: &[Exception], sockets: &Sockets) {
     let known: HashSet<_> = before.iter().map(identity).collect();
+    let logged: HashSet<&str> = sockets.failures().collect();
     let mut omitted = 0;
     let new = now.iter().filter(|exception| {
-        exception.state != ExceptionState::Failed && !known.contains(&identity(exception))
+        !known.contains(&identity(exception)) && !logged.contains(&*exception.why)
     });
     for (count, exception) in new.enumerate() {
         if count >= MAX_LINES {
@@ -88,8 +81,8 @@ pub(super) fn log_new(before: &[Exception], now: &[Exception]) {
     }
 }
 
-fn identity(exception: &Exception) -> (&str, Bind, ExceptionState) {
-    (&exception.frontend, exception.bind, exception.state)
+fn identity(exception: &Exception) -> (&str, Bind, &str) {
+    (&exception.frontend, exception.bind, &exception.why)
 }
 
 /// The most lines for one table. A cluster may have thousands of services without endpoints.

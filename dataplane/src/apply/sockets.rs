@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ballast_core::plan::{Plan, SocketKey, Transport};
+use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::rng::mix;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
 use crate::listen;
+use crate::live::Serving;
 use crate::worker::{Order, Shared};
 
 /// All listening sockets.
@@ -58,6 +59,11 @@ impl Sockets {
     /// Why this address could not be bound.
     pub(super) fn why_not(&self, key: &SocketKey) -> Option<&str> {
         self.failed.get(key).map(String::as_str)
+    }
+
+    /// Why addresses could not be bound.
+    pub(super) fn failures(&self) -> impl Iterator<Item = &str> {
+        self.failed.values().map(String::as_str)
     }
 
     /// Whether it is bound to an address that this node did not hold when last checked.
@@ -116,7 +122,7 @@ impl Sockets {
         }
         for (key, receiver) in waiting {
             if let Ok(Err(error)) = receiver.await {
-                let plan = self.shared.live.plan();
+                let plan = self.shared.live.serving();
                 self.close(std::slice::from_ref(&key), &plan).await;
                 self.fail(&key, format!("bind {key}: cannot be watched: {error}"));
             }
@@ -148,15 +154,14 @@ impl Sockets {
             is_foreign: !addresses.is_local(key.address.ip()),
         };
         for (worker, socket) in (first..).zip(sockets) {
-            let (done, receiver) = oneshot::channel();
-            let order = Order::Listen {
+            let answer = self.order(worker, |done| Order::Listen {
                 key: Arc::clone(&bound.key),
                 socket,
                 done,
-            };
-            if self.send_order(worker, order) {
+            });
+            if let Some(answer) = answer {
                 bound.workers.push(worker);
-                waiting.push((key.clone(), receiver));
+                waiting.push((key.clone(), answer));
             }
         }
         bound
@@ -194,7 +199,7 @@ impl Sockets {
     }
 
     /// Closes all sockets of these addresses, after the connections in their backlogs were accepted.
-    pub(super) async fn close(&mut self, keys: &[SocketKey], last: &Arc<Plan>) {
+    pub(super) async fn close(&mut self, keys: &[SocketKey], last: &Arc<Serving>) {
         if keys.is_empty() {
             return;
         }
@@ -205,15 +210,11 @@ impl Sockets {
             .collect();
         for bound in gone {
             for worker in bound.workers {
-                let (done, receiver) = oneshot::channel();
-                let order = Order::Close {
+                waiting.extend(self.order(worker, |done| Order::Close {
                     key: Arc::clone(&bound.key),
                     plan: Arc::clone(last),
                     done,
-                };
-                if self.send_order(worker, order) {
-                    waiting.push(receiver);
-                }
+                }));
             }
         }
         for receiver in waiting {
@@ -223,13 +224,10 @@ impl Sockets {
     }
 
     /// Begins no more flows and accepts no more connections. Existing flows need their listening socket for replies.
-    pub(super) async fn finish(&mut self, last: &Arc<Plan>) {
+    pub(super) async fn finish(&mut self, last: &Arc<Serving>) {
         let mut waiting = Vec::new();
         for worker in 0..self.shared.inboxes.len() {
-            let (done, receiver) = oneshot::channel();
-            if self.send_order(worker, Order::Finish { done }) {
-                waiting.push(receiver);
-            }
+            waiting.extend(self.order(worker, |done| Order::Finish { done }));
         }
         for receiver in waiting {
             receiver.await.ok();
@@ -243,9 +241,16 @@ impl Sockets {
         self.close(&connections, last).await;
     }
 
-    fn send_order(&self, worker: usize, order: Order) -> bool {
-        let inbox = self.shared.inboxes.get(worker);
-        inbox.is_some_and(|inbox| inbox.send(order).is_ok())
+    /// Gives an order to a worker. Returns its answer to come, unless the worker has ended.
+    fn order<T>(
+        &self,
+        worker: usize,
+        order: impl FnOnce(oneshot::Sender<T>) -> Order,
+    ) -> Option<oneshot::Receiver<T>> {
+        let (done, answer) = oneshot::channel();
+        let inbox = self.shared.inboxes.get(worker)?;
+        inbox.send(order(done)).ok()?;
+        Some(answer)
     }
 
     /// Retries addresses that could not be bound, and checks again which bound addresses are local.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -15,14 +15,8 @@ use crate::threads::lock;
 #[derive(Debug)]
 pub(super) struct CheckQueue {
     permits: Arc<Semaphore>,
-    clients: Mutex<HashMap<IpAddr, Queue>>,
-}
-
-/// The requests of one client address that have not ended.
-#[derive(Debug)]
-pub(super) struct Queue {
-    requests: usize,
-    permit: Arc<Semaphore>,
+    /// The one permit of each client. Its requests keep it alive.
+    clients: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 
 /// The permit to check one secret. It belongs to the check, not to the request: a request that is cancelled makes no room for
@@ -30,57 +24,47 @@ pub(super) struct Queue {
 #[derive(Debug)]
 pub(super) struct CheckPermit {
     shared: OwnedSemaphorePermit,
-    // Released before the queue entry, whose drop may remove the queue.
     _own: OwnedSemaphorePermit,
-    _place: QueueEntry,
 }
 
-/// A request in the queue of a client. Dropping the last one removes the queue.
-#[derive(Debug)]
-struct QueueEntry(Arc<CheckQueue>, IpAddr);
-
 impl CheckQueue {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
+    pub(super) fn new() -> Self {
+        Self {
             permits: Arc::new(Semaphore::new(MAX_CHECKS)),
             clients: Mutex::default(),
-        })
+        }
     }
 
     /// Waits for a permit. `None`: it took too long, or too many clients have requests.
-    pub(super) async fn take(self: &Arc<Self>, client: IpAddr) -> Option<CheckPermit> {
-        let (entry, permit) = self.enter(network(client))?;
+    pub(super) async fn take(&self, client: IpAddr) -> Option<CheckPermit> {
+        let queue = self.queue(network(client))?;
         let permits = async {
-            let own = permit.acquire_owned().await.ok()?;
+            let own = queue.acquire_owned().await.ok()?;
             let permits = Arc::clone(&self.permits);
             Some((own, permits.acquire_owned().await.ok()?))
         };
         let (own, shared) = timeout(PATIENCE, permits).await.ok()??;
-        Some(CheckPermit {
-            shared,
-            _own: own,
-            _place: entry,
-        })
+        Some(CheckPermit { shared, _own: own })
     }
 
-    fn enter(self: &Arc<Self>, client: IpAddr) -> Option<(QueueEntry, Arc<Semaphore>)> {
+    fn queue(&self, client: IpAddr) -> Option<Arc<Semaphore>> {
         let mut clients = self.clients();
-        if clients.len() >= MAX_CLIENTS && !clients.contains_key(&client) {
+        if let Some(queue) = clients.get(&client).and_then(Weak::upgrade) {
+            return Some(queue);
+        }
+        if clients.len() >= MAX_CLIENTS {
             return None;
         }
-        let queue = clients.entry(client).or_insert_with(|| Queue {
-            requests: 0,
-            permit: Arc::new(Semaphore::new(1)),
-        });
-        queue.requests += 1;
-        Some((
-            QueueEntry(Arc::clone(self), client),
-            Arc::clone(&queue.permit),
-        ))
+        let queue = Arc::new(Semaphore::new(1));
+        clients.insert(client, Arc::downgrade(&queue));
+        Some(queue)
     }
 
-    pub(super) fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, Queue>> {
-        lock(&self.clients)
+    /// The clients that have requests.
+    pub(super) fn clients(&self) -> MutexGuard<'_, HashMap<IpAddr, Weak<Semaphore>>> {
+        let mut clients = lock(&self.clients);
+        clients.retain(|_, queue| queue.strong_count() > 0);
+        clients
     }
 }
 
@@ -90,18 +74,6 @@ impl CheckPermit {
         drop(self.shared);
         if !was_right {
             sleep(WRONG_SECRET_DELAY).await;
-        }
-    }
-}
-
-impl Drop for QueueEntry {
-    fn drop(&mut self) {
-        let mut clients = self.0.clients();
-        if let Some(queue) = clients.get_mut(&self.1) {
-            queue.requests -= 1;
-            if queue.requests == 0 {
-                clients.remove(&self.1);
-            }
         }
     }
 }
@@ -133,7 +105,7 @@ mod tests {
     }
 
     /// Takes a permit, if one is available now.
-    async fn may_begin(checks: &Arc<CheckQueue>, client: IpAddr) -> Option<CheckPermit> {
+    async fn may_begin(checks: &CheckQueue, client: IpAddr) -> Option<CheckPermit> {
         timeout(Duration::from_millis(20), checks.take(client))
             .await
             .ok()?
@@ -183,7 +155,7 @@ mod tests {
         let waiting: Vec<_> = (0..MAX_CLIENTS)
             .map(|number| {
                 let number = u32::try_from(number).unwrap();
-                checks.enter(IpAddr::V4(number.into())).unwrap()
+                checks.queue(IpAddr::V4(number.into())).unwrap()
             })
             .collect();
         assert!(

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ballast_core::overrides::OverrideChange;
-use ballast_core::table;
+use ballast_core::table::State;
 
-use super::command::{Change, Command, Form, Only, Server, Show, Stat, State, Weight};
+use super::command::{Change, Command, Form, Only, Server, Show, Stat, Weight};
 use super::help::help;
 use super::{By, info, servers, sessions};
-use crate::access::Date;
+use crate::access::{DATE, utc};
 use crate::operator;
 use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
 use crate::worker::Shared;
@@ -73,7 +73,7 @@ async fn look(show: Show, shared: &Shared) -> Result<Chunks, String> {
         }
         Show::Backend => servers::backends(&snapshot).into(),
         Show::Errors => {
-            let date = Date(SystemTime::now()).to_string();
+            let date = utc(SystemTime::now(), DATE).to_string();
             servers::errors(&snapshot, &date).into()
         }
         Show::Version => format!("{}\n", env!("CARGO_PKG_VERSION")).into(),
@@ -123,16 +123,17 @@ fn selection(only: &Only, snapshot: &Snapshot) -> Result<Selection, String> {
 
 async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, String> {
     let snapshot = shared.stats.snapshot(shared);
-    let (by_hand, whose, what) = match change {
+    let (by_hand, what) = match change {
         Change::State(server, state) => {
             let (service, endpoint) = find(server, &snapshot)?;
-            let wanted = state.map(|state| state_of(state, service, endpoint));
+            let wanted = match state {
+                Some(State::Ready) => Some(operator::ready(service, endpoint)),
+                state => *state,
+            };
             let word = wanted.map_or("default", table_word);
-            let by_hand = OverrideChange::State(service.name.clone(), endpoint.address, wanted);
             (
-                by_hand,
-                full_name(service, endpoint),
-                format!("state {word}"),
+                OverrideChange::State(service.name.clone(), endpoint.address, wanted),
+                format!("{} state {word}", full_name(service, endpoint)),
             )
         }
         Change::Weight(server, weight) => {
@@ -142,48 +143,32 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, Stri
                 None => None,
             };
             let word = wanted.map_or_else(|| "default".into(), |weight| weight.to_string());
-            let by_hand = OverrideChange::Weight(service.name.clone(), endpoint.address, wanted);
             (
-                by_hand,
-                full_name(service, endpoint),
-                format!("weight {word}"),
+                OverrideChange::Weight(service.name.clone(), endpoint.address, wanted),
+                format!("{} weight {word}", full_name(service, endpoint)),
             )
         }
         Change::MaxConnections(name, max) => {
             let frontend = name.frontend(&snapshot).ok_or("No such frontend.")?;
             let word = max.map_or_else(|| "default".into(), |max| max.to_string());
-            let by_hand = OverrideChange::MaxConnections(frontend.name.clone(), *max);
             (
-                by_hand,
-                frontend.name.to_string(),
-                format!("maxconn {word}"),
+                OverrideChange::MaxConnections(frontend.name.clone(), *max),
+                format!("{} maxconn {word}", frontend.name),
             )
         }
     };
     let changed = shared.change(vec![by_hand]).await;
     changed.map_err(|why| format!("Nothing was changed: {why}."))?;
-    tracing::info!(
-        pid = by.pid,
-        uid = by.uid,
-        "changed by hand: {whose} {what}"
-    );
+    tracing::info!(pid = by.pid, uid = by.uid, "changed by hand: {what}");
     Ok(nothing())
 }
 
-fn state_of(state: State, service: &ServiceStats, endpoint: &EndpointStats) -> table::State {
+fn table_word(state: State) -> &'static str {
     match state {
-        State::Ready => operator::ready(service, endpoint),
-        State::Drain => table::State::Draining,
-        State::Maint => table::State::Disabled,
-    }
-}
-
-fn table_word(state: table::State) -> &'static str {
-    match state {
-        table::State::Ready => "ready",
-        table::State::Backup => "backup",
-        table::State::Draining => "draining",
-        table::State::Disabled => "disabled",
+        State::Ready => "ready",
+        State::Backup => "backup",
+        State::Draining => "draining",
+        State::Disabled => "disabled",
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use ballast_core::table::State;
+
 use super::help::HELP;
 use crate::operator::Target;
 
@@ -107,14 +109,6 @@ pub(super) enum Change {
     MaxConnections(Target, Option<NonZeroU32>),
 }
 
-/// What an endpoint is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Ready,
-    Drain,
-    Maint,
-}
-
 /// What an endpoint is to weigh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
@@ -165,9 +159,9 @@ pub(super) fn parse(words: &[String]) -> Result<Command, String> {
             state(server, Some(State::Ready))
         }
         ["disable", "server", server] | ["set", "server", server, "state", "maint"] => {
-            state(server, Some(State::Maint))
+            state(server, Some(State::Disabled))
         }
-        ["set", "server", server, "state", "drain"] => state(server, Some(State::Drain)),
+        ["set", "server", server, "state", "drain"] => state(server, Some(State::Draining)),
         ["set", "server", server, "state", "default"] => state(server, None),
         ["set", "server", _, "state", _] => Err(STATE_USAGE.into()),
         ["set", "server", server, "weight", weight] | ["set", "weight", server, weight] => {

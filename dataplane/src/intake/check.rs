@@ -36,7 +36,7 @@ pub fn warnings(table: &RoutingTable) -> Vec<String> {
     let found = loops::find(&table.frontends, &table.services, &host, |_, endpoint| {
         endpoint.state != State::Disabled
     });
-    found.warnings().to_vec()
+    found.warnings
 }
 
 /// Reads the table at `path`. An error lists everything that is wrong with the table itself.

@@ -1,4 +1,4 @@
-//! Watches the folder of the table: tells when to read, and how a table file origin there.
+//! Watches the folder of the table: tells when to read, and how a table's file came there.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -53,7 +53,7 @@ impl LineQueue {
         let mut state = lock(&self.state);
         if state.lines.len() >= MAX_QUEUED {
             drop(state);
-            self.lose(lines);
+            self.lost.fetch_add(count(lines), Ordering::Relaxed);
             return;
         }
         state.lines.extend_from_slice(lines);
@@ -107,10 +107,6 @@ impl LineQueue {
             state.writing = None;
             self.changed.notify_all();
         }
-    }
-
-    fn lose(&self, lines: &[u8]) {
-        self.lost.fetch_add(count(lines), Ordering::Relaxed);
     }
 }
 

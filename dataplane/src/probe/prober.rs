@@ -310,7 +310,7 @@ impl Prober {
         // Checks are periodic, so a simple rotation could give a service the same address each time.
         let turn = || usize::try_from(mix(count) >> 32).unwrap_or_default();
         let mut failed = io::ErrorKind::AddrNotAvailable.into();
-        for source in source_address::candidates(&check.service().source, check.address, turn) {
+        for source in source_address::candidates(&check.spec.source, check.address, turn) {
             match source_address::begin_connect(check.address, source, kind) {
                 Ok(socket) => return Ok(socket),
                 Err(error) if source_address::has_no_port(&error) => failed = error,
@@ -331,7 +331,7 @@ pub(super) struct Connection {
     has_ended: Cell<bool>,
 }
 
-/// Who sends first over a connection.
+/// The side that sends first over a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstSpeaker {
     /// Nobody: being connected is enough.
@@ -392,7 +392,7 @@ fn reason(error: &io::Error) -> &'static str {
 const REASONS: [(Errno, &str); 15] = [
     (Errno::CONNREFUSED, "Connection refused"),
     (Errno::CONNRESET, "Connection reset by peer"),
-    (Errno::PIPE, "TlsFailure pipe"),
+    (Errno::PIPE, "Broken pipe"),
     (Errno::HOSTUNREACH, "No route to host"),
     (Errno::NETUNREACH, "Network is unreachable"),
     (Errno::HOSTDOWN, "Host is down"),

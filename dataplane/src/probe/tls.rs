@@ -10,18 +10,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ballast_core::table::HealthTls;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme,
-};
+use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use tokio::net::TcpStream;
 
 use crate::intake::NamedFiles;
+use crate::tls::{self, AcceptAnyCertificate, reason};
 
 /// The TLS client configurations.
 #[derive(Debug)]
@@ -35,7 +32,7 @@ pub(super) struct TlsConfigs {
 impl TlsConfigs {
     pub(super) fn new() -> Self {
         Self {
-            provider: Arc::new(aws_lc_rs::default_provider()),
+            provider: tls::provider(),
             configs: RefCell::default(),
             files: RefCell::default(),
         }
@@ -80,18 +77,11 @@ impl TlsConfigs {
             None => Arc::new(AcceptAnyCertificate(Arc::clone(&self.provider))),
             Some(name) => {
                 let files = self.files.borrow();
-                let bytes = files.get(name).map_err(|_| "tls.ca cannot be read")?;
-                let mut roots = RootCertStore::empty();
-                for certificate in CertificateDer::pem_slice_iter(bytes) {
-                    let added = certificate.map(|certificate| roots.add(certificate));
-                    if !matches!(added, Ok(Ok(()))) {
-                        return Err("tls.ca contains something that is not a certificate");
-                    }
-                }
-                let provider = Arc::clone(&self.provider);
-                WebPkiServerVerifier::builder_with_provider(roots.into(), provider)
-                    .build()
-                    .map_err(|_| "tls.ca holds no certificate")?
+                let roots = tls::authorities(&files, name).map_err(|_| match files.get(name) {
+                    Ok(_) => "tls.ca is not certificates in PEM form",
+                    Err(_) => "tls.ca cannot be read",
+                })?;
+                tls::verifier(roots, &self.provider).map_err(|_| "TLS cannot begin")?
             }
         };
         let config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
@@ -194,67 +184,5 @@ impl Write for NonBlocking<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-/// Accepts any certificate, as the probes of kubelet do.
-#[derive(Debug)]
-struct AcceptAnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AcceptAnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// The error as text.
-fn reason(error: &Error) -> &'static str {
-    match error {
-        Error::InvalidCertificate(certificate) => match certificate {
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "its certificate has expired"
-            }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "its certificate is not valid yet"
-            }
-            CertificateError::UnknownIssuer => "its certificate is by nobody in tls.ca",
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "its certificate is for another name"
-            }
-            _ => "its certificate is not valid",
-        },
-        Error::AlertReceived(_) => "it refused the handshake",
-        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => "it does not speak TLS",
-        Error::PeerIncompatible(_) => "no version or cipher in common",
-        _ => "its TLS is broken",
     }
 }

@@ -12,15 +12,55 @@ use super::splice::Pipe;
 use super::{RelaySide, Tools};
 use crate::poller::Stream;
 
+/// Which of the source's bytes belong to a direction.
+pub(crate) trait Extent {
+    /// Takes note of bytes that were read, and returns how many of them belong to this direction. An error ends the direction as if
+    /// the source had failed.
+    fn take(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    /// The most bytes that may be spliced now, which then belong to this direction without having been seen.
+    fn most_spliced(&self) -> usize;
+    /// Takes note of bytes that were spliced.
+    fn spliced(&mut self, bytes: usize);
+    /// Whether all bytes have been read: the direction ends, and the source stays open for what follows.
+    fn is_complete(&self) -> bool;
+    /// Whether the source's end is the end of the bytes, and not a loss.
+    fn may_end(&self) -> bool;
+}
+
+/// All bytes until the source ends.
+#[derive(Default)]
+pub(crate) struct UntilEnd;
+
+impl Extent for UntilEnd {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn most_spliced(&self) -> usize {
+        usize::MAX
+    }
+
+    fn spliced(&mut self, _: usize) {}
+
+    fn is_complete(&self) -> bool {
+        false
+    }
+
+    fn may_end(&self) -> bool {
+        true
+    }
+}
+
 /// The state of one direction.
 #[derive(Default)]
-pub(super) struct Direction {
+pub(crate) struct Direction<E = UntilEnd> {
+    pub(super) extent: E,
     pub(super) bytes: u64,
     /// Bytes that the sink did not accept; those before `sent` have been sent since. Not allocated while it is empty.
     kept: Vec<u8>,
     sent: usize,
-    /// Present only while it holds bytes.
-    pipe: Option<Pipe>,
+    /// Present only while it holds bytes. Boxed, because an idle connection has none.
+    pipe: Option<Box<Pipe>>,
     method: Method,
     pub(super) phase: Phase,
 }
@@ -43,24 +83,56 @@ impl Default for Method {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     #[default]
     Open,
     /// The source has ended. The end is passed to the sink after the bytes that are still held.
     Finishing,
-    /// The source has failed. The bytes that are still held are delivered, but no end is passed to the sink.
-    Broken,
+    /// The source has failed, or all bytes have been read. The bytes that are still held are delivered, but no end is passed to the
+    /// sink.
+    Delivering,
     /// Nothing more is moved.
     Ended,
 }
 
-impl Direction {
+impl<E: Extent> Direction<E> {
     /// A direction that sends `first` before the source's bytes.
-    pub(super) fn beginning_with(first: Vec<u8>) -> Self {
+    pub(crate) fn new(first: Vec<u8>, extent: E) -> Self {
         Self {
+            phase: match extent.is_complete() {
+                true => Phase::Delivering,
+                false => Phase::Open,
+            },
+            extent,
+            bytes: 0,
             kept: first,
-            ..Self::default()
+            sent: 0,
+            pipe: None,
+            method: Method::default(),
         }
+    }
+
+    /// Whether nothing more is moved.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.phase == Phase::Ended
+    }
+
+    /// Bytes of the source that were read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Which bytes belong to this direction, as far as they were read.
+    pub(crate) fn extent(&self) -> &E {
+        &self.extent
+    }
+
+    /// Takes what is known of the bytes that belong to this direction, which has ended.
+    pub(crate) fn take_extent(&mut self) -> E
+    where
+        E: Default,
+    {
+        std::mem::take(&mut self.extent)
     }
 
     pub(super) fn source_ended(&self) -> bool {
@@ -73,13 +145,13 @@ impl Direction {
     }
 
     /// Bytes that were read and that the sink has not accepted.
-    pub(super) fn held(&self) -> usize {
-        self.kept.len() - self.sent + self.pipe.as_ref().map_or(0, Pipe::held)
+    pub(crate) fn held(&self) -> usize {
+        self.kept.len() - self.sent + self.pipe.as_ref().map_or(0, |pipe| pipe.held())
     }
 
     /// Moves the bytes that can be moved now, at most [`BUDGET`] loads, and registers the task's waker for the rest. `opposite`
     /// is the phase of the other direction.
-    pub(super) fn pump<A: RelaySide, B: RelaySide>(
+    pub(crate) fn pump<A: RelaySide, B: RelaySide>(
         &mut self,
         (source, source_dead): (&mut A, &mut bool),
         (sink, sink_dead): (&mut B, &mut bool),
@@ -107,15 +179,24 @@ impl Direction {
                 Phase::Open => match self.load(source, sink, sink_dead, cx, tools) {
                     Poll::Pending => return,
                     // After a failed write, the kernel reports the peer's reset as an ordinary end.
-                    Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Broken,
-                    Poll::Ready(Ok(0)) => self.phase = Phase::Finishing,
-                    Poll::Ready(Ok(read)) => self.bytes += read as u64,
+                    Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Delivering,
+                    Poll::Ready(Ok(0)) if self.extent.may_end() => self.phase = Phase::Finishing,
+                    Poll::Ready(Ok(0)) => {
+                        *source_dead = true;
+                        self.phase = Phase::Delivering;
+                    }
+                    Poll::Ready(Ok(read)) => {
+                        self.bytes += read as u64;
+                        if self.extent.is_complete() {
+                            self.phase = Phase::Delivering;
+                        }
+                    }
                     Poll::Ready(Err(_)) => {
                         *source_dead = true;
-                        self.phase = Phase::Broken;
+                        self.phase = Phase::Delivering;
                     }
                 },
-                Phase::Finishing if *source_dead => self.phase = Phase::Broken,
+                Phase::Finishing if *source_dead => self.phase = Phase::Delivering,
                 // The relay closes both sockets now, which tells this sink's peer the same as a shutdown.
                 Phase::Finishing if opposite == Phase::Ended && sink.splice_socket().is_some() => {
                     self.end();
@@ -125,7 +206,7 @@ impl Direction {
                     Poll::Ready(Ok(())) => self.end(),
                     Poll::Ready(Err(_)) => *sink_dead = true,
                 },
-                Phase::Broken => self.end(),
+                Phase::Delivering => self.end(),
                 Phase::Ended => return,
             }
         }
@@ -188,6 +269,7 @@ impl Direction {
         tools: &Tools,
     ) -> Poll<io::Result<usize>> {
         if let Method::Splice { small } = self.method
+            && self.extent.most_spliced() > 0
             && let (Some(from), Some(_)) = (source.splice_socket(), sink.splice_socket())
             && let Some(loaded) = ready!(self.splice(from, small, cx, tools))
         {
@@ -211,15 +293,17 @@ impl Direction {
             self.method = Method::Copy { large: 0 };
             return Poll::Ready(None);
         };
-        match ready!(from.poll_reading(cx, || pipe.fill(from))) {
+        let most = self.extent.most_spliced();
+        match ready!(from.poll_reading(cx, || pipe.fill(from, most))) {
             Ok(loaded) => {
+                self.extent.spliced(loaded);
                 self.method = match (loaded < SMALL, small) {
                     (true, SMALL_IN_A_ROW..) => Method::Copy { large: 0 },
                     (true, _) => Method::Splice { small: small + 1 },
                     (false, _) => Method::Splice { small: 0 },
                 };
                 if loaded > 0 {
-                    self.pipe = Some(pipe);
+                    self.pipe = Some(Box::new(pipe));
                 }
                 Poll::Ready(Some(Ok(loaded)))
             }
@@ -242,6 +326,10 @@ impl Direction {
     ) -> Poll<io::Result<usize>> {
         let mut scratch = tools.scratch.borrow_mut();
         let read = ready!(source.poll_recv(cx, &mut scratch))?;
+        if read == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let read = self.extent.take(scratch.get(..read).unwrap_or_default())?;
         let mut rest = scratch.get(..read).unwrap_or_default();
         if let Method::Copy { large } = self.method {
             self.method = match (read >= LARGE, large) {
@@ -271,7 +359,7 @@ impl Direction {
 }
 
 /// Lets the worker's other tasks and the kernel's events be handled before this task runs again.
-fn yield_to_others(cx: &mut Context<'_>) {
+pub(crate) fn yield_to_others(cx: &mut Context<'_>) {
     // The first poll of `yield_now` asks the runtime to wake this task after its next poll of the kernel.
     if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
         cx.waker().wake_by_ref();

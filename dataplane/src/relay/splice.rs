@@ -163,13 +163,20 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// Moves bytes from `from` into the pipe, which must be empty.
-    pub(super) fn fill(&mut self, from: impl AsFd) -> io::Result<usize> {
+    /// Moves at most `most` bytes from `from` into the pipe, which must be empty.
+    pub(super) fn fill(&mut self, from: impl AsFd, most: usize) -> io::Result<usize> {
         debug_assert_eq!(self.held, 0, "a pipe is drained before it is filled again");
         let Some(ends) = &self.ends else {
             return Ok(0);
         };
-        let moved = splice(from, None, &ends.write, None, self.max_fill, flags())?;
+        let moved = splice(
+            from,
+            None,
+            &ends.write,
+            None,
+            self.max_fill.min(most),
+            flags(),
+        )?;
         // This may exceed the nominal size: a slot of the pipe holds a whole packet, whatever its size.
         self.held = moved;
         Ok(moved)
@@ -316,7 +323,7 @@ mod tests {
         let mut lent = pipes.empty(MIN_SIZE).unwrap();
         let (from, to) = std::os::unix::net::UnixStream::pair().unwrap();
         (&from).write_all(b"twelve bytes").unwrap();
-        assert_eq!(lent.fill(&to).unwrap(), 12);
+        assert_eq!(lent.fill(&to, usize::MAX).unwrap(), 12);
         assert_eq!(lent.take_out().unwrap().unwrap(), b"twelve bytes");
         assert_eq!(lent.held(), 0);
         assert_eq!(pipes.take_spliced(), 0);

@@ -9,7 +9,7 @@ use ballast_core::moment::Moment;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::{Instant, sleep};
 
-use super::direction::{Direction, Phase};
+use super::direction::{Direction, Phase, UntilEnd};
 use super::{RelaySide, Side, Sides, Tools, Why};
 use crate::poller::Stream;
 use crate::sys;
@@ -31,7 +31,7 @@ pub(super) struct RelayState {
 impl RelayState {
     pub(super) fn new(first: Vec<u8>, now: Moment) -> Self {
         Self {
-            up: Direction::beginning_with(first),
+            up: Direction::new(first, UntilEnd),
             down: Direction::default(),
             client_dead: false,
             server_dead: false,

@@ -21,6 +21,11 @@ pub(crate) struct RelayTimeouts {
     pub abort: Duration,
 }
 
+/// The shorter one of two timeouts, of which `None` is unlimited.
+pub(crate) fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
+}
+
 impl RelayState {
     /// Sets the timer to the end of the current timeout, or to the moment at which the connection becomes long-lived if that is
     /// earlier.

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
+
+use super::What;
 
 /// Whether there are colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,59 +39,67 @@ pub(super) fn info(answer: &Value) -> Value {
     map.into()
 }
 
-/// A map for each frontend.
-pub(super) fn frontends(answer: &Value) -> Vec<Value> {
-    list(&answer["frontends"])
-        .map(|frontend| {
-            json!({
-                "name": frontend["name"],
-                "protocol": frontend["protocol"],
-                "status": frontend["status"],
-                "sessions": frontend["sessions"],
-                "bytes_in": frontend["bytes_in"],
-                "bytes_out": frontend["bytes_out"],
-                "datagrams_in": frontend["datagrams"]["in"],
-                "datagrams_out": frontend["datagrams"]["out"],
-                "errors": frontend["errors"],
+/// A map for each thing of this kind, with its columns.
+pub(super) fn rows(what: What, answer: &Value) -> Vec<Value> {
+    let services = list(&answer["services"]);
+    match what {
+        What::Frontends => list(&answer["frontends"])
+            .map(|frontend| {
+                let datagrams = &frontend["datagrams"];
+                let own = [
+                    ("datagrams_in", datagrams["in"].clone()),
+                    ("datagrams_out", datagrams["out"].clone()),
+                ];
+                row(what, frontend, own)
             })
-        })
-        .collect()
+            .collect(),
+        What::Services => services
+            .map(|service| {
+                let usable = [&service["usable"], &service["usable_backups"]];
+                let usable: u64 = usable.into_iter().filter_map(Value::as_u64).sum();
+                let endpoints = list(&service["endpoints"]).count();
+                let own = [("endpoints", endpoints.into()), ("usable", usable.into())];
+                row(what, service, own)
+            })
+            .collect(),
+        What::Endpoints => services
+            .flat_map(|service| {
+                let endpoints = list(&service["endpoints"]);
+                endpoints.map(|one| row(what, one, [("service", service["name"].clone())]))
+            })
+            .collect(),
+        What::Info | What::Connections => answer.as_array().cloned().unwrap_or_default(),
+    }
 }
 
-/// A map for each service.
-pub(super) fn services(answer: &Value) -> Vec<Value> {
-    list(&answer["services"])
-        .map(|service| {
-            let usable = [&service["usable"], &service["usable_backups"]];
-            let usable: u64 = usable.into_iter().filter_map(Value::as_u64).sum();
-            json!({
-                "name": service["name"],
-                "algorithm": service["algorithm"],
-                "endpoints": list(&service["endpoints"]).count(),
-                "usable": usable,
-                "sessions": service["sessions"],
-            })
-        })
-        .collect()
+/// The columns of `of`, but for those that are computed.
+fn row<const N: usize>(what: What, of: &Value, computed: [(&str, Value); N]) -> Value {
+    let columns = columns(what).iter();
+    let columns = columns.map(|column| ((*column).to_owned(), of[*column].clone()));
+    let computed = computed.map(|(column, value)| (column.to_owned(), value));
+    columns.chain(computed).collect()
 }
 
-/// A map for each endpoint.
-pub(super) fn endpoints(answer: &Value) -> Vec<Value> {
-    let of_service = |service| {
-        list(&answer["services"][service]["endpoints"]).map(move |endpoint| {
-            json!({
-                "service": answer["services"][service]["name"],
-                "name": endpoint["name"],
-                "address": endpoint["address"],
-                "status": endpoint["status"],
-                "weight": endpoint["weight"],
-                "sessions": endpoint["sessions"],
-            })
-        })
-    };
-    (0..list(&answer["services"]).count())
-        .flat_map(of_service)
-        .collect()
+pub(super) fn columns(what: What) -> &'static [&'static str] {
+    match what {
+        What::Info => &[],
+        What::Frontends => &[
+            "name",
+            "protocol",
+            "status",
+            "sessions",
+            "bytes_in",
+            "bytes_out",
+            "datagrams_in",
+            "datagrams_out",
+            "errors",
+        ],
+        What::Services => &["name", "algorithm", "endpoints", "usable", "sessions"],
+        What::Endpoints => &["service", "name", "address", "status", "weight", "sessions"],
+        What::Connections => &[
+            "client", "protocol", "frontend", "service", "endpoint", "seconds",
+        ],
+    }
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -193,6 +203,8 @@ const YELLOW: &str = "33";
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn answer() -> Value {
@@ -216,8 +228,8 @@ mod tests {
     #[test]
     fn columns_are_aligned() {
         let text = table(
-            &["service", "name", "address", "status", "weight", "sessions"],
-            &endpoints(&answer()),
+            columns(What::Endpoints),
+            &rows(What::Endpoints, &answer()),
             Paint::Plain,
         );
         assert_eq!(
@@ -230,21 +242,25 @@ web      b [2J  10.0.0.2:80  DOWN       100         0
         );
         let columns = &["name", "protocol", "sessions", "datagrams_in", "errors"];
         assert_eq!(
-            table(columns, &frontends(&answer()), Paint::Plain),
+            table(columns, &rows(What::Frontends, &answer()), Paint::Plain),
             "\
 NAME  PROTOCOL  SESSIONS  DATAGRAMS_IN  ERRORS
 web   tcp              3             -       0
 dns   udp              2             4       1
 "
         );
-        let text = table(&["name", "usable"], &services(&answer()), Paint::Plain);
+        let text = table(
+            &["name", "usable"],
+            &rows(What::Services, &answer()),
+            Paint::Plain,
+        );
         assert_eq!(text, "NAME  USABLE\nweb        2\n");
         assert_eq!(table(&["name"], &[], Paint::Plain), "NAME\n");
     }
 
     #[test]
     fn colours_do_not_move_columns() {
-        let rows = endpoints(&answer());
+        let rows = rows(What::Endpoints, &answer());
         let text = table(&["status", "sessions"], &rows, Paint::Coloured);
         assert!(
             text.contains("\u{1b}[32mUP 1/3\u{1b}[0m        12\n"),

@@ -25,71 +25,30 @@ pub struct Check {
     pub fall: u8,
     /// From 0 to rise + fall - 1; up from `rise` on.
     pub health: u8,
+    /// Whether it is up, as far as checks say.
+    pub is_up: bool,
+    /// How many checks speak for a change, and how many it takes; `None` where nothing is changing.
+    pub progress: Option<(u8, u8)>,
 }
 
 impl Check {
     /// The checks of `endpoint`, if there are any.
     pub(super) fn of(endpoint: &Endpoint) -> Option<Box<Self>> {
         let monitor = endpoint.live().monitor()?;
-        let last = monitor.last();
+        let last = monitor.last;
         let outcome = last.map(|seen| seen.outcome);
         Some(Box::new(Self {
             result: outcome.map_or("", Outcome::word),
-            is_running: monitor.is_running(),
+            is_running: monitor.is_running,
             code: outcome.and_then(Outcome::code),
             took: last.map_or(0, |seen| whole_millis(seen.took)),
             meaning: outcome.map_or("", Outcome::description),
             said: outcome.and_then(Outcome::info).unwrap_or_default().into(),
-            rise: monitor.rise_at(),
-            fall: monitor.fall_at(),
-            health: monitor.points(),
+            rise: monitor.rise,
+            fall: monitor.fall,
+            health: monitor.points,
+            is_up: monitor.is_up(),
+            progress: monitor.is_changing().then(|| monitor.reached()),
         }))
-    }
-
-    /// Whether it is up, as far as checks say.
-    #[must_use]
-    pub fn is_up(&self) -> bool {
-        self.health >= self.rise
-    }
-
-    /// How many checks speak for a change, and how many it takes; `None` where nothing is changing.
-    #[must_use]
-    pub fn progress(&self) -> Option<(u8, u8)> {
-        let best = self.rise.saturating_add(self.fall).saturating_sub(1);
-        match self.is_up() {
-            true if self.health < best => {
-                Some((self.health.saturating_sub(self.rise) + 1, self.fall))
-            }
-            false if self.health > 0 => Some((self.health, self.rise)),
-            true | false => None,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn progress_is_counted_as_haproxy_counts_it() {
-        let progress = |health| {
-            let check = Check {
-                result: "L4OK",
-                is_running: false,
-                code: None,
-                took: 0,
-                meaning: "",
-                said: Box::default(),
-                rise: 2,
-                fall: 3,
-                health,
-            };
-            (check.is_up(), check.progress())
-        };
-        assert_eq!(progress(0), (false, None));
-        assert_eq!(progress(1), (false, Some((1, 2))));
-        assert_eq!(progress(2), (true, Some((1, 3))));
-        assert_eq!(progress(3), (true, Some((2, 3))));
-        assert_eq!(progress(4), (true, None));
     }
 }

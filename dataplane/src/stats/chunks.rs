@@ -13,6 +13,8 @@ pub struct Chunks {
     more: Box<More>,
     ahead: Option<Bytes>,
     is_over: bool,
+    /// Whether other tasks had their turn since the last piece.
+    gave_way: bool,
     /// Dropped with the rendering.
     held: Option<Box<dyn Any + Send>>,
 }
@@ -33,6 +35,7 @@ impl Chunks {
             more: Box::new(more),
             ahead: None,
             is_over: false,
+            gave_way: true,
             held: None,
         }
     }
@@ -84,9 +87,16 @@ impl Body for Chunks {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.get_mut().next().map(|piece| Ok(Frame::data(piece))))
+        let this = self.get_mut();
+        this.gave_way = !this.gave_way;
+        if this.gave_way && !this.is_over {
+            // A fast reader must not keep other tasks waiting.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(this.next().map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {

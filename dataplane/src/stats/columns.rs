@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::selection::{Kinds, Selection};
 use super::snapshot::{EndpointStats, FrontendStats, Mode, ServiceStats, Snapshot, StatusKind};
-use super::value::{Value, up_or_down};
+use super::value::{Value, small, up_or_down};
 
 mod list;
 
@@ -46,6 +46,8 @@ pub(super) enum Unit {
     Millis,
     /// Only where HTTP is spoken.
     Http,
+    /// One for each class of HTTP responses, where HTTP is spoken.
+    Classes,
     /// One for each state that there is.
     States,
 }
@@ -118,7 +120,6 @@ fn up_of(service: &ServiceStats) -> Value<'_> {
         .iter()
         .filter(|endpoint| is_up(endpoint.status.kind))
         .count();
-    let small = |number| u32::try_from(number).unwrap_or(u32::MAX);
     Value::UpOf(service.is_up(), small(up), small(endpoints.len()))
 }
 

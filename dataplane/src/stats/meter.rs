@@ -105,7 +105,8 @@ fn as_float(number: u64) -> f32 {
 pub(super) struct Since {
     kind: StatusKind,
     changed: Moment,
-    downs: u64,
+    /// How often it went down.
+    pub(super) downs: u64,
     down_ms: u64,
 }
 
@@ -142,11 +143,6 @@ impl Since {
             _ => 0,
         };
         (self.down_ms + this_time) / 1000
-    }
-
-    /// How often it went down.
-    pub(super) fn downs(&self) -> u64 {
-        self.downs
     }
 
     fn lasted_ms(&self, now: Moment) -> u64 {
@@ -194,6 +190,6 @@ mod tests {
         since.look(StatusKind::Up, Moment(9_000));
         since.look(StatusKind::Maintenance, Moment(20_000));
         assert_eq!(since.downtime(Moment(30_000)), 4);
-        assert_eq!((since.lasted(Moment(30_000)), since.downs()), (10, 1));
+        assert_eq!((since.lasted(Moment(30_000)), since.downs), (10, 1));
     }
 }

@@ -76,6 +76,8 @@ impl Observer {
         let frontends = fronts.collect();
         // Clearing the counters of frontends does not change these totals.
         process.sessions = all.counts.sessions;
+        let of_http = all.counts.http_sessions;
+        process.requests = all.counts.sessions.saturating_sub(of_http) + all.counts.requests;
         process.bytes_out = all.counts.bytes_out;
         process.flows = flows(plan);
         process.session_rate = self.process_sessions;

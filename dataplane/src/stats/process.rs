@@ -54,7 +54,7 @@ pub(crate) const FIELDS: &[Field] = fields! {
     "Hard_maxconn" CLP "hard_max_connections" "The most connections that there may be at once" |p| Level(p.limit);
     "CurrConns" MGP "current_connections" "Connections now" |p| Level(p.current);
     "CumConns" MCP "connections_total" "Connections that were accepted" |p| Count(p.connections);
-    "CumReq" MCP "requests_total" "Sessions, each of which is one request where no HTTP is spoken" |p| Count(p.sessions);
+    "CumReq" MCP "requests_total" "Requests of HTTP, and sessions where no HTTP is spoken" |p| Count(p.requests);
     "MaxSslConns" CLP "max_ssl_connections" "The most TLS connections at once; 0: no limit of their own" |_| Level(0);
     "CurrSslConns" MGP "current_ssl_connections" "TLS connections now" |_| Level(0);
     "CumSslConns" MCP "ssl_connections_total" "TLS connections in all" |_| Count(0);
@@ -112,7 +112,7 @@ pub(crate) const FIELDS: &[Field] = fields! {
     "BootTime_ms" MGP "" "";
     "Niced_tasks" MGP "" "";
     "CurrStreams" MGP "" "Sessions now" |p| Level(p.current);
-    "CumStreams" MCP "" "Sessions in all" |p| Count(p.sessions);
+    "CumStreams" MCP "" "Requests of HTTP, and sessions where no HTTP is spoken" |p| Count(p.requests);
 };
 
 /// Until there is a release.

@@ -6,6 +6,9 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::sync::Arc;
 
+use ballast_core::http::StatusClass;
+use ballast_core::table;
+
 use super::chunks::{Chunks, Progress};
 use super::columns::{COLUMNS, Column, Row, Rows, Unit};
 use super::selection::{Kinds, Selection};
@@ -14,6 +17,7 @@ use super::value::{Value, number, seconds};
 
 mod own;
 mod process;
+mod request_times;
 
 /// The families that are asked for.
 #[must_use]
@@ -66,26 +70,34 @@ enum Source {
     Column(&'static Column),
     /// The label that distinguishes its series of one row, if there are several; and their values.
     Own(&'static str, own::Each),
+    /// How long the requests of a service took.
+    RequestTimes,
 }
 
 fn families(kinds: Kinds) -> Vec<Family> {
     let mut families = Vec::new();
-    let none = Kinds::default();
     if kinds.frontend {
-        let frontend = true;
-        let kinds = Kinds { frontend, ..none };
+        let kinds = Kinds {
+            frontend: true,
+            ..Kinds::default()
+        };
         families.extend(columns(kinds, "frontend", |one| one.frontend.is_some()));
         families.extend(own::of_frontends(kinds));
     }
     if kinds.backend {
-        let backend = true;
-        let kinds = Kinds { backend, ..none };
+        let kinds = Kinds {
+            backend: true,
+            ..Kinds::default()
+        };
         families.extend(columns(kinds, "backend", |one| one.backend.is_some()));
         families.extend(own::of_services(kinds));
+        families.push(request_times::family(kinds));
     }
     if kinds.server {
-        let server = true;
-        let kinds = Kinds { server, ..none };
+        let kinds = Kinds {
+            server: true,
+            ..Kinds::default()
+        };
         families.extend(columns(kinds, "server", |one| one.server.is_some()));
         families.extend(own::of_endpoints(kinds));
     }
@@ -107,7 +119,11 @@ fn columns(
             (_, metric) => metric,
         };
         let name = format!("haproxy_{kind}_{metric}");
-        Family::new(kinds, name, column.help, Source::Column(column))
+        let help = match column.unit {
+            Unit::Classes => "HTTP responses by the first digit of their status.",
+            _ => column.help,
+        };
+        Family::new(kinds, name, help, Source::Column(column))
     })
 }
 
@@ -122,7 +138,7 @@ impl Family {
         let label = match source {
             Source::Column(_) => "proxy",
             Source::Own(..) if kinds.frontend => "frontend",
-            Source::Own(..) => "service",
+            Source::Own(..) | Source::RequestTimes => "service",
         };
         Self {
             begin: format!("{name}{{{label}=\""),
@@ -137,10 +153,27 @@ impl Family {
     fn write(&self, row: Row<'_>, series: &mut Series<'_>) {
         let column = match &self.source {
             Source::Own(_, each) => return each(row, &mut |which, value| series.own(which, value)),
+            Source::RequestTimes => {
+                if let Row::Service(service) = row {
+                    request_times::write(service, series);
+                }
+                return;
+            }
             Source::Column(column) => column,
         };
         match (column.unit, row) {
-            (Unit::Http, _) if row.mode() != Mode::Http => {}
+            (Unit::Http | Unit::Classes, _) if row.mode() != Mode::Http => {}
+            (Unit::Classes, row) => {
+                let counts = match row {
+                    Row::Frontend(frontend) => &frontend.counts.responses,
+                    Row::Service(service) => &service.counts.responses,
+                    Row::Endpoint(_, endpoint) => &endpoint.counts.responses,
+                };
+                for (class, count) in StatusClass::ALL.iter().zip(counts) {
+                    series.of_proxy(Some(("\",code=\"", class.word())));
+                    series.number(*count);
+                }
+            }
             (Unit::States, Row::Frontend(frontend)) => {
                 series.states(UP_OR_DOWN, |state| (state == "UP") == frontend.is_open);
             }
@@ -190,7 +223,7 @@ impl Series<'_> {
     /// One for each state, and 1 where it is that.
     fn states(&mut self, states: &[&str], is: impl Fn(&str) -> bool) {
         for state in states {
-            self.of_proxy(Some(state));
+            self.of_proxy(Some((STATE, state)));
             self.out
                 .extend_from_slice(if is(state) { b"1\n" } else { b"0\n" });
         }
@@ -206,20 +239,19 @@ impl Series<'_> {
         for state in states {
             let endpoints = endpoints.iter();
             let count = endpoints.filter(|one| of(one) == Some(state)).count();
-            self.of_proxy(Some(state));
+            self.of_proxy(Some((STATE, state)));
             self.number(count as u64);
         }
     }
 
-    /// A series of haproxy's, up to its value.
-    fn of_proxy(&mut self, state: Option<&str>) {
+    /// A series of haproxy's, up to its value. `last` is its last label, if it has one beside its names.
+    fn of_proxy(&mut self, last: Option<(&str, &str)>) {
         let (proxy, server) = self.row.names();
         self.begin(proxy);
-        for (key, value) in [("\",server=\"", server), ("\",state=\"", state)] {
-            if let Some(value) = value {
-                self.out.extend_from_slice(key.as_bytes());
-                label(self.out, value);
-            }
+        let server = server.map(|server| ("\",server=\"", server));
+        for (key, value) in server.into_iter().chain(last) {
+            self.out.extend_from_slice(key.as_bytes());
+            label(self.out, value);
         }
         self.out.extend_from_slice(END);
     }
@@ -235,31 +267,51 @@ impl Series<'_> {
             return;
         };
         self.begin(name);
-        let endpoint = endpoint.map(|endpoint| ("", "endpoint", endpoint));
-        let which = which.map(|which| ("", by, which));
-        let labels = labels
-            .iter()
-            .map(|(key, value)| ("label_", &**key, &**value));
-        for (prefix, key, value) in endpoint.into_iter().chain(which).chain(labels) {
-            for part in ["\",", prefix, key, "=\""] {
-                self.out.extend_from_slice(part.as_bytes());
-            }
-            label(self.out, value);
+        if let Some(endpoint) = endpoint {
+            self.label("", "endpoint", endpoint);
         }
+        if let Some(which) = which {
+            self.label("", by, which);
+        }
+        self.table_labels(labels);
         self.out.extend_from_slice(END);
         self.number(value);
     }
 
+    /// The labels that the table gives a frontend or service.
+    fn table_labels(&mut self, labels: &table::Entries<table::LabelKey, table::Text>) {
+        for (key, value) in labels.iter() {
+            self.label("label_", key, value);
+        }
+    }
+
+    /// A label behind another one.
+    fn label(&mut self, prefix: &str, key: &str, value: &str) {
+        for part in ["\",", prefix, key, "=\""] {
+            self.out.extend_from_slice(part.as_bytes());
+        }
+        label(self.out, value);
+    }
+
     /// The series up to the closing quote of its first label, and the head of the family before its first series.
     fn begin(&mut self, value: &str) {
+        self.head();
+        self.out.extend_from_slice(self.family.begin.as_bytes());
+        label(self.out, value);
+    }
+
+    /// The head of the family before its first series.
+    fn head(&mut self) {
         let Family {
-            name, help, begin, ..
+            name, help, source, ..
         } = self.family;
         if !std::mem::replace(self.is_headed, true) {
-            head(self.out, name, kind_of(name), help);
+            let kind = match source {
+                Source::RequestTimes => "histogram",
+                Source::Column(_) | Source::Own(..) => kind_of(name),
+            };
+            head(self.out, name, kind, help);
         }
-        self.out.extend_from_slice(begin.as_bytes());
-        label(self.out, value);
     }
 
     fn number(&mut self, value: u64) {
@@ -304,10 +356,8 @@ fn label(out: &mut Vec<u8>, text: &str) {
 
 fn state_of(endpoint: &EndpointStats) -> &'static str {
     match endpoint.status.kind {
-        StatusKind::Unchecked | StatusKind::Up => "UP",
-        StatusKind::Down => "DOWN",
-        StatusKind::Draining => "DRAIN",
-        StatusKind::Maintenance => "MAINT",
+        StatusKind::Unchecked => StatusKind::Up.word(),
+        kind => kind.word(),
     }
 }
 
@@ -316,6 +366,8 @@ fn result_of(endpoint: &EndpointStats) -> Option<&'static str> {
     (!result.is_empty()).then_some(result)
 }
 
+/// Before the value of the label `state`.
+const STATE: &str = "\",state=\"";
 /// Between the last label of a series and its value.
 const END: &[u8] = b"\"} ";
 const UP_OR_DOWN: &[&str] = &["DOWN", "UP"];

@@ -15,6 +15,7 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::FrontendCounts;
 use ballast_core::service::ServiceCounts;
 use ballast_core::table::{self, Name};
+use ballast_core::words;
 
 use super::check::Check;
 use super::meter::Rate;
@@ -95,6 +96,8 @@ pub struct Process {
     pub connection_rate: Rate,
     /// Connections that were let in.
     pub sessions: u64,
+    /// Requests of HTTP, and connections without HTTP that were let in.
+    pub requests: u64,
     /// Let in in a second.
     pub session_rate: Rate,
     /// Bytes to clients.
@@ -124,27 +127,17 @@ pub struct OneWorker {
     pub counts: WorkerCounts,
 }
 
-/// What is spoken, as far as the columns tell it apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    /// Datagrams.
-    Udp,
-    /// Bytes.
-    #[default]
-    Tcp,
-    /// Requests.
-    Http,
-}
-
-impl Mode {
-    /// Its word.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-            Self::Http => "http",
-        }
+words! {
+    /// What is spoken, as far as the columns tell it apart.
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum Mode {
+        /// Datagrams.
+        Udp = "udp",
+        /// Bytes.
+        #[default]
+        Tcp = "tcp",
+        /// Requests.
+        Http = "http",
     }
 }
 
@@ -177,6 +170,8 @@ pub struct FrontendStats {
     pub session_rate: Rate,
     /// Connections accepted in a second.
     pub connection_rate: Rate,
+    /// Requests of HTTP in a second.
+    pub request_rate: Rate,
 }
 
 impl FrontendStats {
@@ -192,7 +187,10 @@ impl FrontendStats {
     #[must_use]
     pub fn bad_requests(&self) -> u64 {
         let counts = &self.counts;
-        counts.bad_headers + counts.late_headers + self.dropped(Dropped::ProxyHeader)
+        counts.bad_headers
+            + counts.late_headers
+            + counts.bad_requests
+            + self.dropped(Dropped::ProxyHeader)
     }
 
     /// Everything that went wrong here.
@@ -346,32 +344,19 @@ pub struct Status {
     pub progress: Option<(u8, u8)>,
 }
 
-/// The status of an endpoint, in a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusKind {
-    /// It has no checks.
-    Unchecked,
-    /// Its checks pass.
-    Up,
-    /// Its checks fail, or it could not be reached and is kept out for a while.
-    Down,
-    /// Only clients that have affinity get it.
-    Draining,
-    /// No client gets it.
-    Maintenance,
-}
-
-impl StatusKind {
-    /// Its word, which is haproxy's.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Unchecked => "no check",
-            Self::Up => "UP",
-            Self::Down => "DOWN",
-            Self::Draining => "DRAIN",
-            Self::Maintenance => "MAINT",
-        }
+words! {
+    /// The status of an endpoint, in haproxy's word.
+    pub enum StatusKind {
+        /// It has no checks.
+        Unchecked = "no check",
+        /// Its checks pass.
+        Up = "UP",
+        /// Its checks fail, or it could not be reached and is kept out for a while.
+        Down = "DOWN",
+        /// Only clients that have affinity get it.
+        Draining = "DRAIN",
+        /// No client gets it.
+        Maintenance = "MAINT",
     }
 }
 
@@ -392,6 +377,8 @@ pub struct Means {
     pub queue: u32,
     /// Until connected.
     pub connect: u32,
+    /// From then to the head of an HTTP response.
+    pub response: u32,
     /// From accept to end.
     pub total: u32,
 }

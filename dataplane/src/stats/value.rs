@@ -120,6 +120,11 @@ impl Serialize for Value<'_> {
     }
 }
 
+/// A number of things that is never larger.
+pub(super) fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
 /// What a service's status is called.
 pub(super) fn up_or_down(is_up: bool) -> &'static str {
     if is_up { "UP" } else { "DOWN" }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ballast_core::admit::{Admission, Refusal};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
-use ballast_core::plan::{Frontend, Plan, SocketKey};
+use ballast_core::plan::{Frontend, SocketKey};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::Socket;
@@ -24,6 +24,7 @@ use tokio::time::sleep;
 
 use super::admission::Reservation;
 use super::connection::{Accepted, HandedOver, reset_on_close};
+use crate::live::Serving;
 use crate::log::LogLimiter;
 use crate::panics::{At, Vital};
 use crate::socket_error;
@@ -185,7 +186,7 @@ fn hand_over(
     worker: &Rc<Worker>,
     accepted: Accepted,
     key: &SocketKey,
-    plan: &Arc<Plan>,
+    plan: &Arc<Serving>,
     is_trusted: bool,
 ) -> Option<Accepted> {
     let shared = &worker.shared;

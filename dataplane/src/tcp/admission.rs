@@ -3,16 +3,15 @@
 //! Where the table says `on-limit: wait`, clients above a limit stay in the kernel's backlog until there is room.
 
 use std::future::poll_fn;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use ballast_core::admit::{Accept, Permit, Waiting, Wakeup};
 use ballast_core::moment::Moment;
-use ballast_core::plan::{Frontend, Plan, SocketKey};
+use ballast_core::plan::{Frontend, SocketKey};
 use tokio::time::sleep_until;
 
-use crate::worker::Worker;
+use crate::worker::{Worker, WorkerPlan};
 
 /// Room reserved for the next connection. A permit is `None` where the frontend does not make clients wait: there, clients
 /// above a limit are accepted and then refused.
@@ -30,7 +29,7 @@ impl Reservation {
         worker: &Worker,
         key: &SocketKey,
         mut now: Moment,
-    ) -> Option<(Rc<Arc<Plan>>, Self)> {
+    ) -> Option<(WorkerPlan, Self)> {
         let mut queue: Option<Queue> = None;
         loop {
             let asked = poll_fn(|cx| {

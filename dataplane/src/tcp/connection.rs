@@ -10,16 +10,21 @@ use std::time::Duration;
 
 use ballast_core::admit::{Admission, Refusal};
 use ballast_core::counters::WorkerId;
+use ballast_core::handshake::HandshakeResult;
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
-use ballast_core::plan::{Frontend, FrontendCounters, FrontendState, Plan, SocketKey};
-use ballast_core::preamble::Addresses;
+use ballast_core::plan::{Frontend, FrontendCounters, FrontendState, SocketKey};
+use ballast_core::preamble::{Addresses, Transport};
+use ballast_core::service::Service;
 use socket2::SockRef;
 
 use super::dial::{Unserved, WaitPhase};
 use super::preamble::{self, ProxyInfo};
 use crate::access::Entry;
+use crate::live::Serving;
 use crate::poller::Stream;
+use crate::send_proxy;
+use crate::tls::{HandshakeError, MaybeTls, Session};
 use crate::worker::{Shared, Worker};
 
 /// A connection that was accepted and admitted. It has no task and no allocation yet.
@@ -38,26 +43,28 @@ pub(crate) struct Accepted {
 /// and writes its access line. So it ends the same way after a panic.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(super) worker: Rc<Worker>,
-    pub(super) socket: Stream,
-    pub(super) frontend: Arc<FrontendState>,
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) socket: MaybeTls,
+    pub(crate) frontend: Arc<FrontendState>,
     /// The client's address, by which endpoints are chosen.
-    pub(super) key: Key,
+    pub(crate) key: Key,
     /// What a PROXY header said in addition to the client's address.
-    pub(super) proxy_info: Option<Box<ProxyInfo>>,
-    pub(super) began: Moment,
+    pub(crate) proxy_info: Option<Box<ProxyInfo>>,
+    pub(crate) began: Moment,
     pub(super) entry: Option<Box<Entry>>,
     /// Its slot in the worker's list of connections.
-    pub(super) slot: usize,
+    pub(crate) slot: usize,
     admission: Admission,
     _process: Option<Admission>,
 }
 
 /// Why a client gets no endpoint.
 #[derive(Debug)]
-pub(super) enum RejectReason {
+pub(crate) enum RejectReason {
     /// There was no valid PROXY header.
     Header(preamble::HeaderError),
+    /// The TLS handshake failed.
+    Handshake(HandshakeError),
     Refused(Refusal),
     /// The client aborted while it waited.
     ClientLeft(WaitPhase),
@@ -95,7 +102,7 @@ impl Connection {
             .insert(peer, Rc::clone(socket), began);
         Ok(Self {
             worker: Rc::clone(worker),
-            socket: stream,
+            socket: stream.into(),
             frontend: Arc::clone(frontend),
             key: Key::new(peer),
             proxy_info: None,
@@ -113,7 +120,7 @@ impl Connection {
         &mut self,
         frontend: &Frontend,
     ) -> Result<Vec<u8>, RejectReason> {
-        let header = preamble::read(&self.socket, frontend).await;
+        let header = preamble::read(self.socket.stream(), frontend).await;
         let header = header.map_err(RejectReason::Header)?;
         if let Some(client) = header.client {
             self.key = Key::new(client);
@@ -135,7 +142,7 @@ impl Connection {
     }
 
     /// The client, and the address to which it connected from its own point of view.
-    pub(super) fn addresses(&self) -> Option<Addresses> {
+    pub(crate) fn addresses(&self) -> Option<Addresses> {
         let named = self.proxy_info.as_ref().and_then(|info| info.destination);
         Some(Addresses {
             source: self.key.client(),
@@ -143,7 +150,19 @@ impl Connection {
         })
     }
 
-    pub(super) fn counters(&self) -> &FrontendCounters {
+    /// The PROXY header for an endpoint of this service; empty if the service does not ask for one.
+    pub(crate) fn proxy_header(&self, service: &Service) -> Vec<u8> {
+        send_proxy::header(
+            &self.worker,
+            service,
+            Transport::Stream,
+            || self.addresses(),
+            self.proxy_info.as_deref(),
+            self.socket.session().map(Session::ssl),
+        )
+    }
+
+    pub(crate) fn counters(&self) -> &FrontendCounters {
         self.frontend.counters().of(self.worker.id)
     }
 
@@ -152,7 +171,22 @@ impl Connection {
         let counters = self.frontend.counters().of(self.worker.id);
         match reason {
             RejectReason::Header(error) => {
-                preamble::account(error, &self.socket, counters, self.entry.take());
+                preamble::account(error, self.socket.stream(), counters, self.entry.take());
+            }
+            RejectReason::Handshake(error) => {
+                counters.handshakes[error.result.index()].add(1);
+                if error.has_alert {
+                    // The client is to hear it.
+                    self.socket.close_in_order();
+                }
+                tracing::debug!(client = %self.key.client(), why = error.why, "no TLS");
+                if let Some(entry) = &mut self.entry {
+                    entry.end(match error.result {
+                        HandshakeResult::Timeout => b"cR",
+                        HandshakeResult::Closed => b"CR",
+                        _ => b"PR",
+                    });
+                }
             }
             RejectReason::Refused(refusal) => {
                 counters.refused[refusal.index()].add(1);
@@ -186,7 +220,7 @@ pub(crate) struct HandedOver {
     accepted: Option<Accepted>,
     pub(super) socket: SocketKey,
     /// The plan that admitted it: the next plan may lack its frontend.
-    pub(super) plan: Arc<Plan>,
+    pub(super) plan: Arc<Serving>,
     pub(super) is_trusted: bool,
     shared: Arc<Shared>,
     to: WorkerId,
@@ -198,7 +232,7 @@ impl HandedOver {
         to: WorkerId,
         accepted: Accepted,
         socket: SocketKey,
-        plan: Arc<Plan>,
+        plan: Arc<Serving>,
         is_trusted: bool,
     ) -> Self {
         if let Some(load) = shared.loads.get(to.0) {

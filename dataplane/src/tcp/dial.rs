@@ -20,24 +20,35 @@ use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::service::{Failure, Service};
 use socket2::Type;
 
+use crate::http::{Multiplexed, Owner, Use};
 use crate::log::LogLimiter;
 use crate::poller::{Stream, Timer};
+use crate::tls::MaybeTls;
 use crate::worker::{Stage, Worker, WorkerPlan};
 use crate::{socket_error, source_address};
 
 mod outcome;
 mod retry_pause;
+mod secure;
+mod shared;
 mod trial;
 
-pub(crate) use outcome::{Progress, Unserved, Upstream, WaitPhase};
+pub(crate) use outcome::{Link, Linked, Progress, Session, Unserved, Upstream, WaitPhase};
 
 /// The requester of an endpoint. It need not be a connection: an HTTP/2 request has none of its own.
 pub(crate) struct Caller<'a> {
     pub(crate) worker: &'a Rc<Worker>,
     /// The client's address, by which endpoints are chosen.
     pub(crate) key: &'a Key,
-    /// When the client's connection was accepted.
+    /// When the client's connection was accepted, or its request began.
     pub(crate) began: Moment,
+    /// Whether an idle connection to the endpoint will do, and whose; `None`: a new one is made.
+    pub(crate) idle: Option<Owner>,
+    /// How connections are shared that serve many requests at once; `None`: the caller wants one for itself.
+    pub(crate) multiplexed: Option<Multiplexed>,
+    /// The PROXY header for an endpoint of this service. It is asked for only where TLS is spoken with the endpoint, because it
+    /// precedes the handshake: who gets an upstream without TLS sends it with the first bytes.
+    pub(crate) preface: &'a dyn Fn(&Service) -> Vec<u8>,
     /// Ready when the client no longer wants an endpoint.
     pub(crate) poll_gone: &'a dyn Fn(&Context<'_>) -> Poll<()>,
 }
@@ -58,6 +69,28 @@ pub(crate) async fn dial(
     plan: WorkerPlan,
     progress: &mut Progress,
 ) -> Result<(Upstream, Arc<Service>), Unserved> {
+    let (linked, service) = dial_link(caller, service, plan, progress).await?;
+    let Link::Own(stream) = linked.link else {
+        // Nobody asked for a part in a connection.
+        return Err(Refusal::Failed.into());
+    };
+    let upstream = Upstream {
+        stream,
+        session: linked.session,
+        is_reused: linked.is_reused,
+        index: linked.index,
+        cookie: linked.cookie,
+    };
+    Ok((upstream, service))
+}
+
+/// Like [`dial`], for a caller that may share a connection with others.
+pub(crate) async fn dial_link(
+    caller: Caller<'_>,
+    service: Arc<Service>,
+    plan: WorkerPlan,
+    progress: &mut Progress,
+) -> Result<(Linked, Arc<Service>), Unserved> {
     let now = caller.worker.shared.clock.now();
     let attempts = Attempts {
         caller,
@@ -92,6 +125,18 @@ pub(super) struct Attempts<'a> {
     pub(super) deadline: Option<Moment>,
 }
 
+/// A connection to the picked endpoint.
+enum Connected {
+    New(MaybeTls),
+    /// It was idle after an earlier request.
+    Idle(MaybeTls),
+    /// It serves many requests at once.
+    Shared {
+        link: Use,
+        is_reused: bool,
+    },
+}
+
 /// Why an attempt failed.
 #[derive(Debug)]
 enum AttemptError {
@@ -109,7 +154,7 @@ impl From<io::Error> for AttemptError {
 }
 
 impl Attempts<'_> {
-    async fn run(mut self) -> Result<(Upstream, Arc<Service>), Unserved> {
+    async fn run(mut self) -> Result<(Linked, Arc<Service>), Unserved> {
         let worker = self.caller.worker;
         self.service.state().counters(worker.id).sessions.add(1);
         loop {
@@ -122,7 +167,7 @@ impl Attempts<'_> {
             }
             let began = self.now;
             match self.attempt(&picked).await {
-                Ok(stream) => return Ok(self.connected(picked, stream)),
+                Ok(connected) => return Ok(self.connected(picked, connected)),
                 Err(AttemptError::ClientLeft) => {
                     let counters = picked.lease.endpoint().counters(worker.id);
                     counters.client_aborts.add(1);
@@ -209,18 +254,35 @@ impl Attempts<'_> {
     }
 
     /// One attempt. It is short while another endpoint is left to try, else as long as the connect timeout allows.
-    async fn attempt(&mut self, picked: &Picked) -> Result<Stream, AttemptError> {
+    async fn attempt(&mut self, picked: &Picked) -> Result<Connected, AttemptError> {
         let worker = self.caller.worker;
         let endpoint = picked.lease.endpoint();
         let counters = endpoint.counters(worker.id);
         counters.picked.add(1);
-        counters.dials.add(1);
+        if let Some(how) = self.caller.multiplexed {
+            return Box::pin(self.attempt_shared(picked, how)).await;
+        }
+        if let Some(owner) = self.caller.idle
+            && let Some(stream) = worker.pool.take(endpoint, self.service.spec(), owner)
+        {
+            counters.reuses.add(1);
+            return Ok(Connected::Idle(stream));
+        }
+        self.connect(picked).await.map(Connected::New)
+    }
+
+    /// Makes a connection.
+    async fn connect(&mut self, picked: &Picked) -> Result<MaybeTls, AttemptError> {
+        let worker = self.caller.worker;
+        let endpoint = picked.lease.endpoint();
+        endpoint.counters(worker.id).dials.add(1);
         worker
             .shared
             .reached(Stage::Dialing, self.caller.key.client());
         let until = self.attempt_deadline(picked);
         let connected = {
-            let mut connecting = pin!(connect(worker, &self.service, endpoint, until));
+            let (service, plan) = (&self.service, &self.plan);
+            let mut connecting = pin!(secure::reach(&self.caller, service, plan, endpoint, until));
             let poll_gone = self.caller.poll_gone;
             poll_fn(|cx| {
                 if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
@@ -285,16 +347,32 @@ impl Attempts<'_> {
         failure
     }
 
-    fn connected(self, picked: Picked, stream: Stream) -> (Upstream, Arc<Service>) {
+    fn connected(self, picked: Picked, connected: Connected) -> (Linked, Arc<Service>) {
         let connecting = self.now.since(self.began).saturating_sub(self.queued);
         self.progress.connecting = Some(connecting);
-        picked.lease.endpoint().connected(self.now);
+        let (link, is_reused) = match connected {
+            Connected::New(stream) => (Link::Own(stream), false),
+            Connected::Idle(stream) => (Link::Own(stream), true),
+            Connected::Shared { link, is_reused } => (Link::Shared(link), is_reused),
+        };
+        if !is_reused {
+            picked.lease.endpoint().connected(self.now);
+        }
+        let cookie = self.service.new_cookie(self.caller.key, &picked);
         let Caller { worker, began, .. } = self.caller;
-        let upstream = Upstream::new(stream, picked.lease, worker, began);
-        upstream
+        let index = picked.index;
+        let session = Session::new(picked.lease, worker, began);
+        session
             .counters()
             .session(self.now, self.queued, connecting);
-        (upstream, self.service)
+        let linked = Linked {
+            link,
+            session,
+            is_reused,
+            index,
+            cookie,
+        };
+        (linked, self.service)
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct ProxyInfo {
 
 /// Why there is no valid header.
 #[derive(Debug)]
-pub(super) enum HeaderError {
+pub(crate) enum HeaderError {
     /// The peer connected and left without sending a byte, in order or by a reset: it only probed whether the port is open.
     PortProbe,
     /// The bytes are not a header.

@@ -146,7 +146,14 @@ fn connected(local: Local, endpoint: SocketAddr) -> io::Result<Socket> {
 }
 
 fn header(worker: &Worker, service: &Service, ends: Addresses) -> Option<Box<Header>> {
-    let bytes = send_proxy::header(worker, service, Transport::Datagram, || Some(ends), None);
+    let bytes = send_proxy::header(
+        worker,
+        service,
+        Transport::Datagram,
+        || Some(ends),
+        None,
+        None,
+    );
     (!bytes.is_empty()).then(|| {
         Box::new(Header {
             bytes: bytes.into(),

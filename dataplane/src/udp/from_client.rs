@@ -176,7 +176,7 @@ impl ClientBatch<'_> {
 
     /// Forwards a datagram of a trusted peer.
     fn with_header(&mut self, key: Key, bytes: &[u8]) {
-        match read_client(bytes, &key, self.frontend, self.flows) {
+        match read_client(bytes, &key, self.flows) {
             Ok(datagram) => {
                 let key = Key {
                     client: datagram.client,

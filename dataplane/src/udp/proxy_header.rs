@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 
 use ballast_core::flow::{Dropped, FlowTable, Key};
-use ballast_core::pick;
-use ballast_core::plan::Frontend;
 use ballast_core::preamble::{Reason, Step, Transport, Versions, step};
 
 /// A datagram without its PROXY header.
@@ -21,7 +19,6 @@ pub(super) struct ClientDatagram<'a> {
 pub(super) fn read_client<'a, S>(
     bytes: &'a [u8],
     key: &Key,
-    frontend: &Frontend,
     flows: &FlowTable<S>,
 ) -> Result<ClientDatagram<'a>, Dropped> {
     let plain = |client| ClientDatagram {
@@ -29,13 +26,6 @@ pub(super) fn read_client<'a, S>(
         destination: None,
         payload: bytes,
     };
-    let peer = pick::Key::new(key.peer).client();
-    let is_trusted = frontend
-        .accept_proxy()
-        .is_some_and(|accept| accept.trusts(peer.ip()));
-    if !is_trusted {
-        return Ok(plain(peer));
-    }
     // Version 1 does not support datagrams.
     match step(bytes, Versions::V2, Transport::Datagram) {
         Step::Header(header) => {
@@ -48,7 +38,7 @@ pub(super) fn read_client<'a, S>(
         }
         Step::Local { length } => Ok(ClientDatagram {
             payload: bytes.get(length..).unwrap_or_default(),
-            ..plain(peer)
+            ..plain(key.client)
         }),
         Step::Need(_) | Step::Reject(Reason::Truncated) if bytes.len() >= SIGNATURE => {
             Err(Dropped::ProxyHeader)

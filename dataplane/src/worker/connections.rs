@@ -21,6 +21,8 @@ struct ListedConnection {
     socket: Rc<SocketKey>,
     began: Moment,
     endpoint: Option<Arc<EndpointState>>,
+    /// Whether it waits for the next request of HTTP, which may go to another endpoint.
+    is_idle: bool,
 }
 
 impl ConnectionList {
@@ -35,6 +37,7 @@ impl ConnectionList {
             socket,
             began,
             endpoint: None,
+            is_idle: false,
         });
         match self.free.pop() {
             Some(slot) => {
@@ -57,7 +60,18 @@ impl ConnectionList {
 
     pub(crate) fn set_endpoint(&mut self, slot: usize, endpoint: &Arc<EndpointState>) {
         if let Some(connection) = &mut self.slots[slot] {
-            connection.endpoint = Some(Arc::clone(endpoint));
+            connection.is_idle = false;
+            let known = connection.endpoint.as_ref();
+            if known.is_none_or(|known| !Arc::ptr_eq(known, endpoint)) {
+                connection.endpoint = Some(Arc::clone(endpoint));
+            }
+        }
+    }
+
+    /// Notes that the connection has no request at an endpoint.
+    pub(crate) fn set_idle(&mut self, slot: usize) {
+        if let Some(connection) = &mut self.slots[slot] {
+            connection.is_idle = true;
         }
     }
 
@@ -75,7 +89,7 @@ impl ConnectionList {
                 slot,
                 client: connection.client,
                 key: SocketKey::clone(&connection.socket),
-                endpoint: connection.endpoint.clone(),
+                endpoint: connection.endpoint.clone().filter(|_| !connection.is_idle),
                 began: connection.began,
             })
         });

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use ballast_core::endpoint::EndpointState;
-use ballast_core::plan::{Plan, SocketKey};
+use ballast_core::plan::SocketKey;
 use ballast_core::service::ServiceState;
 use socket2::Socket;
 use tokio::sync::oneshot;
 
 use super::SessionInfo;
+use crate::live::Serving;
 use crate::tcp::HandedOver;
 
 /// An order to a worker.
@@ -27,7 +28,7 @@ pub(crate) enum Order {
         /// Its identity.
         key: Arc<SocketKey>,
         /// The last plan that had the socket.
-        plan: Arc<Plan>,
+        plan: Arc<Serving>,
         /// Notified when the socket is closed.
         done: oneshot::Sender<()>,
     },
@@ -58,6 +59,6 @@ pub(crate) enum Order {
 /// The order to end an accept loop. Dropping it reports the socket as closed.
 #[derive(Debug)]
 pub(crate) struct Closing {
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Arc<Serving>,
     pub(crate) done: oneshot::Sender<()>,
 }

@@ -2,6 +2,7 @@
 
 mod large;
 mod properties;
+mod routes;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -158,27 +159,55 @@ fn a_service_without_an_endpoint_to_use_has_no_socket() {
 }
 
 #[test]
-fn what_is_not_served_yet_has_no_socket_and_no_plain_relay_stands_in() {
-    for frontend in [
-        "protocol: http, default: {service: s}",
-        "protocol: https, tls: {certificates: [{cert: c}]}, default: {service: s}",
-        "protocol: tls, default: {service: s}",
-        "protocol: tcp, tls: {certificates: [{cert: c}]}, service: s",
+fn every_protocol_listens_and_what_is_not_served_yet_does_not() {
+    let tls = "tls: {certificates: [{cert: c}]}";
+    for (frontend, service, listens) in [
+        (
+            "protocol: http, default: {service: s}".into(),
+            "",
+            Listens::Yes,
+        ),
+        (
+            format!("protocol: https, {tls}, default: {{service: s}}"),
+            "",
+            Listens::Yes,
+        ),
+        (
+            "protocol: tls, default: {service: s}".into(),
+            "",
+            Listens::Yes,
+        ),
+        (
+            format!("protocol: tcp, {tls}, service: s"),
+            "",
+            Listens::Yes,
+        ),
+        (
+            "protocol: tcp, service: s".into(),
+            "tls: {}, ",
+            Listens::Yes,
+        ),
+        (
+            "protocol: http, default: {service: s}".into(),
+            "tls: {}, ",
+            Listens::Yes,
+        ),
+        (
+            "protocol: http, default: {service: s}".into(),
+            "http: {version: h2}, ",
+            Listens::Yes,
+        ),
     ] {
         let (process, change) = process_with(&format!(
-            "{{version: 1, frontends: [{{name: f, bind: ['127.0.0.1:80'], {frontend}}}], {ONE}}}"
+            "{{version: 1, frontends: [{{name: f, bind: ['127.0.0.1:80'], {frontend}}}], services: [{{name: s, {service}endpoints: [{{address: '10.0.0.1:80'}}]}}]}}"
         ));
+        assert_eq!(process.plan.frontends[0].listens(), listens, "{frontend}");
         assert_eq!(
-            process.plan.frontends[0].listens(),
-            Listens::NotYetServed,
+            change.open.is_empty(),
+            listens != Listens::Yes,
             "{frontend}"
         );
-        assert!(change.open.is_empty(), "{frontend}");
     }
-    let to_tls = "{version: 1, frontends: [{name: f, bind: ['127.0.0.1:80'], protocol: tcp, service: s}], services: [{name: s, tls: {}, endpoints: [{address: '10.0.0.1:80'}]}]}";
-    let (process, change) = process_with(to_tls);
-    assert_eq!(process.plan.frontends[0].listens(), Listens::NotYetServed);
-    assert!(change.open.is_empty());
 }
 
 #[test]

@@ -1,52 +1,23 @@
 //! Why datagrams are dropped and flows end, and the counters of UDP frontends.
 
-use std::fmt;
-
 use crate::admit::Refusal;
 use crate::counters;
 use crate::pick::Unavailable;
+use crate::words;
 
-/// Why a client's datagram is dropped. The word is the metric's label. The client gets no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dropped {
-    /// The client's address is in none of the `source-ranges`.
-    SourceRange,
-    /// A trusted peer sent a broken PROXY header, or none.
-    ProxyHeader,
-    /// A limit of flows is reached, of the frontend, its client, the endpoints or the process; or a rate limit.
-    MaxConnections,
-    /// No endpoint can be picked.
-    NoEndpoint,
-    /// The service's remaining endpoints would lead the client back to the service.
-    Loop,
-}
-
-impl Dropped {
-    /// All reasons, in the order of [`Dropped::index`].
-    pub const ALL: [Self; 5] = [
-        Self::SourceRange,
-        Self::ProxyHeader,
-        Self::MaxConnections,
-        Self::NoEndpoint,
-        Self::Loop,
-    ];
-
-    /// Its word in the table's reference.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::SourceRange => "source-range",
-            Self::ProxyHeader => "proxy-header",
-            Self::MaxConnections => "max-connections",
-            Self::NoEndpoint => "no-endpoint",
-            Self::Loop => "loop",
-        }
-    }
-
-    /// Its index in an array of counters.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
+words! {
+    /// Why a client's datagram is dropped. The word is the metric's label. The client gets no answer.
+    pub enum Dropped {
+        /// The client's address is in none of the `source-ranges`.
+        SourceRange = "source-range",
+        /// A trusted peer sent a broken PROXY header, or none.
+        ProxyHeader = "proxy-header",
+        /// A limit of flows is reached, of the frontend, its client, the endpoints or the process; or a rate limit.
+        MaxConnections = "max-connections",
+        /// No endpoint can be picked.
+        NoEndpoint = "no-endpoint",
+        /// The service's remaining endpoints would lead the client back to the service.
+        Loop = "loop",
     }
 }
 
@@ -75,67 +46,23 @@ impl From<Unavailable> for Dropped {
     }
 }
 
-impl fmt::Display for Dropped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
-
-/// Why a flow has ended. The word is the metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FlowEnd {
-    /// No datagram for the idle time.
-    Idle,
-    /// `udp.requests` are reached.
-    Requests,
-    /// `udp.responses` are reached.
-    Responses,
-    /// The endpoint was removed, was disabled or fails its checks, or the frontend was removed.
-    Endpoint,
-    /// The endpoint refused a datagram, or could not be reached.
-    Refused,
-    /// Datagrams are balanced one by one: the flow was only kept for replies.
-    PerDatagram,
-    /// It was evicted to make room for another flow.
-    Evicted,
-}
-
-impl FlowEnd {
-    /// All reasons, in the order of [`FlowEnd::index`].
-    pub const ALL: [Self; 7] = [
-        Self::Idle,
-        Self::Requests,
-        Self::Responses,
-        Self::Endpoint,
-        Self::Refused,
-        Self::PerDatagram,
-        Self::Evicted,
-    ];
-
-    /// Its word in the table's reference.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Requests => "requests",
-            Self::Responses => "responses",
-            Self::Endpoint => "endpoint",
-            Self::Refused => "refused",
-            Self::PerDatagram => "per-datagram",
-            Self::Evicted => "evicted",
-        }
-    }
-
-    /// Its index in an array of counters.
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl fmt::Display for FlowEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+words! {
+    /// Why a flow has ended. The word is the metric's label.
+    pub enum FlowEnd {
+        /// No datagram for the idle time.
+        Idle = "idle",
+        /// `udp.requests` are reached.
+        Requests = "requests",
+        /// `udp.responses` are reached.
+        Responses = "responses",
+        /// The endpoint was removed, was disabled or fails its checks, or the frontend was removed.
+        Endpoint = "endpoint",
+        /// The endpoint refused a datagram, or could not be reached.
+        Refused = "refused",
+        /// Datagrams are balanced one by one: the flow was only kept for replies.
+        PerDatagram = "per-datagram",
+        /// It was evicted to make room for another flow.
+        Evicted = "evicted",
     }
 }
 

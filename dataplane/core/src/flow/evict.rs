@@ -111,10 +111,8 @@ impl<S> FlowTable<S> {
 
 /// Flows with at most one request and one reply are evicted first, in the order of their idle time; then all others.
 fn next_victim(mut longest_idle: impl FnMut(Class) -> Option<(Moment, u32)>) -> Option<u32> {
-    let short = match (longest_idle(Class::Answered), longest_idle(Class::Asked)) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    };
+    let short = [Class::Answered, Class::Asked].map(&mut longest_idle);
+    let short = short.into_iter().flatten().min();
     let next = short.or_else(|| longest_idle(Class::Established));
     next.map(|(_, place)| place)
 }

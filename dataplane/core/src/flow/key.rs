@@ -4,6 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use crate::affinity::canonical;
+use crate::affinity::shards::ipv6_halves;
 
 /// The number of a listening socket. The caller assigns it and never reuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,10 +39,10 @@ impl Hash for Key {
 fn hash_ip<H: Hasher>(ip: IpAddr, state: &mut H) {
     match ip {
         IpAddr::V4(ip) => state.write_u64(u64::from(ip.to_bits())),
-        IpAddr::V6(ip) => {
-            let [high, low] = [ip.to_bits() >> 64, ip.to_bits() & u128::from(u64::MAX)];
-            state.write_u64(u64::try_from(high).unwrap_or(0));
-            state.write_u64(u64::try_from(low).unwrap_or(0));
+        ip => {
+            for half in ipv6_halves(ip) {
+                state.write_u64(half);
+            }
         }
     }
 }
@@ -165,31 +166,6 @@ impl Hash for Compact {
                 state.write_u64(u64::from(*scope));
             }
             Self::Other(full) => full.hash(state),
-        }
-    }
-}
-
-/// The id of a flow. Ids are not reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlowId {
-    pub(super) place: u32,
-    pub(super) serial: u32,
-}
-
-impl FlowId {
-    /// The id as one number, for the kernel to return.
-    #[must_use]
-    pub fn bits(self) -> u64 {
-        u64::from(self.serial) << 32 | u64::from(self.place)
-    }
-
-    /// The id from the number that [`FlowId::bits`] returned.
-    #[must_use]
-    pub fn from_bits(bits: u64) -> Self {
-        let [a, b, c, d, rest @ ..] = bits.to_be_bytes();
-        Self {
-            place: u32::from_be_bytes(rest),
-            serial: u32::from_be_bytes([a, b, c, d]),
         }
     }
 }

@@ -330,7 +330,7 @@ fn a_peer_that_was_introduced_is_known_until_its_flow_ends() {
 fn a_datagram_touches_two_lines_of_memory_of_its_flow_and_a_flow_three() {
     type Legged = Flow<[u64; 2]>;
     assert!(std::mem::offset_of!(Legged, began) <= 128);
-    assert_eq!(size_of::<slots::Slot<Legged>>(), 192);
+    assert_eq!(size_of::<crate::slots::Slot<Legged>>(), 192);
     assert_eq!(size_of::<Compact>(), 48);
 }
 
@@ -339,7 +339,7 @@ fn a_flow_takes_less_than_half_a_kilobyte() {
     // The index is at least a third full; while it grows, the old one exists beside it.
     let index = 3 * 2 * size_of::<u32>() * 3 / 2;
     let links = 2 * 3 * size_of::<u32>() + size_of::<u64>();
-    let flow = size_of::<slots::Slot<Flow<[u64; 2]>>>() + index + 2 * links;
+    let flow = size_of::<crate::slots::Slot<Flow<[u64; 2]>>>() + index + 2 * links;
     assert!(flow < 512, "{flow}");
 }
 

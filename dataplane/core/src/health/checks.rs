@@ -12,7 +12,8 @@ use crate::moment::{Moment, whole_millis};
 use crate::plan::Plan;
 use crate::preamble::Addresses;
 use crate::rng::Rng;
-use crate::service::Service;
+use crate::service::{Endpoint, Service};
+use crate::slots::{SlotId as CheckId, Slots};
 use crate::table::{self, Health, HealthMode, Name, SendProxy};
 
 use super::exchange::write_proxy_header;
@@ -23,32 +24,20 @@ use super::{Monitor, Outcome, Transition, VerdictChange};
 #[derive(Debug)]
 pub struct Checks {
     services: FxHashMap<Name, Watched>,
-    slots: Vec<Slot>,
-    free: Vec<usize>,
+    watches: Slots<Watch>,
     schedule: Schedule<CheckId>,
     /// The most checks a second.
     rate: u32,
     /// The checks a second that the table asks for, in millionths.
     asked: u64,
     is_too_much: bool,
-    round: u64,
 }
 
 /// A service, and the checks of its endpoints.
 #[derive(Debug)]
 struct Watched {
     service: Arc<Service>,
-    slots: Vec<usize>,
-    /// The number of the last plan that had it.
-    round: u64,
-}
-
-/// A slot for one check.
-#[derive(Debug, Default)]
-struct Slot {
-    /// Incremented with each check that uses this slot, so that ids are not reused.
-    serial: u32,
-    watch: Option<Watch>,
+    ids: Vec<CheckId>,
 }
 
 #[derive(Debug)]
@@ -62,13 +51,6 @@ struct Watch {
     began: Moment,
 }
 
-/// The id of a check. Ids are not reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CheckId {
-    slot: usize,
-    serial: u32,
-}
-
 /// A check that is due now.
 #[derive(Clone, Debug)]
 pub struct Check {
@@ -76,7 +58,8 @@ pub struct Check {
     pub id: CheckId,
     /// The address to check.
     pub address: SocketAddr,
-    spec: Arc<table::Service>,
+    /// The service of the endpoint.
+    pub spec: Arc<table::Service>,
     header: SendProxy,
 }
 
@@ -107,12 +90,6 @@ impl Check {
         self.spec.checks()
     }
 
-    /// The service of the endpoint.
-    #[must_use]
-    pub fn service(&self) -> &table::Service {
-        &self.spec
-    }
-
     /// Whether a PROXY header is sent first.
     #[must_use]
     pub fn sends_proxy_header(&self) -> bool {
@@ -135,49 +112,36 @@ impl Checks {
     pub fn new(rate: u32, rng: &mut Rng) -> Self {
         Self {
             services: FxHashMap::default(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            watches: Slots::default(),
             schedule: Schedule::new(rate, rng),
             rate,
             asked: 0,
             is_too_much: false,
-            round: 0,
         }
     }
 
     /// Runs the checks of `plan` from now on. Unchanged checks go on. If the plan asks for more checks a second than are
     /// allowed, returns their number, once.
     pub fn follow(&mut self, plan: &Plan, now: Moment) -> Option<u64> {
-        self.round += 1;
+        let mut before = std::mem::take(&mut self.services);
         for service in plan.services() {
             let name = &service.spec().name;
-            if let Some(known) = self.services.get_mut(name)
-                && Arc::ptr_eq(&known.service, service)
-            {
-                known.round = self.round;
-                continue;
-            }
-            let before = self.services.remove(name);
-            let slots = self.watch(service, before, now);
-            note_usable(service);
-            let watched = Watched {
-                service: Arc::clone(service),
-                slots,
-                round: self.round,
+            let watched = match before.remove(name) {
+                Some(known) if Arc::ptr_eq(&known.service, service) => known,
+                known => {
+                    let ids = self.watch(service, known, now);
+                    note_usable(service);
+                    let service = Arc::clone(service);
+                    Watched { service, ids }
+                }
             };
             self.services.insert(name.clone(), watched);
         }
-        let round = self.round;
-        let gone: Vec<Watched> = self
-            .services
-            .extract_if(|_, known| known.round != round)
-            .map(|(_, gone)| gone)
-            .collect();
-        gone.iter()
-            .flat_map(|gone| &gone.slots)
-            .for_each(|slot| self.forget(*slot));
-        let (slots, wanted) = (&self.slots, self.slots.len() - self.free.len());
-        self.schedule.tidy(wanted, |id| find(slots, *id).is_some());
+        let gone = before.into_values().flat_map(|gone| gone.ids);
+        gone.for_each(|id| self.forget(id));
+        let watches = &self.watches;
+        self.schedule
+            .tidy(watches.len(), |id| watches.get(*id).is_some());
         let asked = self.asked.div_ceil(MILLIONTHS);
         let is_too_much = asked > u64::from(self.rate);
         let is_news = is_too_much && !self.is_too_much;
@@ -187,13 +151,11 @@ impl Checks {
 
     /// The next check that is due at `now`; `None` if there is none, see [`Checks::next_due`].
     pub fn next(&mut self, now: Moment) -> Option<Check> {
-        let slots = &self.slots;
-        let (_, id) = self.schedule.pop(now, |id| find(slots, *id).is_some())?;
-        let watch = self.slots.get_mut(id.slot)?.watch.as_mut()?;
+        let watches = &self.watches;
+        let (_, id) = self.schedule.pop(now, |id| watches.get(*id).is_some())?;
+        let watch = self.watches.get_mut(id)?;
         watch.began = now;
-        watch
-            .endpoint
-            .with_monitor(|monitor| monitor.iter_mut().for_each(|monitor| monitor.began()));
+        watch.set_running(true);
         Some(Check::new(
             id,
             watch.endpoint.address(),
@@ -222,13 +184,13 @@ impl Checks {
         now: Moment,
         rng: &mut Rng,
     ) -> Option<VerdictChange> {
-        let watch = find(&self.slots, id)?;
+        let watch = self.watches.get(id)?;
         let health = watch.service.spec().checks()?;
         let observed = watch.endpoint.with_monitor(|monitor| {
             let monitor = monitor.as_mut()?;
-            let flaps = monitor.flaps();
+            let flaps = monitor.flaps;
             let transition = monitor.observe(now, outcome, took);
-            if monitor.flaps() > flaps {
+            if monitor.flaps > flaps {
                 watch.service.state().checked().flapped();
             }
             Some((transition, **monitor))
@@ -244,26 +206,26 @@ impl Checks {
         change
     }
 
-    /// Begins or continues the checks of a new or changed service. Returns their slots.
+    /// Begins or continues the checks of a new or changed service. Returns their ids.
     fn watch(
         &mut self,
         service: &Arc<Service>,
         before: Option<Watched>,
         now: Moment,
-    ) -> Vec<usize> {
+    ) -> Vec<CheckId> {
         let checks = service.spec().checks();
         let is_known = before.is_some();
         let stays = before
             .as_ref()
             .is_some_and(|before| before.service.spec().checks() == checks);
-        let mut known: FxHashMap<SocketAddr, usize> = FxHashMap::default();
-        for slot in before.into_iter().flat_map(|before| before.slots) {
-            match self.slots.get(slot).and_then(|at| at.watch.as_ref()) {
-                Some(watch) if stays => _ = known.insert(watch.endpoint.address(), slot),
-                _ => self.forget(slot),
+        let mut known: FxHashMap<SocketAddr, CheckId> = FxHashMap::default();
+        for id in before.into_iter().flat_map(|before| before.ids) {
+            match self.watches.get(id) {
+                Some(watch) if stays => _ = known.insert(watch.endpoint.address(), id),
+                _ => self.forget(id),
             }
         }
-        let mut slots = Vec::new();
+        let mut ids = Vec::new();
         for (index, endpoint) in service.endpoints().iter().enumerate() {
             let Some(health) = checks else {
                 let was_checked = endpoint.live().with_monitor(Option::take).is_some();
@@ -275,10 +237,10 @@ impl Checks {
             if endpoint.is_out() {
                 continue;
             }
-            let slot = known.get(&endpoint.address()).copied();
-            if let Some(slot) = slot.filter(|slot| self.keep(*slot, service, index)) {
+            let id = known.get(&endpoint.address()).copied();
+            if let Some(id) = id.filter(|id| self.keep(*id, service, index, endpoint)) {
                 known.remove(&endpoint.address());
-                slots.push(slot);
+                ids.push(id);
                 continue;
             }
             // An endpoint added to a known service is checked soon, so that it can be used soon.
@@ -286,41 +248,40 @@ impl Checks {
                 true => health.fast_interval().min(health.interval),
                 false => health.interval,
             };
-            slots.push(self.begin(service, index, health, within, now));
+            ids.push(self.begin(service, index, endpoint.live(), health, within, now));
         }
-        known.into_values().for_each(|slot| self.forget(slot));
-        slots
+        known.into_values().for_each(|id| self.forget(id));
+        ids
     }
 
-    /// Continues the check at `slot` for the endpoint at `index`, if it is the same endpoint.
-    fn keep(&mut self, slot: usize, service: &Arc<Service>, index: usize) -> bool {
-        let endpoint = service.endpoints().get(index);
-        let watch = self.slots.get_mut(slot).and_then(|at| at.watch.as_mut());
-        let (Some(endpoint), Some(watch)) = (endpoint, watch) else {
+    /// Continues the check with this id for the endpoint at `index`, if it is the same endpoint.
+    fn keep(
+        &mut self,
+        id: CheckId,
+        service: &Arc<Service>,
+        index: usize,
+        endpoint: &Endpoint,
+    ) -> bool {
+        let watch = self.watches.get_mut(id);
+        let same = watch.filter(|watch| Arc::ptr_eq(&watch.endpoint, endpoint.live()));
+        let Some(watch) = same else {
             return false;
         };
-        if !Arc::ptr_eq(&watch.endpoint, endpoint.live()) {
-            return false;
-        }
         watch.service = Arc::clone(service);
         watch.index = index;
         true
     }
 
-    /// Begins a new check. Returns its slot.
+    /// Begins a new check, of the endpoint at `index`. Returns its id.
     fn begin(
         &mut self,
         service: &Arc<Service>,
         index: usize,
+        endpoint: &Arc<EndpointState>,
         health: &Health,
         within: Duration,
         now: Moment,
-    ) -> usize {
-        let slot = self.free.pop().unwrap_or(self.slots.len());
-        let Some(endpoint) = service.endpoints().get(index) else {
-            return slot;
-        };
-        let endpoint = endpoint.live();
+    ) -> CheckId {
         endpoint.with_monitor(|monitor| {
             *monitor = Some(Box::new(match monitor.take() {
                 Some(before) => before.renewed(health),
@@ -328,43 +289,38 @@ impl Checks {
             }));
         });
         let phase = self.schedule.phase();
-        let watch = Watch {
+        let share = MILLIONTHS * 1000 / whole_millis(health.interval).max(1);
+        self.asked += share;
+        let id = self.watches.insert(Watch {
             endpoint: Arc::clone(endpoint),
             service: Arc::clone(service),
             index,
             phase,
-            share: MILLIONTHS * 1000 / whole_millis(health.interval).max(1),
+            share,
             began: now,
-        };
-        if slot == self.slots.len() {
-            self.slots.push(Slot::default());
-        }
-        if let Some(place) = self.slots.get_mut(slot) {
-            self.asked += watch.share;
-            place.serial = place.serial.wrapping_add(1);
-            place.watch = Some(watch);
-            let id = CheckId {
-                slot,
-                serial: place.serial,
-            };
-            self.schedule.push(phase.first(within, now), id);
-        }
-        slot
+        });
+        self.schedule.push(phase.first(within, now), id);
+        id
     }
 
-    fn forget(&mut self, slot: usize) {
-        let Some(watch) = self.slots.get_mut(slot).and_then(|at| at.watch.take()) else {
+    fn forget(&mut self, id: CheckId) {
+        let Some(watch) = self.watches.remove(id.place) else {
             return;
         };
         self.asked -= watch.share;
-        watch
-            .endpoint
-            .with_monitor(|monitor| monitor.iter_mut().for_each(|monitor| monitor.stopped()));
-        self.free.push(slot);
+        watch.set_running(false);
     }
 }
 
 impl Watch {
+    fn set_running(&self, is_running: bool) {
+        self.endpoint.with_monitor(|monitor| {
+            if let Some(monitor) = monitor {
+                monitor.is_running = is_running;
+            }
+        });
+    }
+
     /// Publishes the verdict.
     fn publish(
         &self,
@@ -391,11 +347,6 @@ impl Watch {
             index: self.index,
         })
     }
-}
-
-fn find(slots: &[Slot], id: CheckId) -> Option<&Watch> {
-    let slot = slots.get(id.slot)?;
-    slot.watch.as_ref().filter(|_| slot.serial == id.serial)
 }
 
 /// Notes whether any endpoint of a service is usable. Returns whether that has changed.

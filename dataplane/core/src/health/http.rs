@@ -86,7 +86,7 @@ impl<'a> ResponseParser<'a> {
                 let room = MAX_LINE - self.line.len();
                 self.line
                     .extend_from_slice(piece.get(..room.min(piece.len())).unwrap_or(piece));
-                // Whoever speaks something else is found out even if no line end ever comes.
+                // An endpoint that speaks another protocol is refused by its first bytes: it may never send a line end.
                 if self.part == Part::StatusLine
                     && let Err(outcome) = self.status()
                 {

@@ -3,7 +3,6 @@
 //! A [`Monitor`] is kept with the endpoint's other state, so it survives swaps. Only [`super::Checks`] changes it; readers get
 //! a copy.
 
-use std::fmt;
 use std::time::Duration;
 
 use crate::moment::Moment;
@@ -18,16 +17,24 @@ use super::Outcome;
 /// that takes it down clears all. A new check starts one result away from the other state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Monitor {
-    rise: u8,
-    fall: u8,
-    points: u8,
-    running: bool,
-    last: Option<CheckResult>,
+    /// Passed checks in a row that bring it up (`check_rise`).
+    pub rise: u8,
+    /// Failed checks in a row that take it down (`check_fall`).
+    pub fall: u8,
+    /// Its points: 0 to rise + fall - 1 (`check_health`).
+    pub points: u8,
+    /// Whether a check is running.
+    pub is_running: bool,
+    /// The last result; `None` if there was none yet.
+    pub last: Option<CheckResult>,
     /// Since when it has been up or down.
-    since: Moment,
-    failed: u64,
-    downs: u64,
-    flaps: u64,
+    pub since: Moment,
+    /// Failed checks while it was up (`chkfail`).
+    pub failed: u64,
+    /// How often it went down (`chkdown`).
+    pub downs: u64,
+    /// How often it went down within a minute of having come back.
+    pub flaps: u64,
 }
 
 /// The result of a check.
@@ -60,7 +67,7 @@ impl Monitor {
             rise,
             fall: health.fall.max(1),
             points: if passing { rise } else { rise - 1 },
-            running: false,
+            is_running: false,
             last: None,
             since: now,
             failed: 0,
@@ -83,7 +90,7 @@ impl Monitor {
 
     /// Notes a result. Returns the transition, if the verdict has changed.
     pub fn observe(&mut self, now: Moment, outcome: Outcome, took: Duration) -> Option<Transition> {
-        self.running = false;
+        self.is_running = false;
         self.last = Some(CheckResult {
             outcome,
             took,
@@ -126,14 +133,6 @@ impl Monitor {
         Transition::Down
     }
 
-    pub(super) fn began(&mut self) {
-        self.running = true;
-    }
-
-    pub(super) fn stopped(&mut self) {
-        self.running = false;
-    }
-
     /// Whether the endpoint is up.
     #[must_use]
     pub fn is_up(&self) -> bool {
@@ -146,100 +145,17 @@ impl Monitor {
         self.points != 0 && self.points != self.most()
     }
 
-    /// Whether a check is running.
+    /// How many results of the last ones in a row keep it up, or speak for its coming up, and how many it takes.
     #[must_use]
-    pub fn is_running(&self) -> bool {
-        self.running
-    }
-
-    /// The last result; `None` if there was none yet.
-    #[must_use]
-    pub fn last(&self) -> Option<CheckResult> {
-        self.last
-    }
-
-    #[cfg(test)]
-    pub(super) fn since(&self) -> Moment {
-        self.since
-    }
-
-    /// Failed checks while it was up (`chkfail`).
-    #[must_use]
-    pub fn failed(&self) -> u64 {
-        self.failed
-    }
-
-    /// How often it went down (`chkdown`).
-    #[must_use]
-    pub fn downs(&self) -> u64 {
-        self.downs
-    }
-
-    /// How often it went down within a minute of having come back.
-    #[must_use]
-    pub fn flaps(&self) -> u64 {
-        self.flaps
-    }
-
-    /// Passed checks in a row that bring it up (`check_rise`).
-    #[must_use]
-    pub fn rise_at(&self) -> u8 {
-        self.rise
-    }
-
-    /// Failed checks in a row that take it down (`check_fall`).
-    #[must_use]
-    pub fn fall_at(&self) -> u8 {
-        self.fall
-    }
-
-    /// Its points: 0 to rise + fall - 1 (`check_health`).
-    #[must_use]
-    pub fn points(&self) -> u8 {
-        self.points
-    }
-
-    /// Its state in haproxy's form: `{}` is the column `status`, as in `UP`, `UP 2/3`, `DOWN`, `DOWN 1/2`; `{:#}` is the end of
-    /// a log line, as in `3/3 UP`.
-    #[must_use]
-    pub fn status(&self) -> Status {
-        let is_up = self.is_up();
-        Status {
-            word: if is_up { "UP" } else { "DOWN" },
-            reached: if is_up {
-                self.points - self.rise + 1
-            } else {
-                self.points
-            },
-            of: if is_up { self.fall } else { self.rise },
-            is_changing: self.is_changing(),
+    pub fn reached(&self) -> (u8, u8) {
+        match self.is_up() {
+            true => (self.points - self.rise + 1, self.fall),
+            false => (self.points, self.rise),
         }
     }
 
     fn most(&self) -> u8 {
         self.rise + self.fall - 1
-    }
-}
-
-/// A displayable state; see [`Monitor::status`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Status {
-    word: &'static str,
-    reached: u8,
-    of: u8,
-    is_changing: bool,
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            word, reached, of, ..
-        } = self;
-        match (f.alternate(), self.is_changing) {
-            (true, _) => write!(f, "{reached}/{of} {word}"),
-            (false, true) => write!(f, "{word} {reached}/{of}"),
-            (false, false) => f.write_str(word),
-        }
     }
 }
 
@@ -317,8 +233,8 @@ mod tests {
         let results = "+-".repeat(500);
         let mut monitor = monitor(2, 3);
         assert!(!led_to(&mut monitor, &results, 0).contains(['U', 'D']));
-        assert_eq!((monitor.flaps(), monitor.downs()), (0, 0));
-        assert_eq!(monitor.failed(), 500);
+        assert_eq!((monitor.flaps, monitor.downs), (0, 0));
+        assert_eq!(monitor.failed, 500);
     }
 
     #[test]
@@ -333,24 +249,30 @@ mod tests {
             led_to(&mut monitor, before, 0);
             let mut renewed = monitor.renewed(&health(2, 5));
             assert_eq!(renewed.is_up(), monitor.is_up());
-            assert_eq!(renewed.last(), None);
+            assert_eq!(renewed.last, None);
             assert_eq!(
                 led_to(&mut renewed, first, 10),
                 expected,
                 "{before}, {first}"
             );
-            assert!(renewed.downs() >= monitor.downs());
+            assert!(renewed.downs >= monitor.downs);
         }
     }
 
     #[test]
     fn the_state_is_shown_in_haproxys_words() {
         let mut monitor = monitor(2, 3);
-        let word = |monitor: &Monitor| monitor.last().map_or("", |seen| seen.outcome.word());
-        let mut shown = vec![(monitor.status().to_string(), word(&monitor))];
+        let word = |monitor: &Monitor| monitor.last.map_or("", |seen| seen.outcome.word());
+        let status = |monitor: &Monitor| {
+            let (reached, of) = monitor.reached();
+            let progress = monitor.is_changing().then(|| format!(" {reached}/{of}"));
+            let state = if monitor.is_up() { "UP" } else { "DOWN" };
+            state.to_owned() + &progress.unwrap_or_default()
+        };
+        let mut shown = vec![(status(&monitor), word(&monitor))];
         for result in ["+", "-", "-", "-", "+", "+"] {
             led_to(&mut monitor, result, 0);
-            shown.push((monitor.status().to_string(), word(&monitor)));
+            shown.push((status(&monitor), word(&monitor)));
         }
         let shown: Vec<_> = shown
             .iter()
@@ -368,33 +290,29 @@ mod tests {
                 ("UP", "L4OK"),
             ]
         );
-        assert_eq!(format!("{:#}", monitor.status()), "3/3 UP");
-        assert_eq!(monitor.points(), 4);
+        assert_eq!(monitor.reached(), (3, 3));
+        assert_eq!(monitor.points, 4);
     }
 
     #[test]
     fn flaps_are_counted() {
         let mut monitor = monitor(1, 1);
         led_to(&mut monitor, "+-", 0);
-        assert_eq!(monitor.since(), Moment(1000));
+        assert_eq!(monitor.since, Moment(1000));
         led_to(&mut monitor, "+", 11);
         assert_eq!(
-            (monitor.downs(), monitor.flaps()),
+            (monitor.downs, monitor.flaps),
             (1, 0),
             "the first time is no flap"
         );
         led_to(&mut monitor, "-", 70);
         assert_eq!(
-            (monitor.downs(), monitor.flaps()),
+            (monitor.downs, monitor.flaps),
             (2, 1),
             "59 s after it came back"
         );
         led_to(&mut monitor, "+", 80);
         led_to(&mut monitor, "-", 140);
-        assert_eq!(
-            (monitor.downs(), monitor.flaps()),
-            (3, 1),
-            "it held for 60 s"
-        );
+        assert_eq!((monitor.downs, monitor.flaps), (3, 1), "it held for 60 s");
     }
 }

@@ -39,34 +39,27 @@ impl Outcome {
     /// Its word (`check_status`).
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Connected => "L4OK",
-            Self::Answered(_) => "L7OK",
-            Self::ConnectTimeout => "L4TOUT",
-            Self::Unreached(_) => "L4CON",
-            Self::TlsTimeout => "L6TOUT",
-            Self::NoTls(_) => "L6RSP",
-            Self::AnswerTimeout => "L7TOUT",
-            Self::WrongStatus(_) => "L7STS",
-            Self::WrongAnswer(_) => "L7RSP",
-            Self::NoCheck(_) => "SOCKERR",
-        }
+        self.words().0
     }
 
     /// A description (`check_desc`).
     #[must_use]
     pub fn description(self) -> &'static str {
+        self.words().1
+    }
+
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Connected => "Layer4 check passed",
-            Self::Answered(_) => "Layer7 check passed",
-            Self::ConnectTimeout => "Layer4 timeout",
-            Self::Unreached(_) => "Layer4 connection problem",
-            Self::TlsTimeout => "Layer6 timeout",
-            Self::NoTls(_) => "Layer6 invalid response",
-            Self::AnswerTimeout => "Layer7 timeout",
-            Self::WrongStatus(_) => "Layer7 wrong status",
-            Self::WrongAnswer(_) => "Layer7 invalid response",
-            Self::NoCheck(_) => "Socket error",
+            Self::Connected => ("L4OK", "Layer4 check passed"),
+            Self::Answered(_) => ("L7OK", "Layer7 check passed"),
+            Self::ConnectTimeout => ("L4TOUT", "Layer4 timeout"),
+            Self::Unreached(_) => ("L4CON", "Layer4 connection problem"),
+            Self::TlsTimeout => ("L6TOUT", "Layer6 timeout"),
+            Self::NoTls(_) => ("L6RSP", "Layer6 invalid response"),
+            Self::AnswerTimeout => ("L7TOUT", "Layer7 timeout"),
+            Self::WrongStatus(_) => ("L7STS", "Layer7 wrong status"),
+            Self::WrongAnswer(_) => ("L7RSP", "Layer7 invalid response"),
+            Self::NoCheck(_) => ("SOCKERR", "Socket error"),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::endpoint::EndpointState;
 use crate::moment::whole_millis;
@@ -54,9 +53,9 @@ impl fmt::Display for VerdictChange {
             Some((None, address)) => write!(f, "{address}")?,
             None => {}
         }
-        let word = match self.transition {
-            Transition::Up => "succeeded",
-            Transition::Down => "failed",
+        let (word, state) = match self.transition {
+            Transition::Up => ("succeeded", "UP"),
+            Transition::Down => ("failed", "DOWN"),
         };
         write!(f, " {word}, reason: {}", self.outcome.description())?;
         if let Some(code) = self.outcome.code() {
@@ -65,12 +64,11 @@ impl fmt::Display for VerdictChange {
         if let Some(info) = self.outcome.info() {
             write!(f, ", info: \"{info}\"")?;
         }
-        let took = self.monitor.last().map_or(Duration::ZERO, |seen| seen.took);
+        let took = self.monitor.last.map_or(0, |seen| whole_millis(seen.took));
+        let (reached, of) = self.monitor.reached();
         write!(
             f,
-            ", check duration: {}ms, status: {:#}.",
-            whole_millis(took),
-            self.monitor.status()
+            ", check duration: {took}ms, status: {reached}/{of} {state}."
         )
     }
 }

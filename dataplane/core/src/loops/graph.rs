@@ -31,6 +31,14 @@ impl Graph {
         self.to.get(begin..end).unwrap_or_default()
     }
 
+    /// The same nodes, with every edge turned around.
+    fn reversed(&self) -> Self {
+        let nodes = 0..self.nodes();
+        let turned = |from| self.successors(from).iter().map(move |to| (*to, from));
+        let edges: Vec<(usize, usize)> = nodes.flat_map(turned).collect();
+        Self::new(self.nodes(), &edges)
+    }
+
     /// A shortest path from one node to another, both included.
     pub(super) fn shortest_path(&self, from: usize, to: usize) -> Vec<usize> {
         let mut before = vec![UNSEEN; self.nodes()];
@@ -62,84 +70,42 @@ impl Graph {
 
 /// The strongly connected component of each node: two nodes are in the same one if each can be reached from the other.
 ///
-/// Tarjan's algorithm, with an explicit stack instead of recursion.
+/// Kosaraju's algorithm, with explicit stacks instead of recursion: a depth-first search along the edges, then one against them
+/// that begins at the nodes in the reverse of the order in which the first one left them.
 pub(super) fn components(graph: &Graph) -> Vec<usize> {
-    let mut search = Search {
-        order: vec![UNSEEN; graph.nodes()],
-        lowest: vec![UNSEEN; graph.nodes()],
-        component: vec![UNSEEN; graph.nodes()],
-        open: Vec::new(),
-        seen: 0,
-        found: 0,
-    };
+    let mut is_seen = vec![false; graph.nodes()];
+    let mut left = Vec::with_capacity(graph.nodes());
     // A node, and the number of its successors that were visited.
     let mut path: Vec<(usize, usize)> = Vec::new();
     for root in 0..graph.nodes() {
-        if search.order[root] != UNSEEN {
-            continue;
+        if !std::mem::replace(&mut is_seen[root], true) {
+            path.push((root, 0));
         }
-        search.enter(root);
-        path.push((root, 0));
-        while let Some((node, looked_at)) = path.last_mut() {
-            let node = *node;
-            let Some(successor) = graph.successors(node).get(*looked_at).copied() else {
-                path.pop();
-                search.leave(node);
-                if let Some((parent, _)) = path.last() {
-                    search.lower(*parent, search.lowest[node]);
+        while let Some((node, visited)) = path.last_mut() {
+            if let Some(successor) = graph.successors(*node).get(*visited) {
+                *visited += 1;
+                if !std::mem::replace(&mut is_seen[*successor], true) {
+                    path.push((*successor, 0));
                 }
-                continue;
-            };
-            *looked_at += 1;
-            if search.order[successor] == UNSEEN {
-                search.enter(successor);
-                path.push((successor, 0));
-            } else if search.component[successor] == UNSEEN {
-                search.lower(node, search.order[successor]);
+            } else {
+                left.push(*node);
+                path.pop();
             }
         }
     }
-    search.component
-}
-
-/// The state of the search, for each node.
-struct Search {
-    /// The order of the first visit.
-    order: Vec<usize>,
-    /// The earliest node of an incomplete component that it leads to.
-    lowest: Vec<usize>,
-    component: Vec<usize>,
-    /// Visited nodes that are in no component yet.
-    open: Vec<usize>,
-    seen: usize,
-    found: usize,
-}
-
-impl Search {
-    fn enter(&mut self, node: usize) {
-        self.order[node] = self.seen;
-        self.lowest[node] = self.seen;
-        self.seen += 1;
-        self.open.push(node);
-    }
-
-    fn lower(&mut self, node: usize, to: usize) {
-        self.lowest[node] = self.lowest[node].min(to);
-    }
-
-    /// Called when all successors of `node` were visited. If it is the first node of its component, the component is complete.
-    fn leave(&mut self, node: usize) {
-        if self.lowest[node] != self.order[node] {
-            return;
-        }
-        while let Some(member) = self.open.pop() {
-            self.component[member] = self.found;
-            if member == node {
-                break;
+    let reversed = graph.reversed();
+    let mut component = vec![UNSEEN; graph.nodes()];
+    let mut reached = Vec::new();
+    for root in left.into_iter().rev() {
+        reached.push(root);
+        while let Some(node) = reached.pop() {
+            if component[node] == UNSEEN {
+                component[node] = root;
+                reached.extend(reversed.successors(node));
             }
         }
-        self.found += 1;
     }
+    component
 }
 
 const UNSEEN: usize = usize::MAX;

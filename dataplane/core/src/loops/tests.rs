@@ -140,8 +140,8 @@ fn a_chain_is_no_loop() {
     let table = table(&frontends, &services);
     let loops = found(&table, &[]);
     assert_eq!(closing(&table, &loops), [""; 0]);
-    let [first, second] = loops.warnings() else {
-        panic!("{:?}", loops.warnings());
+    let [first, second] = loops.warnings.as_slice() else {
+        panic!("{:?}", loops.warnings);
     };
     let begins = "frontend a -> service x -> endpoint 127.0.0.1:81 -> frontend b: this endpoint";
     assert!(first.starts_with(begins), "{first}");
@@ -167,8 +167,8 @@ fn a_loop_over_others_is_named_once_and_what_leads_into_it_is_a_chain() {
     let loops = found(&table, &[]);
     let expected = ["x 127.0.0.1:81", "y 127.0.0.1:82", "z 127.0.0.1:80"];
     assert_eq!(closing(&table, &loops), expected);
-    let [around, into] = loops.warnings() else {
-        panic!("{:?}", loops.warnings());
+    let [around, into] = loops.warnings.as_slice() else {
+        panic!("{:?}", loops.warnings);
     };
     let path = "frontend b -> service y -> endpoint 127.0.0.1:82 -> frontend c -> service z -> endpoint 127.0.0.1:80 \
         -> frontend a -> service x -> endpoint 127.0.0.1:81 -> frontend b: a loop; ";
@@ -208,8 +208,8 @@ fn only_so_many_lines_are_made() {
     let frontends: Vec<&str> = frontends.iter().map(String::as_str).collect();
     let services: Vec<&str> = services.iter().map(String::as_str).collect();
     let loops = found(&table(&frontends, &services), &[]);
-    assert_eq!(loops.warnings().len(), 21);
-    assert!(loops.warnings()[20].starts_with("... and 30 more services"));
+    assert_eq!(loops.warnings.len(), 21);
+    assert!(loops.warnings[20].starts_with("... and 30 more services"));
 }
 
 /// Frontends at ports 1, 2 and so on of any transport, each with a service; endpoints at such ports, or elsewhere.
@@ -323,5 +323,5 @@ fn a_large_ring_is_found() {
     for service in 0..FRONTENDS {
         assert_eq!(loops.of_service(service), [9]);
     }
-    assert_eq!(loops.warnings().len(), 1);
+    assert_eq!(loops.warnings.len(), 1);
 }

@@ -1,4 +1,5 @@
-//! `affinity.client-ip`: a client keeps its endpoint as long as possible.
+//! Affinity: a client keeps its endpoint as long as possible. With `client-ip` the service remembers the endpoint, with `cookie`
+//! the client does.
 //!
 //! | where it went | what happens |
 //! |---|---|
@@ -11,6 +12,7 @@
 
 use std::time::Duration;
 
+use crate::affinity::cookie::{CookieValue, Cookies};
 use crate::affinity::{Affinity, RememberedEndpoint};
 use crate::moment::Moment;
 use crate::rng::Rng;
@@ -20,7 +22,8 @@ use super::tier::Tier;
 use super::{Key, Picked, Tried, Unavailable};
 
 impl Service {
-    pub(super) fn pick_sticky(
+    /// Picks the endpoint that is remembered for the client's address.
+    pub(super) fn pick_by_address(
         &self,
         key: &Key,
         tried: &Tried,
@@ -31,24 +34,62 @@ impl Service {
         let affinity = self.state().affinity_or_new(rng);
         let client = key.client().ip();
         let remembered = affinity.recall(client, keep, now);
-        let Some((index, endpoint)) =
-            remembered.and_then(|remembered| self.endpoint_at(remembered))
-        else {
-            return self.pick_and_remember(affinity, key, tried, keep, now, rng);
+        let index = remembered.and_then(|remembered| self.index_of(remembered));
+        self.pick_again(index, key, tried, now, rng)
+            .unwrap_or_else(|| self.pick_and_remember(affinity, key, tried, keep, now, rng))
+    }
+
+    /// Picks the endpoint that the client's cookie tells.
+    pub(super) fn pick_by_cookie(
+        &self,
+        key: &Key,
+        tried: &Tried,
+        cookies: &Cookies,
+        now: Moment,
+        rng: &mut Rng,
+    ) -> Result<Picked, Unavailable> {
+        let index = key.cookie.and_then(|cookie| cookies.find(cookie));
+        self.pick_again(index, key, tried, now, rng)
+            .unwrap_or_else(|| self.pick_any(key, tried, now, rng))
+    }
+
+    /// The affinity cookie that the client of `key` is given with the response of the picked endpoint; `None` if the service has
+    /// none, or if the client keeps its cookie.
+    #[must_use]
+    pub fn new_cookie(&self, key: &Key, picked: &Picked) -> Option<CookieValue> {
+        let value = self.cookie_value(picked.index)?;
+        (key.cookie != Some(value) && !picked.is_for_once).then_some(value)
+    }
+
+    /// Picks the endpoint that the client had, at `index`, or another one for this once; `None` if its affinity has ended.
+    fn pick_again(
+        &self,
+        index: Option<usize>,
+        key: &Key,
+        tried: &Tried,
+        now: Moment,
+        rng: &mut Rng,
+    ) -> Option<Result<Picked, Unavailable>> {
+        let index = index?;
+        let endpoint = self.endpoints.get(index)?;
+        let elsewhere = |rng| {
+            let picked = self.pick_any(key, tried, now, rng);
+            picked.map(|picked| Picked {
+                is_for_once: picked.index != index,
+                ..picked
+            })
         };
         match self.availability(endpoint, tried, now) {
-            Availability::Now => match self.take(index) {
+            Availability::Now => Some(match self.take(index) {
                 Some(mut picked) => {
                     picked.is_panic = !endpoint.live.is_passing() && tried.is_empty();
                     Ok(picked)
                 }
-                None => self.pick_any(key, tried, now, rng),
-            },
-            Availability::Later => self
-                .pick_any(key, tried, now, rng)
-                // Trying an endpoint that may be unreachable is better than refusing the client.
-                .or_else(|why| self.take(index).ok_or(why)),
-            Availability::Unusable => self.pick_and_remember(affinity, key, tried, keep, now, rng),
+                None => elsewhere(rng),
+            }),
+            // Trying an endpoint that may be unreachable is better than refusing the client.
+            Availability::Later => Some(elsewhere(rng).or_else(|why| self.take(index).ok_or(why))),
+            Availability::Unusable => None,
         }
     }
 
@@ -69,20 +110,13 @@ impl Service {
         Ok(picked)
     }
 
-    /// The remembered endpoint, wherever the table has it now.
-    fn endpoint_at(&self, remembered: RememberedEndpoint) -> Option<(usize, &Endpoint)> {
+    /// The index of the remembered endpoint, wherever the table has it now.
+    fn index_of(&self, remembered: RememberedEndpoint) -> Option<usize> {
         let index = remembered.index as usize;
-        let same_place = self
-            .endpoints
-            .get(index)
-            .filter(|endpoint| endpoint.hash == remembered.endpoint);
-        match same_place {
-            Some(endpoint) => Some((index, endpoint)),
-            None => self
-                .endpoints
-                .iter()
-                .enumerate()
-                .find(|(_, endpoint)| endpoint.hash == remembered.endpoint),
+        let is_it = |endpoint: &Endpoint| endpoint.hash == remembered.endpoint;
+        match self.endpoints.get(index).is_some_and(is_it) {
+            true => Some(index),
+            false => self.endpoints.iter().position(is_it),
         }
     }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::service::fixture::*;
 
 mod algorithms;
+mod cookie;
 mod properties;
 mod rounds;
 mod sticky;

@@ -3,8 +3,8 @@
 //! The dial, the UDP loop and the health checks use it. Everything is appended to the caller's buffer, which can be reused:
 //! with enough capacity nothing is allocated. [`super::step`] can read whatever is written here.
 
-use std::fmt::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::Write;
+use std::net::IpAddr;
 
 use super::crc32c;
 use super::tlv::LONGEST_UNIQUE_ID;
@@ -16,14 +16,11 @@ use super::{Addresses, Tlv, Transport};
 /// If both ends are IPv4, also in IPv4-mapped form, it says `TCP4`; otherwise `TCP6`, and an IPv4 end is written
 /// `::ffff:192.0.2.1`. A zone or a flow label is not sent.
 pub fn encode_v1(addresses: Addresses, out: &mut Vec<u8>) {
-    let family = match Ends::of(addresses) {
-        Ends::V4(..) => "TCP4",
-        Ends::V6(..) => "TCP6",
-    };
-    let (source, destination) = Ends::of(addresses).ips();
+    let [source, destination] = in_one_family(addresses);
+    let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
     let (source_port, destination_port) = (addresses.source.port(), addresses.destination.port());
     let written = write!(
-        Text(out),
+        out,
         "PROXY {family} {source} {destination} {source_port} {destination_port}\r\n"
     );
     debug_assert!(written.is_ok(), "a vector takes whatever comes");
@@ -38,16 +35,26 @@ pub fn encode_v2(
     out: &mut Vec<u8>,
 ) {
     let start = out.len();
-    let ends = Ends::of(addresses);
+    let ends = in_one_family(addresses);
+    let family = if ends[0].is_ipv4() { 0x10 } else { 0x20 };
+    let transport = match transport {
+        Transport::Stream => 1,
+        Transport::Datagram => 2,
+    };
     out.extend_from_slice(&SIGNATURE);
-    out.extend_from_slice(&[VERSION_AND_PROXY, ends.family() | transport_bits(transport)]);
+    out.extend_from_slice(&[VERSION_AND_PROXY, family | transport]);
     with_length(out, |out| {
-        ends.write(out);
+        for ip in ends {
+            match ip {
+                IpAddr::V4(ip) => out.extend_from_slice(&ip.octets()),
+                IpAddr::V6(ip) => out.extend_from_slice(&ip.octets()),
+            }
+        }
         out.extend_from_slice(&addresses.source.port().to_be_bytes());
         out.extend_from_slice(&addresses.destination.port().to_be_bytes());
         extras.write(out);
     });
-    if extras.checksum == Checksum::Crc32c {
+    if extras.has_checksum {
         fill_in_checksum(start, out);
     }
 }
@@ -67,18 +74,8 @@ pub struct Extras<'a> {
     pub unique_id: Option<&'a [u8]>,
     /// How the client used TLS with us.
     pub ssl: Option<Ssl<'a>>,
-    /// Whether to add a checksum of the header.
-    pub checksum: Checksum,
-}
-
-/// Whether a header carries a checksum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Checksum {
-    /// No checksum.
-    #[default]
-    Absent,
-    /// A CRC32c over the whole header.
-    Crc32c,
+    /// Whether to add a CRC32c of the whole header.
+    pub has_checksum: bool,
 }
 
 /// How the client used TLS. Texts are sent up to 255 bytes.
@@ -120,7 +117,7 @@ impl Extras<'_> {
         if let Some(ssl) = self.ssl {
             write_tlv(out, Tlv::SSL, |out| ssl.write(out));
         }
-        if self.checksum == Checksum::Crc32c {
+        if self.has_checksum {
             // The last field, filled with zeros: the sum is inserted once the rest is known.
             write_tlv(out, Tlv::CRC32C, |out| out.extend_from_slice(&[0; 4]));
         }
@@ -143,61 +140,18 @@ impl Ssl<'_> {
     }
 }
 
-/// The two ends in one family.
-#[derive(Clone, Copy)]
-enum Ends {
-    V4(Ipv4Addr, Ipv4Addr),
-    V6(Ipv6Addr, Ipv6Addr),
-}
-
-impl Ends {
-    fn of(addresses: Addresses) -> Self {
-        let addresses = addresses.canonical();
-        match (addresses.source.ip(), addresses.destination.ip()) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => Self::V4(source, destination),
-            (source, destination) => Self::V6(v6(source), v6(destination)),
-        }
-    }
-
-    fn ips(self) -> (IpAddr, IpAddr) {
-        match self {
-            Self::V4(source, destination) => (source.into(), destination.into()),
-            Self::V6(source, destination) => (source.into(), destination.into()),
-        }
-    }
-
-    fn family(self) -> u8 {
-        match self {
-            Self::V4(..) => 0x10,
-            Self::V6(..) => 0x20,
-        }
-    }
-
-    fn write(self, out: &mut Vec<u8>) {
-        match self {
-            Self::V4(source, destination) => {
-                out.extend_from_slice(&source.octets());
-                out.extend_from_slice(&destination.octets());
-            }
-            Self::V6(source, destination) => {
-                out.extend_from_slice(&source.octets());
-                out.extend_from_slice(&destination.octets());
-            }
-        }
-    }
-}
-
-fn v6(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    }
-}
-
-fn transport_bits(transport: Transport) -> u8 {
-    match transport {
-        Transport::Stream => 1,
-        Transport::Datagram => 2,
+/// The source and the destination in one family: IPv4 if both are, else IPv6.
+fn in_one_family(addresses: Addresses) -> [IpAddr; 2] {
+    let Addresses {
+        source,
+        destination,
+    } = addresses.canonical();
+    match [source.ip(), destination.ip()] {
+        ends @ [IpAddr::V4(_), IpAddr::V4(_)] => ends,
+        ends => ends.map(|end| match end {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().into(),
+            ip => ip,
+        }),
     }
 }
 
@@ -231,16 +185,6 @@ fn fill_in_checksum(start: usize, out: &mut Vec<u8>) {
         .value();
     out.truncate(out.len() - 4);
     out.extend_from_slice(&sum.to_be_bytes());
-}
-
-/// Writes formatted text to a buffer of bytes.
-struct Text<'a>(&'a mut Vec<u8>);
-
-impl Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
 }
 
 /// The longest text to send: enough for any host name, and the most that haproxy accepts.

@@ -275,7 +275,7 @@ fn what_is_written_is_what_the_vectors_say() {
         (
             "b20",
             Extras {
-                checksum: Checksum::Crc32c,
+                has_checksum: true,
                 ..Extras::default()
             },
         ),
@@ -323,24 +323,24 @@ fn what_does_not_fit_is_left_out_and_the_rest_stays() {
         cipher: text,
         common_name: text,
     };
-    let checksum = Checksum::Crc32c;
+    let has_checksum = true;
     let too_long = Extras {
         authority: Some(&long),
         unique_id: Some(&[1; 129]),
         ssl: Some(ssl(Some(&long))),
-        checksum,
+        has_checksum,
     };
     let longest = Extras {
         authority: Some(&fitting),
         unique_id: Some(&[1; 128]),
         ssl: Some(ssl(Some(&fitting))),
-        checksum,
+        has_checksum,
     };
     let absent = Extras {
         authority: Some(""),
         unique_id: Some(&[]),
         ssl: Some(ssl(None)),
-        checksum,
+        has_checksum,
     };
     for (extras, size) in [
         (too_long, 52 + 8 + 7),

@@ -2,7 +2,7 @@
 //!
 //! Used by [`super::step`] only.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{Addresses, Header, Reason, Step, Tlvs, Transport};
 
@@ -59,12 +59,12 @@ fn finish(header: &[u8], body: Body, transport: Transport) -> Result<Step<'_>, R
     // A header that is not used here is still refused if it is malformed.
     let tlvs = Tlvs::check(header, FIXED + body.address_size())?;
     let block = header.get(FIXED..).unwrap_or_default();
-    let addresses = match body {
-        Body::Inet(described) if described == transport => inet(block),
-        Body::Inet6(described) if described == transport => inet6(block),
+    let found = match body {
+        Body::Inet(described) if described == transport => addresses::<Ipv4Addr, 4>(block),
+        Body::Inet6(described) if described == transport => addresses::<Ipv6Addr, 16>(block),
         _ => return Ok(Step::Local { length }),
     };
-    let addresses = addresses.ok_or(Reason::TooShort)?;
+    let addresses = found.ok_or(Reason::TooShort)?;
     Ok(Step::Header(Header {
         length,
         addresses,
@@ -126,21 +126,15 @@ impl Body {
     }
 }
 
-fn inet(mut bytes: &[u8]) -> Option<Addresses> {
-    let source = Ipv4Addr::from(take::<4>(&mut bytes)?);
-    let destination = Ipv4Addr::from(take::<4>(&mut bytes)?);
+/// Two addresses of the family `A`, which has `N` bytes, and two ports.
+fn addresses<A: From<[u8; N]> + Into<IpAddr>, const N: usize>(
+    mut bytes: &[u8],
+) -> Option<Addresses> {
+    let source = A::from(take(&mut bytes)?).into();
+    let destination = A::from(take(&mut bytes)?).into();
     Some(Addresses {
-        source: SocketAddr::new(source.into(), u16::from_be_bytes(take(&mut bytes)?)),
-        destination: SocketAddr::new(destination.into(), u16::from_be_bytes(take(&mut bytes)?)),
-    })
-}
-
-fn inet6(mut bytes: &[u8]) -> Option<Addresses> {
-    let source = Ipv6Addr::from(take::<16>(&mut bytes)?);
-    let destination = Ipv6Addr::from(take::<16>(&mut bytes)?);
-    Some(Addresses {
-        source: SocketAddr::new(source.into(), u16::from_be_bytes(take(&mut bytes)?)),
-        destination: SocketAddr::new(destination.into(), u16::from_be_bytes(take(&mut bytes)?)),
+        source: SocketAddr::new(source, u16::from_be_bytes(take(&mut bytes)?)),
+        destination: SocketAddr::new(destination, u16::from_be_bytes(take(&mut bytes)?)),
     })
 }
 

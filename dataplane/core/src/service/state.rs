@@ -12,7 +12,7 @@ use crate::health::Tally;
 use crate::queue::Queue;
 use crate::rng::Rng;
 
-use super::EjectionReason;
+use super::{EjectionReason, RequestTime};
 
 /// The state of a service while the process lives, across plans.
 #[derive(Debug)]
@@ -187,6 +187,11 @@ counters! {
         queue_ms: Sum;
         /// The longest of them (`qtime_max`).
         queue_ms_max: Most;
+        /// Requests of HTTP by how long they took, from the first byte of the request to the end of the response. Each counts
+        /// in one bucket only.
+        request_times: Sum[RequestTime];
+        /// Microseconds that they took, in sum.
+        request_us: Sum;
     }
     besides {
         /// Endpoints that were ejected, by reason.
@@ -199,6 +204,13 @@ counters! {
 }
 
 impl ServiceCounters {
+    /// Counts a request of HTTP that took so long.
+    pub fn request(&self, took: Duration) {
+        self.request_times[RequestTime::of(took).index()].add(1);
+        self.request_us
+            .add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+    }
+
     /// Counts a client that waited for `waited`, whether it was served or not.
     pub fn queued(&self, waited: Duration) {
         self.queued.add(1);

@@ -382,7 +382,7 @@ enum Transport {
     Udp,
 }
 
-/// Who holds an address. As a text it is the place of the bind.
+/// The entry of the table that binds an address. Displayed, it is the place of that bind.
 #[derive(Clone, Copy)]
 enum Holder<'t> {
     Stats(&'static str, usize),

@@ -84,7 +84,7 @@ impl Leaf for HostPattern {
 leaf!(HostPattern);
 
 /// Whether the text is labels of letters, digits, `-` and `_`, as DNS and the names of virtual hosts have them.
-fn is_dns_name(text: &str) -> bool {
+pub(crate) fn is_dns_name(text: &str) -> bool {
     text.len() <= 253
         && text.split('.').all(|label| {
             (1..=63).contains(&label.len())

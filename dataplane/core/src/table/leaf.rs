@@ -42,9 +42,9 @@ pub(crate) trait Leaf: Sized {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; {remedy}")]
 pub struct Wrong {
-    /// What is wrong, as in "is not an address".
+    /// The reason, as in "is not an address".
     pub why: String,
-    /// What would be right, as in "expected IP:PORT".
+    /// The remedy, as in "expected IP:PORT".
     pub remedy: String,
 }
 

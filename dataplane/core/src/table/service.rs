@@ -166,7 +166,7 @@ pub enum Tlv {
     Authority,
     /// A checksum of the header.
     Crc32c,
-    /// What is known of the client's TLS.
+    /// The version and the cipher of the client's TLS, and the name in its certificate.
     Ssl,
     /// An id of this connection.
     UniqueId,

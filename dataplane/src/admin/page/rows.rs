@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use ballast_core::counters::Counts;
 use ballast_core::flow::FlowEnd;
+use ballast_core::http::StatusClass;
 use maud::{Markup, html};
 
 use super::cells::{class_of, last_check, not_so, reasons, status, table};
 use super::line::{Cell, Line, cell, cells};
 use super::text::{Graph, Lasted, Shown, bad, count, exact, or_dash, size};
 use super::view::{View, is_wrong};
-use crate::stats::{EndpointStats, FrontendStats, Of, ServiceStats, Snapshot, StatusKind};
+use crate::stats::{EndpointStats, FrontendStats, Mode, Of, ServiceStats, Snapshot, StatusKind};
 use crate::worker::Shared;
 
 /// One snapshot, as one reader wants to see it.
@@ -80,6 +81,7 @@ impl Listing {
         [self.facts(), self.tiles()]
             .into_iter()
             .chain(self.frontends().map(|frontend| self.frontend(frontend)))
+            .chain(self.http())
             .chain(self.datagrams())
             .chain(
                 self.services().flat_map(|service| {
@@ -262,6 +264,27 @@ impl Listing {
         })
     }
 
+    /// The frontends of this page that speak HTTP: what they have beside the rest.
+    pub(super) fn http(&self) -> impl Iterator<Item = Line> {
+        let frontends = self.frontends();
+        let frontends = frontends.filter(|frontend| frontend.mode == Mode::Http);
+        frontends.map(|frontend| {
+            let (name, counts) = (&*frontend.name, &frontend.counts);
+            let classes =
+                StatusClass::ALL.map(|class| (class.word(), counts.responses[class.index()]));
+            let cells = cells! {
+                "name" { a class="px" href={ "#" (name) "/Frontend" } { (name) } }
+                "n" { (count(frontend.request_rate.now)) }
+                "n x" { (count(frontend.request_rate.max)) }
+                "n" { (exact(counts.requests)) }
+                "w" { (reasons(classes.into_iter())) }
+                "n w" { (exact(counts.intercepted)) }
+                "n" { (bad(counts.denied_requests + counts.bad_requests)) }
+            };
+            Line::new(format!("h{}", frontend.iid), "frontend", cells)
+        })
+    }
+
     pub(super) fn head(&self, service: &ServiceStats) -> Line {
         let (name, spec) = (&*service.name, &service.spec);
         let (class, status, word) = match service.is_up() {
@@ -288,6 +311,7 @@ impl Listing {
                 @if is_any_down { em class="warn" { (usable) } } @else { (usable) }
                 @if service.queue > 0 { " · " em class="warn" { (count(service.queue)) " wait" } }
                 " · " (spec.algorithm) " · " (service.mode.word()) " · for " (Lasted(service.changed.into()))
+                @if service.mode == Mode::Http { " · answers after " (count(service.means.response)) " ms" }
             }
             "g" { (self.graph(Of::Service(name), Shown::Sessions)) }
             "n" { b { (count(service.session_rate.now)) } "/s" }

@@ -15,7 +15,7 @@ impl Display for Count {
         match self.0 {
             number @ 0..1_000 => write!(f, "{number}"),
             number @ 1_000..10_000 => write!(f, "{},{:03}", number / 1000, number % 1000),
-            number => scaled(f, number, 1000, &["k", "M", "G", "T", "P", "E"]),
+            number => scaled(f, number, &["k", "M", "G", "T", "P", "E"]),
         }
     }
 }
@@ -28,17 +28,17 @@ impl Display for Size {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
             number @ 0..1_000 => write!(f, "{number} B"),
-            number => scaled(f, number, 1000, &["kB", "MB", "GB", "TB", "PB", "EB"]),
+            number => scaled(f, number, &["kB", "MB", "GB", "TB", "PB", "EB"]),
         }
     }
 }
 
 /// To three digits.
-fn scaled(f: &mut Formatter<'_>, number: u64, by: u64, units: &[&str]) -> fmt::Result {
-    let (mut unit, mut one) = (0, by);
-    while number / one >= by && unit + 1 < units.len() {
+fn scaled(f: &mut Formatter<'_>, number: u64, units: &[&str]) -> fmt::Result {
+    let (mut unit, mut one) = (0, 1000);
+    while number / one >= 1000 && unit + 1 < units.len() {
         unit += 1;
-        one *= by;
+        one *= 1000;
     }
     let (whole, hundredths) = (number / one, number % one / (one / 100).max(1));
     let unit = units.get(unit).copied().unwrap_or_default();

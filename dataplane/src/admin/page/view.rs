@@ -1,5 +1,7 @@
 //! Which part of everything a page shows: the words in its address.
 
+use ballast_core::words;
+
 use crate::admin::action::Outcome;
 use crate::admin::query;
 use crate::stats::{EndpointStats, FrontendStats, Selection, ServiceStats, StatusKind};
@@ -10,7 +12,8 @@ pub(in crate::admin) struct View {
     /// haproxy's own words.
     selection: Selection,
     scope: String,
-    refreshes: bool,
+    /// Whether a page without a script asks again.
+    pub(super) refreshes: bool,
     /// In lower case.
     pub(super) search: String,
     pub(super) show: Show,
@@ -23,28 +26,20 @@ pub(in crate::admin) struct View {
     pub(super) may_change: bool,
 }
 
-/// A filter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Show {
-    #[default]
-    All,
-    /// What does not serve as it should.
-    Wrong,
-    /// What an operator changed.
-    ByHand,
+words! {
+    /// A filter.
+    #[derive(Default)]
+    pub(super) enum Show {
+        #[default]
+        All = "all",
+        /// What does not serve as it should.
+        Wrong = "wrong",
+        /// What an operator changed.
+        ByHand = "hand",
+    }
 }
 
 impl Show {
-    pub(super) const ALL: [Self; 3] = [Self::All, Self::Wrong, Self::ByHand];
-
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Wrong => "wrong",
-            Self::ByHand => "hand",
-        }
-    }
-
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::All => "Everything",
@@ -83,11 +78,6 @@ impl View {
             }
         }
         view
-    }
-
-    /// How often a page without a script asks again.
-    pub(super) fn refreshes(&self) -> bool {
-        self.refreshes
     }
 
     /// Its address, with haproxy's words first.

@@ -88,7 +88,7 @@ fn every_command_is_understood() {
         ),
         (
             "disable server b/s",
-            By(Change::State(server("b", "s"), Some(State::Maint))),
+            By(Change::State(server("b", "s"), Some(State::Disabled))),
         ),
         (
             "set server b/s state ready",
@@ -96,11 +96,11 @@ fn every_command_is_understood() {
         ),
         (
             "set server b/s state drain",
-            By(Change::State(server("b", "s"), Some(State::Drain))),
+            By(Change::State(server("b", "s"), Some(State::Draining))),
         ),
         (
             "set server b/s state maint",
-            By(Change::State(server("b", "s"), Some(State::Maint))),
+            By(Change::State(server("b", "s"), Some(State::Disabled))),
         ),
         (
             "set server b/s state default",

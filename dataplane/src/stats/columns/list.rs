@@ -2,10 +2,12 @@
 
 use std::num::NonZeroU32;
 
+use ballast_core::endpoint::EndpointCounts;
+use ballast_core::http::StatusClass;
 use ballast_core::table::Algorithm;
 
 use super::super::check::Check;
-use super::super::snapshot::{EndpointStats, ServiceStats};
+use super::super::snapshot::{EndpointStats, FrontendStats, Mode, ServiceStats};
 use super::super::value::Value::{self, Address, Count, Empty, Level, Signed, Status, Text};
 use super::{Column, Unit, status_of};
 
@@ -41,7 +43,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "bout" MCP "bytes_out_total" Plain "Bytes to clients." {
         frontend: |f| Count(f.counts.bytes_out), backend: |b| Count(b.counts.bytes_out), server: |_, s| Count(s.counts.bytes_out) }
     "dreq" MCP "requests_denied_total" Plain "Requests that were denied." {
-        frontend: |_| Count(0), backend: |_| Count(0) }
+        frontend: |f| Count(f.counts.denied_requests), backend: |_| Count(0) }
     "dresp" MCP "responses_denied_total" Plain "Responses that were denied." {
         frontend: |_| Count(0), backend: |_| Count(0), server: |_, _| Count(0) }
     "ereq" MCP "request_errors_total" Plain "Clients that said something wrong, such as a broken PROXY header, or owed one for too long." {
@@ -96,16 +98,25 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
         server: |_, s| of_check(s, |c| Value::level_or_empty(c.code.map(u32::from))) }
     "check_duration" MDP "check_duration_seconds" Millis "How long the last check took." {
         server: |_, s| of_check(s, |c| Count(c.took)) }
-    "hrsp_1xx" MCP "" Http "HTTP responses 100 to 199." {}
-    "hrsp_2xx" MCP "" Http "HTTP responses 200 to 299." {}
-    "hrsp_3xx" MCP "" Http "HTTP responses 300 to 399." {}
-    "hrsp_4xx" MCP "" Http "HTTP responses 400 to 499." {}
-    "hrsp_5xx" MCP "" Http "HTTP responses 500 to 599." {}
-    "hrsp_other" MCP "" Http "Other HTTP responses." {}
+    "hrsp_1xx" MCP "http_responses_total" Classes "HTTP responses 100 to 199." {
+        frontend: |f| frontend_responses(f, StatusClass::Informational), backend: |b| responses(b, &b.counts, StatusClass::Informational), server: |b, s| responses(b, &s.counts, StatusClass::Informational) }
+    "hrsp_2xx" MCP "" Http "HTTP responses 200 to 299." {
+        frontend: |f| frontend_responses(f, StatusClass::Successful), backend: |b| responses(b, &b.counts, StatusClass::Successful), server: |b, s| responses(b, &s.counts, StatusClass::Successful) }
+    "hrsp_3xx" MCP "" Http "HTTP responses 300 to 399." {
+        frontend: |f| frontend_responses(f, StatusClass::Redirection), backend: |b| responses(b, &b.counts, StatusClass::Redirection), server: |b, s| responses(b, &s.counts, StatusClass::Redirection) }
+    "hrsp_4xx" MCP "" Http "HTTP responses 400 to 499." {
+        frontend: |f| frontend_responses(f, StatusClass::ClientError), backend: |b| responses(b, &b.counts, StatusClass::ClientError), server: |b, s| responses(b, &s.counts, StatusClass::ClientError) }
+    "hrsp_5xx" MCP "" Http "HTTP responses 500 to 599." {
+        frontend: |f| frontend_responses(f, StatusClass::ServerError), backend: |b| responses(b, &b.counts, StatusClass::ServerError), server: |b, s| responses(b, &s.counts, StatusClass::ServerError) }
+    "hrsp_other" MCP "" Http "Other HTTP responses." {
+        frontend: |f| frontend_responses(f, StatusClass::Other), backend: |b| responses(b, &b.counts, StatusClass::Other), server: |b, s| responses(b, &s.counts, StatusClass::Other) }
     "hanafail" MCP "" Plain "Failures seen by watching traffic." {}
-    "req_rate" MRP "" Http "HTTP requests in the last second." {}
-    "req_rate_max" MMP "http_requests_rate_max" Http "The most HTTP requests in a second." {}
-    "req_tot" MCP "http_requests_total" Http "HTTP requests in all." {}
+    "req_rate" MRP "" Http "HTTP requests in the last second." {
+        frontend: |f| if_http(f.mode, Level(f.request_rate.now)) }
+    "req_rate_max" MMP "http_requests_rate_max" Http "The most HTTP requests in a second." {
+        frontend: |f| if_http(f.mode, Level(f.request_rate.max)) }
+    "req_tot" MCP "http_requests_total" Http "HTTP requests in all." {
+        frontend: |f| if_http(f.mode, Count(f.counts.requests)), backend: |b| if_http(b.mode, Count(b.own.sessions)) }
     "cli_abrt" MCP "client_aborts_total" Plain "Sessions that the client cut." {
         backend: |b| Count(b.counts.client_aborts), server: |_, s| Count(s.counts.client_aborts) }
     "srv_abrt" MCP "server_aborts_total" Plain "Sessions that the endpoint cut." {
@@ -128,7 +139,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "ctime" MaP "connect_time_average_seconds" Millis "How long it took to connect recent sessions, on average." {
         backend: |b| Level(b.means.connect), server: |_, s| Level(s.means.connect) }
     "rtime" MaP "response_time_average_seconds" Millis "How long recent HTTP responses took to begin, on average; 0 where no HTTP is spoken." {
-        backend: |_| Level(0), server: |_, _| Level(0) }
+        backend: |b| Level(b.means.response), server: |_, s| Level(s.means.response) }
     "ttime" MaP "total_time_average_seconds" Millis "How long recent sessions took from accept to end, on average." {
         backend: |b| Level(b.means.total), server: |_, s| Level(s.means.total) }
     "agent_status" MOP "" Plain "The result of the last check by an agent." {}
@@ -156,7 +167,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
         frontend: |f| Level(f.connection_rate.max) }
     "conn_tot" MCP "connections_total" Plain "Connections that were accepted." { frontend: |f| Count(f.counts.connections) }
     "intercepted" MCP "intercepted_requests_total" Http "Requests that Ballast answered itself." {
-        frontend: |_| Count(0), backend: |_| Count(0) }
+        frontend: |f| Count(f.counts.intercepted), backend: |_| Count(0) }
     "dcon" MCP "denied_connections_total" Plain "Connections that source ranges or limits did not let in." {
         frontend: |f| Count(f.denied()) }
     "dses" MCP "denied_sessions_total" Plain "Sessions that were denied after they were let in." { frontend: |_| Count(0) }
@@ -165,7 +176,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "connect" MCP "connection_attempts_total" Plain "Attempts to connect." {
         backend: |b| Count(b.counts.dials), server: |_, s| Count(s.counts.dials) }
     "reuse" MCP "connection_reuses_total" Plain "Connections that were used again." {
-        backend: |_| Count(0), server: |_, _| Count(0) }
+        backend: |b| Count(b.counts.reuses), server: |_, s| Count(s.counts.reuses) }
     "cache_lookups" MCP "" Http "Looks into a cache, which there is none of." {}
     "cache_hits" MCP "" Http "Answers from a cache, which there is none of." {}
     "srv_icur" MGP "idle_connections_current" Plain "Connections that wait to be used again." { server: |_, _| Level(0) }
@@ -175,7 +186,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "ctime_max" MMP "max_connect_time_seconds" Millis "The longest that it took to connect." {
         backend: |b| Count(b.counts.connect_ms_max), server: |_, s| Count(s.counts.connect_ms_max) }
     "rtime_max" MMP "max_response_time_seconds" Millis "The longest that an HTTP response took to begin; 0 where no HTTP is spoken." {
-        backend: |_| Level(0), server: |_, _| Level(0) }
+        backend: |b| Count(b.counts.response_ms_max), server: |_, s| Count(s.counts.response_ms_max) }
     "ttime_max" MMP "max_total_time_seconds" Millis "The longest session, from accept to end." {
         backend: |b| Count(b.counts.total_ms_max), server: |_, s| Count(s.counts.total_ms_max) }
     "eint" MCP "internal_errors_total" Plain "Errors of our own." {
@@ -190,13 +201,13 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "agg_server_check_status" MGP "" Plain "The same, under its former name." {}
     "agg_check_status" MGP "agg_check_status" States "Endpoints by the result of their last check." { backend: |_| Empty }
     "srid" KGS "" Plain "How often the endpoint's number was given anew." { server: |_, _| Level(0) }
-    "sess_other" MCP "" Http "Sessions without HTTP at a frontend with HTTP." {}
-    "h1sess" MCP "" Http "Sessions with HTTP/1." {}
-    "h2sess" MCP "" Http "Sessions with HTTP/2." {}
+    "sess_other" MCP "" Http "Sessions without HTTP at a frontend with HTTP." { frontend: |f| if_http(f.mode, Count(0)) }
+    "h1sess" MCP "" Http "Sessions with HTTP/1." { frontend: |f| if_http(f.mode, Count(f.counts.http_sessions.saturating_sub(f.counts.http2_sessions))) }
+    "h2sess" MCP "" Http "Sessions with HTTP/2." { frontend: |f| if_http(f.mode, Count(f.counts.http2_sessions)) }
     "h3sess" MCP "" Http "Sessions with HTTP/3." {}
-    "req_other" MCP "" Http "Requests in none of the known versions." {}
-    "h1req" MCP "" Http "Requests in HTTP/1." {}
-    "h2req" MCP "" Http "Requests in HTTP/2." {}
+    "req_other" MCP "" Http "Requests in none of the known versions." { frontend: |f| if_http(f.mode, Count(0)) }
+    "h1req" MCP "" Http "Requests in HTTP/1." { frontend: |f| if_http(f.mode, Count(f.counts.requests.saturating_sub(f.counts.http2_requests))) }
+    "h2req" MCP "" Http "Requests in HTTP/2." { frontend: |f| if_http(f.mode, Count(f.counts.http2_requests)) }
     "h3req" MCP "" Http "Requests in HTTP/3." {}
     "proto" CNS "" Plain "What a listener speaks." {}
     "priv_idle_cur" MGP "private_idle_connections_current" Plain "Waiting connections that belong to one client." { server: |_, _| Level(0) }
@@ -210,6 +221,27 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
         frontend: |f| Count(f.counts.bytes_out), backend: |b| Count(b.counts.bytes_out), server: |_, s| Count(s.counts.bytes_out) }
     "cache_hint_hits" MCP "" Http "Early hints from a cache, which there is none of." {}
 };
+
+/// Nothing where no HTTP is spoken.
+fn if_http(mode: Mode, value: Value<'_>) -> Value<'_> {
+    match mode {
+        Mode::Http => value,
+        Mode::Tcp | Mode::Udp => Empty,
+    }
+}
+
+fn frontend_responses(frontend: &FrontendStats, class: StatusClass) -> Value<'_> {
+    let responses = frontend.counts.responses[class.index()];
+    if_http(frontend.mode, Count(responses))
+}
+
+fn responses<'a>(
+    service: &'a ServiceStats,
+    counts: &'a EndpointCounts,
+    class: StatusClass,
+) -> Value<'a> {
+    if_http(service.mode, Count(counts.responses[class.index()]))
+}
 
 const fn empty(
     name: &'static str,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ballast_core::counters::{Counts, Reading};
 use ballast_core::endpoint::EndpointCounts;
 use ballast_core::flow::{FlowEnd, UdpCounts};
+use ballast_core::http::StatusClass;
 use ballast_core::table;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -14,7 +15,7 @@ use serde::{Serialize, Serializer};
 use super::super::check::Check;
 use super::super::chunks::{Chunks, Progress};
 use super::super::selection::Selection;
-use super::super::snapshot::{EndpointStats, FrontendStats, Means, ServiceStats, Snapshot};
+use super::super::snapshot::{EndpointStats, FrontendStats, Means, Mode, ServiceStats, Snapshot};
 use super::write_json;
 
 /// The data of the page.
@@ -99,6 +100,7 @@ object! { Info<'_>, Self(Snapshot { process: p, frontends, services, .. }) =>
     "connections_total": p.connections,
     "connection_rate": p.connection_rate,
     "sessions_total": p.sessions,
+    "requests_total": p.requests,
     "session_rate": p.session_rate,
     "bytes_out_total": p.bytes_out,
     "bytes_out_rate": p.byte_rate,
@@ -129,10 +131,44 @@ object! { FrontendStats, f =>
     "connection_rate": f.connection_rate,
     "errors": f.errors(),
     ..declared(&f.counts),
-    ..|map: &mut S::SerializeMap| match &f.datagrams {
-        Some(datagrams) => map.serialize_entry("datagrams", &Datagrams(datagrams)),
-        None => Ok(()),
+    ..|map: &mut S::SerializeMap| match (&f.datagrams, f.mode) {
+        (Some(datagrams), _) => map.serialize_entry("datagrams", &Datagrams(datagrams)),
+        (None, Mode::Http) => map.serialize_entry("http", &Http(f)),
+        (None, Mode::Tcp | Mode::Udp) => Ok(()),
     },
+}
+
+struct Http<'a>(&'a FrontendStats);
+
+object! { Http<'_>, Self(f) =>
+    "requests": f.counts.requests,
+    "request_rate": f.request_rate,
+    "responses": classes(&f.counts.responses),
+    "intercepted": f.counts.intercepted,
+    "denied": f.counts.denied_requests,
+    "malformed": f.counts.bad_requests,
+}
+
+/// Responses by the first digit of their status.
+fn classes(responses: &[u64; StatusClass::ALL.len()]) -> BTreeMap<&'static str, u64> {
+    let classes = StatusClass::ALL.iter().map(|class| class.word());
+    classes.zip(responses.iter().copied()).collect()
+}
+
+/// What only endpoints and services of HTTP have.
+fn http<M: SerializeMap>(
+    mode: Mode,
+    counts: &EndpointCounts,
+    means: Means,
+) -> impl FnOnce(&mut M) -> Result<(), M::Error> {
+    move |map| {
+        if mode != Mode::Http {
+            return Ok(());
+        }
+        map.serialize_entry("responses", &classes(&counts.responses))?;
+        map.serialize_entry("response_ms", &means.response)?;
+        map.serialize_entry("response_ms_max", &counts.response_ms_max)
+    }
 }
 
 struct Datagrams<'a>(&'a UdpCounts);
@@ -171,6 +207,7 @@ object! { Service<'_>, Self(s, selection) =>
     "downtime_seconds": s.own.downtime,
     "downs": s.own.downs,
     ..sums(&s.counts, s.means, s.idle),
+    ..http(s.mode, &s.counts, s.means),
     "endpoints": Endpoints(s, selection),
 }
 
@@ -182,11 +219,13 @@ impl Serialize for Endpoints<'_> {
         let Self(service, selection) = self;
         let endpoints = service.endpoints.iter();
         let taken = endpoints.filter(|endpoint| selection.takes_endpoint(endpoint));
-        serializer.collect_seq(taken)
+        serializer.collect_seq(taken.map(|endpoint| Endpoint(endpoint, service.mode)))
     }
 }
 
-object! { EndpointStats, e =>
+struct Endpoint<'a>(&'a EndpointStats, Mode);
+
+object! { Endpoint<'_>, Self(e, mode) =>
     "name": *e.name,
     "sid": e.sid,
     "address": e.address,
@@ -208,6 +247,7 @@ object! { EndpointStats, e =>
     "changed_seconds": e.changed,
     "downtime_seconds": e.counts.downtime,
     ..sums(&e.counts, e.means, e.idle),
+    ..http(*mode, &e.counts, e.means),
     "check": e.check.as_deref().map(|check| Checked(check, &e.counts)),
 }
 

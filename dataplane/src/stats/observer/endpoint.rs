@@ -20,7 +20,7 @@ pub(super) struct ObservedEndpoint {
     pub(super) live: Arc<EndpointState>,
     pub(super) sessions: Rate,
     /// `None` before the first session: most endpoints of a large table never have one.
-    means: Option<Box<[Mean; 3]>>,
+    means: Option<Box<[Mean; 4]>>,
     since: Since,
     /// What had been counted when an operator had the counters cleared: it is subtracted from what is shown.
     cleared: Option<Box<EndpointCounts>>,
@@ -70,8 +70,8 @@ impl ObservedEndpoint {
         self.since.look(kind(endpoint, monitor.is_some(), now), now);
         counts.downtime = self.since.downtime(now);
         if let Some(monitor) = monitor {
-            counts.downs = monitor.downs();
-            counts.check_failures = monitor.failed();
+            counts.downs = monitor.downs;
+            counts.check_failures = monitor.failed;
         }
         counts
     }
@@ -122,18 +122,20 @@ impl ObservedEndpoint {
     }
 }
 
-pub(super) fn look_at_means(means: &mut [Mean; 3], counts: &EndpointCounts) {
-    let [queue, connect, total] = means;
+pub(super) fn look_at_means(means: &mut [Mean; 4], counts: &EndpointCounts) {
+    let [queue, connect, response, total] = means;
     queue.look(counts.queue_ms, counts.sessions);
     connect.look(counts.connect_ms, counts.sessions);
+    response.look(counts.response_ms, counts.responses.iter().sum());
     total.look(counts.total_ms, counts.ended);
 }
 
-pub(super) fn means(means: &[Mean; 3]) -> Means {
-    let [queue, connect, total] = means.map(Mean::rounded);
+pub(super) fn means(means: &[Mean; 4]) -> Means {
+    let [queue, connect, response, total] = means.map(Mean::rounded);
     Means {
         queue,
         connect,
+        response,
         total,
     }
 }
@@ -163,8 +165,8 @@ fn kind(endpoint: &Endpoint, is_checked: bool, now: Moment) -> StatusKind {
 /// A row of checks says nothing of an endpoint that is out for another reason.
 fn status(kind: StatusKind, check: Option<&Check>) -> Status {
     let progress = check.and_then(|check| match kind {
-        StatusKind::Up | StatusKind::Draining if check.is_up() => check.progress(),
-        StatusKind::Down if !check.is_up() => check.progress(),
+        StatusKind::Up | StatusKind::Draining if check.is_up => check.progress,
+        StatusKind::Down if !check.is_up => check.progress,
         _ => None,
     });
     Status { kind, progress }

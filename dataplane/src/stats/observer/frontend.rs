@@ -58,6 +58,7 @@ pub(super) struct ObservedFrontend {
     pub(super) frontend: Arc<Frontend>,
     sessions: Rate,
     connections: Rate,
+    requests: Rate,
     seen: Second,
     pub(super) history: History,
     /// What had been counted when an operator had the counters cleared: it is subtracted from what is shown.
@@ -77,6 +78,7 @@ impl ObservedFrontend {
             frontend: Arc::clone(frontend),
             sessions: Rate::since(seen.counts.sessions),
             connections: Rate::since(seen.counts.connections),
+            requests: Rate::since(seen.counts.requests),
             seen: seen.totals(),
             history: History::default(),
             cleared: None,
@@ -94,6 +96,7 @@ impl ObservedFrontend {
     pub(super) fn clear(&mut self, all: bool) {
         self.sessions.forget_max();
         self.connections.forget_max();
+        self.requests.forget_max();
         self.frontend.state().admit().forget_peak();
         if all {
             self.cleared = Some(Box::new(Counted::of(self.frontend.state())));
@@ -105,6 +108,7 @@ impl ObservedFrontend {
         let counted = Counted::of(state);
         self.sessions.tick(counted.counts.sessions, elapsed);
         self.connections.tick(counted.counts.connections, elapsed);
+        self.requests.tick(counted.counts.requests, elapsed);
         let totals = counted.totals();
         let second = totals.one_since(self.seen, state.admit().current(), elapsed);
         self.history.push(second, seconds_of(elapsed), rings);
@@ -146,6 +150,7 @@ impl ObservedFrontend {
             datagrams: is_udp.then(|| Box::new(counted.datagrams)),
             session_rate: self.sessions,
             connection_rate: self.connections,
+            request_rate: self.requests,
         }
     }
 }

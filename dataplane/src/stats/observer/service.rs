@@ -12,6 +12,7 @@ use ballast_core::service::{Service, ServiceCounts};
 use super::super::history::{History, Second};
 use super::super::meter::{Mean, Rate, Since};
 use super::super::snapshot::{EndpointStats, Mode, ServiceStats, StatusKind};
+use super::super::value::small;
 use super::endpoint::{ObservedEndpoint, idle, look_at_means, means};
 use super::{next, seconds_of};
 
@@ -23,7 +24,7 @@ pub(super) struct ObservedService {
     pub(super) service: Arc<Service>,
     pub(super) mode: Mode,
     sessions: Rate,
-    means: [Mean; 3],
+    means: [Mean; 4],
     since: Since,
     seen: Second,
     pub(super) history: History,
@@ -45,7 +46,7 @@ impl ObservedService {
             service: Arc::clone(service),
             mode: Mode::Tcp,
             sessions: Rate::default(),
-            means: [Mean::default(); 3],
+            means: [Mean::default(); 4],
             since: Since::new(kind_of(service, now), now),
             seen: Second::default(),
             history: History::default(),
@@ -107,8 +108,9 @@ impl ObservedService {
         (
             longest.queue_ms_max,
             longest.connect_ms_max,
+            longest.response_ms_max,
             longest.total_ms_max,
-        ) = (0, 0, 0);
+        ) = (0, 0, 0, 0);
         let service = Arc::clone(&self.service);
         for (end, endpoint) in self.endpoints.iter_mut().zip(service.endpoints()) {
             end.clear(all, endpoint, now);
@@ -132,7 +134,7 @@ impl ObservedService {
     fn with_own(&self, mut sum: EndpointCounts, now: Moment) -> (ServiceCounts, EndpointCounts) {
         let mut own = self.service.state().counts();
         own.downtime = self.since.downtime(now);
-        own.downs = self.since.downs();
+        own.downs = self.since.downs;
         sum.client_aborts += own.client_aborts;
         sum.queue_ms_max = sum.queue_ms_max.max(own.queue_ms_max);
         (own, sum)
@@ -253,8 +255,4 @@ fn kind_of(service: &Service, now: Moment) -> StatusKind {
 fn is_in_use(endpoint: &EndpointStats, ready: bool) -> bool {
     let is_usable = matches!(endpoint.status.kind, StatusKind::Up | StatusKind::Unchecked);
     is_usable && endpoint.is_backup != ready
-}
-
-fn small(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -3,8 +3,10 @@
 use ballast_core::counters::Counts;
 use ballast_core::endpoint::EndpointCounts;
 use ballast_core::flow::{FlowEnd, UdpCounts};
+use ballast_core::handshake::HandshakeResult;
 use ballast_core::plan::FrontendCounts;
 use ballast_core::service::ServiceCounts;
+use ballast_core::table::Protocol;
 
 use super::super::columns::Row;
 use super::super::selection::Kinds;
@@ -41,6 +43,11 @@ pub(super) fn of_frontends(kinds: Kinds) -> Vec<Family> {
             tell(Some("timeout"), f.counts.late_headers);
         };
     });
+    families.extend(own! { kinds, Row::Frontend(f) if speaks_tls(f) =>
+        "ballast_tls_handshakes_total" "result" "TLS handshakes with clients, by result." |tell| {
+            HandshakeResult::ALL.iter().for_each(|result| tell(Some(result.word()), f.counts.handshakes[result.index()]));
+        };
+    });
     families.extend(own! { kinds, Row::Frontend(f) if f.datagrams.is_some() =>
         "ballast_udp_flows" "" "Flows now." |tell| tell(None, f.current.into());
         "ballast_udp_flows_created_total" "" "Flows that began." |tell| tell(None, f.counts.sessions);
@@ -61,6 +68,10 @@ pub(super) fn of_frontends(kinds: Kinds) -> Vec<Family> {
         _ => None,
     }));
     families
+}
+
+fn speaks_tls(frontend: &FrontendStats) -> bool {
+    frontend.spec.tls.is_some() || frontend.spec.protocol == Protocol::Tls
 }
 
 fn datagrams(frontend: &FrontendStats) -> UdpCounts {

@@ -4,27 +4,59 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
+use ballast_core::affinity::cookie::CookieValue;
 use ballast_core::endpoint::{EndpointCounters, Lease};
 use ballast_core::moment::Moment;
 
-use crate::poller::Stream;
+use crate::http::Use;
 use crate::relay::Side;
+use crate::tls::MaybeTls;
 use crate::worker::Worker;
 
-/// A connection to an endpoint, which counts there until it is dropped.
+/// A connection to an endpoint.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    pub(crate) stream: Stream,
+    pub(crate) stream: MaybeTls,
+    pub(crate) session: Session,
+    /// Whether the connection has served an earlier request.
+    pub(crate) is_reused: bool,
+    /// The place of the endpoint in the service.
+    pub(crate) index: usize,
+    /// The affinity cookie that the client is given.
+    pub(crate) cookie: Option<CookieValue>,
+}
+
+/// The result of a dial: an [`Upstream`], or a part in a connection that serves many requests.
+#[derive(Debug)]
+pub(crate) struct Linked {
+    pub(crate) link: Link,
+    pub(crate) session: Session,
+    /// Whether the connection has served an earlier request.
+    pub(crate) is_reused: bool,
+    /// Its place among the endpoints of the service.
+    pub(crate) index: usize,
+    /// The value of the service's affinity cookie that the client is to have from now on.
+    pub(crate) cookie: Option<CookieValue>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Link {
+    Own(MaybeTls),
+    Shared(Use),
+}
+
+/// One session at an endpoint: a client's connection, or a request. It counts there until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Session {
     pub(crate) lease: Lease,
     worker: Rc<Worker>,
-    /// When the client's connection was accepted.
+    /// When the client's connection was accepted, or its request began.
     began: Moment,
 }
 
-impl Upstream {
-    pub(super) fn new(stream: Stream, lease: Lease, worker: &Rc<Worker>, began: Moment) -> Self {
+impl Session {
+    pub(super) fn new(lease: Lease, worker: &Rc<Worker>, began: Moment) -> Self {
         Self {
-            stream,
             lease,
             worker: Rc::clone(worker),
             began,
@@ -46,9 +78,17 @@ impl Upstream {
             None => {}
         }
     }
+
+    /// Counts a response that did not begin because of this side.
+    pub(crate) fn count_no_response(&self, fault: Option<Side>) {
+        match fault {
+            Some(Side::Server) => self.counters().response_errors.add(1),
+            fault => self.count_fault(fault),
+        }
+    }
 }
 
-impl Drop for Upstream {
+impl Drop for Session {
     fn drop(&mut self) {
         let now = self.worker.shared.clock.now();
         self.counters().ended(now.since(self.began));

@@ -247,13 +247,12 @@ impl TableSpec {
         let mut sockets = BTreeSet::new();
         for (name, frontend) in &self.frontends {
             let service = &self.services[self.service_of(frontend)];
-            let served = frontend.protocol == "udp"
-                || (frontend.protocol == "tcp" && !frontend.tls && !service.words.contains("tls"));
-            let listens = service
+            let answers_by_itself = !matches!(frontend.protocol, "tcp" | "udp");
+            let has_endpoint = service
                 .endpoints
                 .values()
                 .any(|endpoint| endpoint.state != "disabled");
-            if !served || !listens {
+            if !answers_by_itself && !has_endpoint {
                 continue;
             }
             for bind in &frontend.binds {

@@ -1,4 +1,5 @@
-//! What is kept across plans, what begins anew, and who learns of a verdict.
+//! Checks keep their verdicts across plans where the endpoint and its check stay the same, begin anew elsewhere, and report a new
+//! verdict to every plan.
 
 use super::*;
 use crate::pick::{Key, Tried};
@@ -63,7 +64,7 @@ fn another_check_begins_unproven_and_its_first_result_decides() {
     let lines = process.run(seconds(2), gone(1));
     assert_eq!(lines.len(), 2, "one result each: {lines:?}");
     assert_eq!(picked(&mut process, 30), [2]);
-    assert_eq!(process.monitor(2).downs(), 1, "its history stays");
+    assert_eq!(process.monitor(2).downs, 1, "its history stays");
 }
 
 #[test]
@@ -71,9 +72,9 @@ fn a_result_of_a_check_that_was_replaced_says_nothing() {
     let mut process = Process::new(100);
     process.serve_ports(TCP, &[1]);
     let check = process.next();
-    assert!(process.monitor(1).is_running());
+    assert!(process.monitor(1).is_running);
     process.serve_ports("{mode: tcp, interval: 2s}", &[1]);
-    assert!(!process.monitor(1).is_running());
+    assert!(!process.monitor(1).is_running);
     assert_eq!(process.end(&check, REFUSED), None);
     assert!(process.endpoint(1).is_passing());
 
@@ -203,7 +204,7 @@ fn a_service_remembers_the_flaps_of_endpoints_that_left() {
         process.run(seconds(10), well);
         process.run(seconds(10), gone(1));
     }
-    assert_eq!(process.monitor(1).flaps(), 2);
+    assert_eq!(process.monitor(1).flaps, 2);
     process.serve_ports(TCP, &[2]);
     assert_eq!(process.plan.services()[0].state().checked().flaps(), 2);
 }
@@ -247,6 +248,6 @@ fn want_of_our_own_is_no_verdict() {
     process.serve_ports(TCP, &[1]);
     process.run(seconds(10), |_, _| Outcome::NoCheck("Too many open files"));
     assert!(process.endpoint(1).is_passing());
-    assert_eq!(process.monitor(1).last().unwrap().outcome.word(), "SOCKERR");
-    assert_eq!(process.monitor(1).failed(), 0);
+    assert_eq!(process.monitor(1).last.unwrap().outcome.word(), "SOCKERR");
+    assert_eq!(process.monitor(1).failed, 0);
 }

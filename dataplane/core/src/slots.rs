@@ -1,12 +1,10 @@
-//! Items by slot. A slot is reused; an id (slot and serial number) is not.
+//! Items by slot: flows, and health checks. A slot is reused; an id (slot and serial number) is not.
 //!
 //! They are stored in chunks, each item at the beginning of a cache line. Growing moves nothing, and reaching an item reads
 //! nothing else.
 
-use super::key::FlowId;
-
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(crate) struct Slots<T> {
     chunks: Vec<Vec<Slot<T>>>,
     /// The number of slots.
     made: usize,
@@ -25,17 +23,17 @@ impl<T> Default for Slots<T> {
 
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(super) struct Slot<T> {
+pub(crate) struct Slot<T> {
     item: Option<T>,
     serial: u32,
 }
 
 impl<T> Slots<T> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.made - self.free.len()
     }
 
-    pub(super) fn insert(&mut self, item: T) -> FlowId {
+    pub(crate) fn insert(&mut self, item: T) -> SlotId {
         let place = self.free.pop().unwrap_or_else(|| self.make());
         if let Some(slot) = self.slot_mut(place) {
             slot.item = Some(item);
@@ -43,7 +41,7 @@ impl<T> Slots<T> {
         self.id_at(place)
     }
 
-    pub(super) fn remove(&mut self, place: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, place: u32) -> Option<T> {
         let slot = self.slot_mut(place)?;
         let item = slot.item.take()?;
         slot.serial = slot.serial.wrapping_add(1);
@@ -51,43 +49,38 @@ impl<T> Slots<T> {
         Some(item)
     }
 
-    pub(super) fn at(&self, place: u32) -> Option<&T> {
+    pub(crate) fn at(&self, place: u32) -> Option<&T> {
         self.slot(place)?.item.as_ref()
     }
 
-    pub(super) fn at_mut(&mut self, place: u32) -> Option<&mut T> {
+    pub(crate) fn at_mut(&mut self, place: u32) -> Option<&mut T> {
         self.slot_mut(place)?.item.as_mut()
     }
 
-    pub(super) fn get(&self, id: FlowId) -> Option<&T> {
+    pub(crate) fn get(&self, id: SlotId) -> Option<&T> {
         let slot = self.slot(id.place)?;
         slot.item.as_ref().filter(|_| slot.serial == id.serial)
     }
 
-    pub(super) fn get_mut(&mut self, id: FlowId) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
         let slot = self.slot_mut(id.place)?;
         slot.item.as_mut().filter(|_| slot.serial == id.serial)
     }
 
-    /// The id of the item at `place`, if there is one.
-    pub(super) fn id(&self, place: u32) -> Option<FlowId> {
-        self.at(place).map(|_| self.id_at(place))
-    }
-
     /// The id of the item at `place`.
-    pub(super) fn id_at(&self, place: u32) -> FlowId {
+    pub(crate) fn id_at(&self, place: u32) -> SlotId {
         let serial = self.slot(place).map_or(0, |slot| slot.serial);
-        FlowId { place, serial }
+        SlotId { place, serial }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..)
             .zip(self.chunks.iter().flatten())
             .filter_map(|(place, slot)| Some((place, slot.item.as_ref()?)))
     }
 
     /// The number of slots; some may be empty.
-    pub(super) fn places(&self) -> u32 {
+    pub(crate) fn places(&self) -> u32 {
         u32::try_from(self.made).unwrap_or(u32::MAX)
     }
 
@@ -114,6 +107,31 @@ impl<T> Slots<T> {
     fn slot_mut(&mut self, place: u32) -> Option<&mut Slot<T>> {
         let place = place as usize;
         self.chunks.get_mut(place / CHUNK)?.get_mut(place % CHUNK)
+    }
+}
+
+/// The id of an item. Ids are not reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId {
+    pub(crate) place: u32,
+    pub(crate) serial: u32,
+}
+
+impl SlotId {
+    /// The id as one number, for the kernel to return.
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.place)
+    }
+
+    /// The id from the number that [`SlotId::bits`] returned.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        let [a, b, c, d, rest @ ..] = bits.to_be_bytes();
+        Self {
+            place: u32::from_be_bytes(rest),
+            serial: u32::from_be_bytes([a, b, c, d]),
+        }
     }
 }
 

@@ -1,0 +1,150 @@
+//! What it costs to find the route of a request, at 10, 100 and 10,000 routes, and to compile them again.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use ballast_core::compile::{CompileContext, compile};
+use ballast_core::http::Host;
+use ballast_core::loops::LOOPBACK_ONLY;
+use ballast_core::moment::Moment;
+use ballast_core::plan::{HttpFrontend, Plan, Serves};
+use ballast_core::rng::Rng;
+use ballast_core::table::{self, Format};
+use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
+
+fn finding(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("route/find");
+    for count in [10, 100, 10_000] {
+        // The requests take turns among up to 4,096 routes all over the table.
+        let asked: Vec<usize> = (0..4096.min(count)).map(|n| n * 7919 % count).collect();
+        let by_path = http(&plan(&by_path(count), &Plan::default()));
+        let paths: Vec<String> = asked
+            .iter()
+            .map(|n| format!("/service-{n}/index.html"))
+            .collect();
+        let mut next = paths.iter().cycle();
+        group.bench_function(BenchmarkId::new("by path", count), |bencher| {
+            bencher.iter(|| {
+                let path = next.next().map_or("", String::as_str);
+                let matched = by_path
+                    .routes()
+                    .find(host("shop.example.com"), black_box(path));
+                black_box(matched).prefix_length
+            });
+        });
+        let by_host = http(&plan(&by_host(count), &Plan::default()));
+        let hosts: Vec<String> = asked
+            .iter()
+            .map(|n| format!("Shop-{n}.example.com"))
+            .collect();
+        let mut next = hosts.iter().cycle();
+        group.bench_function(BenchmarkId::new("by host", count), |bencher| {
+            bencher.iter(|| {
+                let name = next.next().map_or("", String::as_str);
+                let matched = by_host.routes().find(host(black_box(name)), "/index.html");
+                black_box(matched).prefix_length
+            });
+        });
+    }
+    group.finish();
+}
+
+fn hostile(criterion: &mut Criterion) {
+    let routes = http(&plan(&by_path(10_000), &Plan::default()));
+    let (slashes, near) = (
+        "/".repeat(65_536),
+        format!("/service-1{}", "/x".repeat(32_768)),
+    );
+    let labels = format!("{}example.com", "a.".repeat(120));
+    let mut group = criterion.benchmark_group("route/find among 10,000");
+    for (name, path) in [
+        ("64 KiB of slashes", &slashes),
+        ("64 KiB below a route", &near),
+    ] {
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| {
+                black_box(routes.routes().find(host(&labels), black_box(path))).prefix_length
+            });
+        });
+    }
+    group.finish();
+}
+
+fn compiling(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("route/compile 10,000");
+    group.sample_size(20);
+    let before = plan(&by_path(10_000), &Plan::default());
+    let nothing = Plan::default();
+    for (name, weight, previous) in [
+        ("at start", 1, &nothing),
+        ("unchanged", 1, &before),
+        ("one service changed", 2, &before),
+    ] {
+        let text = by_path(10_000).replace(r#""weight":1"#, &format!(r#""weight":{weight}"#));
+        group.bench_function(name, |bencher| {
+            bencher.iter_batched(
+                || table::parse(text.as_bytes(), Format::Json).expect("a good table"),
+                |table| compiled(table, previous),
+                BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+fn host(name: &str) -> Option<Host<'_>> {
+    Some(Host { name, port: None })
+}
+
+/// A frontend with a route to each of `count` services by its path.
+fn by_path(count: usize) -> String {
+    json(count, |n| format!(r#""path":"/service-{n}","rewrite":"/""#))
+}
+
+/// A frontend with a route to each of `count` services by its host.
+fn by_host(count: usize) -> String {
+    json(count, |n| format!(r#""host":"shop-{n}.example.com""#))
+}
+
+fn json(count: usize, fields: impl Fn(usize) -> String) -> String {
+    let routes: Vec<String> = (0..count)
+        .map(|n| format!(r#"{{{},"service":"s{n}"}}"#, fields(n)))
+        .collect();
+    let services: Vec<String> = (0..count)
+        .map(|n| {
+            let weight = if n == 5 { r#","weight":1"# } else { "" };
+            format!(r#"{{"name":"s{n}","endpoints":[{{"address":"10.0.0.1:80"{weight}}}]}}"#)
+        })
+        .collect();
+    format!(
+        r#"{{"version":1,"frontends":[{{"name":"web","bind":["127.0.0.1:80"],"protocol":"http","routes":[{}]}}],"services":[{}]}}"#,
+        routes.join(","),
+        services.join(",")
+    )
+}
+
+fn plan(text: &str, previous: &Plan) -> Plan {
+    let table = table::parse(text.as_bytes(), Format::Json).expect("a good table");
+    compiled(table, previous)
+}
+
+fn compiled(table: table::RoutingTable, previous: &Plan) -> Plan {
+    let mut context = CompileContext {
+        now: Moment(1),
+        workers: 2,
+        ipv6: true,
+        host: &LOOPBACK_ONLY,
+        rng: &mut Rng::new(1),
+    };
+    compile(table, previous, &mut context)
+}
+
+fn http(plan: &Plan) -> Arc<HttpFrontend> {
+    match plan.frontends().first().map(|frontend| frontend.serves()) {
+        Some(Serves::Http(http)) => Arc::clone(http),
+        other => panic!("{other:?}"),
+    }
+}
+
+criterion_group!(benches, finding, hostile, compiling);
+criterion_main!(benches);

@@ -1,0 +1,190 @@
+//! Ballast's own answers: pages for errors in the form that the client accepts, files of the table, redirects.
+//!
+//! [`write()`] makes a whole answer of HTTP/1. For HTTP/2 there are [`write_fields`] and [`OwnAnswer::write_body`]. No answer
+//! holds anything that a client sent, but for the location of a redirect, which [`crate::route`] has encoded.
+
+use std::path::Path;
+
+use crate::forward::{Sink, write_framing, write_hsts, write_persistence, write_status};
+use crate::http::{Framing, Version};
+use crate::table::MaxAge;
+
+mod form;
+mod page;
+
+pub use form::Form;
+pub use page::reason;
+
+use page::Page;
+
+/// An answer of Ballast's own.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnAnswer<'a> {
+    status: u16,
+    body: Body<'a>,
+    location: Option<&'a [u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Body<'a> {
+    Page(Page),
+    File {
+        content_type: &'a str,
+        bytes: &'a [u8],
+    },
+    Empty,
+}
+
+/// Who gets an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipient {
+    /// The version of the request.
+    pub version: Version,
+    /// Whether the request's method is `HEAD`: the answer then has no body.
+    pub asks_for_head: bool,
+    /// Whether the client's connection is used again.
+    pub keeps_connection: bool,
+    /// The frontend's `hsts`.
+    pub hsts: Option<MaxAge>,
+}
+
+impl<'a> OwnAnswer<'a> {
+    /// The built-in page for this status, in the form that the client prefers: [`Form::accepted_by`].
+    #[must_use]
+    pub fn page_as(status: u16, form: Form) -> Self {
+        Self::with(status, Body::Page(Page { status, form }))
+    }
+
+    /// An answer whose body is a file that the table names. `content_type` is the table's, or that of [`content_type`].
+    #[must_use]
+    pub fn file(status: u16, content_type: &'a str, bytes: &'a [u8]) -> Self {
+        let body = Body::File {
+            content_type,
+            bytes,
+        };
+        Self::with(status, body)
+    }
+
+    /// A redirect to what [`Redirect::write_location`](crate::route::Redirect::write_location) wrote.
+    #[must_use]
+    pub fn redirect(status: u16, location: &'a [u8]) -> Self {
+        Self {
+            location: Some(location),
+            ..Self::with(status, Body::Empty)
+        }
+    }
+
+    fn with(status: u16, body: Body<'a>) -> Self {
+        Self {
+            status,
+            body: match status {
+                NO_CONTENT | RESET_CONTENT | NOT_MODIFIED => Body::Empty,
+                _ => body,
+            },
+            location: None,
+        }
+    }
+
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The length of the body.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        match self.body {
+            Body::Page(page) => {
+                let mut length = 0;
+                page.write(|piece| length += piece.len());
+                length
+            }
+            Body::File { bytes, .. } => bytes.len(),
+            Body::Empty => 0,
+        }
+    }
+
+    /// Appends the body. A client that asks for the head alone gets none.
+    pub fn write_body(&self, out: &mut Vec<u8>) {
+        match self.body {
+            Body::Page(page) => page.write(|piece| out.extend_from_slice(piece.as_bytes())),
+            Body::File { bytes, .. } => out.extend_from_slice(bytes),
+            Body::Empty => {}
+        }
+    }
+
+    fn content_type(&self) -> Option<&'a str> {
+        match self.body {
+            Body::Page(page) => Some(page.form.content_type()),
+            Body::File { content_type, .. } => Some(content_type),
+            Body::Empty => None,
+        }
+    }
+}
+
+/// Appends the answer as HTTP/1 has it: the head, and the body unless the client asks for the head alone.
+pub fn write(out: &mut Vec<u8>, answer: &OwnAnswer<'_>, to: &Recipient) {
+    write_status(out, answer.status, reason(answer.status));
+    write_fields(out, answer, to);
+    out.extend_from_slice(b"\r\n");
+    if !to.asks_for_head {
+        answer.write_body(out);
+    }
+}
+
+/// Writes the fields of the answer.
+pub fn write_fields(out: &mut impl Sink, answer: &OwnAnswer<'_>, to: &Recipient) {
+    if !matches!(answer.status, NO_CONTENT | NOT_MODIFIED) {
+        let length = u64::try_from(answer.length()).unwrap_or(u64::MAX);
+        write_framing(out, Framing::Length(length));
+    }
+    if let Some(content_type) = answer.content_type() {
+        out.field("Content-Type", content_type.as_bytes());
+    }
+    if let Some(location) = answer.location {
+        out.field("Location", location);
+    }
+    if answer.status >= 400 {
+        out.field("Cache-Control", b"no-store");
+    }
+    if answer.status == METHOD_NOT_ALLOWED {
+        out.field("Allow", ALLOWED);
+    }
+    if let Some(max_age) = to.hsts {
+        write_hsts(out, max_age);
+    }
+    write_persistence(out, to.version, to.keeps_connection);
+}
+
+/// The Content-Type of a file of the table, by its name. A file of an unknown kind is a page.
+#[must_use]
+pub fn content_type(file: &Path) -> &'static str {
+    let extension = file.extension().and_then(|text| text.to_str());
+    let lower = extension.unwrap_or_default().to_ascii_lowercase();
+    match lower.as_str() {
+        "css" => "text/css; charset=utf-8",
+        "gif" => "image/gif",
+        "ico" => "image/x-icon",
+        "jpg" | "jpeg" => "image/jpeg",
+        "js" => "text/javascript; charset=utf-8",
+        "json" => "application/json",
+        "png" => "image/png",
+        "svg" => "image/svg+xml",
+        "txt" => "text/plain; charset=utf-8",
+        "webp" => "image/webp",
+        "xml" => "application/xml",
+        _ => "text/html; charset=utf-8",
+    }
+}
+
+const NO_CONTENT: u16 = 204;
+const RESET_CONTENT: u16 = 205;
+const NOT_MODIFIED: u16 = 304;
+const METHOD_NOT_ALLOWED: u16 = 405;
+
+/// Every usual method but `CONNECT` and `TRACE`.
+const ALLOWED: &[u8] = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! `X-Forwarded-For`, its relatives and `Forwarded` (RFC 7239): how an endpoint learns who the client is.
+
+use std::net::IpAddr;
+
+use crate::http::{Field, Host};
+use crate::table::XForwarded;
+
+use super::Sink;
+use super::fields::{Head, Kind, address, join, number, show, values};
+use super::request::ToEndpoint;
+
+/// What happens to the fields of this kind that a client sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Policy {
+    /// `x-forwarded: off`: Ballast neither changes nor adds an `X-Forwarded-` field.
+    is_off: bool,
+    /// The client's list is kept, and its address is added to it.
+    appends: bool,
+}
+
+impl Policy {
+    pub(super) fn of(to: &ToEndpoint<'_>) -> Self {
+        let mode = to.options.x_forwarded;
+        let is_trusted = to.options.x_forwarded_trust.is_none() || to.client.peer_is_trusted;
+        Self {
+            is_off: mode == XForwarded::Off,
+            appends: mode != XForwarded::Replace && is_trusted,
+        }
+    }
+
+    /// Whether a field that the client sent is passed on as it is. `Forwarded` is not where the client's list is not trusted:
+    /// many programs prefer it to `X-Forwarded-For`.
+    pub(super) fn keeps(self, kind: Kind, to: &ToEndpoint<'_>) -> bool {
+        match kind {
+            Kind::Forwarded => !to.options.forwarded && (self.is_off || self.appends),
+            _ => self.is_off,
+        }
+    }
+
+    /// Writes Ballast's own fields.
+    pub(super) fn write(self, head: &mut Head<'_, impl Sink>, to: &ToEndpoint<'_>) {
+        let fields = to.request.fields;
+        let before = match self.appends {
+            true => fields,
+            false => &[],
+        };
+        let client = to.client.address.ip().to_canonical();
+        let scheme = to.client.scheme.name();
+        if !self.is_off {
+            head.field_with("X-Forwarded-For", |out| {
+                append_to(out, before, "x-forwarded-for");
+                address(out, client);
+            });
+            head.field("X-Forwarded-Proto", scheme.as_bytes());
+            head.field_with("X-Forwarded-Port", |out| number(out, to.client.port.into()));
+            if let Some(host) = to.request.host {
+                head.field_with("X-Forwarded-Host", |out| write_host(out, host));
+            }
+            let prefix = to.prefix.trim_end_matches('/');
+            if to.rewrite.is_some() && !prefix.is_empty() {
+                head.field("X-Forwarded-Prefix", prefix.as_bytes());
+            }
+        }
+        if to.options.forwarded {
+            head.field_with("Forwarded", |out| {
+                append_to(out, before, "forwarded");
+                match client {
+                    IpAddr::V4(ip) => show(out, format_args!("for={ip}")),
+                    IpAddr::V6(ip) => show(out, format_args!("for=\"[{ip}]\"")),
+                }
+                show(out, format_args!(";proto={scheme}"));
+                if let Some(host) = to.request.host {
+                    out.extend_from_slice(b";host=\"");
+                    let start = out.len();
+                    write_host(out, host);
+                    escape_quotes(out, start);
+                    out.push(b'"');
+                }
+            });
+        }
+    }
+}
+
+/// Writes the host as a client asked for it.
+pub(super) fn write_host(out: &mut Vec<u8>, host: Host<'_>) {
+    out.extend_from_slice(host.name.as_bytes());
+    if let Some(port) = host.port {
+        out.push(b':');
+        number(out, port.into());
+    }
+}
+
+/// Writes the elements that a client sent in fields of this name, as the beginning of a list that goes on.
+fn append_to(out: &mut Vec<u8>, fields: &[Field<'_>], name: &'static str) {
+    let is_list = |value: &&[u8]| !value.is_empty();
+    let start = out.len();
+    join(out, values(fields, name).filter(is_list), b", ");
+    if out.len() > start {
+        out.extend_from_slice(b", ");
+    }
+}
+
+/// Puts a backslash before each quote and backslash from `start` on.
+fn escape_quotes(out: &mut Vec<u8>, start: usize) {
+    let mut at = start;
+    while let Some(byte) = out.get(at) {
+        if matches!(byte, b'"' | b'\\') {
+            out.insert(at, b'\\');
+            at += 1;
+        }
+        at += 1;
+    }
+}

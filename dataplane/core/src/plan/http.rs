@@ -1,0 +1,139 @@
+//! A compiled http or https frontend: its routes, and how HTTP is spoken with its clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admit::PrefixSet;
+use crate::route::{HttpRoutes, SniRoutes};
+use crate::service::Service;
+use crate::table::{self, Name, Protocol, XForwarded};
+
+/// What an http or https frontend serves.
+#[derive(Debug)]
+pub struct HttpFrontend {
+    routes: HttpRoutes,
+    unopened: Option<SniRoutes>,
+    options: Arc<HttpOptions>,
+}
+
+impl HttpFrontend {
+    /// Compiles this frontend. `before` is what it was in the previous plan, if its table is the same: what stayed the same is
+    /// shared with it.
+    pub(crate) fn compile(
+        frontend: &table::Frontend,
+        services: &dyn Fn(&Name) -> Option<Arc<Service>>,
+        before: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let has_unopened = frontend.all_routes().any(|route| route.passthrough);
+        let unopened_before = before.and_then(|before| before.unopened.as_ref());
+        let compiled = Self {
+            routes: HttpRoutes::compile(frontend, services, before.map(|before| &before.routes)),
+            unopened: has_unopened.then(|| SniRoutes::compile(frontend, services, unopened_before)),
+            options: match before {
+                Some(before) => Arc::clone(&before.options),
+                None => Arc::new(HttpOptions::of(frontend)),
+            },
+        };
+        match before {
+            Some(before) if compiled.is_same(before) => Arc::clone(before),
+            Some(_) | None => Arc::new(compiled),
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let unopened = match (&self.unopened, &other.unopened) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        unopened && self.routes.is_same(&other.routes)
+    }
+
+    /// Its routes, but for those that are relayed unopened.
+    #[must_use]
+    pub fn routes(&self) -> &HttpRoutes {
+        &self.routes
+    }
+
+    /// https: which connections are relayed unopened. `None`: TLS ends here for all.
+    #[must_use]
+    pub fn unopened(&self) -> Option<&SniRoutes> {
+        self.unopened.as_ref()
+    }
+
+    /// How HTTP is spoken with clients.
+    #[must_use]
+    pub fn options(&self) -> &Arc<HttpOptions> {
+        &self.options
+    }
+
+    /// Whether TLS ends here.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        self.options.is_https
+    }
+}
+
+/// How HTTP is spoken with the clients of a frontend: the table's `http` block and timeouts, as requests need them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpOptions {
+    /// Whether TLS ends at the frontend.
+    pub is_https: bool,
+    /// Whether clients may speak HTTP/2.
+    pub http2: bool,
+    /// Most bytes of the head of a request.
+    pub max_header_bytes: usize,
+    /// Most fields of the head of a request.
+    pub max_headers: usize,
+    /// What happens to `X-Forwarded-For` of trusted peers; [`HttpOptions::x_forwarded()`] says it for one peer.
+    pub x_forwarded: XForwarded,
+    /// The peers whose `X-Forwarded-For` may be appended to. `None`: all.
+    pub x_forwarded_trust: Option<PrefixSet>,
+    /// Whether `Forwarded` (RFC 7239) is set as well.
+    pub forwarded: bool,
+    /// The value of `Strict-Transport-Security`.
+    pub hsts: Option<Box<str>>,
+    /// The timeout for the whole head of a request.
+    pub request_timeout: Duration,
+    /// The timeout between two requests.
+    pub keep_alive_timeout: Duration,
+}
+
+impl HttpOptions {
+    fn of(frontend: &table::Frontend) -> Self {
+        let http = frontend.http();
+        let max_header_bytes = usize::try_from(http.max_header_bytes.bytes());
+        Self {
+            is_https: frontend.protocol == Protocol::Https,
+            http2: http.http2,
+            max_header_bytes: max_header_bytes.unwrap_or(usize::MAX),
+            max_headers: usize::from(http.max_headers),
+            x_forwarded: http.x_forwarded,
+            x_forwarded_trust: http
+                .x_forwarded_trust
+                .as_ref()
+                .map(|peers| PrefixSet::new(peers.iter().copied())),
+            forwarded: http.forwarded,
+            hsts: http
+                .hsts
+                .map(|age| format!("max-age={}", age.seconds()).into()),
+            request_timeout: frontend.timeouts.request,
+            keep_alive_timeout: frontend.timeouts.keep_alive,
+        }
+    }
+
+    /// What happens to `X-Forwarded-For` of this peer: of the socket's peer, or of the address in the PROXY header where one was
+    /// read.
+    #[must_use]
+    pub fn x_forwarded(&self, peer: std::net::IpAddr) -> XForwarded {
+        let is_trusted = || {
+            self.x_forwarded_trust
+                .as_ref()
+                .is_none_or(|trusted| trusted.contains(peer))
+        };
+        match self.x_forwarded {
+            XForwarded::Append if !is_trusted() => XForwarded::Replace,
+            mode => mode,
+        }
+    }
+}

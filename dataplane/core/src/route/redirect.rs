@@ -1,0 +1,98 @@
+//! Redirects: where a client is told to ask instead.
+
+use std::num::NonZeroU16;
+
+use super::table::{self, HostPattern};
+use crate::http::{Request, Scheme};
+
+/// Where a client is sent. What is absent stays as the client asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    scheme: Option<Scheme>,
+    host: Option<Box<str>>,
+    port: Option<u16>,
+    path: Option<Box<str>>,
+    status: Option<u16>,
+}
+
+impl Redirect {
+    pub(super) fn new(redirect: &table::Redirect) -> Self {
+        Self {
+            scheme: redirect.scheme.as_deref().map(|scheme| match scheme {
+                "https" => Scheme::Https,
+                _ => Scheme::Http,
+            }),
+            host: match &redirect.host {
+                Some(HostPattern::Exact(host)) => Some(host.clone()),
+                // A valid table has no wildcard here.
+                Some(HostPattern::Under(_)) | None => None,
+            },
+            port: redirect.port.map(NonZeroU16::get),
+            path: redirect.path.as_deref().map(Into::into),
+            status: redirect.status,
+        }
+    }
+
+    /// Writes the value of `Location` for a request that came by `scheme`, and returns the status of the answer. `None`: the
+    /// request names no host and the redirect none either, so there is nowhere to send the client.
+    ///
+    /// The host is the request's, as it was sent. Bytes of its path and query that no URL has are written as `%XX`, so that
+    /// the value is ASCII without spaces and control characters.
+    #[must_use]
+    pub fn write_location(
+        &self,
+        out: &mut Vec<u8>,
+        request: &Request<'_>,
+        scheme: Scheme,
+    ) -> Option<u16> {
+        let host = self
+            .host
+            .as_deref()
+            .or_else(|| request.host.map(|host| host.name))?;
+        let new_scheme = self.scheme.unwrap_or(scheme);
+        let port = self.port.unwrap_or_else(|| match self.scheme {
+            Some(new) => new.default_port(),
+            None => request
+                .host
+                .and_then(|host| host.port)
+                .unwrap_or_else(|| scheme.default_port()),
+        });
+        out.extend_from_slice(new_scheme.name().as_bytes());
+        out.extend_from_slice(b"://");
+        write_encoded(out, host);
+        if port != new_scheme.default_port() {
+            out.extend_from_slice(format!(":{port}").as_bytes());
+        }
+        match (self.path.as_deref(), request.path) {
+            (Some(path), _) => write_encoded(out, path),
+            (None, "*") => out.push(b'/'),
+            (None, path) => write_encoded(out, path),
+        }
+        if let Some(query) = request.query {
+            out.push(b'?');
+            write_encoded(out, query);
+        }
+        Some(self.status.unwrap_or(match request.method {
+            "GET" | "HEAD" => 301,
+            // The method stays, and the body is sent again.
+            _ => 308,
+        }))
+    }
+}
+
+fn write_encoded(out: &mut Vec<u8>, text: &str) {
+    for byte in text.bytes() {
+        match byte.is_ascii_graphic() {
+            true => out.push(byte),
+            false => {
+                let digit = |half: u8| HEX.get(usize::from(half)).copied().unwrap_or_default();
+                out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+            }
+        }
+    }
+}
+
+const HEX: &[u8; 16] = b"0123456789ABCDEF";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,399 @@
+//! What is counted and logged of one request: opened with its first byte, closed with the end of its response.
+
+use std::mem;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ballast_core::admit::Refusal;
+use ballast_core::endpoint::EndpointState;
+use ballast_core::http::StatusClass;
+use ballast_core::http1::RequestHead;
+use ballast_core::plan::{FrontendCounters, FrontendState};
+use ballast_core::service::Service;
+
+use super::Client;
+use super::answers::Reason;
+use super::buffers::WriteBuffer;
+use super::exchange::Failure;
+use crate::access::RequestRecord;
+use crate::clock::Micros;
+use crate::relay::Side;
+use crate::tcp::{Progress, Unserved, WaitPhase};
+use crate::worker::Worker;
+
+/// The account of the request that a client's connection serves, if it serves one.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    is_open: bool,
+    /// When the first byte of the request was read, and when its head was complete.
+    began: Micros,
+    headed: Option<Micros>,
+    pub(super) progress: Progress,
+    /// When a connection to an endpoint was there, and when the head of the response was.
+    connected: Option<Micros>,
+    responded: Option<Micros>,
+    status: Option<u16>,
+    bytes: (u64, u64),
+    phase: Phase,
+    ending: Option<[u8; 2]>,
+    /// What became of the cookie of the service's affinity, in haproxy's two letters.
+    cookie: Option<[u8; 2]>,
+    /// The connections of the service and of the endpoint.
+    connections: (u32, u32),
+    /// `None`: no access lines are wanted, or the request was malformed.
+    texts: Option<Texts>,
+    is_logged: bool,
+}
+
+/// Which phase of a request is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// It is being read.
+    #[default]
+    Request,
+    /// It waits for an endpoint.
+    Dial,
+    /// It was sent, and the head of its response has not arrived.
+    Head,
+    /// The response is on its way to the client.
+    Data,
+}
+
+/// The texts of an access line, one after the other in one buffer.
+#[derive(Debug)]
+struct Texts {
+    bytes: WriteBuffer,
+    /// The ends of the request line, the host and the name of the service. The name of the endpoint follows.
+    ends: [usize; 3],
+}
+
+impl Texts {
+    fn new(mut bytes: WriteBuffer, request: &[u8], host: &[u8]) -> Self {
+        bytes.extend_from_slice(request);
+        let end = bytes.len();
+        bytes.extend_from_slice(host);
+        let ends = [end, bytes.len(), bytes.len()];
+        Self { bytes, ends }
+    }
+
+    fn text(&self, from: usize, to: usize) -> &str {
+        let bytes = self.bytes.get(from..to).unwrap_or_default();
+        str::from_utf8(bytes).unwrap_or_default()
+    }
+
+    fn service(&mut self, name: &str) {
+        let [_, host, service] = &mut self.ends;
+        self.bytes.truncate(*host);
+        self.bytes.extend_from_slice(name.as_bytes());
+        *service = self.bytes.len();
+    }
+
+    fn server(&mut self, service: &Service, index: usize, endpoint: &EndpointState) {
+        self.bytes.truncate(self.ends[2]);
+        let spec = service.spec().endpoints.get(index);
+        match spec.and_then(|spec| spec.name.as_deref()) {
+            Some(name) => self.bytes.extend_from_slice(name.as_bytes()),
+            None => self
+                .bytes
+                .extend_from_slice(endpoint.address().to_string().as_bytes()),
+        }
+    }
+}
+
+impl Account {
+    /// Notes that the request waits for an endpoint of `service`.
+    pub(super) fn dials(&mut self, service: &Service) -> &mut Progress {
+        self.phase = Phase::Dial;
+        self.progress = Progress::default();
+        if let Some(texts) = &mut self.texts {
+            texts.service(&service.spec().name);
+        }
+        &mut self.progress
+    }
+
+    /// Notes the endpoint that the request is sent to: the one at `index` of `service`.
+    pub(super) fn connected(
+        &mut self,
+        service: &Service,
+        index: usize,
+        endpoint: &EndpointState,
+        now: Micros,
+    ) {
+        self.phase = Phase::Head;
+        self.connected = Some(now);
+        if let Some(texts) = &mut self.texts {
+            texts.service(&service.spec().name);
+            texts.server(service, index, endpoint);
+        }
+        self.sees(service, endpoint);
+    }
+
+    /// Notes whether the client has sent a cookie of the service's affinity, and whether it is given a new one.
+    pub(super) fn cookies(&mut self, is_sent: bool, is_new: bool) {
+        self.cookie = Some(match (is_sent, is_new) {
+            (false, true) => *b"NI",
+            (false, false) => *b"NN",
+            (true, true) => *b"II",
+            (true, false) => *b"VN",
+        });
+    }
+
+    /// Notes how many connections the service and the endpoint have.
+    pub(super) fn sees(&mut self, service: &Service, endpoint: &EndpointState) {
+        if self.is_logged {
+            self.connections = (service.state().current(), endpoint.in_flight());
+        }
+    }
+
+    /// Notes the head of the endpoint's response, and returns how long the client has waited for it since an endpoint was
+    /// connected.
+    pub(super) fn responded(&mut self, now: Micros) -> Duration {
+        self.phase = Phase::Data;
+        self.responded = Some(now);
+        now.since(self.connected.unwrap_or(now))
+    }
+
+    /// How long the request has taken until `now`. A switch to another protocol ends it.
+    pub(super) fn took(&self, now: Micros) -> Duration {
+        let end = match (self.status, self.responded) {
+            (Some(101), Some(responded)) => responded,
+            _ => now,
+        };
+        end.since(self.began)
+    }
+
+    /// Counts bytes from and to the client.
+    pub(super) fn moved(&mut self, frontend: &FrontendCounters, up: u64, down: u64) {
+        frontend.bytes_in.add(up);
+        frontend.bytes_out.add(down);
+        self.bytes.0 += up;
+        self.bytes.1 += down;
+    }
+
+    /// Counts a response that is about to be sent to the client.
+    pub(super) fn answers(&mut self, frontend: &FrontendCounters, status: u16) {
+        self.status = Some(status);
+        frontend.responses[StatusClass::of(status).index()].add(1);
+    }
+
+    /// Notes what has ended the request. The first one counts.
+    pub(super) fn ends(&mut self, ending: [u8; 2]) {
+        self.ending.get_or_insert(ending);
+    }
+
+    /// Notes that the request has failed in its present phase.
+    pub(super) fn fails(&mut self, failure: Failure) {
+        let cause = match failure {
+            Failure::ClientLeft => b'C',
+            Failure::ClientTimedOut => b'c',
+            Failure::ServerLeft { .. } => b'S',
+            Failure::ServerTimedOut => b's',
+            Failure::ClientMalformed | Failure::ServerMalformed => b'P',
+            Failure::Cut => b'K',
+        };
+        self.ends([cause, self.phase_letter()]);
+    }
+
+    /// Notes why there is no endpoint for the request.
+    pub(super) fn unserved(&mut self, unserved: Unserved) {
+        self.ends(match unserved {
+            Unserved::ClientLeft(WaitPhase::Queue) => *b"CQ",
+            Unserved::ClientLeft(WaitPhase::Dial) => *b"CC",
+            Unserved::Refused(Refusal::QueueFull) => *b"SQ",
+            Unserved::Refused(Refusal::QueueTimeout) => *b"sQ",
+            Unserved::Refused(Refusal::Failed) if self.progress.timed_out => *b"sC",
+            Unserved::Refused(_) => *b"SC",
+        });
+    }
+
+    fn phase_letter(&self) -> u8 {
+        match self.phase {
+            Phase::Request => b'R',
+            Phase::Dial if self.progress.is_queued => b'Q',
+            Phase::Dial => b'C',
+            Phase::Head => b'H',
+            Phase::Data => b'D',
+        }
+    }
+
+    /// A request that was not ended was cut.
+    fn termination(&self) -> [u8; 4] {
+        let cut = [b'K', self.phase_letter()];
+        let [cause, phase] = self.ending.unwrap_or(cut);
+        let [sent, returned] = self.cookie.unwrap_or(*b"--");
+        [cause, phase, sent, returned]
+    }
+}
+
+impl Client {
+    /// Opens the account of a request that was read whole: its head, and `used` bytes in all.
+    pub(super) fn account_for(
+        &self,
+        head: &RequestHead<'_>,
+        began: Micros,
+        now: Micros,
+    ) -> Account {
+        let worker = &self.connection.worker;
+        let is_logged = worker.shared.access.is_on();
+        let texts = is_logged.then(|| {
+            let line = request_line(self.buffer.held());
+            let host = head.request.host.map_or("", |host| host.name);
+            Texts::new(worker.buffers.for_writing(), line, host.as_bytes())
+        });
+        Account {
+            is_open: true,
+            began,
+            headed: Some(now),
+            texts,
+            is_logged,
+            ..Account::default()
+        }
+    }
+
+    /// Opens the account of a request whose head is malformed or not whole.
+    pub(super) fn account_for_bad(&mut self, began: Micros) {
+        self.account = Account {
+            is_open: true,
+            began,
+            is_logged: self.connection.worker.shared.access.is_on(),
+            ..Account::default()
+        };
+        let bytes = self.buffer.held().len() as u64;
+        let counters = self.connection.counters();
+        counters.requests.add(1);
+        self.account.moved(counters, bytes, 0);
+    }
+
+    /// Closes the account of the request that is being served, if one is.
+    pub(super) fn close_account(&mut self) {
+        let connection = &self.connection;
+        let (client, frontend) = (connection.key.client(), &connection.frontend);
+        self.account.close(&connection.worker, client, frontend);
+    }
+}
+
+impl Account {
+    /// Opens the account of a request of HTTP/2.
+    pub(super) fn for_h2(worker: &Worker, head: &http::request::Parts, now: Micros) -> Self {
+        let is_logged = worker.shared.access.is_on();
+        let texts = is_logged.then(|| {
+            let mut line = format!("{} {} HTTP/2.0", head.method, head.uri).into_bytes();
+            line.truncate(LONGEST_LINE);
+            let host = head.uri.host().unwrap_or_default();
+            Texts::new(worker.buffers.for_writing(), &line, host.as_bytes())
+        });
+        Self {
+            is_open: true,
+            began: now,
+            headed: Some(now),
+            texts,
+            is_logged,
+            ..Self::default()
+        }
+    }
+
+    /// Counts an answer of Ballast's own by its reason.
+    pub(super) fn answers_because(&mut self, reason: Reason, counters: &FrontendCounters) {
+        let ending = match reason {
+            Reason::Asked => {
+                counters.intercepted.add(1);
+                b"LR"
+            }
+            Reason::Denied => {
+                counters.denied_requests.add(1);
+                b"PR"
+            }
+            Reason::Malformed => {
+                counters.bad_requests.add(1);
+                b"PR"
+            }
+            Reason::Late => {
+                counters.bad_requests.add(1);
+                b"cR"
+            }
+            // Noted where it was noticed.
+            Reason::Unserved => return,
+            Reason::Failed(failure) => {
+                if failure.fault() == Some(Side::Client) {
+                    counters.bad_requests.add(1);
+                }
+                return;
+            }
+        };
+        self.ends(*ending);
+    }
+
+    /// Closes the account and writes the access line, if it is open.
+    pub(super) fn close(&mut self, worker: &Worker, client: SocketAddr, frontend: &FrontendState) {
+        if !mem::take(&mut self.is_open) {
+            return;
+        }
+        if mem::take(&mut self.is_logged) {
+            self.log(worker, client, frontend);
+        }
+        // Gives the buffer back.
+        self.texts = None;
+    }
+
+    fn log(&self, worker: &Worker, client: SocketAddr, frontend: &FrontendState) {
+        let account = self;
+        let now = worker.shared.clock.precisely();
+        let texts = account.texts.as_ref();
+        let names = texts.map(|texts| {
+            let [_, host, service] = texts.ends;
+            let end = texts.bytes.len();
+            (texts.text(host, service), texts.text(service, end))
+        });
+        let some = |name: &&str| !name.is_empty();
+        worker.lines.add(&RequestRecord {
+            began: account.began,
+            client,
+            frontend: frontend.name(),
+            service: names.map(|(service, _)| service).filter(some),
+            server: names.map(|(_, server)| server).filter(some),
+            receiving: account.headed.map(|headed| headed.since(account.began)),
+            queued: account.progress.queued,
+            connecting: account.progress.connecting,
+            responding: account
+                .responded
+                .map(|responded| responded.since(account.connected.unwrap_or(responded))),
+            total: now.since(account.began),
+            status: account.status,
+            bytes_in: account.bytes.0,
+            bytes_out: account.bytes.1,
+            termination: account.termination(),
+            connections: [
+                worker.shared.admit.current(),
+                frontend.admit().current(),
+                account.connections.0,
+                account.connections.1,
+            ],
+            retries: account.progress.retries,
+            is_redispatched: account.progress.is_redispatched,
+            queue: account.progress.before as u64,
+            request: texts.map(|texts| {
+                let [request, host, _] = texts.ends;
+                (texts.text(0, request), texts.text(request, host))
+            }),
+        });
+    }
+}
+
+/// A request that is cut with its connection has an access line too.
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.close_account();
+    }
+}
+
+/// The beginning of a head up to the end of the request line, which may follow empty lines.
+fn request_line(head: &[u8]) -> &[u8] {
+    let skipped = head.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
+    let line = head.get(skipped.count()..).unwrap_or_default();
+    let line = line.get(..LONGEST_LINE).unwrap_or(line);
+    let end = line.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+    line.get(..end.unwrap_or(line.len())).unwrap_or_default()
+}
+
+/// So much of a request line is logged, as by haproxy.
+const LONGEST_LINE: usize = 1024;

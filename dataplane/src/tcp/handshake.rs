@@ -1,0 +1,61 @@
+//! TLS that ends at the frontend: the handshake with the client.
+
+use std::sync::Arc;
+
+use ballast_core::handshake::HandshakeResult;
+use ballast_core::hello::ClientHello;
+use ballast_core::plan::Frontend;
+
+use super::connection::{Connection, RejectReason};
+use super::preamble::HeaderError;
+use crate::tls::{HandshakeError, HelloError, ServerTls, Session, read_hello};
+
+impl Connection {
+    /// Reads the client's ClientHello. `bytes` were received already; afterwards they are all that was received.
+    pub(crate) async fn read_hello(
+        &mut self,
+        frontend: &Frontend,
+        bytes: &mut Vec<u8>,
+    ) -> Result<ClientHello, RejectReason> {
+        let now = self.worker.shared.clock.now();
+        let until = now.after(frontend.preamble_timeout());
+        let poller = &self.worker.tools.poller;
+        let hello = read_hello(self.socket.stream(), poller, bytes, until).await;
+        let hello = hello.map_err(|error| match error {
+            HelloError::PortProbe => RejectReason::Header(HeaderError::PortProbe),
+            HelloError::Handshake(error) => RejectReason::Handshake(error),
+        })?;
+        if let Some(name) = &hello.sni {
+            // Endpoints learn this name, not one that another proxy told: the client asked for it here.
+            self.proxy_info.get_or_insert_default().authority = Some(name.clone());
+        }
+        Ok(hello)
+    }
+
+    /// Completes the handshake with the client, whose first bytes these are. Without a configuration it is refused: something
+    /// that the frontend needs is missing.
+    pub(crate) async fn accept_tls(
+        &mut self,
+        frontend: &Frontend,
+        tls: Option<&Arc<ServerTls>>,
+        bytes: Vec<u8>,
+    ) -> Result<(), RejectReason> {
+        let session = tls.and_then(|tls| Session::server(tls, bytes, &self.worker.tls));
+        let Some(mut session) = session.map(Box::new) else {
+            let missing = HandshakeError::of(HandshakeResult::Other, "no certificate can be used");
+            return Err(RejectReason::Handshake(missing));
+        };
+        let now = self.worker.shared.clock.now();
+        let until = now.after(frontend.preamble_timeout());
+        let poller = &self.worker.tools.poller;
+        let shaken = session.handshake(self.socket.stream(), poller, until).await;
+        shaken.map_err(RejectReason::Handshake)?;
+        let result = match session.is_resumed() {
+            true => HandshakeResult::Resumed,
+            false => HandshakeResult::Complete,
+        };
+        self.counters().handshakes[result.index()].add(1);
+        self.socket.secure(session);
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! TLS: the compiled configurations of everything in force, and sessions over a worker's sockets.
+//!
+//! `apply` compiles [`Configs`] with each plan, from the files that the table names; connections only look them up. A file that
+//! is missing or wrong makes what needs it fail closed: its handshakes are refused, and the ack says why. What has not changed
+//! is not compiled again.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `pem` | what files hold: certificates, keys, authorities |
+//! | `x509` | what certificates say: names and subjects |
+//! | `certificates` | certificates with their keys, by file |
+//! | `server` | TLS that ends at a frontend |
+//! | `tickets` | the keys of session tickets |
+//! | `client` | TLS to endpoints, and to what checks ask |
+//! | `hello` | the ClientHello of a client, before a session exists |
+//! | `session` | one TLS session: bytes in and out, without a socket of its own |
+//! | `stream` | a socket with or without a session, as the relay sees it |
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ballast_core::plan::Plan;
+use ballast_core::table::{self, Name};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+use tokio::time::Instant;
+
+use crate::intake::NamedFiles;
+
+mod certificates;
+mod client;
+mod hello;
+mod pem;
+mod server;
+mod session;
+mod stream;
+mod tickets;
+mod x509;
+
+use certificates::Certificates;
+pub(crate) use client::{AcceptAnyCertificate, ClientTls, reason, verifier};
+pub(crate) use hello::{HelloError, read_hello};
+pub(crate) use pem::authorities;
+pub(crate) use server::ServerTls;
+pub(crate) use session::{HandshakeError, Scratch, Session};
+pub(crate) use stream::MaybeTls;
+use tickets::TicketKeys;
+
+/// The compiled TLS configurations of one plan.
+#[derive(Debug, Default)]
+pub(crate) struct Configs {
+    /// By the frontend's name.
+    frontends: HashMap<Name, Result<Arc<ServerTls>, String>>,
+    /// By the service's name.
+    services: HashMap<Name, Result<Arc<ClientTls>, String>>,
+    certificates: Certificates,
+}
+
+impl Configs {
+    /// The configuration of this frontend; `None`: it speaks no TLS, or something that it needs is missing.
+    pub(crate) fn frontend(&self, name: &str) -> Option<&Arc<ServerTls>> {
+        self.frontends.get(name)?.as_ref().ok()
+    }
+
+    /// The configuration for the endpoints of this service; `None`: it speaks no TLS, or something that it needs is missing.
+    pub(crate) fn service(&self, name: &str) -> Option<&Arc<ClientTls>> {
+        self.services.get(name)?.as_ref().ok()
+    }
+
+    /// What is wrong with the TLS of this frontend and of its services, as sentences.
+    pub(crate) fn problems<'a>(
+        &'a self,
+        frontend: &'a table::Frontend,
+    ) -> impl Iterator<Item = String> + 'a {
+        let own: Vec<String> = match self.frontends.get(&frontend.name) {
+            Some(Ok(tls)) => tls.problems().map(str::to_owned).collect(),
+            Some(Err(why)) => vec![why.clone()],
+            None => Vec::new(),
+        };
+        let services = frontend.services().filter_map(|name| {
+            let why = self.services.get(name)?.as_ref().err()?;
+            Some(format!("service {name}: {why}"))
+        });
+        own.into_iter().chain(services)
+    }
+}
+
+/// Compiles configurations. Belongs to `apply`.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    provider: Arc<CryptoProvider>,
+    tickets: Arc<TicketKeys>,
+    roots: client::SystemRoots,
+}
+
+impl Compiler {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            provider: provider(),
+            tickets: Arc::new(TicketKeys::random(now)),
+            roots: client::SystemRoots::default(),
+        }
+    }
+
+    /// Replaces the keys of session tickets where that is due.
+    pub(crate) fn rotate_tickets(&self, now: Instant) {
+        self.tickets.rotate(now);
+    }
+
+    /// Compiles the configurations of `plan`, reusing those of `previous` that have not changed.
+    pub(crate) fn compile(&self, plan: &Plan, files: &NamedFiles, previous: &Configs) -> Configs {
+        self.tickets.follow(plan.ticket_keys(), files);
+        let mut certificates = Certificates::following(&previous.certificates);
+        let frontends = plan.frontends().iter().filter_map(|frontend| {
+            let spec = frontend.spec();
+            let tls = spec.tls.as_deref()?;
+            let before = previous.frontend(&spec.name);
+            let alpn = server::protocols(spec, tls);
+            let make = || {
+                let context = server::Context {
+                    provider: &self.provider,
+                    tickets: &self.tickets,
+                    files,
+                };
+                ServerTls::compile(tls, alpn, &mut certificates, &context, before)
+            };
+            Some((spec.name.clone(), make()))
+        });
+        let frontends = frontends.collect();
+        let services = plan.services().iter().filter_map(|service| {
+            let spec = service.spec();
+            let tls = spec.tls.as_deref()?;
+            let before = previous.service(&spec.name);
+            let context = client::Context {
+                provider: &self.provider,
+                roots: &self.roots,
+                files,
+            };
+            let http = spec
+                .http
+                .as_ref()
+                .map(|http| http.version)
+                .unwrap_or_default();
+            let compiled = ClientTls::compile(tls, http, &mut certificates, &context, before);
+            Some((spec.name.clone(), compiled))
+        });
+        Configs {
+            frontends,
+            services: services.collect(),
+            certificates: certificates.finished(),
+        }
+    }
+}
+
+/// The cryptography of all sessions: modern ciphers only, and first the key exchange that a quantum computer cannot break.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    let first = kx_group::X25519MLKEM768;
+    provider
+        .kx_groups
+        .retain(|group| group.name() != first.name());
+    provider.kx_groups.insert(0, first);
+    Arc::new(provider)
+}

@@ -1,0 +1,123 @@
+//! What a certificate says: the names that it is for, and its subject.
+
+use rustls::pki_types::CertificateDer;
+use x509_cert::certificate::{CertificateInner, Raw};
+use x509_cert::der::Decode;
+use x509_cert::der::asn1::{Any, Ia5StringRef, PrintableStringRef, Utf8StringRef};
+use x509_cert::der::oid::db::rfc4519::CN;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::name::Name;
+
+/// The host names of a certificate: lower case, without a dot at the end, `*.` in front of wildcards. They are its alternative
+/// names of type DNS or, only where it has no alternative names at all, its common name. `None`: it cannot be read.
+pub(super) fn names(certificate: &CertificateDer<'_>) -> Option<Vec<Box<str>>> {
+    let certificate = read(certificate)?;
+    let tbs = certificate.tbs_certificate();
+    let names: Vec<String> = match tbs.get_extension::<SubjectAltName>().ok()? {
+        Some((_, SubjectAltName(names))) => names
+            .into_iter()
+            .filter_map(|name| match name {
+                GeneralName::DnsName(name) => Some(name.to_string()),
+                _ => None,
+            })
+            .collect(),
+        None => common_names(tbs.subject()).collect(),
+    };
+    let normal = |name: String| {
+        let name = name.to_ascii_lowercase();
+        name.strip_suffix('.').unwrap_or(&name).into()
+    };
+    Some(names.into_iter().map(normal).collect())
+}
+
+/// Whom a certificate is for.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    /// The subject as RFC 4514 writes it.
+    pub(crate) subject: Box<str>,
+    /// The last common name in it.
+    pub(crate) common_name: Option<Box<str>>,
+}
+
+/// Whom a certificate is for; `None`: it cannot be read.
+pub(super) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
+    let certificate = read(certificate)?;
+    let subject = certificate.tbs_certificate().subject();
+    Some(Identity {
+        subject: subject.to_string().into(),
+        common_name: common_names(subject).last().map(Into::into),
+    })
+}
+
+fn common_names(subject: &Name) -> impl Iterator<Item = String> {
+    let attributes = subject.iter_rdn().flat_map(|rdn| rdn.iter());
+    let named = attributes.filter(|attribute| attribute.oid == CN);
+    named.filter_map(|attribute| text(&attribute.value))
+}
+
+/// The checks of RFC 5280 are left out: whether a certificate is trusted is decided elsewhere.
+fn read(certificate: &CertificateDer<'_>) -> Option<CertificateInner<Raw>> {
+    CertificateInner::from_der(certificate).ok()
+}
+
+fn text(value: &Any) -> Option<String> {
+    let utf8 = Utf8StringRef::try_from(value).map(|text| text.as_str().to_owned());
+    let printable = || PrintableStringRef::try_from(value).map(|text| text.as_str().to_owned());
+    let ia5 = || Ia5StringRef::try_from(value).map(|text| text.as_str().to_owned());
+    utf8.or_else(|_| printable()).or_else(|_| ia5()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn names_are_the_alternative_names_or_else_the_common_name() {
+        for (alternative, common, expected) in [
+            (
+                &["Shop.Example.com.", "*.example.com", "10.0.0.1"][..],
+                "x.test",
+                &["shop.example.com", "*.example.com"][..],
+            ),
+            (&["10.0.0.1"], "x.test", &[]),
+            (&[], "X.test", &["x.test"]),
+        ] {
+            let alternative: Vec<String> = alternative.iter().map(|&name| name.into()).collect();
+            let mut params = CertificateParams::new(alternative).unwrap();
+            params.distinguished_name.push(DnType::CommonName, common);
+            let certificate = signed(params);
+            let names = names(&certificate).unwrap();
+            let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+            assert_eq!(names, expected);
+        }
+        assert_eq!(names(&CertificateDer::from(b"garbage".to_vec())), None);
+    }
+
+    #[test]
+    fn the_subject_is_written_as_rfc_4514_has_it() {
+        let mut params = CertificateParams::default();
+        let mut name = DistinguishedName::new();
+        name.push(DnType::CountryName, "DE");
+        name.push(DnType::OrganizationName, "Shop, Inc. + \"more\"");
+        name.push(
+            DnType::CommonName,
+            DnValue::Utf8String("#1 \u{e9}\r\nX-Evil: 1 ".into()),
+        );
+        params.distinguished_name = name;
+        let identity = identity(&signed(params)).unwrap();
+        assert_eq!(
+            &*identity.subject,
+            r#"CN=\#1 é\0d\0aX-Evil: 1\ ,O=Shop\, Inc. \+ \"more\",C=DE"#
+        );
+        let common_name = identity.common_name.as_deref();
+        assert_eq!(common_name, Some("#1 \u{e9}\r\nX-Evil: 1 "));
+    }
+
+    fn signed(params: CertificateParams) -> CertificateDer<'static> {
+        let key = KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().der().clone()
+    }
+}

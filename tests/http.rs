@@ -1,0 +1,40 @@
+//! HTTP/1 from end to end over real sockets: requests and responses are spelled out byte by byte on both sides.
+
+mod common;
+#[path = "common/peers.rs"]
+mod peers;
+#[path = "common/skip.rs"]
+mod skip;
+
+#[path = "http/bodies.rs"]
+mod bodies;
+#[path = "http/costs.rs"]
+mod costs;
+#[path = "http/curl.rs"]
+mod curl;
+#[path = "http/differential.rs"]
+mod differential;
+#[path = "http/drain.rs"]
+mod drain;
+#[path = "http/forwarding.rs"]
+mod forwarding;
+#[path = "http/framing.rs"]
+mod framing;
+#[path = "http/interim.rs"]
+mod interim;
+#[path = "http/lingering.rs"]
+mod lingering;
+#[path = "http/pipelines.rs"]
+mod pipelines;
+#[path = "http/refusals.rs"]
+mod refusals;
+#[path = "http/reuse.rs"]
+mod reuse;
+#[path = "http/swaps.rs"]
+mod swaps;
+#[path = "http/timers.rs"]
+mod timers;
+#[path = "http/upgrades.rs"]
+mod upgrades;
+#[path = "http/wire.rs"]
+mod wire;

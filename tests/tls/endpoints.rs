@@ -1,0 +1,148 @@
+//! TLS to endpoints.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use crate::common::{Ballast, connect, nobody, server, table};
+use crate::papers::Papers;
+
+#[test]
+fn endpoints_are_believed_as_the_table_says() {
+    let (papers, other) = (Papers::new(), Papers::new());
+    papers.issue("db", &["db.test", "127.0.0.1"]);
+    papers.issue("nameless", &["other.test"]);
+    let (ours, theirs) = (papers.named("ca.pem"), other.named("ca.pem"));
+    let good = endpoint(&papers, "db", false, b"");
+    let nameless = endpoint(&papers, "nameless", false, b"");
+    for (tls, endpoint, is_served) in [
+        (format!("sni: db.test, ca: {ours}"), good, true),
+        // The address is in the certificate.
+        (format!("ca: {ours}"), good, true),
+        (format!("ca: {ours}"), nameless, false),
+        (format!("sni: shop.test, ca: {ours}"), good, false),
+        (format!("sni: db.test, ca: {theirs}"), good, false),
+        // Nobody of the system's authorities has signed it.
+        ("sni: db.test".into(), good, false),
+        ("insecure: true".into(), good, true),
+        ("insecure: true".into(), nameless, true),
+        ("insecure: true".into(), nobody(), false),
+    ] {
+        let ballast = Ballast::serve(&by_tls(&tls, "", &[endpoint]), 1);
+        assert_eq!(is_echoed(&ballast), is_served, "{tls}");
+        let errors = connect_errors(&ballast);
+        assert_eq!(errors > 0, !is_served, "{tls}: {errors}");
+    }
+    // A missing file fails closed, and the ack says so.
+    let ballast = Ballast::serve(&by_tls("ca: none.pem", "", &[good]), 1);
+    assert!(!is_echoed(&ballast));
+    let exceptions = super::exceptions(&ballast);
+    assert!(exceptions[0].contains("none.pem"), "{exceptions:?}");
+}
+
+#[test]
+fn an_endpoint_without_tls_is_left_for_another() {
+    let papers = Papers::new();
+    papers.issue("db", &["db.test"]);
+    let plain = server(|mut client| {
+        client.write_all(b"220 hello\r\n").ok();
+        let mut heard = [0; 100];
+        while client.read(&mut heard).is_ok_and(|read| read > 0) {}
+    });
+    let good = endpoint(&papers, "db", false, b"");
+    let tls = format!("sni: db.test, ca: {}", papers.named("ca.pem"));
+    let ballast = Ballast::serve(&by_tls(&tls, "", &[plain, good]), 1);
+    for _ in 0..4 {
+        assert!(is_echoed(&ballast));
+    }
+}
+
+#[test]
+fn ballast_shows_its_own_certificate() {
+    let papers = Papers::new();
+    papers.issue("db", &["db.test"]);
+    papers.issue("ballast", &[]);
+    let strict = endpoint(&papers, "db", true, b"");
+    let trust = format!("sni: db.test, ca: {}", papers.named("ca.pem"));
+    let (cert, key) = (papers.named("ballast.crt"), papers.named("ballast.key"));
+    let shown = format!("{trust}, cert: {cert}, key: {key}");
+    let ballast = Ballast::serve(&by_tls(&shown, "", &[strict]), 1);
+    assert!(is_echoed(&ballast));
+    let ballast = Ballast::serve(&by_tls(&trust, "", &[strict]), 1);
+    assert!(!is_echoed(&ballast));
+}
+
+#[test]
+fn a_proxy_header_is_sent_in_the_clear_before_tls() {
+    let papers = Papers::new();
+    papers.issue("db", &["db.test"]);
+    let endpoint = endpoint(&papers, "db", false, b"PROXY TCP4 127.0.0.1 ");
+    let tls = format!("sni: db.test, ca: {}", papers.named("ca.pem"));
+    let ballast = Ballast::serve(&by_tls(&tls, ", send-proxy: v1", &[endpoint]), 1);
+    assert!(is_echoed(&ballast));
+}
+
+fn by_tls(tls: &str, more: &str, endpoints: &[SocketAddr]) -> String {
+    let quick = ", retries: 1, timeouts: {connect: 2s}";
+    table("", &format!(", tls: {{{tls}}}{quick}{more}"), endpoints)
+}
+
+/// Whether a client's bytes come back from an endpoint.
+fn is_echoed(ballast: &Ballast) -> bool {
+    let mut client = connect(ballast.address());
+    let bytes = vec![9; 100_000];
+    let mut heard = vec![0; bytes.len()];
+    client.write_all(&bytes).is_ok() && client.read_exact(&mut heard).is_ok() && heard == bytes
+}
+
+fn connect_errors(ballast: &Ballast) -> u64 {
+    let plan = ballast.running.shared().live.plan();
+    let counters = plan.services()[0].endpoints()[0].live().all_counters();
+    counters.map_or(0, |counters| {
+        counters.sum(|counters| &counters.connect_errors)
+    })
+}
+
+/// A server that wants to hear this in the clear first, and then echoes by TLS.
+fn endpoint(papers: &Papers, name: &str, strict: bool, before: &'static [u8]) -> SocketAddr {
+    let (chain, key) = papers.pair(name);
+    let config = ServerConfig::builder();
+    let config = match strict {
+        true => config.with_client_cert_verifier(
+            WebPkiClientVerifier::builder(papers.roots())
+                .build()
+                .expect("a verifier"),
+        ),
+        false => config.with_no_client_auth(),
+    };
+    let config = config
+        .with_single_cert(chain, key)
+        .expect("a certificate with its key");
+    let config = Arc::new(config);
+    server(move |mut client| {
+        if !before.is_empty() {
+            let mut heard = Vec::new();
+            while !heard.ends_with(b"\r\n") {
+                let mut byte = [0];
+                client.read_exact(&mut byte).expect("a byte");
+                heard.push(byte[0]);
+            }
+            assert!(heard.starts_with(before), "{heard:?}");
+        }
+        let tls = ServerConnection::new(Arc::clone(&config)).expect("a server");
+        let mut client = StreamOwned::new(tls, client);
+        let mut bytes = vec![0; 10_000];
+        while let Ok(read @ 1..) = client.read(&mut bytes) {
+            if client
+                .write_all(&bytes[..read])
+                .and_then(|()| client.flush())
+                .is_err()
+            {
+                return;
+            }
+        }
+    })
+}
