@@ -117,10 +117,11 @@ struct Connected {
 /// The task of one connection.
 async fn run(mut connection: Connection, frontend: Arc<Frontend>, plan: WorkerPlan, start: Start) {
     // Boxed, so that its memory is freed here, and taken apart at once: an idle connection keeps only what the relay needs.
+    // `session` is named before `stream`, and so is dropped after it: the stream is closed before another client may come.
     let Connected {
         upstream: Upstream {
-            mut stream,
             session,
+            mut stream,
             ..
         },
         first,

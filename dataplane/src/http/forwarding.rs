@@ -151,9 +151,10 @@ async fn attempt(
             return Attempted::Done(answered.await);
         }
     };
+    // Named before `stream`, and so dropped after it: the stream is closed before another client may come.
     let Upstream {
-        mut stream,
         session,
+        mut stream,
         is_reused,
         index,
         cookie,
@@ -216,7 +217,7 @@ async fn attempt(
             }
             let first = buffer.held().to_vec();
             buffer.clear();
-            let upgraded = (stream, session);
+            let upgraded = (session, stream);
             return Attempted::Done(tunnel(connection, upgraded, &service, first, account).await);
         }
         Ok(head) => {
@@ -474,7 +475,7 @@ impl Rewriting<'_> {
 /// Relays the bytes of another protocol, to which both sides have switched.
 async fn tunnel(
     connection: &mut Connection,
-    (mut stream, session): (MaybeTls, Session),
+    (session, mut stream): (Session, MaybeTls),
     service: &Service,
     first: Vec<u8>,
     account: &mut Account,

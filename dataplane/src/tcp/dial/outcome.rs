@@ -13,7 +13,8 @@ use crate::relay::Side;
 use crate::tls::MaybeTls;
 use crate::worker::Worker;
 
-/// A connection to an endpoint.
+/// A connection to an endpoint. The stream must be closed before the session ends, because the endpoint may be sent another
+/// client from then on. The fields are in the order in which they are dropped.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) stream: MaybeTls,
