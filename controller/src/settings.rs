@@ -27,7 +27,7 @@ pub struct Flags {
     /// The node whose table is written [default: any; for hosts without Kubernetes, and other clusters]
     #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = some)]
     pub node_name: Option<String>,
-    /// Which nodes are load balancers
+    /// Which nodes are load balancers, as a label selector
     #[arg(long, value_name = "SELECTOR", default_value = "role=loadbalancer")]
     pub node_selector: Selector,
     /// Which endpoints count, by their node, where traffic goes by node
