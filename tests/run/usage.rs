@@ -113,6 +113,26 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
 }
 
 #[test]
+fn a_port_that_is_the_controllers_own_and_the_data_planes_is_a_refusal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().display().to_string();
+    for (flags, named) in [
+        (&["--stats-port=1937"][..], "--stats-port"),
+        (&["--http-port=1937"], "--http-port"),
+        (&["--dataplane=127.0.0.1:1937"], "--dataplane"),
+        (&["--admin=[::1]:1936"], "--stats-port"),
+        (&["--admin=127.0.0.1:80"], "--http-port"),
+    ] {
+        let mut all = vec!["run", "--manifests", &folder, "--table-dir", &folder];
+        all.extend(flags);
+        let (code, _, said) = to_its_end(&all);
+        assert_eq!(code, Some(64), "{flags:?}: {said}");
+        assert!(said.contains(named), "{flags:?}: {said}");
+        assert!(said.contains("--admin"), "{flags:?}: {said}");
+    }
+}
+
+#[test]
 fn a_variable_that_is_set_to_nothing_is_a_refusal_that_names_its_flag() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().display().to_string();

@@ -112,7 +112,23 @@ impl RunFlags {
                 return Err(WrongFlag { flag, why });
             }
         }
+        self.addresses_agree()?;
         Settings::new(flags.clone())?.of(&self.cluster)
+    }
+
+    /// Refuses a port of this process that is also the data plane's.
+    fn addresses_agree(&self) -> Result<(), WrongFlag> {
+        let Place::At(admin) = self.admin else {
+            return Ok(());
+        };
+        let own = format!("{} is where this process answers for itself (--admin)", admin.port());
+        let wrong = |flag| Err(WrongFlag { flag, why: own.clone() });
+        match admin.port() {
+            port if port == self.flags.stats_port => wrong("--stats-port"),
+            port if port == self.flags.http_port => wrong("--http-port"),
+            _ if self.dataplane() == admin => wrong("--dataplane"),
+            _ => Ok(()),
+        }
     }
 
     /// Where the data plane is asked.
