@@ -36,15 +36,9 @@ pub struct Flags {
     /// Serve nodes that are excluded from external load balancers too
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub ignore_exclude_lb: bool,
-    /// The namespace that this process runs in
-    #[arg(
-        long,
-        env = "POD_NAMESPACE",
-        value_name = "NAME",
-        default_value = "default",
-        value_parser = some
-    )]
-    pub own_namespace: String,
+    /// The namespace that this process runs in, where Leases are kept [default: that of the kubeconfig's context, or of the pod]
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = some)]
+    pub own_namespace: Option<String>,
     /// A namespace to look at; repeatable [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = some)]
     pub namespace: Vec<String>,
@@ -141,6 +135,8 @@ pub struct Settings {
     pub remarks: Vec<String>,
     /// The cluster is another one than this process runs in: there need be no Node for it.
     pub another_cluster: bool,
+    /// The namespace of this process and of its Leases.
+    pub own_namespace: String,
 }
 
 impl Settings {
@@ -163,10 +159,33 @@ impl Settings {
         }
         Ok(Self {
             algorithm: algorithm.unwrap_or(Algorithm::RoundRobin),
+            own_namespace: flags.own_namespace.clone().unwrap_or_else(|| "default".to_owned()),
             flags,
             remarks,
             another_cluster: false,
         })
+    }
+
+    /// The same process and cluster, with the file of `--cfg` read again.
+    ///
+    /// # Errors
+    /// As [`Settings::new`].
+    pub fn read_again(&self, flags: Flags) -> Result<Self, WrongFlag> {
+        Ok(Self {
+            another_cluster: self.another_cluster,
+            own_namespace: self.own_namespace.clone(),
+            ..Self::new(flags)?
+        })
+    }
+
+    /// The same, where a flag does not name the own namespace: in that of the client's configuration.
+    #[must_use]
+    pub fn in_namespace(self, configured: &str) -> Self {
+        let own_namespace = self.flags.own_namespace.clone();
+        Self {
+            own_namespace: own_namespace.unwrap_or_else(|| configured.to_owned()),
+            ..self
+        }
     }
 
     /// The same, for the cluster that these flags mean. That it is another one is said by how its endpoints are reached, or

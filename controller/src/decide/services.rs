@@ -287,7 +287,7 @@ pub(super) fn certificate(
             }
         },
         Some(Secret::Forbidden) => {
-            let own = &world.settings.flags.own_namespace;
+            let own = &world.settings.own_namespace;
             format!(
                 "may not be read; allow it with: kubectl create rolebinding ballast-tls --namespace={} --clusterrole=ballast-tls --serviceaccount={own}:ballast",
                 key.namespace
