@@ -1,6 +1,8 @@
 //! Event lines on standard error. Begun by `main`; written by whoever has something to tell, through `tracing`.
 
 use std::io::{self, IsTerminal};
+use std::panic;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;
@@ -47,6 +49,22 @@ impl From<Level> for LevelFilter {
     }
 }
 
+/// The number of panics so far.
+#[must_use]
+pub(crate) fn panics() -> u64 {
+    PANICS.load(Ordering::Relaxed)
+}
+
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts panics, and writes them to the log.
+fn install_panic_hook() {
+    panic::set_hook(Box::new(|panic| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        tracing::error!("a task panicked: {panic}");
+    }));
+}
+
 /// Begins to log. Once in a process.
 pub fn begin(format: Format, level: Level) {
     let level = LevelFilter::from(level);
@@ -70,4 +88,5 @@ pub fn begin(format: Format, level: Level) {
     tracing_subscriber::registry()
         .with(lines.with_filter(shown))
         .init();
+    install_panic_hook();
 }

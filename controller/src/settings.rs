@@ -220,6 +220,15 @@ impl Settings {
         self.flags.default_class || self.flags.lb_class.is_none()
     }
 
+    /// Whether LoadBalancer Services of a class are ours.
+    #[must_use]
+    pub fn takes(&self, class: Option<&str>) -> bool {
+        match class {
+            Some(class) => self.flags.lb_class.as_deref() == Some(class),
+            None => self.takes_classless(),
+        }
+    }
+
     /// Whose Services own their bare names.
     #[must_use]
     pub fn home(&self) -> &str {

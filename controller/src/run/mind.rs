@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::act::Decision;
@@ -34,10 +34,16 @@ impl Mind {
         loop {
             let seen = self.observed.borrow_and_update().clone();
             let mut again = None;
-            if let Some(seen) = seen {
-                let Some(decision) = self.decide(seen, &remembered).await else {
-                    return;
-                };
+            let decision = match seen {
+                Some(seen) => match self.decide(seen, &remembered).await {
+                    Ok(decision) => Some(decision),
+                    // It is logged and counted. The decision before stays in force until something changes.
+                    Err(error) if error.is_panic() => None,
+                    Err(_) => return,
+                },
+                None => None,
+            };
+            if let Some(decision) = decision {
                 remembered.clone_from(&decision.desired.remembered);
                 let wanted = decision.desired.wanted.clone();
                 let missing = missing(&wanted, &decision.observed.looked_up);
@@ -75,7 +81,11 @@ impl Mind {
         }
     }
 
-    async fn decide(&mut self, seen: Arc<Observed>, remembered: &Remembered) -> Option<Decision> {
+    async fn decide(
+        &mut self,
+        seen: Arc<Observed>,
+        remembered: &Remembered,
+    ) -> Result<Decision, JoinError> {
         let settings = Arc::clone(&self.settings.borrow_and_update());
         let remembered = remembered.clone();
         let table = self
@@ -99,9 +109,9 @@ impl Mind {
             let desired = Arc::new(desired);
             Decision { observed, desired }
         });
-        let decision = decision.await.ok()?;
+        let decision = decision.await?;
         self.metrics.decided(begun.elapsed(), &decision.desired);
-        Some(decision)
+        Ok(decision)
     }
 
     /// Logs what is new; where there is a cluster, only what no event tells.
