@@ -66,6 +66,9 @@ pub struct Flags {
     /// Connect to ClusterIPs, not to pods
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub forward_services: bool,
+    /// How many ports of one Service are served at most, in the order of its spec
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    pub max_ports_per_service: u16,
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_cert: Option<PathBuf>,

@@ -137,6 +137,8 @@ pub enum Reason {
     SecretUnreadable,
     /// Something of this Service cannot be served.
     SyncLoadBalancerFailed,
+    /// A Service with more ports than one may have.
+    TooManyPorts,
     /// No node is there to serve.
     UnAvailableLoadBalancer,
     /// Keys that take effect with address pools.
