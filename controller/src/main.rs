@@ -8,8 +8,8 @@ use anyhow::Context;
 use ballast_controller::decide::decide;
 use ballast_controller::observe::read_folder;
 use ballast_controller::settings::{ClusterFlags, Flags, RunFlags, Settings, WrongFlag};
-use ballast_controller::{log, plan, run};
-use clap::{Args, Parser, Subcommand};
+use ballast_controller::{admin, log, plan, run};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes in; a routing table, status and events out.
 #[derive(Debug, Parser)]
@@ -26,6 +26,8 @@ enum Command {
     Run(Box<RunFlags>),
     /// Say what would be served, and why, without serving it
     Plan(Box<Plan>),
+    /// Ask the controller that writes a table's folder how it is; for the probes of a pod
+    Probe(Probe),
     /// Take back what Ballast wrote to Services, when it is uninstalled
     Release(Box<run::ReleaseFlags>),
 }
@@ -44,6 +46,25 @@ struct Plan {
     flags: Flags,
 }
 
+#[derive(Debug, Args)]
+struct Probe {
+    /// The folder of the table, as that controller was told
+    #[arg(long, value_name = "DIR", env = "BALLAST_TABLE")]
+    table_dir: PathBuf,
+    /// Which question
+    #[arg(value_enum, default_value_t)]
+    question: Question,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Question {
+    /// Whether it lives
+    #[default]
+    Live,
+    /// Whether it has decided
+    Ready,
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -58,6 +79,13 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Plan(command) => plan(*command),
+        Command::Probe(probe) => {
+            let path = match probe.question {
+                Question::Live => "/healthz",
+                Question::Ready => "/readyz",
+            };
+            admin::probe(&probe.table_dir, path).map_err(anyhow::Error::msg)
+        }
         Command::Release(flags) => run::release(&flags),
         Command::Run(flags) => {
             log::begin(flags.log_format, flags.log_level);

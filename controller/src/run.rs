@@ -79,12 +79,10 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::default());
     let mut tasks = JoinSet::new();
     if let Place::At(address) = flags.admin {
-        let listener = admin::listen(address).await.map_err(|error| WrongFlag {
-            flag: "--admin",
-            why: format!("{address}: {error}"),
-        })?;
-        tasks.spawn(admin::serve(listener, Arc::clone(&metrics)));
+        tasks.spawn(admin::serve(address, Arc::clone(&metrics)));
     }
+    let table = flags.table_dir.clone().unwrap_or_default();
+    tasks.spawn(admin::serve_probes(table, Arc::clone(&metrics)));
     tasks.spawn(eyes);
     let stats = decide::stats(&settings);
     let namespace = settings.own_namespace.clone();

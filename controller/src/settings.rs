@@ -88,7 +88,7 @@ pub struct Flags {
     #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     pub http_port: u16,
     /// Where the data plane shows its page
-    #[arg(long, value_name = "PORT", default_value_t = 1936, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "PORT", default_value_t = STATS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub stats_port: u16,
     /// Who may see that page; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
     #[arg(long, value_name = "RANGE", value_delimiter = ',')]
@@ -140,6 +140,8 @@ pub struct Settings {
     pub another_cluster: bool,
     /// The namespace of this process and of its Leases.
     pub own_namespace: String,
+    /// The port of `--admin`, if this process answers at one.
+    pub admin_port: Option<u16>,
 }
 
 impl Settings {
@@ -166,6 +168,7 @@ impl Settings {
             flags,
             remarks,
             another_cluster: false,
+            admin_port: None,
         })
     }
 
@@ -177,6 +180,7 @@ impl Settings {
         Ok(Self {
             another_cluster: self.another_cluster,
             own_namespace: self.own_namespace.clone(),
+            admin_port: self.admin_port,
             ..Self::new(flags)?
         })
     }
@@ -203,6 +207,20 @@ impl Settings {
             another_cluster: cluster.by_kubeconfig()? && is_said,
             ..self
         })
+    }
+
+    /// The TCP ports that every node keeps for Ballast itself, and what each is. The defaults are among them where a flag moves
+    /// a port: another node, or a process that starts later, may use them.
+    #[must_use]
+    pub fn own_ports(&self) -> Vec<(u16, &'static str)> {
+        let mut ports = vec![(self.flags.stats_port, "the stats port")];
+        if self.flags.http_services == HttpServices::All {
+            ports.push((HEALTHZ_PORT, "the health port"));
+        }
+        ports.extend(self.admin_port.map(|port| (port, "the controller's port")));
+        ports.push((STATS_PORT, "the default stats port"));
+        ports.push((ADMIN_PORT, "the controller's default port"));
+        ports
     }
 
     /// Whether the annotations of a family are read.
@@ -244,6 +262,13 @@ impl Settings {
 
 /// The shared HTTPS port, as service-loadbalancer had it.
 pub const HTTPS_PORT: u16 = 443;
+
+/// The port of service-loadbalancer's `/healthz`.
+pub(crate) const HEALTHZ_PORT: u16 = 8081;
+
+const STATS_PORT: u16 = 1936;
+
+const ADMIN_PORT: u16 = 1937;
 
 fn read_cfg(path: &PathBuf) -> Result<Cfg, WrongFlag> {
     let wrong = |why: String| WrongFlag {

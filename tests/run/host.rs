@@ -25,7 +25,7 @@ pub(crate) struct Host {
     flags: Vec<String>,
     /// Where the data plane answers.
     pub(crate) stats: SocketAddr,
-    admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 impl Host {

@@ -1,7 +1,6 @@
 //! A wrong value of any flag is a refusal that names it.
 
 use std::fs;
-use std::net::TcpListener;
 
 use crate::host::to_its_end;
 use crate::program::program;
@@ -32,8 +31,6 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
     let with_yaml = at("yaml");
     fs::create_dir(&with_yaml).expect("a folder");
     fs::write(folder.path().join("yaml/table.yaml"), "version: 1\n").expect("a file");
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let taken = taken.local_addr().expect("an address").to_string();
     let (gone, nowhere) = (at("gone"), at("file/inside"));
     for (flag, value) in [
         ("--manifests", &*gone),
@@ -49,7 +46,6 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         ("--dataplane", "here"),
         ("--ingress-hostname-suffix", "a b"),
         ("--admin", "here"),
-        ("--admin", &taken),
         ("--log-format", "yaml"),
         ("--log-level", "loud"),
         ("--node-selector", "=a"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
 
-use super::{ErrorPage, Flags, Settings, WrongFlag};
+use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Settings, WrongFlag};
 use crate::decide::pem::{CERT, KEY};
 use crate::log;
 
@@ -113,7 +113,14 @@ impl RunFlags {
             }
         }
         self.addresses_agree()?;
-        Settings::new(flags.clone())?.of(&self.cluster)
+        let settings = Settings::new(flags.clone())?.of(&self.cluster)?;
+        Ok(Settings {
+            admin_port: match self.admin {
+                Place::At(address) => Some(address.port()),
+                Place::Nowhere => None,
+            },
+            ..settings
+        })
     }
 
     /// Refuses a port of this process that is also the data plane's.
@@ -126,6 +133,10 @@ impl RunFlags {
         match admin.port() {
             port if port == self.flags.stats_port => wrong("--stats-port"),
             port if port == self.flags.http_port => wrong("--http-port"),
+            HEALTHZ_PORT if self.flags.http_services == HttpServices::All => {
+                let why = format!("{HEALTHZ_PORT} is the health port of --http-services=all");
+                Err(WrongFlag { flag: "--admin", why })
+            }
             _ if self.dataplane() == admin => wrong("--dataplane"),
             _ => Ok(()),
         }
