@@ -162,6 +162,7 @@ fn decide_without(
         files.extend(one.files);
         wanted.secrets.extend(one.wanted.secrets);
         wanted.names.extend(one.wanted.names);
+        wanted.grants.extend(one.wanted.grants);
         if !one.memory.is_empty() {
             remembered.insert(one.service.key.clone(), one.memory);
         }

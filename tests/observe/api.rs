@@ -54,13 +54,14 @@ struct Logged {
     event: Value,
 }
 
-const RESOURCES: [&str; 6] = [
+const RESOURCES: [&str; 7] = [
     "services",
     "endpointslices",
     "nodes",
     "leases",
     "secrets",
     "events",
+    "referencegrants",
 ];
 
 impl Api {

@@ -79,6 +79,45 @@ async fn a_secret_that_may_not_be_read_is_forbidden_until_it_may() {
 }
 
 #[tokio::test]
+async fn reference_grants_are_looked_up_when_they_are_wanted_and_may_not_exist_at_all() {
+    let api = Api::start().await;
+    // There is no such API.
+    api.refuse("referencegrants", 404, 0);
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    assert!(!api.requests().iter().any(|path| path.contains("referencegrants")));
+    let certs = || [("certs".to_owned(), Vec::new())].into();
+    watch.wanted.send_replace(Wanted {
+        grants: ["certs".to_owned()].into(),
+        ..Wanted::default()
+    });
+    let seen = watch.until(|seen| !seen.looked_up.grants.is_empty()).await;
+    assert_eq!(seen.grants, certs());
+
+    api.allow("referencegrants");
+    let grant = |to: Value| {
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
+            "metadata": {"namespace": "certs", "name": "shop"},
+            "spec": {"from": [{"group": "", "kind": "Service", "namespace": "shop"}], "to": [to]},
+        })
+    };
+    api.put("referencegrants", grant(json!({"group": "", "kind": "Secret"})));
+    let seen = watch.until(|seen| seen.grants["certs"].len() == 1).await;
+    assert_eq!(seen.grants["certs"][0].from, ["shop".to_owned()].into());
+    assert_eq!(seen.grants["certs"][0].to, None);
+    api.put("referencegrants", grant(json!({"group": "", "kind": "Secret", "name": "a"})));
+    watch
+        .until(|seen| seen.grants["certs"].iter().any(|grant| grant.to.is_some()))
+        .await;
+    // One that is for others, or is not understood, permits nothing.
+    api.put("referencegrants", grant(json!({"group": "apps", "kind": "Secret"})));
+    watch.until(|seen| seen.grants["certs"].is_empty()).await;
+    watch.wanted.send_replace(Wanted::default());
+    watch.until(|seen| seen.grants.is_empty()).await;
+}
+
+#[tokio::test]
 async fn a_secret_of_an_impossible_name_is_not_asked_for() {
     let api = Api::start().await;
     let mut watch = Watch::of(&api, &[]);
@@ -137,6 +176,7 @@ fn wanted(secrets: &[&str], names: &[&str]) -> Wanted {
     Wanted {
         secrets: secrets.iter().map(|text| key(text)).collect(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..Wanted::default()
     }
 }
 

@@ -131,6 +131,8 @@ pub enum Reason {
     NoSuchService,
     /// A node that is a load balancer and excluded from load balancing.
     NodeExcluded,
+    /// A Secret of another namespace that does not permit its use.
+    RefNotPermitted,
     /// A LoadBalancer has the port that the routes of `--http-services=all` were on.
     RoutesWithdrawn,
     /// A Secret that cannot be used.

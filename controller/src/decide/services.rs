@@ -314,7 +314,12 @@ pub(super) fn certificate(
         Tls::Secret(key) => key,
     };
     asked.wanted.secrets.insert(key.clone());
-    let why = match world.observed.secrets.get(key) {
+    let found = world.observed.secrets.get(key);
+    if found != Some(&Secret::Forbidden) && !may_use(world, reader.service, key, found, asked) {
+        refuse_reference(world, reader, key, port);
+        return None;
+    }
+    let why = match found {
         Some(Secret::Readable(material)) => match files::flaw(material) {
             Some(flaw) => flaw.to_owned(),
             None => {
@@ -343,6 +348,50 @@ pub(super) fn certificate(
         format!("port {} stays closed: Secret {key} {why}", port.number),
     );
     None
+}
+
+/// Whether a Service may use a Secret: one of its own namespace, or one that permits it. The ReferenceGrants are looked up only
+/// where the Secret itself does not permit it.
+fn may_use(
+    world: &World<'_>,
+    service: &Service,
+    key: &Key,
+    found: Option<&Secret>,
+    asked: &mut Asked<'_>,
+) -> bool {
+    let from = &service.key.namespace;
+    if key.namespace == *from {
+        return true;
+    }
+    if let Some(Secret::Readable(material)) = found
+        && material.allows(from)
+    {
+        return true;
+    }
+    let is_read = world.observed.leases.is_none() || world.observed.looked_up.secrets.contains(key);
+    if is_read {
+        asked.wanted.grants.insert(key.namespace.clone());
+    }
+    let mut grants = world.observed.grants.get(&key.namespace).into_iter().flatten();
+    grants.any(|grant| grant.permits(from, &key.name))
+}
+
+/// Whether that Secret exists is not said: it is another namespace's.
+fn refuse_reference(world: &World<'_>, reader: &mut Reader<'_>, key: &Key, port: &Port) {
+    let from = &reader.service.key.namespace;
+    let looked_up = &world.observed.looked_up;
+    let is_known = looked_up.secrets.contains(key) && looked_up.grants.contains(&key.namespace);
+    let why = match world.observed.leases.is_some() && !is_known {
+        true => "whether it permits that is not known yet".to_owned(),
+        false => format!(
+            "it must have the annotation ballast.dev/allow-from: \"{from}\", or a ReferenceGrant there must permit Services of {from}"
+        ),
+    };
+    let message = format!(
+        "port {} stays closed: Secret {key} is of another namespace, which does not permit its use from {from}; {why}",
+        port.number
+    );
+    reader.warn(Reason::RefNotPermitted, message);
 }
 
 /// `NAMESPACE.NAME:PORT`, and `-udp` for UDP.

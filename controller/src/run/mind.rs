@@ -152,13 +152,17 @@ struct Waiting {
 enum Missing {
     Secret(Key),
     Name(String),
+    Grants(String),
 }
 
 fn missing(wanted: &Wanted, done: &Wanted) -> BTreeSet<Missing> {
     let secrets = wanted.secrets.difference(&done.secrets);
     let names = wanted.names.difference(&done.names);
+    let grants = wanted.grants.difference(&done.grants);
     let secrets = secrets.cloned().map(Missing::Secret);
-    secrets.chain(names.cloned().map(Missing::Name)).collect()
+    let names = names.cloned().map(Missing::Name);
+    let grants = grants.cloned().map(Missing::Grants);
+    secrets.chain(names).chain(grants).collect()
 }
 
 impl Waiting {
@@ -265,8 +269,9 @@ mod tests {
         let wanted = Wanted {
             secrets: BTreeSet::from([Key::new("a", "cert")]),
             names: BTreeSet::from(["db.example.com".to_owned()]),
+            grants: BTreeSet::from(["a".to_owned()]),
         };
-        assert_eq!(missing(&wanted, &Wanted::default()).len(), 2);
+        assert_eq!(missing(&wanted, &Wanted::default()).len(), 3);
         assert_eq!(missing(&wanted, &wanted), BTreeSet::new());
     }
 }
