@@ -27,21 +27,48 @@ async fn a_secret_is_read_when_it_is_wanted_and_again_when_it_changes() {
     );
     assert_eq!(content(&seen, "shop/tls"), Some(b"first".as_slice()));
     assert!(!seen.secrets.contains_key(&key("shop/none")));
-    // At rest, only the metadata comes over the wire.
-    let is_of_tls = |path: &str| path.contains("secrets/tls");
-    api.asked(|path| is_of_tls(path) && path.ends_with("(metadata)"), 1)
+    // It is watched, and not asked for again and again.
+    api.asked(|path| path.contains("watch=") && path.contains("metadata.name%3Dtls"), 1)
         .await;
-    let whole = api.requests();
-    let whole = whole
-        .iter()
-        .filter(|path| is_of_tls(path) && !path.ends_with("(metadata)"));
-    assert_eq!(whole.count(), 1);
     api.put("secrets", secret("c2Vjb25k"));
     watch
         .until(|seen| content(seen, "shop/tls") == Some(b"second".as_slice()))
         .await;
     api.delete("secrets", "shop/tls");
     watch.until(|seen| seen.secrets.is_empty()).await;
+    api.put("secrets", secret("dGhpcmQ="));
+    watch
+        .until(|seen| content(seen, "shop/tls") == Some(b"third".as_slice()))
+        .await;
+    let requests = api.requests();
+    let reads = requests.iter().filter(|path| path.contains("secrets/tls"));
+    assert_eq!(reads.count(), 1, "{requests:#?}");
+}
+
+#[tokio::test]
+async fn secrets_that_do_not_exist_cost_a_read_and_a_watch_each_and_then_nothing() {
+    let api = Api::start().await;
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    let names: Vec<String> = (0..300).map(|number| format!("shop/none-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    watch.wanted.send_replace(wanted(&names, &[]));
+    watch.until(|seen| seen.looked_up.secrets.len() == 300).await;
+    let is_of_secrets = |path: &str| path.contains("/secrets");
+    api.asked(|path| is_of_secrets(path) && path.contains("watch="), 300)
+        .await;
+    // Longer than they were polled for.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let requests = api.requests();
+    let count = requests.iter().filter(|path| is_of_secrets(path)).count();
+    assert_eq!(count, 600, "300 reads and 300 watches");
+    // One that comes is seen at once.
+    let mut last = secret("Zmlyc3Q=");
+    last["metadata"]["name"] = json!("none-299");
+    api.put("secrets", last);
+    watch
+        .until(|seen| content(seen, "shop/none-299") == Some(b"first".as_slice()))
+        .await;
 }
 
 #[tokio::test]
@@ -60,6 +87,7 @@ async fn a_secret_that_may_not_be_read_is_forbidden_until_it_may() {
     // What the server cannot say changes nothing.
     let before = api.requests().len();
     api.refuse("secrets", 500, 0);
+    api.cut();
     api.asked(|path| path.contains("secrets/tls"), 2).await;
     let of_secrets = |requests: Vec<String>| {
         let of_tls = requests

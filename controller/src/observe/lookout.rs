@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::lookups::Lookups;
+use super::secrets::Watches;
 use super::settle::Settle;
 use super::{Grant, Key, Observed, Secret, Wanted, grants, names, secrets};
 
@@ -20,6 +21,7 @@ pub(super) struct Lookout {
     /// `None`: Secrets and ReferenceGrants are seen like everything else.
     client: Option<Client>,
     secrets: Lookups<Key, Option<Secret>>,
+    watches: Watches,
     names: Lookups<String, Vec<IpAddr>>,
     grants: Lookups<String, Vec<Grant>>,
     settle: Settle,
@@ -39,6 +41,7 @@ impl Lookout {
             observed,
             client,
             secrets: Lookups::new(),
+            watches: Watches::default(),
             names: Lookups::new(),
             grants: Lookups::new(),
             settle: Settle::default(),
@@ -108,7 +111,7 @@ impl Lookout {
         match &self.client {
             Some(client) => {
                 forgot |= self.secrets.want(&wanted.secrets, |key, report| {
-                    secrets::follow(client.clone(), key, report)
+                    secrets::follow(client.clone(), key, self.watches.clone(), report)
                 });
                 forgot |= self.grants.want(&wanted.grants, |namespace, report| {
                     grants::follow(client.clone(), namespace, report)
