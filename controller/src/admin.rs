@@ -122,12 +122,19 @@ pub fn probe(folder: &Path, path: &str) -> Result<(), String> {
     let socket = folder.join(SOCKET);
     let failed = |error: io::Error| format!("{}: {error}", socket.display());
     let mut stream = UnixStream::connect(&socket).map_err(failed)?;
-    stream.set_read_timeout(Some(PROBE_TIMEOUT)).map_err(failed)?;
-    stream.set_write_timeout(Some(PROBE_TIMEOUT)).map_err(failed)?;
+    stream
+        .set_read_timeout(Some(PROBE_TIMEOUT))
+        .map_err(failed)?;
+    stream
+        .set_write_timeout(Some(PROBE_TIMEOUT))
+        .map_err(failed)?;
     let request = format!("GET {path} HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(failed)?;
     let mut answer = String::new();
-    stream.take(LARGEST_ANSWER).read_to_string(&mut answer).map_err(failed)?;
+    stream
+        .take(LARGEST_ANSWER)
+        .read_to_string(&mut answer)
+        .map_err(failed)?;
     match answer.strip_prefix("HTTP/1.1 200 ") {
         Some(_) => Ok(()),
         None => {

@@ -311,7 +311,11 @@ mod tests {
     }
 
     /// Panics over the Services called `broken`.
-    fn ask_with_a_fault<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
+    fn ask_with_a_fault<'a>(
+        world: &World<'a>,
+        names: &Names<'_>,
+        service: &'a Service,
+    ) -> Asked<'a> {
         assert!(
             service.key.name != "broken" || world.left_out.contains_key(&service.key),
             "a fault"

@@ -83,14 +83,17 @@ mod tests {
         for node in &names {
             let lease = of_node(node);
             assert!(lease.len() <= 253, "{} bytes", lease.len());
-            let is_label = |label: &str| {
-                !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
-            };
+            let is_label =
+                |label: &str| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-');
             assert!(lease.split('.').all(is_label), "{lease}");
             assert_eq!(node_of(&lease, Some(node)), Some(&**node));
             assert!(!seen.contains(&lease), "{lease}");
             seen.push(lease);
         }
-        assert_eq!(of_node(&"x".repeat(245)).len(), 253, "as it is, while it fits");
+        assert_eq!(
+            of_node(&"x".repeat(245)).len(),
+            253,
+            "as it is, while it fits"
+        );
     }
 }

@@ -208,6 +208,12 @@ impl Metrics {
                 count(&self.left_out),
             ),
             (
+                "log_lines_lost_total",
+                "counter",
+                "Lines of the log that were not read, or not written.",
+                log::lost().to_string(),
+            ),
+            (
                 "panics_total",
                 "counter",
                 "Panics: each is a fault of Ballast's.",

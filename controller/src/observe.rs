@@ -313,10 +313,7 @@ impl Material {
     }
 
     /// These entries, with what the annotation `ballast.dev/allow-from` says.
-    pub(crate) fn allowed(
-        entries: BTreeMap<String, Vec<u8>>,
-        allow_from: Option<String>,
-    ) -> Self {
+    pub(crate) fn allowed(entries: BTreeMap<String, Vec<u8>>, allow_from: Option<String>) -> Self {
         Self(Arc::new(Entries {
             entries,
             allow_from,

@@ -164,7 +164,10 @@ impl Settings {
         }
         Ok(Self {
             algorithm: algorithm.unwrap_or(Algorithm::RoundRobin),
-            own_namespace: flags.own_namespace.clone().unwrap_or_else(|| "default".to_owned()),
+            own_namespace: flags
+                .own_namespace
+                .clone()
+                .unwrap_or_else(|| "default".to_owned()),
             flags,
             remarks,
             another_cluster: false,

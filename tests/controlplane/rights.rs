@@ -8,8 +8,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::backends::{Backends, service};
 use crate::api::Place;
+use crate::backends::{Backends, service};
 use crate::corner::{Corner, in_a_corner, with_its_own_server};
 use crate::node::LbNode;
 use crate::process::until;
@@ -110,7 +110,11 @@ fn a_secret_of_another_namespace_needs_its_owners_word() {
         let node = LbNode::start(corner, "a", &[]);
         let allow_from = |word: &Value| {
             let patch = json!({"metadata": {"annotations": {ALLOW_FROM: word}}});
-            let place = Place { kind: "Secret", namespace: &corner.home, name: "cert" };
+            let place = Place {
+                kind: "Secret",
+                namespace: &corner.home,
+                name: "cert",
+            };
             corner.plane.admin.patch(place, &patch);
         };
         secret(corner, &corner.home, "cert", "one");
@@ -138,12 +142,22 @@ fn a_secret_of_another_namespace_needs_its_owners_word() {
                 "to": [{"group": "", "kind": "Secret", "name": "cert"}],
             },
         });
-        let grants = format!("/apis/gateway.networking.k8s.io/v1beta1/namespaces/{}/referencegrants", corner.home);
+        let grants = format!(
+            "/apis/gateway.networking.k8s.io/v1beta1/namespaces/{}/referencegrants",
+            corner.home
+        );
         until("a grant", || {
-            corner.plane.admin.ask(hyper::Method::POST, &grants, Some(&grant)).is_ok()
+            corner
+                .plane
+                .admin
+                .ask(hyper::Method::POST, &grants, Some(&grant))
+                .is_ok()
         });
         until("the certificate", || !certificates(&node).is_empty());
-        let deleted = corner.plane.admin.ask(hyper::Method::DELETE, &format!("{grants}/web"), None);
+        let deleted = corner
+            .plane
+            .admin
+            .ask(hyper::Method::DELETE, &format!("{grants}/web"), None);
         corner.must(deleted);
         until("no certificate", || certificates(&node).is_empty());
     });

@@ -91,16 +91,30 @@ fn a_service_with_too_many_ports_gets_the_first_ones_and_the_others_are_named_as
         panic!("{:?}", desired.notices);
     };
     assert_eq!(notice.reason, Reason::TooManyPorts);
-    assert!(notice.message.ends_with("not served: 2257-7000/TCP, 53/UDP"), "{}", notice.message);
+    assert!(
+        notice
+            .message
+            .ends_with("not served: 2257-7000/TCP, 53/UDP"),
+        "{}",
+        notice.message
+    );
 
     let few = decided(&service(&ports(5)), &["--max-ports-per-service=2"]);
     assert_eq!(few.table.expect("a table").frontends.len(), 2);
 
     // Of the shared port, and of --tcp-services, too.
-    let text = format!("kind: Service\nmetadata: {{name: web, namespace: shop}}\nspec: {{ports: [{}]}}\n", ports(300));
+    let text = format!(
+        "kind: Service\nmetadata: {{name: web, namespace: shop}}\nspec: {{ports: [{}]}}\n",
+        ports(300)
+    );
     let desired = decided(&observed(&text), &["--http-services=all"]);
     assert_eq!(desired.table.expect("a table").services.len(), 256);
-    assert!(desired.notices.iter().any(|notice| notice.reason == Reason::TooManyPorts));
+    assert!(
+        desired
+            .notices
+            .iter()
+            .any(|notice| notice.reason == Reason::TooManyPorts)
+    );
 }
 
 #[test]

@@ -146,14 +146,19 @@ async fn a_service_without_room_for_our_annotations_is_published_all_the_same() 
         .await;
     let services = api.objects("services");
     let finalizers = &services[0]["metadata"]["finalizers"];
-    assert_eq!(*finalizers, json!(["service.kubernetes.io/load-balancer-cleanup"]));
+    assert_eq!(
+        *finalizers,
+        json!(["service.kubernetes.io/load-balancer-cleanup"])
+    );
     api.until("its owner is told", |api| {
         api.events("SyncLoadBalancerFailed", None) == 1
     })
     .await;
     let writes = || {
         let requests = api.requests();
-        let patches = requests.iter().filter(|path| path.starts_with("PATCH") && path.contains("/services"));
+        let patches = requests
+            .iter()
+            .filter(|path| path.starts_with("PATCH") && path.contains("/services"));
         patches.count()
     };
     let before = writes();

@@ -334,7 +334,8 @@ async fn stream_events(
             from = *moved.borrow_and_update();
             let of_kind = cluster.objects.get(asked.resource).into_iter().flatten();
             let seen = of_kind.filter(|(_, object)| asked.sees(object));
-            seen.map(|(_, object)| json!({"type": "ADDED", "object": object}).to_string()).collect()
+            seen.map(|(_, object)| json!({"type": "ADDED", "object": object}).to_string())
+                .collect()
         };
         for event in there {
             chunk(writer, &event).await?;

@@ -28,8 +28,11 @@ async fn a_secret_is_read_when_it_is_wanted_and_again_when_it_changes() {
     assert_eq!(content(&seen, "shop/tls"), Some(b"first".as_slice()));
     assert!(!seen.secrets.contains_key(&key("shop/none")));
     // It is watched, and not asked for again and again.
-    api.asked(|path| path.contains("watch=") && path.contains("metadata.name%3Dtls"), 1)
-        .await;
+    api.asked(
+        |path| path.contains("watch=") && path.contains("metadata.name%3Dtls"),
+        1,
+    )
+    .await;
     api.put("secrets", secret("c2Vjb25k"));
     watch
         .until(|seen| content(seen, "shop/tls") == Some(b"second".as_slice()))
@@ -50,10 +53,14 @@ async fn secrets_that_do_not_exist_cost_a_read_and_a_watch_each_and_then_nothing
     let api = Api::start().await;
     let mut watch = Watch::of(&api, &[]);
     watch.until(|_| true).await;
-    let names: Vec<String> = (0..300).map(|number| format!("shop/none-{number}")).collect();
+    let names: Vec<String> = (0..300)
+        .map(|number| format!("shop/none-{number}"))
+        .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     watch.wanted.send_replace(wanted(&names, &[]));
-    watch.until(|seen| seen.looked_up.secrets.len() == 300).await;
+    watch
+        .until(|seen| seen.looked_up.secrets.len() == 300)
+        .await;
     let is_of_secrets = |path: &str| path.contains("/secrets");
     api.asked(|path| is_of_secrets(path) && path.contains("watch="), 300)
         .await;
@@ -113,7 +120,11 @@ async fn reference_grants_are_looked_up_when_they_are_wanted_and_may_not_exist_a
     api.refuse("referencegrants", 404, 0);
     let mut watch = Watch::of(&api, &[]);
     watch.until(|_| true).await;
-    assert!(!api.requests().iter().any(|path| path.contains("referencegrants")));
+    assert!(
+        !api.requests()
+            .iter()
+            .any(|path| path.contains("referencegrants"))
+    );
     let certs = || [("certs".to_owned(), Vec::new())].into();
     watch.wanted.send_replace(Wanted {
         grants: ["certs".to_owned()].into(),
@@ -130,16 +141,25 @@ async fn reference_grants_are_looked_up_when_they_are_wanted_and_may_not_exist_a
             "spec": {"from": [{"group": "", "kind": "Service", "namespace": "shop"}], "to": [to]},
         })
     };
-    api.put("referencegrants", grant(json!({"group": "", "kind": "Secret"})));
+    api.put(
+        "referencegrants",
+        grant(json!({"group": "", "kind": "Secret"})),
+    );
     let seen = watch.until(|seen| seen.grants["certs"].len() == 1).await;
     assert_eq!(seen.grants["certs"][0].from, ["shop".to_owned()].into());
     assert_eq!(seen.grants["certs"][0].to, None);
-    api.put("referencegrants", grant(json!({"group": "", "kind": "Secret", "name": "a"})));
+    api.put(
+        "referencegrants",
+        grant(json!({"group": "", "kind": "Secret", "name": "a"})),
+    );
     watch
         .until(|seen| seen.grants["certs"].iter().any(|grant| grant.to.is_some()))
         .await;
     // One that is for others, or is not understood, permits nothing.
-    api.put("referencegrants", grant(json!({"group": "apps", "kind": "Secret"})));
+    api.put(
+        "referencegrants",
+        grant(json!({"group": "apps", "kind": "Secret"})),
+    );
     watch.until(|seen| seen.grants["certs"].is_empty()).await;
     watch.wanted.send_replace(Wanted::default());
     watch.until(|seen| seen.grants.is_empty()).await;

@@ -12,7 +12,12 @@ use super::program::program;
 #[tokio::test]
 async fn leases_are_where_a_flag_or_a_variable_or_else_the_kubeconfig_says() {
     for (flag, variable, of_context, expected) in [
-        (Some("flagged"), Some("podded"), Some("configured"), "flagged"),
+        (
+            Some("flagged"),
+            Some("podded"),
+            Some("configured"),
+            "flagged",
+        ),
         (None, Some("podded"), Some("configured"), "podded"),
         (None, None, Some("configured"), "configured"),
         (None, None, None, "default"),
@@ -36,6 +41,9 @@ async fn leases_are_where_a_flag_or_a_variable_or_else_the_kubeconfig_says() {
         assert!(ended.unwrap().success());
         let path = format!("/namespaces/{expected}/leases?");
         let requests = api.requests();
-        assert!(requests.iter().any(|request| request.contains(&path)), "{expected}: {requests:#?}");
+        assert!(
+            requests.iter().any(|request| request.contains(&path)),
+            "{expected}: {requests:#?}"
+        );
     }
 }

@@ -3,6 +3,7 @@
 mod edge;
 mod host;
 mod keys;
+mod log;
 mod names;
 #[path = "../common/netns.rs"]
 mod netns;

@@ -94,7 +94,10 @@ fn foreign(service: &Service) -> Asked<'_> {
 pub(super) fn served_ports<'a>(reader: &mut Reader<'a>) -> &'a [Port] {
     let ports = &reader.service.ports;
     let most = usize::from(reader.settings.flags.max_ports_per_service);
-    let Some((served, others)) = ports.split_at_checked(most).filter(|(_, others)| !others.is_empty()) else {
+    let Some((served, others)) = ports
+        .split_at_checked(most)
+        .filter(|(_, others)| !others.is_empty())
+    else {
         return ports;
     };
     let message = format!(
@@ -119,10 +122,12 @@ fn port_ranges(ports: &[Port]) -> String {
             _ => ranges.push((protocol, number, number)),
         }
     }
-    let words = ranges.into_iter().map(|(protocol, first, last)| match first == last {
-        true => format!("{first}/{}", protocol.word()),
-        false => format!("{first}-{last}/{}", protocol.word()),
-    });
+    let words = ranges
+        .into_iter()
+        .map(|(protocol, first, last)| match first == last {
+            true => format!("{first}/{}", protocol.word()),
+            false => format!("{first}-{last}/{}", protocol.word()),
+        });
     words.collect::<Vec<_>>().join(", ")
 }
 
@@ -372,7 +377,12 @@ fn may_use(
     if is_read {
         asked.wanted.grants.insert(key.namespace.clone());
     }
-    let mut grants = world.observed.grants.get(&key.namespace).into_iter().flatten();
+    let mut grants = world
+        .observed
+        .grants
+        .get(&key.namespace)
+        .into_iter()
+        .flatten();
     grants.any(|grant| grant.permits(from, &key.name))
 }
 

@@ -11,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::{
-    Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Service, ServiceKind, Slice, SlicePort,
-    Target,
+    Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Service, ServiceKind, Slice,
+    SlicePort, Target,
 };
 
 /// The name of an object of a namespace.
@@ -44,7 +44,8 @@ pub(super) fn material(from: core::Secret) -> Material {
 pub(super) fn grant(from: &Value) -> Option<Grant> {
     let list = |name: &str| from.pointer(&format!("/spec/{name}"))?.as_array();
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    let is = |value: &&Value, kind: &str| text(value, "group").is_empty() && text(value, "kind") == kind;
+    let is =
+        |value: &&Value, kind: &str| text(value, "group").is_empty() && text(value, "kind") == kind;
     let services = list("from")?.iter().filter(|one| is(one, "Service"));
     let namespaces = services.map(|one| text(one, "namespace"));
     let secrets: Vec<&Value> = list("to")?.iter().filter(|one| is(one, "Secret")).collect();

@@ -126,9 +126,7 @@ impl Observed {
                 Ok(())
             }
             "List" | "ServiceList" | "EndpointSliceList" | "NodeList" | "SecretList"
-            | "ReferenceGrantList" => {
-                self.take_list(value)
-            }
+            | "ReferenceGrantList" => self.take_list(value),
             _ => Ok(()),
         }
     }

@@ -20,11 +20,7 @@ use super::lookups::Report;
 use super::{Grant, convert};
 
 /// Reports the grants whenever they are others; at least one report comes. What cannot be found out changes nothing.
-pub(super) async fn follow(
-    client: Client,
-    namespace: String,
-    report: Report<String, Vec<Grant>>,
-) {
+pub(super) async fn follow(client: Client, namespace: String, report: Report<String, Vec<Grant>>) {
     let apis = VERSIONS.map(|version| {
         let resource = ApiResource {
             group: GROUP.to_owned(),
@@ -76,9 +72,16 @@ async fn list(apis: &[Api<DynamicObject>; 2]) -> kube::Result<Listed<'_>> {
         Err(kube::Error::Api(status)) if status.code == 404 => (old, old.list(&params).await?),
         listed => (new, listed?),
     };
-    let grants = list.items.iter().filter_map(|grant| convert::grant(&json!(grant)));
+    let grants = list
+        .items
+        .iter()
+        .filter_map(|grant| convert::grant(&json!(grant)));
     let grants = grants.collect();
-    Ok((api, grants, list.metadata.resource_version.unwrap_or_default()))
+    Ok((
+        api,
+        grants,
+        list.metadata.resource_version.unwrap_or_default(),
+    ))
 }
 
 /// Returns when something happened after `version`, or that cannot be known any more.

@@ -128,14 +128,25 @@ impl RunFlags {
         let Place::At(admin) = self.admin else {
             return Ok(());
         };
-        let own = format!("{} is where this process answers for itself (--admin)", admin.port());
-        let wrong = |flag| Err(WrongFlag { flag, why: own.clone() });
+        let own = format!(
+            "{} is where this process answers for itself (--admin)",
+            admin.port()
+        );
+        let wrong = |flag| {
+            Err(WrongFlag {
+                flag,
+                why: own.clone(),
+            })
+        };
         match admin.port() {
             port if port == self.flags.stats_port => wrong("--stats-port"),
             port if port == self.flags.http_port => wrong("--http-port"),
             HEALTHZ_PORT if self.flags.http_services == HttpServices::All => {
                 let why = format!("{HEALTHZ_PORT} is the health port of --http-services=all");
-                Err(WrongFlag { flag: "--admin", why })
+                Err(WrongFlag {
+                    flag: "--admin",
+                    why,
+                })
             }
             _ if self.dataplane() == admin => wrong("--dataplane"),
             _ => Ok(()),
