@@ -84,6 +84,33 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     decide_by(ask, observed, settings)
 }
 
+/// What these Services want to be looked up, each by itself. They must be among those that are observed.
+#[must_use]
+pub fn wanted_by<'a>(
+    services: impl Iterator<Item = &'a Service>,
+    observed: &'a Observed,
+    settings: &'a Settings,
+) -> BTreeMap<Key, Wanted> {
+    let left_out = BTreeMap::new();
+    let world = World {
+        observed,
+        settings,
+        left_out: &left_out,
+        slices: Slices::of(observed),
+        nodes: Nodes::look(observed, settings, &mut Vec::new()),
+    };
+    let names = Names::of(observed, settings);
+    let looked_at = services.filter(|service| settings.looks_at(&service.key.namespace));
+    let wanted = looked_at.filter_map(|service| {
+        // One that this panics over is left out of the decision.
+        let asked = sound::guarded(&world, service, &mut BTreeMap::new(), || {
+            ask(&world, &names, service)
+        });
+        Some((service.key.clone(), asked?.wanted))
+    });
+    wanted.collect()
+}
+
 /// The same, with another way to ask one Service.
 fn decide_by(ask: Ask, observed: &Observed, settings: &Settings) -> Desired {
     let mut left_out = BTreeMap::new();
@@ -160,9 +187,7 @@ fn decide_without(
     for one in asked {
         notices.extend(one.notices);
         files.extend(one.files);
-        wanted.secrets.extend(one.wanted.secrets);
-        wanted.names.extend(one.wanted.names);
-        wanted.grants.extend(one.wanted.grants);
+        wanted.extend(one.wanted);
         if !one.memory.is_empty() {
             remembered.insert(one.service.key.clone(), one.memory);
         }

@@ -384,6 +384,13 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// Adds what is wanted elsewhere.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.secrets.extend(other.secrets);
+        self.names.extend(other.names);
+        self.grants.extend(other.grants);
+    }
+
     /// Whether nothing is.
     #[must_use]
     pub fn is_empty(&self) -> bool {

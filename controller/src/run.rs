@@ -8,6 +8,7 @@ mod cfg;
 mod cluster;
 mod mind;
 mod release;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -271,7 +272,7 @@ async fn decide_once(
             continue;
         };
         let desired = decide(&seen, settings);
-        if mind::is_looked_up(&desired.wanted, &seen) {
+        if waiting::is_looked_up(&desired.wanted, &seen) {
             return Ok(desired);
         }
         want.send_replace(desired.wanted);
