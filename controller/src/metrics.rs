@@ -208,7 +208,7 @@ impl Metrics {
                 count(&self.left_out),
             ),
             (
-                "log_lines_lost_total",
+                "log_lines_dropped_total",
                 "counter",
                 "Lines of the log that were not read, or not written.",
                 log::lost().to_string(),

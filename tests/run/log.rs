@@ -57,7 +57,7 @@ fn goes_on(log: Stdio) {
         host.manifest("web.yaml", &service);
         host.until_metric("decisions_total", |decisions| decisions > round);
     }
-    host.until_metric("log_lines_lost_total", |lines| lines > 0);
+    host.until_metric("log_lines_dropped_total", |lines| lines > 0);
     let mut controller = host.controller.take().unwrap();
     signal(&controller, Signal::TERM);
     assert_eq!(controller.ends(), Some(0));
