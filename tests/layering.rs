@@ -63,7 +63,7 @@ fn the_data_plane_and_the_controller_know_only_the_core() {
             .iter()
             .any(|name| name == "ballast-core")
     );
-    let of_log = dependencies("log");
+    let of_log = dependencies("dataplane/log");
     assert!(
         !of_log.iter().any(|name| name.starts_with("ballast")),
         "{of_log:?}"
@@ -82,7 +82,7 @@ fn only_the_system_calls_of_the_data_plane_are_unsafe() {
             assert!(!is_unsafe, "{}: {line}", file.display());
         }
     }
-    for package in ["dataplane/core", "controller", "log"] {
+    for package in ["dataplane/core", "controller", "dataplane/log"] {
         let text = fs::read_to_string(root().join(package).join("src/lib.rs")).expect("a library");
         assert!(text.contains("#![forbid(unsafe_code)]"), "{package}");
     }
