@@ -16,7 +16,7 @@
 #![warn(missing_docs)]
 
 pub mod act;
-mod admin;
+pub mod admin;
 mod clock;
 pub mod decide;
 mod follow;

@@ -15,6 +15,7 @@ pub mod cluster;
 mod convert;
 mod dns;
 pub mod folder;
+mod grants;
 mod leases;
 mod lookout;
 mod lookups;
@@ -44,6 +45,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, Node>,
     /// Secrets that were looked for, by name. One of `looked_up` that is not here does not exist.
     pub secrets: BTreeMap<Key, Secret>,
+    /// The ReferenceGrants of namespaces that were looked at, by namespace.
+    pub grants: BTreeMap<String, Vec<Grant>>,
     /// The live Leases of load balancer nodes, by node. `None`: nobody keeps Leases here, and every node counts as live.
     pub leases: Option<BTreeMap<String, Lease>>,
     /// What the names of ExternalName Services resolved to, in order.
@@ -296,6 +299,8 @@ pub struct Material(Arc<Entries>);
 #[derive(Default)]
 struct Entries {
     entries: BTreeMap<String, Vec<u8>>,
+    /// The annotation that says from which namespaces it may be used.
+    allow_from: Option<String>,
     /// The reason for which the certificate and the key cannot be used, if there is one. Computed at the first use, and kept for
     /// later decisions.
     flaw: OnceLock<Option<String>>,
@@ -305,10 +310,22 @@ impl Material {
     /// These entries.
     #[must_use]
     pub fn new(entries: BTreeMap<String, Vec<u8>>) -> Self {
+        Self::allowed(entries, None)
+    }
+
+    /// These entries, with what the annotation `ballast.dev/allow-from` says.
+    pub(crate) fn allowed(entries: BTreeMap<String, Vec<u8>>, allow_from: Option<String>) -> Self {
         Self(Arc::new(Entries {
             entries,
+            allow_from,
             flaw: OnceLock::new(),
         }))
+    }
+
+    /// Whether its annotation allows Services of another namespace to use it.
+    pub(crate) fn allows(&self, namespace: &str) -> bool {
+        let mut words = self.0.allow_from.iter().flat_map(|text| text.split(','));
+        words.any(|word| ["*", namespace].contains(&word.trim()))
     }
 
     /// The bytes of one entry.
@@ -325,7 +342,7 @@ impl Material {
 
 impl PartialEq for Material {
     fn eq(&self, other: &Self) -> bool {
-        self.0.entries == other.0.entries
+        (&self.0.entries, &self.0.allow_from) == (&other.0.entries, &other.0.allow_from)
     }
 }
 
@@ -334,6 +351,22 @@ impl Eq for Material {}
 impl fmt::Debug for Material {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.entries.keys()).finish()
+    }
+}
+
+/// What a ReferenceGrant (gateway.networking.k8s.io) permits, as far as Services and Secrets are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The namespaces of the Services.
+    pub from: BTreeSet<String>,
+    /// The names of the Secrets; `None`: every Secret of the grant's namespace.
+    pub to: Option<BTreeSet<String>>,
+}
+
+impl Grant {
+    /// Whether Services of a namespace may use a Secret of the grant's namespace.
+    pub(crate) fn permits(&self, namespace: &str, secret: &str) -> bool {
+        self.from.contains(namespace) && self.to.as_ref().is_none_or(|names| names.contains(secret))
     }
 }
 
@@ -346,12 +379,22 @@ pub struct Wanted {
     /// Names of ExternalName Services to resolve.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<String>,
+    /// Namespaces of which to read the ReferenceGrants.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub grants: BTreeSet<String>,
 }
 
 impl Wanted {
+    /// Adds what is wanted elsewhere.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.secrets.extend(other.secrets);
+        self.names.extend(other.names);
+        self.grants.extend(other.grants);
+    }
+
     /// Whether nothing is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.secrets.is_empty() && self.names.is_empty()
+        self.secrets.is_empty() && self.names.is_empty() && self.grants.is_empty()
     }
 }

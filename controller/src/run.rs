@@ -8,6 +8,7 @@ mod cfg;
 mod cluster;
 mod mind;
 mod release;
+mod waiting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub fn run(flags: RunFlags) -> anyhow::Result<()> {
     result
 }
 
-async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
+async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     for remark in &settings.remarks {
         tracing::warn!("{remark}");
     }
@@ -59,6 +60,9 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
         Some(_) => None,
         None => Some(cluster::client(&flags.cluster).await?),
     };
+    if let Some(client) = &client {
+        settings = settings.in_namespace(client.default_namespace());
+    }
     let (seen, observed) = watch::channel(None);
     let (want, wanted) = watch::channel(Wanted::default());
     let folder = flags.manifests.clone();
@@ -76,14 +80,13 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::default());
     let mut tasks = JoinSet::new();
     if let Place::At(address) = flags.admin {
-        let listener = admin::listen(address).await.map_err(|error| WrongFlag {
-            flag: "--admin",
-            why: format!("{address}: {error}"),
-        })?;
-        tasks.spawn(admin::serve(listener, Arc::clone(&metrics)));
+        tasks.spawn(admin::serve(address, Arc::clone(&metrics)));
     }
+    let table = flags.table_dir.clone().unwrap_or_default();
+    tasks.spawn(admin::serve_probes(table, Arc::clone(&metrics)));
     tasks.spawn(eyes);
     let stats = decide::stats(&settings);
+    let namespace = settings.own_namespace.clone();
     let (decided, decisions) = watch::channel(None);
     let (live, settings) = watch::channel(Arc::new(settings));
     tasks.spawn(cfg::follow(flags.flags.clone(), live));
@@ -100,7 +103,7 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
     );
     let (end, ending) = watch::channel(false);
     let leaving = act(
-        &flags, client, folder, stats, decisions, ending, metrics, &mut tasks,
+        &flags, namespace, client, folder, stats, decisions, ending, metrics, &mut tasks,
     );
     tracing::info!("ballast-controller {} runs", env!("CARGO_PKG_VERSION"));
     tokio::select! {
@@ -125,6 +128,7 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
 /// Begins the parts that act; returns those that have something to do at the end.
 fn act(
     flags: &RunFlags,
+    namespace: String,
     client: Option<Client>,
     folder: Folder,
     stats: Stats,
@@ -152,7 +156,6 @@ fn act(
     let Some(client) = client else {
         return leaving;
     };
-    let namespace = &flags.flags.own_namespace;
     let me = identity(flags);
     let (leading, election) = campaign(Campaign {
         client: client.clone(),
@@ -176,7 +179,7 @@ fn act(
         Some(node) => {
             let report = Report {
                 client: client.clone(),
-                namespace: namespace.clone(),
+                namespace,
                 node: node.clone(),
                 dataplane: flags.dataplane(),
                 decisions: decisions.clone(),
@@ -243,13 +246,14 @@ pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<
         .context("cannot begin")?;
     runtime.block_on(async {
         let client = cluster::client(cluster).await?;
+        let settings = settings.clone().in_namespace(client.default_namespace());
         let (seen, observed) = watch::channel(None);
         let (want, wanted) = watch::channel(Wanted::default());
         tokio::select! {
-            () = look(None, settings, Some(client), wanted, seen) => {
+            () = look(None, &settings, Some(client), wanted, seen) => {
                 anyhow::bail!("nothing more is to be seen")
             }
-            desired = decide_once(settings, observed, &want) => desired,
+            desired = decide_once(&settings, observed, &want) => desired,
         }
     })
 }
@@ -268,7 +272,7 @@ async fn decide_once(
             continue;
         };
         let desired = decide(&seen, settings);
-        if mind::is_looked_up(&desired.wanted, &seen) {
+        if waiting::is_looked_up(&desired.wanted, &seen) {
             return Ok(desired);
         }
         want.send_replace(desired.wanted);

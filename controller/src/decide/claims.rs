@@ -107,10 +107,12 @@ fn claim_shared(
 
 /// Gives a Service its ports of the node, all or none.
 fn grant_offers(world: &World<'_>, held: &mut Held, one: &mut Asked<'_>) {
+    let own_ports = world.settings.own_ports();
     let taken = one.claims().find_map(|claim| {
-        // No Service may have the stats port, at any address.
-        if !claim.udp && claim.port == world.settings.flags.stats_port {
-            return Some((claim.clone(), format!("the stats port ({})", claim.port)));
+        // No Service may have one of Ballast's own ports, at any address.
+        let mut own_ports = own_ports.iter();
+        if let Some((port, name)) = own_ports.find(|(port, _)| !claim.udp && claim.port == *port) {
+            return Some((claim.clone(), format!("{name} ({port})")));
         }
         let others = held.get(&(claim.udp, claim.port))?;
         let owner = others

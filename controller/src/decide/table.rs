@@ -10,7 +10,7 @@ use super::claims::Claim;
 use super::files::{CLIENT_CA, ERROR_PAGE, WantedFile};
 use super::knobs::Wish;
 use crate::observe::{Key, Port, Service};
-use crate::settings::{HTTPS_PORT, HttpServices, Settings};
+use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HttpServices, Settings};
 use ballast_core::table::{
     self, AcceptProxy, Access, Affinity, Bind, Certificate, ClientAuth, ClientAuthMode,
     ClientTimeouts, EndpointTls, Entries, Frontend, FrontendHttp, FrontendTls, Health, HostPattern,
@@ -487,8 +487,6 @@ fn labels(service: &Key) -> Entries<LabelKey, Text> {
 pub(super) const HTTP: &str = "http";
 
 pub(super) const HTTPS: &str = "https";
-
-const HEALTHZ_PORT: u16 = 8081;
 
 const COOKIE: &str = "SERVERID";
 

@@ -34,7 +34,7 @@ pub async fn watch(
         tasks.push(follow::<Service>(in_place(&client, place), place, &events));
         tasks.push(follow::<Slice>(in_place(&client, place), place, &events));
     }
-    let own = &settings.flags.own_namespace;
+    let own = &settings.own_namespace;
     tasks.push(follow::<Node>(Api::all(client.clone()), &None, &events));
     let leases = Api::namespaced(client.clone(), own);
     tasks.push(follow::<Renewal>(leases, &Some(own.clone()), &events));

@@ -27,13 +27,9 @@ pub(super) async fn follow(flags: Flags, live: watch::Sender<Arc<Settings>>) {
             continue;
         }
         last = now;
-        match Settings::new(flags.clone()) {
+        let again = live.borrow().read_again(flags.clone());
+        match again {
             Ok(settings) => {
-                let another_cluster = live.borrow().another_cluster;
-                let settings = Settings {
-                    another_cluster,
-                    ..settings
-                };
                 tracing::info!("--cfg: {}: read anew", path.display());
                 for remark in &settings.remarks {
                     tracing::warn!("{remark}");

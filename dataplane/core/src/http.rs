@@ -167,6 +167,14 @@ pub enum Framing {
     UntilClose,
 }
 
+impl Framing {
+    /// Whether a body may follow the head.
+    #[must_use]
+    pub fn has_body(self) -> bool {
+        !matches!(self, Self::Empty | Self::Length(0))
+    }
+}
+
 /// The scheme of a URL: whether HTTP is spoken in TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
