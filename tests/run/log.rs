@@ -58,16 +58,16 @@ fn goes_on(log: Stdio) {
         host.until_metric("decisions_total", |decisions| decisions > round);
     }
     host.until_metric("log_lines_dropped_total", |lines| lines > 0);
-    let mut controller = host.controller.take().unwrap();
+    let mut controller = host.controller.take().expect("it runs");
     signal(&controller, Signal::TERM);
     assert_eq!(controller.ends(), Some(0));
 }
 
 /// A pipe that takes nothing, and its end for reading.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+    fcntl_setfl(&writer, OFlags::NONBLOCK).expect("a flag");
     while rustix::io::write(&writer, &[b'\n'; 4096]).is_ok() {}
-    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    fcntl_setfl(&writer, OFlags::empty()).expect("a flag");
     (reader, writer)
 }
