@@ -50,8 +50,9 @@ fn goes_on(log: Stdio) {
     host.start_controller_into(log);
     host.until_answers("/readyz", 200);
     for round in 0..100 {
-        // Each document is a line.
-        let broken = format!("kind: Service\nmetadata: {{name: [{round}\n---\n").repeat(50);
+        // Each document is a line, told again where there are others than before.
+        let documents = 50 + usize::from(round % 2 == 0);
+        let broken = "kind: Service\nmetadata: {name: [\n---\n".repeat(documents);
         host.manifest("broken.yaml", &broken);
         let service = format!("kind: Service\nmetadata: {{name: web-{round}}}\n");
         host.manifest("web.yaml", &service);
