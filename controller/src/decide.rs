@@ -111,7 +111,7 @@ pub fn wanted_by<'a>(
     wanted.collect()
 }
 
-/// The same, with another way to ask one Service.
+/// Decides, with this way to ask one Service.
 fn decide_by(ask: Ask, observed: &Observed, settings: &Settings) -> Desired {
     let mut left_out = BTreeMap::new();
     loop {

@@ -301,7 +301,8 @@ struct Entries {
     entries: BTreeMap<String, Vec<u8>>,
     /// The annotation that says from which namespaces it may be used.
     allow_from: Option<String>,
-    /// What is wrong with its certificate and key. Found out once, however many decisions ask.
+    /// The reason for which the certificate and the key cannot be used, if there is one. Computed at the first use, and kept for
+    /// later decisions.
     flaw: OnceLock<Option<String>>,
 }
 
@@ -333,7 +334,7 @@ impl Material {
         self.0.entries.get(name).map(Vec::as_slice)
     }
 
-    /// What `find` says of these entries, asked once.
+    /// The result of `find` for these entries. `find` is called at the first use only.
     pub(crate) fn flaw(&self, find: impl FnOnce(&Self) -> Option<String>) -> Option<&str> {
         self.0.flaw.get_or_init(|| find(self)).as_deref()
     }

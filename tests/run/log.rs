@@ -50,24 +50,25 @@ fn goes_on(log: Stdio) {
     host.start_controller_into(log);
     host.until_answers("/readyz", 200);
     for round in 0..100 {
-        // Each document is a line.
-        let broken = format!("kind: Service\nmetadata: {{name: [{round}\n---\n").repeat(50);
+        // Each document is a line, told again where there are others than before.
+        let documents = 50 + usize::from(round % 2 == 0);
+        let broken = "kind: Service\nmetadata: {name: [\n---\n".repeat(documents);
         host.manifest("broken.yaml", &broken);
         let service = format!("kind: Service\nmetadata: {{name: web-{round}}}\n");
         host.manifest("web.yaml", &service);
         host.until_metric("decisions_total", |decisions| decisions > round);
     }
     host.until_metric("log_lines_dropped_total", |lines| lines > 0);
-    let mut controller = host.controller.take().unwrap();
+    let mut controller = host.controller.take().expect("it runs");
     signal(&controller, Signal::TERM);
     assert_eq!(controller.ends(), Some(0));
 }
 
 /// A pipe that takes nothing, and its end for reading.
 fn full_pipe() -> (OwnedFd, OwnedFd) {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+    fcntl_setfl(&writer, OFlags::NONBLOCK).expect("a flag");
     while rustix::io::write(&writer, &[b'\n'; 4096]).is_ok() {}
-    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    fcntl_setfl(&writer, OFlags::empty()).expect("a flag");
     (reader, writer)
 }

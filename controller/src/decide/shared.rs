@@ -230,7 +230,7 @@ fn publish(
         });
         let main = SharedRoute {
             secure,
-            // No Service comes to the HTTPS port without one.
+            // Without an annotation, a Service has no route of the HTTPS port.
             by_annotation: secure || by_annotation,
             route: here,
             certificate: certificate.clone(),

@@ -115,11 +115,12 @@ impl Mind {
         Ok(outcome)
     }
 
-    /// Logs what is new; where there is a cluster, only what no event tells.
+    /// Logs what is new; where there is a cluster, only what no event tells to everybody whom it concerns.
     fn say(&self, desired: &Desired, said: &mut BTreeSet<Notice>) {
         let told = |notice: &&Notice| {
             let is_no_event = self.is_alone || matches!(notice.about, About::Flag(_));
-            is_no_event || notice.reason == Reason::LeftOut
+            // These concern more Services than the one that is told.
+            is_no_event || matches!(notice.reason, Reason::LeftOut | Reason::RoutesWithdrawn)
         };
         let now: BTreeSet<Notice> = desired.notices.iter().filter(told).cloned().collect();
         for notice in now.difference(said) {
