@@ -385,9 +385,8 @@ fn start_apply(
     threads::start("apply", Pace::Quiet, move |runtime| {
         let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async {
-            Apply::new(shared, apply_config)
-                .run(first, rereads, stop)
-                .await
+            let apply = Apply::new(shared, apply_config);
+            apply.run(first, rereads, stop).await;
         });
     })
 }
