@@ -24,8 +24,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::metrics::Metrics;
 
-/// Answers at this address for as long as the process lives. An address that another process has is tried again: nothing that
-/// is served depends on it.
+/// Answers at this address for as long as the process lives. While another process has the address, it is tried again every
+/// second.
 pub(crate) async fn serve(address: SocketAddr, metrics: Arc<Metrics>) {
     let mut is_told = false;
     let listener = loop {
@@ -64,7 +64,7 @@ pub(crate) async fn serve_probes(folder: PathBuf, metrics: Arc<Metrics>) {
     answer_all(&Listener::Unix(listener), metrics).await;
 }
 
-/// Replaces the socket of the process before.
+/// Listens at this path, in place of a socket that an earlier process left there.
 fn listen_at(path: &Path) -> io::Result<UnixListener> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -75,7 +75,7 @@ fn listen_at(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Where connections come in.
+/// A listener of either kind.
 enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -114,10 +114,10 @@ async fn answer_all(listener: &Listener, metrics: Arc<Metrics>) {
     }
 }
 
-/// Asks the controller that writes this folder's table, over its socket. `Err`: why the answer is no.
+/// Asks the controller that writes the table in this folder, over its socket.
 ///
 /// # Errors
-/// Nobody answers, or the answer is no.
+/// No controller answers, or its answer is another status than 200: the reason in words.
 pub fn probe(folder: &Path, path: &str) -> Result<(), String> {
     let socket = folder.join(SOCKET);
     let failed = |error: io::Error| format!("{}: {error}", socket.display());

@@ -84,7 +84,7 @@ pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     decide_by(ask, observed, settings)
 }
 
-/// What these Services want to be looked up, each by itself. They must be among those that are observed.
+/// What each of these Services wants to be looked up. `observed` must have the Services too.
 #[must_use]
 pub fn wanted_by<'a>(
     services: impl Iterator<Item = &'a Service>,
@@ -102,7 +102,7 @@ pub fn wanted_by<'a>(
     let names = Names::of(observed, settings);
     let looked_at = services.filter(|service| settings.looks_at(&service.key.namespace));
     let wanted = looked_at.filter_map(|service| {
-        // One that this panics over is left out of the decision.
+        // If this panics, the decision will panic too, and leave the Service out.
         let asked = sound::guarded(&world, service, &mut BTreeMap::new(), || {
             ask(&world, &names, service)
         });
@@ -111,7 +111,7 @@ pub fn wanted_by<'a>(
     wanted.collect()
 }
 
-/// Decides, with this way to ask one Service.
+/// Decides, with `ask` to plan each Service. Tests pass a function that panics.
 fn decide_by(ask: Ask, observed: &Observed, settings: &Settings) -> Desired {
     let mut left_out = BTreeMap::new();
     loop {
@@ -132,10 +132,11 @@ fn decide_by(ask: Ask, observed: &Observed, settings: &Settings) -> Desired {
     }
 }
 
-/// Whose a Service is, and what it asks for.
+/// The function that plans one Service.
 type Ask = for<'a> fn(&World<'a>, &Names<'_>, &'a Service) -> Asked<'a>;
 
-/// One pass over all Services, without those that are left out. `Err`: the Services that deciding about panicked, and why.
+/// One pass over all Services, without those that are left out. `Err`: the Services for which a panic was caught, with its
+/// message.
 fn decide_without(
     left_out: &BTreeMap<Key, String>,
     ask: Ask,
@@ -210,7 +211,7 @@ fn decide_without(
 struct World<'a> {
     observed: &'a Observed,
     settings: &'a Settings,
-    /// Services that would have the table refused, or that deciding about panicked, and why.
+    /// Services that would have the table refused, or for which a panic was caught, and the reason.
     left_out: &'a BTreeMap<Key, String>,
     slices: Slices<'a>,
     nodes: Nodes<'a>,

@@ -386,7 +386,8 @@ fn may_use(
     grants.any(|grant| grant.permits(from, &key.name))
 }
 
-/// Whether that Secret exists is not said: it is another namespace's.
+/// Warns of a Secret that the Service may not use. The message does not tell whether the Secret exists: that is known to its own
+/// namespace only.
 fn refuse_reference(world: &World<'_>, reader: &mut Reader<'_>, key: &Key, port: &Port) {
     let from = &reader.service.key.namespace;
     let looked_up = &world.observed.looked_up;

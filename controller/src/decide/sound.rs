@@ -1,7 +1,7 @@
 //! The last look at a table before it is handed out: whose part of it the data plane would refuse, and with it the whole.
 //!
-//! There should never be one: every value was read by the table's own rules. This is for the mistake that nobody saw, for the
-//! Service that deciding about panics, and for the Service that makes the table larger than one may be.
+//! There should never be one: every value was read by the table's own rules. This is for the mistake that nobody saw, for a panic
+//! while one Service is planned, and for the Service that makes the table larger than one may be.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -59,8 +59,8 @@ fn heaviest(table: &RoutingTable, limit: usize) -> BTreeMap<Key, String> {
     blamed
 }
 
-/// Runs what concerns one Service alone. A panic is noted under the Service's name, and ends nothing else; a Service that is
-/// left out already is not noted again.
+/// Runs `work`, which concerns one Service alone. If it panics, the Service and the panic's message are added to `panicked`, unless
+/// the Service is left out already.
 pub(super) fn guarded<T>(
     world: &World<'_>,
     service: &Service,

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::lookups::Report;
 use super::{Grant, convert};
 
-/// Reports the grants whenever they are others; at least one report comes. What cannot be found out changes nothing.
+/// Reports the grants at first and after every change. A failed request changes nothing.
 pub(super) async fn follow(client: Client, namespace: String, report: Report<String, Vec<Grant>>) {
     let apis = VERSIONS.map(|version| {
         let resource = ApiResource {
@@ -49,7 +49,7 @@ pub(super) async fn follow(client: Client, namespace: String, report: Report<Str
             }
             Ok(Err(error)) if is_denied(&error) => {
                 denied += 1;
-                // Not at once, where there were grants: an API server that begins says so for a moment.
+                // Where there were grants, not after the first refusal: an API server that has just started may refuse for a moment.
                 if !is_known || denied >= DENIED {
                     report.say(Vec::new()).await;
                 }
@@ -103,7 +103,7 @@ const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 const DENIED: u32 = 3;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const WATCH_FOR: Duration = Duration::from_secs(290);
-/// A watch that lasted so long was none that failed at once.
+/// A watch that ended sooner counts as failed.
 const LASTED: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);

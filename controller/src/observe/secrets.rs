@@ -1,7 +1,7 @@
 //! Follows one Secret: reads it, and watches it by its name. Started by `lookout` for each that is wanted.
 //!
-//! A watch costs a connection, and names of Secrets are given by tenants: so there may be so many watches of Secrets at once,
-//! and fewer of those that do not exist. A Secret without a watch is read again every minute or so.
+//! A watch costs a connection, and tenants choose the names of Secrets: so the number of watches is limited, separately for Secrets
+//! that exist and for those that do not. A Secret without a watch is read again every minute or so.
 
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -87,7 +87,8 @@ pub(super) async fn follow(
     }
 }
 
-/// Reports what happens to a Secret after `version`; without one, all that there is now as well. Returns when the watch ends.
+/// Reports every change of a Secret after `version`. Without a version, a Secret that exists is reported at first. Returns when the
+/// watch ends.
 async fn watch(
     api: &Api<core::Secret>,
     name: &str,
@@ -102,7 +103,7 @@ async fn watch(
         return Ok(());
     };
     let mut stream = pin!(stream?);
-    // A server that is there says so by bookmarks, every minute or so.
+    // The API server sends a bookmark every minute or so. Without one, the connection may be dead.
     while let Ok(Some(event)) = timeout(SILENCE, stream.next()).await {
         match event? {
             WatchEvent::Added(secret) | WatchEvent::Modified(secret) => {
@@ -134,7 +135,7 @@ const MOST_EXISTING: usize = 300;
 const MOST_ABSENT: usize = 300;
 const WATCH_FOR: Duration = Duration::from_secs(3600);
 const SILENCE: Duration = Duration::from_secs(240);
-/// A watch that lasted so long was none that failed at once.
+/// A watch that ended sooner counts as failed.
 const LASTED: Duration = Duration::from_secs(1);
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60);

@@ -26,14 +26,14 @@ pub(super) struct Mind {
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// What one look at what is seen came to.
+/// The result of one pass over what is observed.
 struct Outcome {
     /// `None`: the first decision waits for what is missing.
     decision: Option<Decision>,
     /// What must be looked up.
     want: Wanted,
     waiting: Waiting,
-    /// When a Service that is held is held no longer.
+    /// The time until the first held Service is released.
     again: Option<Duration>,
 }
 
@@ -65,7 +65,7 @@ impl Mind {
                             self.decided.send_replace(Some(decision));
                         }
                     }
-                    // It is logged and counted. The decision before stays in force until something changes.
+                    // The panic hook logs and counts it. The previous decision stays in force until something changes.
                     Err(error) if error.is_panic() => {}
                     Err(_) => return,
                 }
@@ -134,8 +134,8 @@ impl Mind {
     }
 }
 
-/// Decides. A Service that is new, or changed, and misses something keeps its form of `before` for a while; no other one waits.
-/// Before the first decision all wait: what clients see must not change because this process began anew.
+/// Decides. A new or changed Service for which something is not looked up yet keeps its form of `before` for a while; no other
+/// Service waits. The first decision waits for all Services: a restart of this process must not change what clients see.
 fn look(
     seen: Arc<Observed>,
     settings: &Settings,

@@ -1,8 +1,8 @@
 //! Which Services wait for something that is looked up for them. Pure: the time is an argument. Used by [`super::mind`].
 //!
-//! A Service that names a Secret or a host for the first time waits a while for it, once, and keeps the form that it had
-//! meanwhile. No other Service waits. What never comes, because a name server is dead or a Secret is answered by errors, is
-//! waited for no longer, and not again.
+//! A Service that names a Secret or a host for the first time waits for it once, for a limited time, and keeps its previous form
+//! meanwhile: it is *held*. No other Service waits. If the lookup fails until then (a dead name server, an API server that
+//! answers with errors), the Service is released, and does not wait for the same thing again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Wait {
         }
         let last = self.since.values().max()?;
         let held = *self.held.get_or_insert(now);
-        // One that wants something else every second is not held for ever.
+        // A Service that wants something else every second must be released, too.
         let until = (*last + patience).min(held + patience * AT_MOST);
         let rest = until.saturating_duration_since(now);
         if rest.is_zero() {
@@ -103,7 +103,7 @@ impl Wait {
     }
 }
 
-/// What is seen, with the held Services in the form that they had `before`; those that are new are left out.
+/// Replaces held Services by their form in `before`, and removes those that are not there.
 pub(super) fn with_held(
     seen: Arc<Observed>,
     held: &BTreeSet<Key>,
@@ -128,7 +128,7 @@ pub(super) fn with_held(
     Arc::new(seen)
 }
 
-/// Patiences in a row.
+/// A Service is held for at most so many times the patience in a row.
 const AT_MOST: u32 = 3;
 
 #[cfg(test)]

@@ -103,7 +103,7 @@ impl Wish {
         })
     }
 
-    /// The same, where annotations are as they are.
+    /// This wish without its annotations: those of the Service stay as they are.
     pub(super) fn without_annotations(&self) -> Self {
         Self {
             annotations: BTreeMap::new(),

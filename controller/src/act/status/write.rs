@@ -107,7 +107,7 @@ impl Job {
             _ => {
                 let half = self.patch(&services, live.clone(), false, patches.object);
                 let half = match half.await {
-                    // Annotations have a limit that the user's own may have used up. Nothing else may depend on ours.
+                    // The user's annotations may leave no room for ours. The finalizer and the status are written all the same.
                     Err(error) if request::refusal(&error).is_some() => {
                         let object = self.wish.without_annotations().object_patch(&live);
                         let half = self.patch(&services, live.clone(), false, object).await?;
