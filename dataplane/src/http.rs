@@ -138,7 +138,7 @@ impl Client {
     }
 
     /// Notes that no endpoint serves the connection any more, and counts at the service how long the request has taken.
-    fn leave_endpoint(&mut self, service: &Service) {
+    fn leave_endpoint(&self, service: &Service) {
         let Connection { worker, slot, .. } = &self.connection;
         worker.connections.borrow_mut().set_idle(*slot);
         self.account.count_time(worker, service);

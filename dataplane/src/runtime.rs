@@ -387,7 +387,7 @@ fn start_apply(
         runtime.block_on(async {
             Apply::new(shared, apply_config)
                 .run(first, rereads, stop)
-                .await
+                .await;
         });
     })
 }
