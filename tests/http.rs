@@ -24,6 +24,8 @@ mod forwarding;
 mod framing;
 #[path = "http/interim.rs"]
 mod interim;
+#[path = "http/limits.rs"]
+mod limits;
 #[path = "http/lingering.rs"]
 mod lingering;
 #[path = "http/pipelines.rs"]
