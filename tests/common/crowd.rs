@@ -289,6 +289,6 @@ fn named(line: &[u8]) -> io::Result<SocketAddr> {
 }
 
 /// More than any of this takes on the busiest machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// As quiet as the thread that applies tables.
 const QUIET: i32 = 10;

@@ -30,7 +30,7 @@ fn no_endpoint_has_more_requests_than_its_limit_whoever_leaves_in_the_middle() {
             })
             .collect();
         let service = format!(
-            "{{name: s, timeouts: {{queue: 60s}}, http: {{reuse: {reuse}}}, endpoints: [{}]}}",
+            "{{name: s, timeouts: {{queue: 5m}}, http: {{reuse: {reuse}}}, endpoints: [{}]}}",
             endpoints.join(", ")
         );
         let text = routed(", default: {service: s}", &[&service]);
