@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::Ballast;
 use h2::Reason;
+use h2::client::SendRequest;
 use http::HeaderMap;
 use papers::Papers;
 use peers::{
@@ -460,20 +461,7 @@ fn an_endpoint_that_says_goaway_costs_no_request() {
     run(async {
         let client = client(ballast.address()).await;
         for _ in 0..20 {
-            let tasks: Vec<_> = (0..10)
-                .map(|_| {
-                    let client = client.clone();
-                    spawn_local(async move {
-                        fetch(&client, request("GET", "/"), None, None)
-                            .await
-                            .unwrap()
-                            .status
-                    })
-                })
-                .collect();
-            for task in tasks {
-                assert_eq!(task.await.unwrap(), 200);
-            }
+            assert_eq!(statuses(&client, 10).await, [200; 10]);
         }
     });
     assert!(seen.connections.load(Ordering::Relaxed) > 10);
@@ -544,20 +532,7 @@ fn an_endpoint_of_http2_that_is_not_there_is_a_502() {
     let ballast = Ballast::serve(&table("", "h2", common::nobody()), 1);
     run(async {
         let client = client(ballast.address()).await;
-        let answers: Vec<_> = (0..20)
-            .map(|_| {
-                let client = client.clone();
-                spawn_local(async move {
-                    fetch(&client, request("GET", "/"), None, None)
-                        .await
-                        .unwrap()
-                        .status
-                })
-            })
-            .collect();
-        for answer in answers {
-            assert_eq!(answer.await.unwrap(), 502);
-        }
+        assert_eq!(statuses(&client, 20).await, [502; 20]);
     });
 }
 
@@ -674,6 +649,21 @@ fn operators_see_requests_of_http2() {
             assert_eq!(frontend[at], value, "{name}");
         }
     }
+}
+
+/// The statuses of so many requests at once.
+async fn statuses(client: &SendRequest<Bytes>, count: usize) -> Vec<u16> {
+    let answers: Vec<_> = (0..count)
+        .map(|_| {
+            let client = client.clone();
+            spawn_local(async move { fetch(&client, request("GET", "/"), None, None).await })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for answer in answers {
+        statuses.push(answer.await.expect("no panic").expect("an answer").status);
+    }
+    statuses
 }
 
 fn until_idle(ballast: &Ballast) {
