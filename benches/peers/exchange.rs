@@ -1,6 +1,6 @@
 //! One question and its answer on one connection, in the clear or in TLS.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -179,6 +179,11 @@ impl Read for Socket<'_> {
 impl Write for Socket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    /// A session has several records to send at once. In packets of their own, all but the first would wait for an ACK.
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::writev(self.0, bytes)?)
     }
 
     fn flush(&mut self) -> io::Result<()> {

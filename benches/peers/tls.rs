@@ -4,14 +4,17 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ClientConnection, Resumption};
+use rustls::client::{
+    ClientConnection, ClientSessionStore, Resumption, Tls12ClientSessionValue,
+    Tls13ClientSessionValue,
+};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme, version};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, NamedGroup, SignatureScheme, version};
 
 use crate::protocol::{Cipher, Protocol};
 
@@ -35,9 +38,10 @@ pub(crate) fn config(protocol: Protocol) -> io::Result<Option<Arc<ClientConfig>>
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Credulous))
         .with_no_client_auth();
-    if !resumes {
-        config.resumption = Resumption::disabled();
-    }
+    config.resumption = match resumes {
+        true => Resumption::store(Arc::new(Tickets::default())),
+        false => Resumption::disabled(),
+    };
     Ok(Some(Arc::new(config)))
 }
 
@@ -73,6 +77,37 @@ impl Certificate {
         fs::write(files.both, format!("{certificate}{key}"))?;
         fs::write(files.certificate, certificate)?;
         fs::write(files.key, key)
+    }
+}
+
+/// The tickets of the one server. The library's own store keeps eight, fewer than connections are made at once.
+#[derive(Debug, Default)]
+struct Tickets(Mutex<Vec<Tls13ClientSessionValue>>);
+
+impl ClientSessionStore for Tickets {
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
+        let mut tickets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if tickets.len() < MOST_TICKETS {
+            tickets.push(ticket);
+        }
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 }
 
@@ -116,3 +151,4 @@ impl ServerCertVerifier for Credulous {
 }
 
 const NAME: &str = "bench.example";
+const MOST_TICKETS: usize = 1_000;
