@@ -5,6 +5,8 @@
 
 use std::net::Ipv6Addr;
 
+use memchr::memchr;
+
 /// A header field: its name, which is a token in the case in which it was sent, and its value, whose bytes may be any but
 /// control characters other than the tab.
 pub use httparse::Header as Field;
@@ -56,7 +58,7 @@ impl<'a> Host<'a> {
         let name_length = if text.starts_with('[') {
             text.find(']')? + 1
         } else {
-            text.find(':').unwrap_or(text.len())
+            memchr(b':', text.as_bytes()).unwrap_or(text.len())
         };
         let (name, port) = text.split_at_checked(name_length)?;
         let is_valid = match name.strip_prefix('[') {
