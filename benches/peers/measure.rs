@@ -261,10 +261,10 @@ impl<'a> Bench<'a> {
         client: &mut Command,
         running: Option<&Running>,
     ) -> io::Result<(Value, f64)> {
-        let ours = self.ours(running);
-        let (begun, before) = (Instant::now(), usage::foreign_ns(&ours));
+        let (begun, before) = (Instant::now(), usage::foreign_ns(&self.ours(running)));
         let output = client.stdin(Stdio::null()).output()?;
-        let foreign_ns = usage::foreign_ns(&ours).saturating_sub(before) as f64;
+        // Asked again, because nginx may have started its worker only meanwhile.
+        let foreign_ns = usage::foreign_ns(&self.ours(running)).saturating_sub(before) as f64;
         let all_ns = nanos(begun.elapsed()) as f64 * self.net.cores.distinct().len() as f64;
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr);
