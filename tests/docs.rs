@@ -158,7 +158,7 @@ frontends:
 - {name: f, bind: ['127.0.0.1:0'], protocol: http, routes: [{path: /, service: s}]}
 - {name: u, bind: ['127.0.0.1:0'], protocol: udp, service: s}
 services:
-- {name: s, health: {protocol: tcp}, endpoints: [{address: '127.0.0.1:9'}]}
+- {name: s, health: {mode: tcp}, endpoints: [{address: '127.0.0.1:9'}]}
 ";
     let metrics = Ballast::serve(table, 1).metrics();
     let of_the_controller = read("docs/controller.md");

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::protocol::{Cipher, Protocol};
 use crate::proxies::Proxy;
 
 /// The names that `--measure` takes.
@@ -23,6 +24,11 @@ pub(crate) enum Group {
     UdpBulk,
     UdpFlows,
     UdpIdle,
+    HttpRequests,
+    HttpConnections,
+    HttpIdle,
+    TlsHandshakes,
+    TlsBulk,
 }
 
 /// One table of the report.
@@ -48,6 +54,20 @@ pub(crate) enum Measure {
     DatagramBulk,
     Flows,
     IdleFlows,
+    /// Requests of HTTP on connections that stay, through a route that rewrites the path.
+    HttpRequests,
+    /// A connection for each.
+    HttpConnections,
+    /// The same in TLS, so that each takes a handshake.
+    Handshakes,
+    /// The same with the ticket of an earlier one.
+    ResumedHandshakes,
+    /// A body in TLS.
+    TlsDownload(Cipher),
+    /// Connections of HTTP/1 in TLS that wait for a request.
+    IdleHttps,
+    /// The same of HTTP/2 without TLS.
+    IdleHttp2,
 }
 
 /// Who is measured.
@@ -56,6 +76,8 @@ pub(crate) enum Party {
     Plain(Proxy),
     /// One that reads tables, while its table is replaced every 100 ms.
     Swapping(Proxy),
+    /// One that writes a line for each request.
+    Logging(Proxy),
 }
 
 /// The figures of one run.
@@ -133,7 +155,36 @@ impl Measure {
             Self::DatagramBulk,
             Self::Flows,
             Self::IdleFlows,
+            Self::HttpRequests,
+            Self::HttpConnections,
+            Self::Handshakes,
+            Self::ResumedHandshakes,
+            Self::TlsDownload(Cipher::Aes128),
+            Self::TlsDownload(Cipher::Aes256),
+            Self::IdleHttps,
+            Self::IdleHttp2,
         ]
+    }
+
+    /// What the clients speak.
+    pub(crate) fn protocol(self) -> Protocol {
+        let https = |cipher, resumes| Protocol::Https { cipher, resumes };
+        match self {
+            Self::HttpRequests | Self::HttpConnections => Protocol::Http,
+            Self::Handshakes | Self::IdleHttps => https(Cipher::Aes128, false),
+            Self::ResumedHandshakes => https(Cipher::Aes128, true),
+            Self::TlsDownload(cipher) => https(cipher, false),
+            Self::IdleHttp2 => Protocol::Http2,
+            _ => Protocol::Tcp,
+        }
+    }
+
+    /// Whether it is memory that does nothing.
+    pub(crate) fn is_idle(self) -> bool {
+        matches!(
+            self,
+            Self::Idle | Self::IdleFlows | Self::IdleHttps | Self::IdleHttp2
+        )
     }
 
     pub(crate) fn is_of_datagrams(self) -> bool {
@@ -144,7 +195,7 @@ impl Measure {
     }
 
     pub(crate) fn is_bulk(self) -> bool {
-        matches!(self, Self::Upload | Self::Download)
+        matches!(self, Self::Upload | Self::Download | Self::TlsDownload(_))
     }
 
     pub(crate) fn group(self) -> Group {
@@ -162,6 +213,11 @@ impl Measure {
             Self::DatagramBulk => Group::UdpBulk,
             Self::Flows => Group::UdpFlows,
             Self::IdleFlows => Group::UdpIdle,
+            Self::HttpRequests => Group::HttpRequests,
+            Self::HttpConnections => Group::HttpConnections,
+            Self::Handshakes | Self::ResumedHandshakes => Group::TlsHandshakes,
+            Self::TlsDownload(_) => Group::TlsBulk,
+            Self::IdleHttps | Self::IdleHttp2 => Group::HttpIdle,
         }
     }
 
@@ -174,6 +230,16 @@ impl Measure {
                 let swapping = BALLASTS.map(Party::Swapping);
                 others.into_iter().chain(swapping).collect()
             }
+            Self::HttpRequests => {
+                let plain = [Proxy::Direct].into_iter().chain(OF_HTTP);
+                let plain = plain.map(Party::Plain);
+                plain.chain(OF_HTTP.map(Party::Logging)).collect()
+            }
+            Self::HttpConnections => {
+                let plain = [Proxy::Direct].into_iter().chain(OF_HTTP);
+                plain.map(Party::Plain).collect()
+            }
+            _ if self.protocol() != Protocol::Tcp => OF_HTTP.map(Party::Plain).to_vec(),
             _ => {
                 let takes_part = |proxy: &Proxy| match proxy {
                     Proxy::Direct => !matches!(self, Self::Idle | Self::IdleFlows),
@@ -193,7 +259,8 @@ impl Measure {
 
     pub(crate) fn most_rounds(self) -> u32 {
         match self {
-            Self::Idle | Self::IdleFlows | Self::Large => 2,
+            _ if self.is_idle() => 2,
+            Self::Large => 2,
             Self::Frontends => 1,
             _ => u32::MAX,
         }
@@ -202,7 +269,9 @@ impl Measure {
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Self::Connections | Self::PacedConnections(_) => "connections",
-            Self::Upload | Self::Download => "MB",
+            Self::HttpConnections => "connections",
+            Self::Handshakes | Self::ResumedHandshakes => "handshakes",
+            Self::Upload | Self::Download | Self::TlsDownload(_) => "MB",
             Self::Messages(_) => "messages",
             Self::Datagrams | Self::DatagramBulk => "datagrams",
             Self::Flows => "flows",
@@ -212,7 +281,8 @@ impl Measure {
 
     pub(crate) fn headline(self) -> Figure {
         match self {
-            Self::Idle | Self::IdleFlows | Self::Frontends => Figure::Memory,
+            _ if self.is_idle() => Figure::Memory,
+            Self::Frontends => Figure::Memory,
             Self::Large => Figure::Served,
             Self::PacedRequests(_) | Self::PacedConnections(_) | Self::PacedSwap(_) => Figure::P99,
             _ => Figure::Rate,
@@ -226,7 +296,7 @@ impl Measure {
         }
         let value = |key: &str| outcome[key].as_f64().unwrap_or_default();
         let units = value("units").max(1.0);
-        if matches!(self, Self::Idle | Self::IdleFlows) {
+        if self.is_idle() {
             return BTreeMap::from([(
                 Figure::Memory,
                 (value("private_after") - value("private_before")) / units,
@@ -301,13 +371,17 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
 impl Party {
     pub(crate) fn proxy(self) -> Proxy {
         match self {
-            Self::Plain(proxy) | Self::Swapping(proxy) => proxy,
+            Self::Plain(proxy) | Self::Swapping(proxy) | Self::Logging(proxy) => proxy,
         }
+    }
+
+    pub(crate) fn logs(self) -> bool {
+        matches!(self, Self::Logging(_))
     }
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Requests,
         Self::Connections,
         Self::Bulk,
@@ -321,6 +395,11 @@ impl Group {
         Self::UdpBulk,
         Self::UdpFlows,
         Self::UdpIdle,
+        Self::HttpRequests,
+        Self::HttpConnections,
+        Self::HttpIdle,
+        Self::TlsHandshakes,
+        Self::TlsBulk,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -338,6 +417,11 @@ impl Group {
             Self::UdpBulk => "udpbulk",
             Self::UdpFlows => "udpflows",
             Self::UdpIdle => "udpidle",
+            Self::HttpRequests => "http-requests",
+            Self::HttpConnections => "http-connections",
+            Self::HttpIdle => "http-idle",
+            Self::TlsHandshakes => "tls-handshakes",
+            Self::TlsBulk => "tls-bulk",
         }
     }
 }
@@ -361,6 +445,14 @@ impl fmt::Display for Measure {
             Self::DatagramBulk => f.write_str("datagrams in bulk"),
             Self::Flows => f.write_str("new flows"),
             Self::IdleFlows => f.write_str("idle flows"),
+            Self::HttpRequests => f.write_str("http requests"),
+            Self::HttpConnections => f.write_str("http connections"),
+            Self::Handshakes => f.write_str("tls handshakes"),
+            Self::ResumedHandshakes => f.write_str("resumed tls handshakes"),
+            Self::TlsDownload(Cipher::Aes128) => f.write_str("tls bulk, AES-128-GCM"),
+            Self::TlsDownload(Cipher::Aes256) => f.write_str("tls bulk, AES-256-GCM"),
+            Self::IdleHttps => f.write_str("idle https"),
+            Self::IdleHttp2 => f.write_str("idle http/2"),
         }
     }
 }
@@ -370,10 +462,13 @@ impl fmt::Display for Party {
         match self {
             Self::Plain(proxy) => f.write_str(proxy.name()),
             Self::Swapping(proxy) => write!(f, "{}+swaps", proxy.name()),
+            Self::Logging(proxy) => write!(f, "{}+lines", proxy.name()),
         }
     }
 }
 
+/// Those that speak HTTP and TLS.
+const OF_HTTP: [Proxy; 4] = [Proxy::Haproxy, Proxy::Nginx, Proxy::Ballast, Proxy::Beside];
 const BALLASTS: [Proxy; 2] = [Proxy::Ballast, Proxy::Beside];
 /// A run in which other processes used more of the cores than this tells little.
 pub(crate) const MOST_FOREIGN: f64 = 0.03;

@@ -5,13 +5,17 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
+use rustls::client::ClientConnection;
 use serde_json::{Value, json};
 
 use crate::hist::{Histogram, nanos};
 use crate::load::{Kind, Load};
-use crate::{bulk, connects, origin, requests, udp, usage};
+use crate::protocol::Protocol;
+use crate::{bulk, connects, http, origin, requests, tls, udp, usage};
 
 /// Applies `load` and prints what it saw.
 pub(crate) fn run(load: &Load) -> io::Result<()> {
@@ -19,7 +23,7 @@ pub(crate) fn run(load: &Load) -> io::Result<()> {
         println!("{}", udp::run(load)?);
         return Ok(());
     }
-    wait_until_served(load.to)?;
+    Dialer::new(load.to, load.protocol)?.wait_until_served()?;
     let outcome = match load.kind {
         Kind::Requests => requests::run(load),
         Kind::Connections => connects::run(load),
@@ -76,6 +80,10 @@ impl<'a> Meter<'a> {
             }
             None => false,
         }
+    }
+
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.is_some()
     }
 
     #[inline]
@@ -137,40 +145,101 @@ pub(crate) fn connect(to: SocketAddr) -> io::Result<OwnedFd> {
     Ok(stream.into())
 }
 
-pub(crate) fn wait_until_served(to: SocketAddr) -> io::Result<()> {
-    let give_up = Instant::now() + START_PATIENCE;
-    loop {
-        match ask_once(to) {
-            Ok(_) => return Ok(()),
-            Err(error) if Instant::now() > give_up => {
-                return Err(io::Error::other(format!(
-                    "nothing answers at {to}: {error}"
-                )));
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
+/// Opens connections of one protocol to one address, and knows what is said first on them.
+pub(crate) struct Dialer {
+    to: SocketAddr,
+    protocol: Protocol,
+    tls: Option<Arc<ClientConfig>>,
 }
 
-/// Connects, sends one request and awaits its answer.
-fn ask_once(to: SocketAddr) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut bytes = [origin::ECHO; 64];
-    stream.write_all(&bytes)?;
-    stream.read_exact(&mut bytes)?;
-    Ok(stream)
+impl Dialer {
+    pub(crate) fn new(to: SocketAddr, protocol: Protocol) -> io::Result<Self> {
+        let tls = tls::config(protocol)?;
+        Ok(Self { to, protocol, tls })
+    }
+
+    /// A session for a new connection, if TLS is spoken.
+    pub(crate) fn session(&self) -> io::Result<Option<ClientConnection>> {
+        self.tls.as_ref().map(tls::session).transpose()
+    }
+
+    pub(crate) fn wait_until_served(&self) -> io::Result<()> {
+        let give_up = Instant::now() + START_PATIENCE;
+        loop {
+            match self.ask_once() {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > give_up => {
+                    let to = self.to;
+                    return Err(io::Error::other(format!(
+                        "nothing answers at {to}: {error}"
+                    )));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// A connection whose bytes are read and forgotten.
+    pub(crate) fn open_sink(&self) -> io::Result<OwnedFd> {
+        let mut stream = self.connect()?;
+        stream.write_all(&[origin::SINK])?;
+        stream.set_nonblocking(true)?;
+        Ok(stream.into())
+    }
+
+    /// A connection that brings bytes without end.
+    pub(crate) fn open_source(&self) -> io::Result<OwnedFd> {
+        let mut stream = self.connect()?;
+        let question: &[u8] = match self.protocol {
+            Protocol::Tcp => &[origin::SOURCE],
+            _ => http::ENDLESS_REQUEST,
+        };
+        match self.session()? {
+            Some(mut session) => {
+                rustls::Stream::new(&mut session, &mut stream).write_all(question)?;
+            }
+            None => stream.write_all(question)?,
+        }
+        stream.set_nonblocking(true)?;
+        Ok(stream.into())
+    }
+
+    /// Connects, sends one request and awaits its answer.
+    fn ask_once(&self) -> io::Result<TcpStream> {
+        let mut stream = self.connect()?;
+        match (self.protocol, self.session()?) {
+            (_, Some(mut session)) => {
+                http::ask(&mut rustls::Stream::new(&mut session, &mut stream))?;
+            }
+            (Protocol::Http2, None) => http::ask_http2(&mut stream)?,
+            (Protocol::Tcp, None) => {
+                let mut bytes = [origin::ECHO; 64];
+                stream.write_all(&bytes)?;
+                stream.read_exact(&mut bytes)?;
+            }
+            (_, None) => http::ask(&mut stream)?,
+        }
+        Ok(stream)
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect_timeout(&self.to, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
 }
 
 /// Opens idle connections, each after one request, and weighs the proxy before and after.
 fn hold_idle(load: &Load) -> io::Result<Value> {
-    let warmed: io::Result<Vec<TcpStream>> = (0..WARM_PAIRS).map(|_| ask_once(load.to)).collect();
+    let dialer = Dialer::new(load.to, load.protocol)?;
+    let warmed: io::Result<Vec<TcpStream>> = (0..WARM_PAIRS).map(|_| dialer.ask_once()).collect();
     drop(warmed?);
     std::thread::sleep(load.warmup);
     let pids = load.proxy.map(usage::family).unwrap_or_default();
     let before = usage::private_bytes(&pids);
     let held: io::Result<Vec<TcpStream>> =
-        (0..load.connections).map(|_| ask_once(load.to)).collect();
+        (0..load.connections).map(|_| dialer.ask_once()).collect();
     let held = held?;
     std::thread::sleep(load.window);
     let after = usage::private_bytes(&pids);

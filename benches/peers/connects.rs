@@ -1,4 +1,4 @@
-//! A connection for each request: connect, 64 bytes, the answer, close. Closed loop: a number of them at any time. Open loop:
+//! A connection for each request: connect, a handshake if TLS is spoken, the request, the answer, close. Closed loop: a number of them at any time. Open loop:
 //! one is due at a fixed rate, however many are under way.
 
 use std::io;
@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::client::Meter;
+use crate::client::{Dialer, Meter};
+use crate::exchange::{Exchange, Question};
 use crate::load::Load;
-use crate::origin;
 use crate::pace::{Pacer, TIMER};
 use crate::poll::{self, EventFlags, Poll};
-use crate::requests::Exchange;
 
 /// Connects for one window.
 pub(crate) fn run(load: &Load) -> io::Result<Value> {
@@ -20,11 +19,12 @@ pub(crate) fn run(load: &Load) -> io::Result<Value> {
         pacer: load.rate.map(|rate| Pacer::new(&poll, rate)).transpose()?,
         poll,
         load,
+        dialer: Dialer::new(load.to, load.protocol)?,
         exchanges: Vec::new(),
         free: Vec::new(),
         failed: Vec::new(),
-        payload: vec![origin::ECHO; load.size],
-        scratch: vec![0; load.size.max(64)],
+        question: Question::of(load),
+        scratch: vec![0; SCRATCH],
     };
     let mut meter = Meter::new(load);
     connects.begin(&mut meter);
@@ -37,11 +37,12 @@ pub(crate) fn run(load: &Load) -> io::Result<Value> {
 struct Connects<'a> {
     poll: Poll,
     load: &'a Load,
+    dialer: Dialer,
     exchanges: Vec<Option<Exchange>>,
     free: Vec<usize>,
     /// Closed loop only: slots whose connect failed at once, tried again in the next turn.
     failed: Vec<usize>,
-    payload: Vec<u8>,
+    question: Question,
     scratch: Vec<u8>,
     pacer: Option<Pacer>,
 }
@@ -77,9 +78,15 @@ impl Connects<'_> {
         let Some(exchange) = slot else {
             return;
         };
-        match exchange.work(flags, &self.payload, &mut self.scratch) {
+        match exchange.work(flags, &self.question, &mut self.scratch) {
             Ok(false) => return,
-            Ok(true) => meter.count_latency(exchange.since.elapsed()),
+            Ok(true) => {
+                meter.count_latency(exchange.since.elapsed());
+                // The first sessions have nothing to resume.
+                if meter.has_begun() && exchange.is_resumed() != self.load.protocol.resumes() {
+                    meter.count_error();
+                }
+            }
             Err(_) => meter.count_error(),
         }
         *slot = None;
@@ -130,9 +137,12 @@ impl Connects<'_> {
         let fd = poll::stream_socket(&self.load.to)?;
         poll::start_connect(&fd, &self.load.to)?;
         self.poll.add_stream(&fd, token)?;
-        Ok(Exchange::new(fd, since, self.load.size))
+        let session = self.dialer.session()?;
+        Ok(Exchange::begin(fd, session, since, &self.question))
     }
 }
 
+/// More than an answer has.
+const SCRATCH: usize = 16 * 1024;
 const TURN: Duration = Duration::from_millis(20);
 const MOST_UNDER_WAY: usize = 5_000;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::hist::nanos;
+use crate::protocol::Protocol;
 use crate::{client, origin, proxies, tables, usage};
 
 /// What the process is told on its command line.
@@ -56,7 +57,7 @@ impl Job {
 
 /// Swaps tables in `folder` and prints what it saw as one line of JSON.
 pub(crate) fn run(folder: &Path, job: &Job) -> io::Result<()> {
-    client::wait_until_served(job.front)?;
+    client::Dialer::new(job.front, Protocol::Tcp)?.wait_until_served()?;
     let through = PingPong::start(tables::second_front(job.front))?;
     let beside = PingPong::start(job.direct)?;
     std::thread::sleep(WINDOW);

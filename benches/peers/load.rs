@@ -4,12 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::protocol::Protocol;
+
 /// One load, for one window.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub(crate) kind: Kind,
+    pub(crate) protocol: Protocol,
     pub(crate) to: SocketAddr,
-    /// Bytes of a request, and of its answer.
+    /// Bytes of a request, and of its answer, where they are not of HTTP.
     pub(crate) size: usize,
     pub(crate) connections: usize,
     /// Units per second; `None`: as fast as the answers come.
@@ -50,6 +53,7 @@ impl Load {
         let cores: Vec<String> = self.cores.iter().map(ToString::to_string).collect();
         let mut words = vec![
             format!("kind={}", self.kind.word()),
+            format!("protocol={}", self.protocol.word()),
             format!("to={}", self.to),
             format!("size={}", self.size),
             format!("connections={}", self.connections),
@@ -83,6 +87,8 @@ impl Load {
                 .into_iter()
                 .find(|known| known.word() == kind)
                 .ok_or_else(|| unreadable("kind"))?,
+            protocol: Protocol::from_word(value("protocol")?)
+                .ok_or_else(|| unreadable("protocol"))?,
             to: number("to", value("to")?)?,
             size: number("size", value("size")?)?,
             connections: number("connections", value("connections")?)?,

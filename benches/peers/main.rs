@@ -19,6 +19,13 @@
 //! - `haproxy`, and for bulk `haproxy-auto` (`option splice-auto`: it splices if it thinks that the bytes come fast) and
 //!   `haproxy-splice` (told to splice); column `spliced` is the share of bytes that did go that way. `nginx` (stream).
 //! - `ballast`, and `ballast+swaps`: the same while its table is replaced by rename every 100 ms.
+//! - `haproxy+lines`, `nginx+lines`, `ballast+lines`: with a line for each request, in the form of haproxy's `option httplog`, or
+//!   nginx's `combined`, each written as that proxy does it to a file. Ballast's is written by a thread that counts as CPU of the proxy.
+//!
+//! HTTP goes through one route that strips `/svc` of the path; connections to the origin are kept by all, and serve every client
+//! (`http-reuse always`, nginx's `keepalive`). haproxy and nginx write `X-Forwarded-For`; Ballast writes that and `-Proto`, `-Port`,
+//! `-Host` and `-Prefix`, as it does where nobody asks for anything else. TLS ends at the proxy: the client offers one cipher, X25519
+//! and no tickets, unless they are measured.
 //!
 //! # Columns
 //! - `per s`, `MB/s`: units of work in the window. Where the client's core is the limit this says little about the proxy;
@@ -40,8 +47,10 @@ mod bulk;
 mod catalog;
 mod client;
 mod connects;
+mod exchange;
 mod floor;
 mod hist;
+mod http;
 mod large;
 mod load;
 mod measure;
@@ -50,11 +59,13 @@ mod options;
 mod origin;
 mod pace;
 mod poll;
+mod protocol;
 mod proxies;
 mod report;
 mod requests;
 mod tables;
 mod targets;
+mod tls;
 mod udp;
 mod udp_floor;
 mod udp_origin;

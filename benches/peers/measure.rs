@@ -14,8 +14,10 @@ use crate::large::Job;
 use crate::load::{Kind, Load};
 use crate::netns::{Net, Place, Started};
 use crate::options::Options;
-use crate::proxies::{self, Proxy, Running};
+use crate::protocol::Protocol;
+use crate::proxies::{self, Proxy, Running, Task};
 use crate::tables::{self, Swapper};
+use crate::tls::Certificate;
 use crate::usage;
 
 /// All that a run of the bench saw.
@@ -40,6 +42,7 @@ impl<'a> Bench<'a> {
     pub(crate) fn new(options: &'a Options, net: &'a Net, present: Vec<Proxy>) -> io::Result<Self> {
         let mut origin = net.role(Place::Origin, "origin");
         origin.arg(net.origin_bind().to_string());
+        Certificate::make(&net.folder)?;
         let pairs = usize::try_from(net.descriptors / 4).unwrap_or(usize::MAX);
         Ok(Self {
             options,
@@ -162,6 +165,7 @@ impl<'a> Bench<'a> {
     }
 
     fn run_party(&mut self, measure: Measure, party: Party) -> io::Result<BTreeMap<Figure, f64>> {
+        let (protocol, logs) = (measure.protocol(), party.logs());
         let table = match measure {
             Measure::Frontends => tables::many_frontends(self.net.origin(), FRONTENDS),
             Measure::Large => tables::large(self.net.front(), self.net.origin(), 1),
@@ -171,10 +175,19 @@ impl<'a> Bench<'a> {
             _ if measure.is_of_datagrams() => {
                 tables::datagrams(self.net.front(), self.net.origin())
             }
+            _ if protocol != Protocol::Tcp => {
+                let (front, origin) = (self.net.front(), self.net.origin());
+                tables::http(front, origin, protocol, logs, &self.net.folder)
+            }
             _ => tables::plain(self.net.front(), self.net.origin()),
         };
         let proxy = party.proxy();
-        let mut running = proxy.start(self.net, &table)?;
+        let task = Task {
+            protocol,
+            logs,
+            table: &table,
+        };
+        let mut running = proxy.start(self.net, &task)?;
         let outcome = match measure {
             Measure::Frontends => self.weigh_frontends(running.as_ref()),
             Measure::Large => self.swap_large_tables(running.as_ref()),
@@ -248,10 +261,10 @@ impl<'a> Bench<'a> {
         client: &mut Command,
         running: Option<&Running>,
     ) -> io::Result<(Value, f64)> {
-        let ours = self.ours(running);
-        let (begun, before) = (Instant::now(), usage::foreign_ns(&ours));
+        let (begun, before) = (Instant::now(), usage::foreign_ns(&self.ours(running)));
         let output = client.stdin(Stdio::null()).output()?;
-        let foreign_ns = usage::foreign_ns(&ours).saturating_sub(before) as f64;
+        // Asked again, because nginx may have started its worker only meanwhile.
+        let foreign_ns = usage::foreign_ns(&self.ours(running)).saturating_sub(before) as f64;
         let all_ns = nanos(begun.elapsed()) as f64 * self.net.cores.distinct().len() as f64;
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr);
@@ -271,6 +284,7 @@ impl<'a> Bench<'a> {
         };
         let load = Load {
             kind: Kind::Requests,
+            protocol: measure.protocol(),
             to: if party.proxy() == Proxy::Direct {
                 net.direct()
             } else {
@@ -291,8 +305,15 @@ impl<'a> Bench<'a> {
             ..load.clone()
         };
         match measure {
-            Measure::Requests | Measure::Swap | Measure::Frontends | Measure::Large => load,
-            Measure::Connections => Load {
+            Measure::Requests
+            | Measure::HttpRequests
+            | Measure::Swap
+            | Measure::Frontends
+            | Measure::Large => load,
+            Measure::Connections
+            | Measure::HttpConnections
+            | Measure::Handshakes
+            | Measure::ResumedHandshakes => Load {
                 kind: Kind::Connections,
                 ..load
             },
@@ -300,7 +321,7 @@ impl<'a> Bench<'a> {
                 kind: Kind::Upload,
                 ..bulk
             },
-            Measure::Download => Load {
+            Measure::Download | Measure::TlsDownload(_) => Load {
                 kind: Kind::Download,
                 ..bulk
             },
@@ -338,9 +359,12 @@ impl<'a> Bench<'a> {
                 window: Duration::from_millis(500),
                 ..load
             },
-            Measure::Idle => Load {
+            Measure::Idle | Measure::IdleHttps | Measure::IdleHttp2 => Load {
                 kind: Kind::Idle,
-                connections: self.idle_pairs,
+                connections: match measure {
+                    Measure::Idle => self.idle_pairs,
+                    _ => self.idle_pairs.min(IDLE_HTTP),
+                },
                 warmup: Duration::from_millis(300),
                 window: Duration::from_millis(500),
                 ..load
@@ -424,6 +448,8 @@ fn with_last_words(error: &io::Error, running: Option<&mut Running>) -> io::Erro
 }
 
 const IDLE_PAIRS: usize = 5_000;
+/// Each takes a handshake, or a connection that the proxy keeps to the origin.
+const IDLE_HTTP: usize = 2_000;
 /// Few enough that nobody ends one for want of room.
 const IDLE_FLOWS: usize = 4_000;
 const FRONTENDS: u32 = 10_000;

@@ -91,7 +91,8 @@ usage: cargo bench --bench peers -- [OPTIONS]
   --only LIST       of direct, floor, haproxy, haproxy-auto, haproxy-splice, nginx, ballast,
                     beside (only where BALLAST_BESIDE is set)              [all]
   --measure LIST    of requests, connections, bulk, messages, idle, openloop, swap,
-                    frontends, large, udp, udpbulk, udpflows, udpidle       [all]
+                    frontends, large, udp, udpbulk, udpflows, udpidle, http-requests,
+                    http-connections, http-idle, tls-handshakes, tls-bulk   [all]
   --json FILE       writes every round's figures, the medians and the targets
   --cores P,C,O     cores of the proxy, the client and the origin             [the first ones; O may equal C]
   --loopback        no namespaces: 127.0.0.0/8 (also what happens without root)

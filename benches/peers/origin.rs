@@ -1,6 +1,6 @@
 //! The origin server behind every proxy. Two ports, one server; the first byte of a connection says what it is for: `E` gets
-//! everything back as it came (also connection-per-request), `S` is read and thrown away, `G` is sent zeros until it is closed,
-//! `W` asks which of the two ports it has come to.
+//! everything back as it came (also connection-per-request), `S` is read and thrown away, `Z` is sent zeros until it is closed,
+//! `W` asks which of the two ports it has come to, `G` begins a request of HTTP.
 //!
 //! It must be cheap, since it may share a core with the client: discarded bytes are never copied to user space (`MSG_TRUNC`).
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 
 use crate::poll::{self, EventFlags, Poll};
-use crate::udp_origin;
+use crate::{http, udp_origin};
 
 /// Serves `listen`, and the port above it, until it is killed.
 pub(crate) fn run(listen: SocketAddr) -> io::Result<()> {
@@ -42,7 +42,7 @@ pub(crate) const ECHO: u8 = b'E';
 /// The first byte of a connection whose bytes are thrown away.
 pub(crate) const SINK: u8 = b'S';
 /// The only byte of a connection that wants zeros.
-pub(crate) const SOURCE: u8 = b'G';
+pub(crate) const SOURCE: u8 = b'Z';
 /// The only byte of a connection that wants to know the port it has come to, in two bytes.
 pub(crate) const WHICH: u8 = b'W';
 
@@ -64,6 +64,9 @@ pub(crate) fn discard(from: &OwnedFd, scratch: &mut [u8]) -> io::Result<Option<u
     }
 }
 
+/// The first byte of a connection of HTTP, of `GET`.
+const HTTP: u8 = b'G';
+
 struct Origin {
     poll: Poll,
     listeners: [OwnedFd; 2],
@@ -78,6 +81,8 @@ struct Connection {
     purpose: Option<u8>,
     /// Echoed bytes that the client did not take yet.
     kept: Vec<u8>,
+    /// The beginning of a request of HTTP that is not whole.
+    head: Vec<u8>,
     closing: bool,
 }
 
@@ -129,6 +134,7 @@ impl Origin {
                     fd,
                     purpose: None,
                     kept: Vec::new(),
+                    head: Vec::new(),
                     closing: false,
                 });
             }
@@ -198,15 +204,42 @@ impl Connection {
             send(&self.fd, &self.port()?.to_be_bytes())?;
             return Ok((!self.closing).then_some(Outcome::Wait));
         }
-        let taken = send(&self.fd, &scratch[..length])?;
-        self.kept.extend_from_slice(&scratch[taken..length]);
+        let answer = match purpose {
+            HTTP => self.answer_to(&scratch[..length]),
+            _ => &scratch[..length],
+        };
+        let taken = send(&self.fd, answer)?;
+        self.kept.extend_from_slice(&answer[taken..]);
+        if self.purpose == Some(SOURCE) {
+            return Ok(None);
+        }
         // A short read has emptied the socket; a FIN that was announced with these bytes has no edge of its own.
         let emptied = length < scratch.len() && !self.closing;
-        Ok((emptied || taken < length).then_some(Outcome::Wait))
+        Ok((emptied || taken < answer.len()).then_some(Outcome::Wait))
     }
 }
 
 impl Connection {
+    /// The answer to these bytes of a request; nothing while its head is not whole.
+    fn answer_to(&mut self, bytes: &[u8]) -> &'static [u8] {
+        let kept;
+        let head = if self.head.is_empty() && http::is_whole(bytes) {
+            bytes
+        } else {
+            self.head.extend_from_slice(bytes);
+            if !http::is_whole(&self.head) {
+                return &[];
+            }
+            kept = std::mem::take(&mut self.head);
+            &kept
+        };
+        if http::is_endless(head) {
+            self.purpose = Some(SOURCE);
+            return http::ENDLESS_HEAD;
+        }
+        http::ANSWER
+    }
+
     fn port(&self) -> io::Result<u16> {
         let local = net::getsockname(&self.fd)?;
         let local = SocketAddr::try_from(local).map_err(io::Error::from)?;

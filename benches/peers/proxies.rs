@@ -1,5 +1,5 @@
 //! The proxies in the comparison: whether each is there, how it is configured (one worker, one frontend, one endpoint, no
-//! logs, everything else as it comes), how it is started and what it says about itself.
+//! logs unless they are what is measured, everything else as it comes), how it is started and what it says about itself.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::netns::{Net, Place, Started};
+use crate::protocol::Protocol;
+use crate::tls::Certificate;
 
 /// A party of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,8 +76,8 @@ impl Proxy {
         }
     }
 
-    /// Starts it in its place, Ballast with this table; `None` for no proxy.
-    pub(crate) fn start(self, net: &Net, table: &str) -> io::Result<Option<Running>> {
+    /// Starts it in its place; `None` for no proxy.
+    pub(crate) fn start(self, net: &Net, task: &Task<'_>) -> io::Result<Option<Running>> {
         let mut command = match self {
             Self::Direct => return Ok(None),
             Self::Floor => {
@@ -83,12 +85,15 @@ impl Proxy {
                 command.args([net.front().to_string(), net.origin().to_string()]);
                 command
             }
-            Self::Haproxy => haproxy(net, "")?,
-            Self::HaproxyAuto => haproxy(net, "option splice-auto")?,
-            Self::HaproxySplice => haproxy(net, "option splice-request\n  option splice-response")?,
-            Self::Nginx => nginx(net)?,
-            Self::Ballast => ballast(net, &ballast_binary(), table)?,
-            Self::Beside => ballast(net, &binary_beside().unwrap_or_default(), table)?,
+            Self::Haproxy => haproxy(net, task, "")?,
+            Self::HaproxyAuto => haproxy(net, task, "option splice-auto")?,
+            Self::HaproxySplice => {
+                let options = "option splice-request\n  option splice-response";
+                haproxy(net, task, options)?
+            }
+            Self::Nginx => nginx(net, task)?,
+            Self::Ballast => ballast(net, &ballast_binary(), task.table)?,
+            Self::Beside => ballast(net, &binary_beside().unwrap_or_default(), task.table)?,
         };
         let log = net.folder.join(format!("{}.log", self.name()));
         let file = fs::File::create(&log)?;
@@ -96,6 +101,16 @@ impl Proxy {
         let started = net.start(&mut command)?;
         Ok(Some(Running { started, log }))
     }
+}
+
+/// What a proxy is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task<'a> {
+    pub(crate) protocol: Protocol,
+    /// Whether it writes a line for each request.
+    pub(crate) logs: bool,
+    /// The same for Ballast.
+    pub(crate) table: &'a str,
 }
 
 /// A proxy at work.
@@ -188,13 +203,32 @@ pub(crate) fn ack_file(folder: &Path) -> PathBuf {
     folder.join("ack.json")
 }
 
-fn haproxy(net: &Net, option: &str) -> io::Result<Command> {
+fn haproxy(net: &Net, task: &Task<'_>, option: &str) -> io::Result<Command> {
     let file = net.folder.join("haproxy.cfg");
     let socket = net.folder.join(HAPROXY_SOCKET);
+    let (mode, rules) = match task.protocol {
+        Protocol::Tcp => ("tcp", ""),
+        _ => (
+            "http\n  http-reuse always\n  option forwardfor",
+            "  http-request replace-path /svc/(.*) /\\1\n",
+        ),
+    };
+    let tls = match task.protocol {
+        Protocol::Https { .. } => {
+            let file = Certificate::in_folder(&net.folder).both;
+            format!(" ssl crt {}", file.display())
+        }
+        _ => String::new(),
+    };
+    let log = if task.logs {
+        "\n  log stdout format raw local0\n  option httplog"
+    } else {
+        ""
+    };
     let text = format!(
         "global\n  nbthread 1\n  maxconn {}\n  stats socket {}\n\
-         defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n  {option}\n\
-         listen bench\n  bind {} backlog 4096\n  server origin {}\n",
+         defaults\n  mode {mode}{log}\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n  {option}\n\
+         listen bench\n  bind {} backlog 4096{tls}\n{rules}  server origin {}\n",
         net.descriptors.min(20_000) * 7 / 20,
         socket.display(),
         net.front(),
@@ -206,22 +240,19 @@ fn haproxy(net: &Net, option: &str) -> io::Result<Command> {
     Ok(command)
 }
 
-fn nginx(net: &Net) -> io::Result<Command> {
+fn nginx(net: &Net, task: &Task<'_>) -> io::Result<Command> {
     let file = net.folder.join("nginx.conf");
     let module = stream_module().map_err(io::Error::other)?;
     let load_module = module
         .map(|path| format!("load_module {};\n", path.display()))
         .unwrap_or_default();
+    let block = match task.protocol {
+        Protocol::Tcp => nginx_streams(net),
+        _ => nginx_http(net, task),
+    };
     let text = format!(
         "{load_module}daemon off;\nworker_processes 1;\nworker_rlimit_nofile {descriptors};\npid {folder}/nginx.pid;\n\
-         error_log stderr error;\nevents {{ worker_connections {connections}; }}\n\
-         stream {{\n  access_log off;\n  server {{\n    listen {} backlog=4096;\n    proxy_timeout 1h;\n    proxy_pass {origin};\n  }}\n  \
-         server {{\n    listen {front} udp rcvbuf=4m;\n    proxy_timeout 1h;\n    proxy_pass {origin};\n  }}\n  \
-         server {{\n    listen {above} udp rcvbuf=4m;\n    proxy_requests 1;\n    proxy_responses 1;\n    proxy_timeout 60s;\n    proxy_pass {origin};\n  }}\n}}\n",
-        net.front(),
-        front = net.front(),
-        origin = net.origin(),
-        above = std::net::SocketAddr::new(net.front().ip(), net.front().port() + 1),
+         error_log stderr error;\nevents {{ worker_connections {connections}; }}\n{block}",
         folder = net.folder.display(),
         descriptors = net.descriptors,
         connections = net.descriptors.min(20_000) * 4 / 5,
@@ -234,6 +265,50 @@ fn nginx(net: &Net) -> io::Result<Command> {
         .arg("-c")
         .arg(file);
     Ok(command)
+}
+
+fn nginx_streams(net: &Net) -> String {
+    format!(
+        "stream {{\n  access_log off;\n  server {{\n    listen {front} backlog=4096;\n    proxy_timeout 1h;\n    proxy_pass {origin};\n  }}\n  \
+         server {{\n    listen {front} udp rcvbuf=4m;\n    proxy_timeout 1h;\n    proxy_pass {origin};\n  }}\n  \
+         server {{\n    listen {above} udp rcvbuf=4m;\n    proxy_requests 1;\n    proxy_responses 1;\n    proxy_timeout 60s;\n    proxy_pass {origin};\n  }}\n}}\n",
+        front = net.front(),
+        origin = net.origin(),
+        above = std::net::SocketAddr::new(net.front().ip(), net.front().port() + 1),
+    )
+}
+
+/// Connections to the origin are kept, as haproxy and Ballast keep theirs, and no body goes to a file.
+fn nginx_http(net: &Net, task: &Task<'_>) -> String {
+    let folder = net.folder.display();
+    let files = Certificate::in_folder(&net.folder);
+    let (listen, tls) = match task.protocol {
+        Protocol::Https { .. } => (
+            " ssl",
+            format!(
+                "    ssl_protocols TLSv1.3;\n    ssl_certificate {};\n    ssl_certificate_key {};\n",
+                files.certificate.display(),
+                files.key.display()
+            ),
+        ),
+        Protocol::Http2 => (" http2", String::new()),
+        _ => ("", String::new()),
+    };
+    let log = if task.logs {
+        format!("{folder}/nginx-access.log combined")
+    } else {
+        "off".to_owned()
+    };
+    format!(
+        "http {{\n  access_log {log};\n  keepalive_requests {NO_LIMIT};\n  keepalive_timeout 1h;\n  \
+         upstream origin {{\n    server {origin};\n    keepalive 256;\n    keepalive_requests {NO_LIMIT};\n  }}\n  \
+         server {{\n    listen {front} backlog=4096{listen};\n{tls}    location /svc/ {{\n      \
+         proxy_pass http://origin/;\n      proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n      \
+         proxy_set_header Host $http_host;\n      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n      \
+         proxy_max_temp_file_size 0;\n    }}\n  }}\n}}\n",
+        front = net.front(),
+        origin = net.origin(),
+    )
 }
 
 fn ballast(net: &Net, binary: &Path, table: &str) -> io::Result<Command> {
@@ -303,3 +378,4 @@ fn first_line(program: &str, flag: &str) -> Result<String, String> {
 }
 
 const HAPROXY_SOCKET: &str = "haproxy.sock";
+const NO_LIMIT: u32 = 1_000_000_000;

@@ -104,7 +104,7 @@ pub(crate) fn text(rows: &[Row], notes: &[String]) -> String {
         text.push_str(&title(measure));
         text.push('\n');
         text.push_str(&match measure {
-            Measure::Idle | Measure::IdleFlows | Measure::Frontends => {
+            _ if measure.is_idle() || measure == Measure::Frontends => {
                 memory_table(medians, measure, &parties)
             }
             Measure::Large => swap_table(medians, &parties),
@@ -214,6 +214,23 @@ fn title(measure: Measure) -> String {
         Measure::DatagramBulk => "one client, bursts of 1,200 bytes each, those that arrived",
         Measure::Flows => "closed loop, 64 at a time, each from a new port, one answer ends it",
         Measure::IdleFlows => "private memory per idle flow, each after two questions",
+        Measure::HttpRequests => {
+            "closed loop, 64 connections; a path prefix stripped, X-Forwarded-For written; +lines: with access lines"
+        }
+        Measure::HttpConnections => {
+            "closed loop, 64 at a time: connect, the same request, its answer, close"
+        }
+        Measure::Handshakes => {
+            "closed loop, 64 at a time: connect, TLS 1.3 with ECDSA P-256 and X25519, a request, close"
+        }
+        Measure::ResumedHandshakes => "the same with a ticket",
+        Measure::TlsDownload(_) => "8 bodies in TLS 1.3, origin to client",
+        Measure::IdleHttps => {
+            "private memory per idle connection of HTTP/1 in TLS 1.3, each after one request"
+        }
+        Measure::IdleHttp2 => {
+            "private memory per idle connection of HTTP/2 in the clear, each after one request"
+        }
         Measure::Swap => "closed loop; the table is replaced every 100 ms",
         Measure::PacedSwap(_) => "open loop; the table is replaced every 100 ms",
         Measure::Frontends => "resident memory with 10,000 idle frontends of one IPv4 address each",

@@ -1,18 +1,15 @@
-//! Requests on connections that stay: 64 bytes, or messages of some KiB, there and back. Closed loop: each connection asks
+//! Requests on connections that stay: 64 bytes, messages of some KiB, or requests of HTTP, there and back. Closed loop: each connection asks
 //! again when it is answered. Open loop: requests are due at a fixed rate, and wait where every connection is busy.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::{self, RecvFlags, SendFlags};
 use serde_json::Value;
 
 use crate::client::{self, Meter};
+use crate::exchange::{Exchange, Question};
 use crate::load::Load;
-use crate::origin;
 use crate::pace::{Pacer, TIMER};
 use crate::poll::{EventFlags, Poll};
 
@@ -27,77 +24,11 @@ pub(crate) fn run(load: &Load) -> io::Result<Value> {
     Ok(meter.finish())
 }
 
-/// A request under way on one connection.
-pub(crate) struct Exchange {
-    fd: OwnedFd,
-    /// When it was sent or, in open loop, should have been.
-    pub(crate) since: Instant,
-    to_send: usize,
-    to_receive: usize,
-}
-
-impl Exchange {
-    pub(crate) fn new(fd: OwnedFd, since: Instant, size: usize) -> Self {
-        Self {
-            fd,
-            since,
-            to_send: size,
-            to_receive: size,
-        }
-    }
-
-    /// Does what an event allows; `true`: the answer is complete.
-    #[inline]
-    pub(crate) fn work(
-        &mut self,
-        flags: EventFlags,
-        payload: &[u8],
-        scratch: &mut [u8],
-    ) -> io::Result<bool> {
-        if self.to_send > 0 && flags.contains(EventFlags::OUT) {
-            self.send(payload)?;
-        }
-        if !flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-            return Ok(false);
-        }
-        match net::recv(&self.fd, &mut *scratch, RecvFlags::empty()) {
-            Ok((_, 0)) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok((_, length)) => {
-                self.to_receive = self.to_receive.saturating_sub(length);
-                Ok(self.to_receive == 0)
-            }
-            Err(Errno::AGAIN) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
-    #[inline]
-    fn ask(&mut self, since: Instant, payload: &[u8]) -> io::Result<()> {
-        self.since = since;
-        self.to_send = payload.len();
-        self.to_receive = payload.len();
-        self.send(payload)
-    }
-
-    #[inline]
-    fn send(&mut self, payload: &[u8]) -> io::Result<()> {
-        let rest = &payload[payload.len() - self.to_send..];
-        match net::send(&self.fd, rest, SendFlags::NOSIGNAL) {
-            Ok(taken) => {
-                self.to_send -= taken;
-                Ok(())
-            }
-            Err(Errno::AGAIN) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-}
-
 struct Requests {
     poll: Poll,
     exchanges: Vec<Option<Exchange>>,
     standing: usize,
-    payload: Vec<u8>,
+    question: Question,
     scratch: Vec<u8>,
     /// Open loop only.
     pacer: Option<Pacer>,
@@ -108,19 +39,18 @@ struct Requests {
 impl Requests {
     fn open(load: &Load) -> io::Result<Self> {
         let poll = Poll::new()?;
-        let now = Instant::now();
         let mut exchanges = Vec::new();
         for token in 0..load.connections {
             let fd = client::connect(load.to)?;
             poll.add_stream(&fd, token)?;
-            exchanges.push(Some(Exchange::new(fd, now, 0)));
+            exchanges.push(Some(Exchange::new(fd, None)));
         }
         Ok(Self {
             pacer: load.rate.map(|rate| Pacer::new(&poll, rate)).transpose()?,
             poll,
             exchanges,
             standing: load.connections,
-            payload: vec![origin::ECHO; load.size],
+            question: Question::of(load),
             scratch: vec![0; SCRATCH],
             free: VecDeque::new(),
             late: VecDeque::new(),
@@ -152,7 +82,7 @@ impl Requests {
         let Some(Some(exchange)) = self.exchanges.get_mut(token) else {
             return;
         };
-        match exchange.work(flags, &self.payload, &mut self.scratch) {
+        match exchange.work(flags, &self.question, &mut self.scratch) {
             Ok(false) => {}
             Ok(true) => {
                 let now = Instant::now();
@@ -195,7 +125,7 @@ impl Requests {
     #[inline]
     fn ask(&mut self, token: usize, since: Instant, meter: &mut Meter<'_>) {
         if let Some(Some(exchange)) = self.exchanges.get_mut(token)
-            && exchange.ask(since, &self.payload).is_err()
+            && exchange.ask(since, &self.question).is_err()
         {
             self.lose(token, meter);
         }

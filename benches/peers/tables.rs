@@ -11,12 +11,43 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::protocol::Protocol;
+use crate::tls::Certificate;
 use crate::{netns, proxies};
 
 /// One frontend, one service, one endpoint.
 pub(crate) fn plain(front: SocketAddr, origin: SocketAddr) -> String {
     json!({"version": 1, "frontends": [frontend("bench", front, "bench")], "services": [service("bench", origin)]})
         .to_string()
+}
+
+/// One route that strips `/svc`, of a frontend that speaks this. `logs`: each request has an access line.
+pub(crate) fn http(
+    front: SocketAddr,
+    origin: SocketAddr,
+    protocol: Protocol,
+    logs: bool,
+    folder: &Path,
+) -> String {
+    let mut frontend = json!({
+        "name": "bench",
+        "bind": [front.to_string()],
+        "protocol": "http",
+        "routes": [{"path": "/svc", "rewrite": "/", "service": "bench"}],
+    });
+    if protocol.is_tls() {
+        let files = Certificate::in_folder(folder);
+        frontend["protocol"] = json!("https");
+        frontend["tls"] = json!({"certificates": [{"cert": files.certificate, "key": files.key}]});
+    }
+    let access = if logs { "haproxy" } else { "off" };
+    json!({
+        "version": 1,
+        "log": {"access": access},
+        "frontends": [frontend],
+        "services": [service("bench", origin)],
+    })
+    .to_string()
 }
 
 /// Datagrams, and on the port above those of which each is a flow with one answer.

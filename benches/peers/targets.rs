@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::catalog::{Figure, Measure, Party};
+use crate::protocol::Cipher;
 use crate::proxies::Proxy;
 use crate::report::Medians;
 
@@ -83,6 +84,26 @@ pub(crate) fn judge(medians: Medians<'_>) -> Vec<Target> {
         let target = Target::ratio(medians, measure, BALLAST, figure, Some(NGINX), limit);
         targets.push(target);
     }
+    for (measure, limit) in OF_HTTP {
+        let peer = medians.better_peer(measure, Figure::Cost);
+        let target = Target::ratio(medians, measure, BALLAST, Figure::Cost, peer, limit);
+        targets.push(target);
+    }
+    targets.push(Target {
+        what: format!("{}: CPU with access lines / without", Measure::HttpRequests),
+        measured: medians.ratio(
+            Measure::HttpRequests,
+            Party::Logging(Proxy::Ballast),
+            Figure::Cost,
+            BALLAST,
+        ),
+        limit: 1.1,
+        unit: "x",
+    });
+    for measure in OF_TLS {
+        let target = Target::ratio(medians, measure, BALLAST, Figure::Cost, Some(HAPROXY), 1.0);
+        targets.push(target);
+    }
     for (measure, figure, what, limit, unit) in OF_BALLAST_ALONE {
         targets.push(Target {
             what: what.to_owned(),
@@ -152,7 +173,8 @@ impl Target {
             ),
             None => ("the better of haproxy and nginx".to_owned(), None),
         };
-        let whose = if limit < 1.0 && !measure.is_of_datagrams() {
+        let is_better_peer = limit < 1.0 || measure == Measure::HttpConnections;
+        let whose = if is_better_peer && !measure.is_of_datagrams() {
             format!("{base_name}'s, the better peer")
         } else {
             format!("{base_name}'s")
@@ -189,7 +211,35 @@ const OF_DATAGRAMS: [(Measure, Figure, f64); 3] = [
     (Measure::Flows, Figure::Cost, 1.0),
 ];
 
-const OF_BALLAST_ALONE: [(Measure, Figure, &str, f64, &str); 6] = [
+/// Beside the better peer.
+const OF_HTTP: [(Measure, f64); 2] = [
+    (Measure::HttpRequests, 0.78),
+    (Measure::HttpConnections, 1.0),
+];
+
+/// Beside haproxy: no fewer handshakes, and no fewer bytes, for the same CPU.
+const OF_TLS: [Measure; 4] = [
+    Measure::Handshakes,
+    Measure::ResumedHandshakes,
+    Measure::TlsDownload(Cipher::Aes128),
+    Measure::TlsDownload(Cipher::Aes256),
+];
+
+const OF_BALLAST_ALONE: [(Measure, Figure, &str, f64, &str); 8] = [
+    (
+        Measure::IdleHttps,
+        Figure::Memory,
+        "memory per idle connection of https",
+        20e3,
+        "bytes",
+    ),
+    (
+        Measure::IdleHttp2,
+        Figure::Memory,
+        "memory per idle connection of HTTP/2",
+        20e3,
+        "bytes",
+    ),
     (
         Measure::IdleFlows,
         Figure::Memory,

@@ -5,6 +5,8 @@
 
 use std::net::Ipv6Addr;
 
+use memchr::memchr;
+
 use crate::words;
 
 mod field_kind;
@@ -63,7 +65,7 @@ impl<'a> Host<'a> {
         let name_length = if text.starts_with('[') {
             text.find(']')? + 1
         } else {
-            text.find(':').unwrap_or(text.len())
+            memchr(b':', text.as_bytes()).unwrap_or(text.len())
         };
         let (name, port) = text.split_at_checked(name_length)?;
         let is_valid = match name.strip_prefix('[') {

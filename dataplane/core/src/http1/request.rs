@@ -164,8 +164,8 @@ impl<'a> Target<'a> {
 }
 
 fn split_query(text: &str) -> (&str, Option<&str>) {
-    match text.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
+    match memchr(b'?', text.as_bytes()).and_then(|at| text.split_at_checked(at)) {
+        Some((path, query)) => (path, query.get(1..)),
         None => (text, None),
     }
 }
