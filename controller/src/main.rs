@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use ballast_controller::decide::decide;
 use ballast_controller::observe::read_folder;
-use ballast_controller::settings::{ClusterFlags, Flags, RunFlags, Settings, WrongFlag};
-use ballast_controller::{log, plan, run};
+use ballast_controller::settings::{
+    ClusterFlags, Flags, PublishFlags, RunFlags, Settings, WrongFlag,
+};
+use ballast_controller::{cluster, log, plan, publish, run};
 use clap::{Args, Parser, Subcommand};
 
 /// Kubernetes in; a routing table, status and events out.
@@ -21,13 +23,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch a cluster, or a folder of manifests, and make it so
+    /// Serve a cluster's Services, or those of a folder of manifests, on this node
     #[command(after_help = RUN_HELP)]
     Run(Box<RunFlags>),
+    /// Publish a cluster's Services: their statuses and events
+    #[command(after_help = PUBLISH_HELP)]
+    Publish(Box<PublishFlags>),
     /// Say what would be served, and why, without serving it
     Plan(Box<Plan>),
     /// Take back what Ballast wrote to Services, when it is uninstalled
-    Release(Box<run::ReleaseFlags>),
+    Release(Box<cluster::ReleaseFlags>),
 }
 
 #[derive(Debug, Args)]
@@ -58,10 +63,14 @@ fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Plan(command) => plan(*command),
-        Command::Release(flags) => run::release(&flags),
+        Command::Release(flags) => cluster::release(&flags),
         Command::Run(flags) => {
-            log::begin(flags.log_format, flags.log_level);
+            log::begin(flags.process.log_format, flags.process.log_level);
             run::run(*flags)
+        }
+        Command::Publish(flags) => {
+            log::begin(flags.process.log_format, flags.process.log_level);
+            publish::publish(*flags)
         }
     };
     match done {
@@ -107,6 +116,10 @@ fn plan(command: Plan) -> anyhow::Result<()> {
 
 const RUN_HELP: &str = "\
 Signals: SIGTERM and SIGINT end in order; what the data plane serves stays served.
+Exit codes: 0 an ordered end; 1 a fault; 64 wrong usage.";
+const PUBLISH_HELP: &str = "\
+Any number of these processes may run; the one that holds the Lease ballast-leader writes.
+Signals: SIGTERM and SIGINT end in order; what is published stays published.
 Exit codes: 0 an ordered end; 1 a fault; 64 wrong usage.";
 /// EX_USAGE
 const USAGE: u8 = 64;

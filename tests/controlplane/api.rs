@@ -176,13 +176,17 @@ enum Scope {
 
 type Kind = (&'static str, (&'static str, &'static str, Scope));
 
-const KINDS: [Kind; 16] = [
+const KINDS: [Kind; 17] = [
     ("ClusterRole", (RBAC, "clusterroles", Scope::Cluster)),
     (
         "ClusterRoleBinding",
         (RBAC, "clusterrolebindings", Scope::Cluster),
     ),
     ("ConfigMap", ("api/v1", "configmaps", Scope::Namespace)),
+    (
+        "Deployment",
+        ("apis/apps/v1", "deployments", Scope::Namespace),
+    ),
     (
         "EndpointSlice",
         (

@@ -55,7 +55,7 @@ status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}
     assert!(unheard.ends_with("does not answer"), "{unheard}");
     observed.looked_up = Arc::new(Wanted {
         secrets: BTreeSet::from([Key::new("shop", "cert")]),
-        names: BTreeSet::new(),
+        ..Wanted::default()
     });
     assert_eq!(said(&observed), missing);
 }

@@ -66,7 +66,7 @@ pub(super) fn left_out<'a>(service: &'a Service, why: &str, before: &Remembered)
     let message = format!("left out of the table, which would be refused with it: {why}");
     let mut asked = Asked::nothing(service, status);
     asked.memory = before.get(&service.key).cloned().unwrap_or_default();
-    asked.notices.insert(Notice::warning(
+    asked.node_notices.insert(Notice::warning(
         About::Service(service.key.clone()),
         Reason::LeftOut,
         message,

@@ -1,4 +1,4 @@
-//! Reads one Secret again and again: RBAC gives `get` alone, so there is nothing to watch. Started by `lookout` for each
+//! Reads one Secret again and again: RBAC gives `get` alone, so there is nothing to watch. Started by `debounce` for each
 //! that is wanted.
 
 use std::hash::{BuildHasher, RandomState};
