@@ -1,14 +1,12 @@
 //! A table of 10,000 services with 10 endpoints each: read, compiled at start, and compiled again with one change.
 
+mod common;
+
 use std::fmt::Write as _;
 use std::hint::black_box;
 
-use ballast_core::compile::{CompileContext, compile};
-use ballast_core::loops::LOOPBACK_ONLY;
-use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
-use ballast_core::rng::Rng;
-use ballast_core::table::{self, Format, RoutingTable};
+use common::{compiled, parsed};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 
 fn large_table(criterion: &mut Criterion) {
@@ -34,21 +32,6 @@ fn large_table(criterion: &mut Criterion) {
         );
     });
     group.finish();
-}
-
-fn parsed(text: &str) -> RoutingTable {
-    table::parse(text.as_bytes(), Format::Json).expect("a good table")
-}
-
-fn compiled(table: RoutingTable, previous: &Plan) -> Plan {
-    let mut context = CompileContext {
-        now: Moment(1),
-        workers: 2,
-        ipv6: true,
-        host: &LOOPBACK_ONLY,
-        rng: &mut Rng::new(1),
-    };
-    compile(table, previous, &mut context)
 }
 
 /// 100 frontends; the last endpoint of all has this weight.

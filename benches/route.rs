@@ -1,15 +1,13 @@
 //! What it costs to find the route of a request, at 10, 100 and 10,000 routes, and to compile them again.
 
+mod common;
+
 use std::hint::black_box;
 use std::sync::Arc;
 
-use ballast_core::compile::{CompileContext, compile};
 use ballast_core::http::Host;
-use ballast_core::loops::LOOPBACK_ONLY;
-use ballast_core::moment::Moment;
 use ballast_core::plan::{HttpFrontend, Plan, Serves};
-use ballast_core::rng::Rng;
-use ballast_core::table::{self, Format};
+use common::{compiled, parsed};
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 
 fn finding(criterion: &mut Criterion) {
@@ -83,7 +81,7 @@ fn compiling(criterion: &mut Criterion) {
         let text = by_path(10_000).replace(r#""weight":1"#, &format!(r#""weight":{weight}"#));
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
-                || table::parse(text.as_bytes(), Format::Json).expect("a good table"),
+                || parsed(&text),
                 |table| compiled(table, previous),
                 BatchSize::PerIteration,
             );
@@ -124,19 +122,7 @@ fn json(count: usize, fields: impl Fn(usize) -> String) -> String {
 }
 
 fn plan(text: &str, previous: &Plan) -> Plan {
-    let table = table::parse(text.as_bytes(), Format::Json).expect("a good table");
-    compiled(table, previous)
-}
-
-fn compiled(table: table::RoutingTable, previous: &Plan) -> Plan {
-    let mut context = CompileContext {
-        now: Moment(1),
-        workers: 2,
-        ipv6: true,
-        host: &LOOPBACK_ONLY,
-        rng: &mut Rng::new(1),
-    };
-    compile(table, previous, &mut context)
+    compiled(parsed(text), previous)
 }
 
 fn http(plan: &Plan) -> Arc<HttpFrontend> {

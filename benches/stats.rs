@@ -1,18 +1,17 @@
 //! What a scrape costs: 2,000 services of 10 endpoints, every one of which has counted something on two workers.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ballast::stats::{self, Observer, Process, Selection, Snapshot};
-use ballast_core::compile::{CompileContext, compile};
 use ballast_core::counters::WorkerId;
-use ballast_core::loops::LOOPBACK_ONLY;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
-use ballast_core::rng::Rng;
-use ballast_core::table::{self, Format};
+use common::{compiled, parsed};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn scrape(criterion: &mut Criterion) {
@@ -83,15 +82,7 @@ fn plan() -> Arc<Plan> {
         frontends.join(", "),
         services.join(", ")
     );
-    let table = table::parse(text.as_bytes(), Format::Json).expect("a good table");
-    let mut context = CompileContext {
-        now: Moment(0),
-        workers: 2,
-        ipv6: true,
-        host: &LOOPBACK_ONLY,
-        rng: &mut Rng::new(1),
-    };
-    let plan = Arc::new(compile(table, &Plan::default(), &mut context));
+    let plan = Arc::new(compiled(parsed(&text), &Plan::default()));
     for worker in [WorkerId(0), WorkerId(1)] {
         plan.services().iter().for_each(|service| {
             service.state().counters(worker).sessions.add(12_345);

@@ -325,18 +325,6 @@ fn healthz_alone_is_answered_where_the_table_says_and_follows_it() {
     let [one, two, admin] = [(); 3].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
     let text = |healthz: &str| format!("version: 1\nstats: {{bind: [\"{admin}\"]{healthz}}}\n");
     let ballast = Ballast::serve_from_table(&text(&format!(", healthz: [\"{one}\"]")));
-    // Whoever is still in the queue of an address that is given up is reset: that is no answer either.
-    let status = |address: SocketAddr, path: &str| -> Option<u16> {
-        let mut stream = client::connect(address)?;
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-        )
-        .ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        answer.split(' ').nth(1)?.parse().ok()
-    };
     assert_eq!(status(one, "/healthz"), Some(200));
     for path in ["/", "/readyz", "/metrics", "/;csv", "/events"] {
         assert_eq!(status(one, path), Some(404), "{path}");
@@ -360,10 +348,7 @@ fn one_address_becomes_all_of_them_and_one_again_at_once() {
     let port = free_port();
     let text = |bind: &str| format!("version: 1\nstats: {{bind: [\"{bind}:{port}\"]}}\n");
     let ballast = Ballast::serve_from_table(&text("127.0.0.1"));
-    let ready = |host: [u8; 4]| {
-        let stream = client::connect(SocketAddr::from((host, port)))?;
-        Some(Request::new("GET", "/readyz").over(stream).status)
-    };
+    let ready = |host: [u8; 4]| status(SocketAddr::from((host, port)), "/readyz");
     assert_eq!(
         (ready([127, 0, 0, 1]), ready([127, 0, 0, 2])),
         (Some(200), None)
@@ -375,6 +360,19 @@ fn one_address_becomes_all_of_them_and_one_again_at_once() {
         // What cannot be had at first is tried again after five seconds: it must not come to that.
         assert!(begun.elapsed() < Duration::from_secs(4), "{bind}");
     }
+}
+
+/// What is answered there, if anything. Whoever is in the queue of an address that is given up is reset: that is no answer.
+fn status(address: SocketAddr, path: &str) -> Option<u16> {
+    let mut stream = client::connect(address)?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.split(' ').nth(1)?.parse().ok()
 }
 
 /// With a file that knows an admin and a viewer. One that is gone later changes nothing.

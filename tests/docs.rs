@@ -1,11 +1,15 @@
-//! The documentation's promises about the table: its examples are good, and no field is left out.
+//! What the documentation and the templates promise: examples of tables are good, no field is left out, and metrics exist.
+
+mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use ballast_core::ack::Ack;
 use ballast_core::table::{Format, parse};
+use common::Ballast;
 
 const REFERENCE: &str = "docs/table.md";
 
@@ -145,6 +149,63 @@ fn links_within_the_reference_lead_somewhere() {
         links += 1;
     }
     assert!(links > 20);
+}
+
+#[test]
+fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
+    let table = "version: 1
+frontends:
+- {name: f, bind: ['127.0.0.1:0'], protocol: http, routes: [{path: /, service: s}]}
+- {name: u, bind: ['127.0.0.1:0'], protocol: udp, service: s}
+services:
+- {name: s, health: {protocol: tcp}, endpoints: [{address: '127.0.0.1:9'}]}
+";
+    let metrics = Ballast::serve(table, 1).metrics();
+    let of_the_controller = read("docs/controller.md");
+    for page in [
+        "templates/prometheus/rules.yaml",
+        "templates/prometheus/dashboard.json",
+    ] {
+        let text = read(page);
+        let is_of_a_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let words = text.split(|letter| !is_of_a_name(letter));
+        let names: BTreeSet<&str> = words
+            .filter(|word| {
+                let families = ["ballast_", "haproxy_", "process_"];
+                families.iter().any(|family| word.starts_with(family))
+            })
+            .collect();
+        assert!(names.len() > 10, "{page}: {names:?}");
+        for name in names {
+            let exists = match name.strip_prefix("ballast_controller_") {
+                Some(name) => {
+                    of_the_controller.contains(&format!("`{name}`"))
+                        || of_the_controller.contains(&format!("`{name}{{"))
+                }
+                None => {
+                    let family = name.trim_end_matches("_bucket");
+                    metrics.contains(&format!("# TYPE {family} "))
+                }
+            };
+            assert!(exists, "{page}: {name}");
+        }
+    }
+}
+
+#[test]
+fn prometheus_takes_the_alerts() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates/prometheus/rules.yaml");
+    let checked = Command::new("promtool")
+        .arg("check")
+        .arg("rules")
+        .arg(rules)
+        .output();
+    let Ok(checked) = checked else {
+        assert!(std::env::var_os("CI").is_none(), "promtool is missing");
+        println!("SKIP: promtool is missing");
+        return;
+    };
+    assert!(checked.status.success(), "{checked:?}");
 }
 
 /// As a heading is named in links.

@@ -12,6 +12,8 @@ mod clients;
 mod https;
 #[path = "health/questions.rs"]
 mod questions;
+#[path = "tls/server.rs"]
+mod tls_server;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,5 +1,7 @@
 //! HTTP/1 from end to end over real sockets: requests and responses are spelled out byte by byte on both sides.
 
+#[path = "common/apart.rs"]
+mod apart;
 mod common;
 #[path = "common/peers.rs"]
 mod peers;
@@ -22,6 +24,8 @@ mod forwarding;
 mod framing;
 #[path = "http/interim.rs"]
 mod interim;
+#[path = "http/limits.rs"]
+mod limits;
 #[path = "http/lingering.rs"]
 mod lingering;
 #[path = "http/pipelines.rs"]

@@ -16,11 +16,12 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::Ballast;
 use h2::Reason;
+use h2::client::SendRequest;
 use http::HeaderMap;
 use papers::Papers;
 use peers::{
@@ -382,6 +383,48 @@ fn a_client_that_asks_for_nothing_is_told_to_go() {
     );
 }
 
+/// The crate `h2` bounds the size of such a head. Its time is bounded by the other requests of the connection.
+#[test]
+fn a_connection_whose_client_never_ends_a_head_is_closed() {
+    let timeouts = ", timeouts: {request: 300ms, keep-alive: 300ms}";
+    let (endpoint, _) = h2_endpoint(100, usize::MAX);
+    let table = table(timeouts, "h2", endpoint);
+    let table = table.replace("endpoints:", "timeouts: {server: 1s}, endpoints:");
+    let ballast = Ballast::serve(&table, 1);
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    // GET, http, shop.example and the path `/hang`, by HPACK's static table.
+    let head = b"\x82\x86\x41\x0cshop.example\x44\x05/hang";
+    let length = u8::try_from(head.len()).unwrap();
+    for active in [false, true] {
+        let mut sent = preface.to_vec();
+        let stream = if active {
+            sent.extend([0, 0, length, HEADERS, END_STREAM | END_HEADERS, 0, 0, 0, 1]);
+            sent.extend(head);
+            3
+        } else {
+            1
+        };
+        sent.extend([0, 0, length, HEADERS, END_STREAM, 0, 0, 0, stream]);
+        sent.extend(head);
+        sent.extend([0, 0, 200, CONTINUATION, 0, 0, 0, 0, stream]);
+        let mut client = ballast.connect();
+        client.write_all(&sent).unwrap();
+        let mut dripping = client.try_clone().unwrap();
+        let begun = Instant::now();
+        std::thread::spawn(move || {
+            while begun.elapsed() < Duration::from_secs(15) && dripping.write_all(&[0x82]).is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let heard = rest(client);
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        // GOAWAY is a frame of type 7.
+        let has_goaway = heard.windows(4).any(|frame| frame == [0, 8, 7, 0]);
+        assert!(has_goaway, "{heard:?}");
+    }
+}
+
 #[test]
 fn a_draining_node_says_goaway_and_ends_what_has_begun() {
     let (endpoint, _) = h2_endpoint(100, usize::MAX);
@@ -418,20 +461,7 @@ fn an_endpoint_that_says_goaway_costs_no_request() {
     run(async {
         let client = client(ballast.address()).await;
         for _ in 0..20 {
-            let tasks: Vec<_> = (0..10)
-                .map(|_| {
-                    let client = client.clone();
-                    spawn_local(async move {
-                        fetch(&client, request("GET", "/"), None, None)
-                            .await
-                            .unwrap()
-                            .status
-                    })
-                })
-                .collect();
-            for task in tasks {
-                assert_eq!(task.await.unwrap(), 200);
-            }
+            assert_eq!(statuses(&client, 10).await, [200; 10]);
         }
     });
     assert!(seen.connections.load(Ordering::Relaxed) > 10);
@@ -502,20 +532,7 @@ fn an_endpoint_of_http2_that_is_not_there_is_a_502() {
     let ballast = Ballast::serve(&table("", "h2", common::nobody()), 1);
     run(async {
         let client = client(ballast.address()).await;
-        let answers: Vec<_> = (0..20)
-            .map(|_| {
-                let client = client.clone();
-                spawn_local(async move {
-                    fetch(&client, request("GET", "/"), None, None)
-                        .await
-                        .unwrap()
-                        .status
-                })
-            })
-            .collect();
-        for answer in answers {
-            assert_eq!(answer.await.unwrap(), 502);
-        }
+        assert_eq!(statuses(&client, 20).await, [502; 20]);
     });
 }
 
@@ -634,6 +651,21 @@ fn operators_see_requests_of_http2() {
     }
 }
 
+/// The statuses of so many requests at once.
+async fn statuses(client: &SendRequest<Bytes>, count: usize) -> Vec<u16> {
+    let answers: Vec<_> = (0..count)
+        .map(|_| {
+            let client = client.clone();
+            spawn_local(async move { fetch(&client, request("GET", "/"), None, None).await })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for answer in answers {
+        statuses.push(answer.await.expect("no panic").expect("an answer").status);
+    }
+    statuses
+}
+
 fn until_idle(ballast: &Ballast) {
     ballast.until(|ballast| ballast.in_flight() == 0);
 }
@@ -673,3 +705,9 @@ async fn until(come: impl Fn() -> bool) {
         .await
         .expect("it never came");
 }
+
+/// Types of frames of HTTP/2, and flags of HEADERS.
+const HEADERS: u8 = 1;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;

@@ -1,5 +1,5 @@
 //! Who may know whom: looked for in sources and manifests. The core decides and never acts, the data plane and the controller
-//! know only it, and inside of the data plane what is started knows nothing of who starts it.
+//! know only it and the log, and inside of the data plane what is started knows nothing of who starts it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,6 +63,11 @@ fn the_data_plane_and_the_controller_know_only_the_core() {
             .iter()
             .any(|name| name == "ballast-core")
     );
+    let of_log = dependencies("dataplane/log");
+    assert!(
+        !of_log.iter().any(|name| name.starts_with("ballast")),
+        "{of_log:?}"
+    );
 }
 
 #[test]
@@ -77,7 +82,7 @@ fn only_the_system_calls_of_the_data_plane_are_unsafe() {
             assert!(!is_unsafe, "{}: {line}", file.display());
         }
     }
-    for package in ["dataplane/core", "controller"] {
+    for package in ["dataplane/core", "controller", "dataplane/log"] {
         let text = fs::read_to_string(root().join(package).join("src/lib.rs")).expect("a library");
         assert!(text.contains("#![forbid(unsafe_code)]"), "{package}");
     }
@@ -104,18 +109,28 @@ fn in_the_data_plane_only_apply_puts_a_plan_in_force_and_nobody_knows_who_starts
     }
 }
 
-/// Whoever else wrote there would wait for its reader. `main.rs` does for commands that end by themselves.
+/// Whoever else wrote there would wait for its reader. `main.rs` does for commands that end by themselves, and `plan`, `release`
+/// and `--dry` of the controller are such.
 #[test]
-fn in_the_data_plane_only_the_log_writes_to_standard_streams() {
-    let folder = root().join("dataplane/src");
-    for (file, text) in texts("dataplane/src") {
-        let name = file.strip_prefix(&folder).expect("in it").to_owned();
-        let may = [Path::new("log.rs"), Path::new("main.rs")].contains(&&*name);
-        let line = without_tests(&text).lines().find(|line| {
-            let streams = ["io::stdout()", "io::stderr()", "print!(", "println!("];
-            streams.iter().any(|words| line.contains(words))
-        });
-        assert!(may || line.is_none(), "{}: {line:?}", name.display());
+fn only_the_log_writes_to_standard_streams() {
+    for (package, may) in [
+        ("dataplane/src", &["main.rs"][..]),
+        ("controller/src", &["main.rs", "run.rs", "run/release.rs"]),
+    ] {
+        let folder = root().join(package);
+        for (file, text) in texts(package) {
+            let name = file.strip_prefix(&folder).expect("in it").to_owned();
+            let may = may.iter().any(|path| Path::new(path) == name);
+            let line = without_tests(&text).lines().find(|line| {
+                let streams = ["io::stdout()", "io::stderr()", "print!(", "println!("];
+                streams.iter().any(|words| line.contains(words))
+            });
+            assert!(
+                may || line.is_none(),
+                "{package} {}: {line:?}",
+                name.display()
+            );
+        }
     }
 }
 

@@ -25,12 +25,12 @@ mod viewers;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::connect;
-use common::crowd::quiet_runtime;
+use common::crowd::{Client, quiet_runtime, servers};
 use netns::{PLACE, Site, node_address};
 use peers::{End, Watched, hear, ping, reset};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -77,6 +77,46 @@ async fn ping_once(address: SocketAddr) -> io::Result<()> {
     stream.write_all(&[7]).await?;
     assert_eq!(stream.read_u8().await?, 7);
     Ok(())
+}
+
+/// A swap may close a socket that has begun a handshake.
+#[test]
+fn no_handshake_fails_while_an_address_becomes_all_of_them_and_one_again() {
+    let Some(site) = Site::build(1) else {
+        return;
+    };
+    if let Err(why) = site.narrow() {
+        return skip::skip(&why);
+    }
+    let (over, begun) = (AtomicBool::new(false), Instant::now());
+    let ask_on = || {
+        let mut answers = 0;
+        while !over.load(Ordering::Relaxed) && begun.elapsed() < Duration::from_secs(60) {
+            Client::from(node_address(0).octets(), (PLACE, 6000).into())?.ask()?;
+            answers += 1;
+        }
+        io::Result::Ok(answers)
+    };
+    site.place.within(|| {
+        let server = servers(1)[0];
+        let table = |host: &str| {
+            common::table("", "", &[server]).replace("127.0.0.1:0", &format!("{host}:6000"))
+        };
+        let ballast = Watched::serve(&table("*"), 2);
+        thread::scope(|scope| {
+            let clients = [(); 8].map(|()| scope.spawn(|| site.nodes[0].within(ask_on)));
+            for host in ["10.77.0.1", "*"].iter().cycle().take(40) {
+                ballast.swap(&table(host));
+                thread::sleep(Duration::from_millis(20));
+            }
+            over.store(true, Ordering::Relaxed);
+            let answers = clients.map(|client| client.join().expect("no panic"));
+            println!("{answers:?}");
+            for count in answers {
+                assert!(count.expect("answers") > 0);
+            }
+        });
+    });
 }
 
 #[test]

@@ -5,14 +5,11 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ballast_core::rng::Rng;
-use common::crowd::{Client, Guest, is_reset, quiet_runtime, serve_as, servers, source};
+use common::crowd::{Client, Presence, is_reset, quiet_runtime, rush, serve_as, servers};
 use common::{Ballast, nobody};
-use rustix::net::RecvFlags;
 
 /// A table of one service with these fields, and endpoints that each take so many.
 fn table(service: &str, most: u32, endpoints: &[SocketAddr]) -> String {
@@ -233,56 +230,30 @@ fn who_is_cut_while_it_waits_has_a_line_that_says_so() {
 
 #[test]
 fn no_endpoint_has_more_than_its_limit_and_nobody_is_stranded_whoever_leaves() {
-    let most = Arc::new(AtomicUsize::new(0));
-    let strict: Vec<_> = (0..3).map(|_| strict_server(Arc::clone(&most))).collect();
-    let ballast = Ballast::serve(&table(", timeouts: {queue: 60s}", 1, &strict), 2);
-    let address = ballast.address();
-    let seed = std::env::var("SEED").map_or(32, |seed| seed.parse().unwrap());
-    println!("SEED={seed}");
-    let mut rng = Rng::new(seed);
-    let mut threads = Vec::new();
-    for index in 0..500 {
-        let leaves = rng.below(3) == 0;
-        let patience = Duration::from_micros(rng.below(200_000));
-        threads.push(async move {
-            let mut guest = Guest::from(source(index), address).await.unwrap();
-            if leaves {
-                let left = tokio::time::timeout(patience, guest.ask()).await;
-                return usize::from(left.is_ok_and(|answer| answer.is_ok()));
-            }
-            guest.ask().await.unwrap();
-            1
-        });
-    }
-    let served: usize = quiet_runtime().block_on(async {
-        let guests: Vec<_> = threads.into_iter().map(tokio::spawn).collect();
-        let mut served = 0;
-        for guest in guests {
-            served += guest.await.expect("nobody is stranded");
-        }
-        served
+    let strict: Vec<_> = (0..3).map(|_| strict_server()).collect();
+    let addresses: Vec<_> = strict.iter().map(|(address, _)| *address).collect();
+    let ballast = Ballast::serve(&table(", timeouts: {queue: 60s}", 1, &addresses), 2);
+    let served = rush(ballast.address(), |mut guest, _| async move {
+        guest.ask().await.map(drop)
     });
-    println!(
-        "{served} of 500 served, at most {} at once",
-        most.load(Ordering::SeqCst)
-    );
-    assert_eq!(most.load(Ordering::SeqCst), 1);
+    let most = strict.iter().map(|(_, presence)| presence.most()).max();
+    println!("{served} of 500 served, at most {most:?} at once");
+    assert_eq!(most, Some(1));
     ballast.until(|ballast| ballast.in_flight() == 0 && waiting(ballast) == 0);
     for endpoint in ballast.running.shared().live.plan().services()[0].endpoints() {
         assert_eq!(endpoint.live().peak(), 1);
     }
 }
 
-/// A server that notes how many of its clients there ever were at once, and now and then kills one.
-fn strict_server(most: Arc<AtomicUsize>) -> SocketAddr {
+/// A server that notes how many of its clients are there at once, and now and then ends one's connection.
+fn strict_server() -> (SocketAddr, Arc<Presence>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = listener.local_addr().expect("an address");
+    let presence = Arc::new(Presence::default());
+    let there = Arc::clone(&presence);
     thread::spawn(move || {
-        let mut clients: Vec<TcpStream> = Vec::new();
         for (count, client) in listener.incoming().flatten().enumerate() {
-            clients.retain(is_there);
-            clients.push(client.try_clone().expect("a descriptor"));
-            most.fetch_max(clients.len(), Ordering::SeqCst);
+            there.comes(count, &client);
             let serve = move |mut client: TcpStream| {
                 if client.read(&mut [0]).is_ok_and(|read| read == 1) {
                     writeln!(client, "{address}").ok();
@@ -296,17 +267,5 @@ fn strict_server(most: Arc<AtomicUsize>) -> SocketAddr {
             thread::spawn(move || serve(client));
         }
     });
-    address
-}
-
-/// Whether neither side has ended it: by then the balancer may have sent the next one.
-fn is_there(client: &TcpStream) -> bool {
-    if client.take_error().is_ok_and(|error| error.is_some()) {
-        return false;
-    }
-    let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    match rustix::net::recv(client, &mut [0; 1], look) {
-        Ok((heard, _)) => heard > 0,
-        Err(error) => error == rustix::io::Errno::WOULDBLOCK,
-    }
+    (address, presence)
 }

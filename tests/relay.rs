@@ -1,6 +1,8 @@
 //! The relay between scripted peers over real sockets: every way in which a connection can end, stall or crawl, and what of
 //! it the other side must see.
 
+#[path = "common/apart.rs"]
+mod apart;
 mod common;
 #[path = "common/peers.rs"]
 mod peers;

@@ -6,6 +6,8 @@
 //!   FIGURES=1 cargo test --release --test swap a_hundred -- --nocapture
 
 mod common;
+#[path = "common/skip.rs"]
+mod skip;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use common::Ballast;
 use common::crowd::{Client, Guest, quiet_runtime, serve_as, servers, source};
+use skip::{MUCH, Others, undecided};
 use tokio::sync::Semaphore;
 
 #[test]
@@ -63,6 +66,8 @@ struct Storm {
     /// When each table was served, since the first one was.
     swaps: Vec<Duration>,
     took: Duration,
+    /// The part of the machine that other processes took.
+    others: f64,
 }
 
 impl Storm {
@@ -78,7 +83,7 @@ impl Storm {
                 quiet_runtime().block_on(guests(address, servers, tables, per_second, stay))
             })
         };
-        let begun = Instant::now();
+        let (others, begun) = (Others::watch(), Instant::now());
         let (mut generation, mut swaps) = (0, Vec::new());
         while begun.elapsed() < lasting {
             generation += 1;
@@ -89,7 +94,7 @@ impl Storm {
             thread::sleep(Duration::from_millis(10 * generation).saturating_sub(begun.elapsed()));
         }
         tables.over.store(true, Ordering::SeqCst);
-        let took = begun.elapsed();
+        let (took, others) = (begun.elapsed(), others.share());
         let (served, failures) = guests.join().expect("an end");
         assert!(failures.is_empty(), "{failures:#?}");
         nobody_is_left(&ballast, &servers, generation + 1);
@@ -97,11 +102,12 @@ impl Storm {
             served,
             swaps,
             took,
+            others,
         }
     }
 
-    /// Prints what was reached. Also a debug build on a busy machine swaps as many as the `fewest` in its best second: fewer
-    /// where clients come faster than both of them can serve, for apply gives way.
+    /// Prints what was reached. Also a debug build swaps as many as the `fewest` in its best second, unless other processes are
+    /// busy: fewer where clients come faster than both of them can serve, for apply gives way.
     fn report(&self, what: &str, fewest: usize) {
         let best = self.swaps_of_the_best_second();
         println!(
@@ -109,6 +115,9 @@ impl Storm {
             self.per_second(self.served),
             self.swaps_per_second(),
         );
+        if best < fewest && self.others > MUCH {
+            return undecided("other processes take the machine");
+        }
         assert!(best >= fewest, "{best} swaps in the best second");
     }
 

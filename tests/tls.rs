@@ -15,6 +15,8 @@ mod papers;
 mod passthrough;
 #[path = "tls/swaps.rs"]
 mod swaps;
+#[path = "tls/server.rs"]
+mod tls_server;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};

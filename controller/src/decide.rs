@@ -99,25 +99,72 @@ pub struct Report {
 /// Decides everything.
 #[must_use]
 pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
+    decide_by(ask, observed, settings)
+}
+
+/// What each of these Services wants to be looked up. `observed` must have the Services too.
+#[must_use]
+pub fn wanted_by<'a>(
+    services: impl Iterator<Item = &'a Service>,
+    observed: &'a Observed,
+    settings: &'a Settings,
+) -> BTreeMap<Key, Wanted> {
+    if settings.role == Role::Publisher {
+        return BTreeMap::new();
+    }
+    let left_out = BTreeMap::new();
+    let world = World {
+        observed,
+        settings,
+        left_out: &left_out,
+        claims: String::new(),
+        slices: Slices::of(observed),
+        nodes: Nodes::look(observed, settings, &mut Vec::new()),
+    };
+    let names = Names::of(observed, settings);
+    let looked_at = services.filter(|service| settings.looks_at(&service.key.namespace));
+    let wanted = looked_at.filter_map(|service| {
+        // If this panics, the decision will panic too, and leave the Service out.
+        let asked = sound::guarded(&world, service, &mut BTreeMap::new(), || {
+            ask(&world, &names, service)
+        });
+        Some((service.key.clone(), asked?.wanted))
+    });
+    wanted.collect()
+}
+
+/// Decides, with `ask` to plan each Service. Tests pass a function that panics.
+fn decide_by(ask: Ask, observed: &Observed, settings: &Settings) -> Desired {
     let mut left_out = BTreeMap::new();
     loop {
-        let desired = decide_without(&left_out, observed, settings);
         // One Service must not take the others with it.
-        let table = desired.table.as_deref();
-        let mut blamed = table.map(sound::blamed).unwrap_or_default();
-        blamed.retain(|key, _| !left_out.contains_key(key));
-        if blamed.is_empty() {
-            return desired;
-        }
+        let blamed = match decide_without(&left_out, ask, observed, settings) {
+            Err(panicked) => panicked,
+            Ok(desired) => {
+                let table = desired.table.as_deref();
+                let mut blamed = table.map(sound::blamed).unwrap_or_default();
+                blamed.retain(|key, _| !left_out.contains_key(key));
+                if blamed.is_empty() {
+                    return desired;
+                }
+                blamed
+            }
+        };
         left_out.extend(blamed);
     }
 }
 
+/// The function that plans one Service.
+type Ask = for<'a> fn(&World<'a>, &Names<'_>, &'a Service) -> Asked<'a>;
+
+/// One pass over all Services, without those that are left out. `Err`: the Services for which a panic was caught, with its
+/// message.
 fn decide_without(
     left_out: &BTreeMap<Key, String>,
+    ask: Ask,
     observed: &Observed,
     settings: &Settings,
-) -> Desired {
+) -> Result<Desired, BTreeMap<Key, String>> {
     let mut notices = Vec::new();
     let world = World {
         observed,
@@ -129,16 +176,27 @@ fn decide_without(
     };
     let names = Names::of(observed, settings);
     notices.extend(names.unknown_tcp_services(observed, settings));
-    let mut asked: Vec<Asked<'_>> = observed
-        .services
-        .values()
-        .filter(|service| settings.looks_at(&service.key.namespace))
-        .map(|service| ask(&world, &names, service))
-        .collect();
+    let mut panicked = BTreeMap::new();
+    let mut asked = Vec::with_capacity(observed.services.len());
+    let looked_at = |service: &&Arc<Service>| settings.looks_at(&service.key.namespace);
+    for service in observed.services.values().filter(looked_at) {
+        let one = sound::guarded(&world, service, &mut panicked, || {
+            ask(&world, &names, service)
+        });
+        asked.extend(one);
+    }
+    if !panicked.is_empty() {
+        return Err(panicked);
+    }
     let shared = claims::grant(&world, &mut asked);
     let expected = Expected::of(&world, shared, &asked);
     for one in &mut asked {
-        services::publish(&world, one, &expected);
+        sound::guarded(&world, one.service, &mut panicked, || {
+            services::publish(&world, one, &expected);
+        });
+    }
+    if !panicked.is_empty() {
+        return Err(panicked);
     }
     let mut report = match settings.role {
         Role::Publisher => Report::default(),
@@ -158,9 +216,7 @@ fn decide_without(
         notices.extend(one.notices);
         report.notices.extend(one.node_notices);
         files.extend(one.files);
-        wanted.secrets.extend(one.wanted.secrets);
-        wanted.names.extend(one.wanted.names);
-        wanted.nodes |= one.wanted.nodes;
+        wanted.extend(one.wanted);
         if !one.memory.is_empty() {
             remembered.insert(one.service.key.clone(), one.memory);
         }
@@ -170,9 +226,13 @@ fn decide_without(
     match settings.role {
         Role::Whole => notices.extend(std::mem::take(&mut report.notices)),
         Role::Node => {}
-        Role::Publisher => notices.extend(reported(observed, &world.claims)),
+        Role::Publisher => {
+            // Nodes look things up.
+            wanted = Wanted::default();
+            notices.extend(reported(observed, &world.claims));
+        }
     }
-    Desired {
+    Ok(Desired {
         files: match table {
             Some(_) => files,
             None => BTreeSet::new(),
@@ -183,7 +243,7 @@ fn decide_without(
         wanted,
         remembered,
         report: Arc::new(report),
-    }
+    })
 }
 
 fn report(world: &World<'_>, shared: Shared, asked: &[Asked<'_>]) -> Report {
@@ -252,7 +312,7 @@ pub(crate) fn may_be_served(service: &Service, settings: &Settings) -> bool {
 struct World<'a> {
     observed: &'a Observed,
     settings: &'a Settings,
-    /// Who would have the table refused, and why.
+    /// Services that would have the table refused, or for which a panic was caught, and the reason.
     left_out: &'a BTreeMap<Key, String>,
     /// A hash of the settings by which ports are given to Services.
     claims: String,
@@ -343,11 +403,10 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Whose a Service is, and what it asks for.
 fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
     let settings = world.settings;
     if let Some(why) = world.left_out.get(&service.key) {
-        return sound::left_out(service, why, &world.observed.remembered);
+        return sound::left_out(world, service, why);
     }
     if service.kind != ServiceKind::LoadBalancer {
         return match status::is_to_be_given_back(service, settings) {
@@ -360,9 +419,8 @@ fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<
     }
     let left_alone = |why: &str| Asked::nothing(service, Status::left_alone(service, why));
     match &service.class {
-        Some(class) if settings.flags.lb_class.as_ref() == Some(class) => {}
+        class if settings.takes(class.as_deref()) => {}
         Some(class) => return left_alone(&format!("its class is {class}")),
-        None if settings.takes_classless() => {}
         None => return left_alone("it has no class"),
     }
     match service.deleting {
@@ -372,5 +430,53 @@ fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<
             Status::released(service, "is being deleted", settings),
         ),
         false => services::ask(world, service),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Flags;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    /// Panics over the Services called `broken`.
+    fn ask_with_a_fault<'a>(
+        world: &World<'a>,
+        names: &Names<'_>,
+        service: &'a Service,
+    ) -> Asked<'a> {
+        assert!(
+            service.key.name != "broken" || world.left_out.contains_key(&service.key),
+            "a fault"
+        );
+        ask(world, names, service)
+    }
+
+    #[test]
+    fn a_panic_over_one_service_leaves_that_one_out_and_no_other() {
+        let mut observed = Observed::default();
+        for (name, port) in [("broken", 80), ("web", 81)] {
+            let manifest = format!(
+                "kind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
+            );
+            assert_eq!(observed.take_file("a.yaml", &manifest), []);
+        }
+        let cli: Cli = clap::Parser::parse_from(["x"]);
+        let settings = Settings::new(cli.flags).unwrap();
+        let desired = decide_by(ask_with_a_fault, &observed, &settings);
+        let verdicts: Vec<Verdict> = desired.statuses.iter().map(|one| one.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Pending, Verdict::Served]);
+        let table = desired.table.unwrap();
+        assert_eq!(table.frontends.len(), 1);
+        let notice = desired.notices.first().unwrap();
+        assert_eq!(notice.about, About::Service(Key::new("shop", "broken")));
+        assert_eq!(notice.reason, Reason::LeftOut);
+        assert!(notice.message.contains("(a fault)"), "{}", notice.message);
+        assert_eq!(desired.notices.len(), 1);
     }
 }

@@ -30,7 +30,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod admin;
+pub mod admin;
 mod client;
 mod clock;
 pub mod cluster;
@@ -47,3 +47,4 @@ mod reconcile;
 mod request;
 pub mod run;
 pub mod settings;
+mod waiting;

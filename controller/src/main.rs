@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use ballast_controller::decide::decide;
+use ballast_controller::log::{self, Log};
 use ballast_controller::observe::read_folder;
 use ballast_controller::settings::{
     ClusterFlags, Flags, PublishFlags, RunFlags, Settings, WrongFlag,
 };
-use ballast_controller::{cluster, log, plan, publish, run};
-use clap::{Args, Parser, Subcommand};
+use ballast_controller::{admin, cluster, plan, publish, run};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes in; a routing table, status and events out.
 #[derive(Debug, Parser)]
@@ -31,6 +32,8 @@ enum Command {
     Publish(Box<PublishFlags>),
     /// Say what would be served, and why, without serving it
     Plan(Box<Plan>),
+    /// Ask the controller that writes a table's folder how it is; for the probes of a pod
+    Probe(Probe),
     /// Take back what Ballast wrote to Services, when it is uninstalled
     Release(Box<cluster::ReleaseFlags>),
 }
@@ -49,6 +52,25 @@ struct Plan {
     flags: Flags,
 }
 
+#[derive(Debug, Args)]
+struct Probe {
+    /// The folder of the table, as that controller was told
+    #[arg(long, value_name = "DIR", env = "BALLAST_TABLE")]
+    table_dir: PathBuf,
+    /// Which question
+    #[arg(value_enum, default_value_t)]
+    question: Question,
+}
+
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Question {
+    /// Whether it lives
+    #[default]
+    Live,
+    /// Whether it has decided
+    Ready,
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -61,26 +83,57 @@ fn main() -> ExitCode {
             };
         }
     };
+    // Dropped last, so that the last lines are written.
+    let mut log = None;
+    let process = match &cli.command {
+        Command::Run(flags) => Some(&flags.process),
+        Command::Publish(flags) => Some(&flags.process),
+        _ => None,
+    };
+    if let Some(flags) = process {
+        log = match log::begin(flags.log_format, flags.log_level) {
+            Ok(log) => Some(log),
+            Err(error) => {
+                complain(
+                    &format!("cannot start the thread that writes the log: {error}"),
+                    None,
+                );
+                return ExitCode::FAILURE;
+            }
+        };
+    }
     let done = match cli.command {
         Command::Plan(command) => plan(*command),
+        Command::Probe(probe) => {
+            let path = match probe.question {
+                Question::Live => "/healthz",
+                Question::Ready => "/readyz",
+            };
+            admin::probe(&probe.table_dir, path).map_err(anyhow::Error::msg)
+        }
         Command::Release(flags) => cluster::release(&flags),
-        Command::Run(flags) => {
-            log::begin(flags.process.log_format, flags.process.log_level);
-            run::run(*flags)
-        }
-        Command::Publish(flags) => {
-            log::begin(flags.process.log_format, flags.process.log_level);
-            publish::publish(*flags)
-        }
+        Command::Run(flags) => run::run(*flags),
+        Command::Publish(flags) => publish::publish(*flags),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ballast-controller: {error:#}");
+            complain(&format!("{error:#}"), log.as_ref());
             match error.is::<WrongFlag>() {
                 true => USAGE.into(),
                 false => ExitCode::FAILURE,
             }
+        }
+    }
+}
+
+/// Says why the process ends. Where there is a log, only its thread writes to standard error.
+fn complain(why: &str, log: Option<&Log>) {
+    let line = format!("ballast-controller: {why}");
+    match log {
+        Some(_) => log::plain(&line),
+        None => {
+            writeln!(std::io::stderr(), "{line}").ok();
         }
     }
 }
@@ -91,7 +144,7 @@ fn plan(command: Plan) -> anyhow::Result<()> {
         settings = settings.of(&command.cluster)?;
     }
     for remark in &settings.remarks {
-        eprintln!("ballast-controller: {remark}");
+        complain(remark, None);
     }
     let (desired, bad) = match &command.manifests {
         None => (run::look_once(&command.cluster, &settings)?, Vec::new()),

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::decide::{Desired, Verdict};
+use crate::decide::{Desired, Reason, Verdict};
+use crate::log;
 
 /// Every counter and gauge.
 #[derive(Debug, Default)]
@@ -25,6 +26,7 @@ pub(crate) struct Metrics {
     statuses: AtomicU64,
     events: AtomicU64,
     unsaid: AtomicU64,
+    left_out: AtomicU64,
     verdicts: Mutex<BTreeMap<&'static str, usize>>,
     api_errors: Mutex<BTreeMap<String, u64>>,
 }
@@ -35,6 +37,10 @@ impl Metrics {
         self.decisions.fetch_add(1, Ordering::Relaxed);
         self.decided_micros.fetch_add(micros, Ordering::Relaxed);
         self.last_micros.store(micros, Ordering::Relaxed);
+        let notices = desired.notices.iter();
+        let left_out = notices.filter(|notice| notice.reason == Reason::LeftOut);
+        let left_out = u64::try_from(left_out.count()).unwrap_or(u64::MAX);
+        self.left_out.store(left_out, Ordering::Relaxed);
         let mut verdicts = BTreeMap::from(VERDICTS.map(|verdict| (verdict, 0)));
         for status in &desired.statuses {
             *verdicts.entry(word(status.verdict)).or_default() += 1;
@@ -194,6 +200,24 @@ impl Metrics {
                 "counter",
                 "Events that were too many.",
                 count(&self.unsaid),
+            ),
+            (
+                "services_left_out",
+                "gauge",
+                "Services that are left out of the table, so that they harm no other.",
+                count(&self.left_out),
+            ),
+            (
+                "log_lines_dropped_total",
+                "counter",
+                "Lines of the log that were not read, or not written.",
+                log::lost().to_string(),
+            ),
+            (
+                "panics_total",
+                "counter",
+                "Panics: each is a fault of Ballast's.",
+                log::panics().to_string(),
             ),
         ] {
             head(&mut text, name, kind, help);

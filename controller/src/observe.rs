@@ -16,6 +16,7 @@ mod convert;
 mod debounce;
 mod dns;
 pub mod folder;
+mod grants;
 mod leases;
 mod lookups;
 mod names;
@@ -46,6 +47,8 @@ pub struct Observed {
     pub nodes: BTreeMap<String, Node>,
     /// Secrets that were looked for, by name. One of `looked_up` that is not here does not exist.
     pub secrets: BTreeMap<Key, Secret>,
+    /// The ReferenceGrants of namespaces that were looked at, by namespace.
+    pub grants: BTreeMap<String, Vec<Grant>>,
     /// The live Leases of load balancer nodes, by node. `None`: nobody keeps Leases here, and every node counts as live.
     pub leases: Option<BTreeMap<String, Lease>>,
     /// What Leases that are not live say of their nodes.
@@ -332,7 +335,10 @@ pub struct Material(Arc<Entries>);
 #[derive(Default)]
 struct Entries {
     entries: BTreeMap<String, Vec<u8>>,
-    /// What is wrong with its certificate and key. Found out once, however many decisions ask.
+    /// The annotation that says from which namespaces it may be used.
+    allow_from: Option<String>,
+    /// The reason for which the certificate and the key cannot be used, if there is one. Computed at the first use, and kept for
+    /// later decisions.
     flaw: OnceLock<Option<String>>,
 }
 
@@ -340,10 +346,22 @@ impl Material {
     /// These entries.
     #[must_use]
     pub fn new(entries: BTreeMap<String, Vec<u8>>) -> Self {
+        Self::allowed(entries, None)
+    }
+
+    /// These entries, with what the annotation `ballast.dev/allow-from` says.
+    pub(crate) fn allowed(entries: BTreeMap<String, Vec<u8>>, allow_from: Option<String>) -> Self {
         Self(Arc::new(Entries {
             entries,
+            allow_from,
             flaw: OnceLock::new(),
         }))
+    }
+
+    /// Whether its annotation allows Services of another namespace to use it.
+    pub(crate) fn allows(&self, namespace: &str) -> bool {
+        let mut words = self.0.allow_from.iter().flat_map(|text| text.split(','));
+        words.any(|word| ["*", namespace].contains(&word.trim()))
     }
 
     /// The bytes of one entry.
@@ -352,7 +370,7 @@ impl Material {
         self.0.entries.get(name).map(Vec::as_slice)
     }
 
-    /// What `find` says of these entries, asked once.
+    /// The result of `find` for these entries. `find` is called at the first use only.
     pub(crate) fn flaw(&self, find: impl FnOnce(&Self) -> Option<String>) -> Option<&str> {
         self.0.flaw.get_or_init(|| find(self)).as_deref()
     }
@@ -360,7 +378,7 @@ impl Material {
 
 impl PartialEq for Material {
     fn eq(&self, other: &Self) -> bool {
-        self.0.entries == other.0.entries
+        (&self.0.entries, &self.0.allow_from) == (&other.0.entries, &other.0.allow_from)
     }
 }
 
@@ -369,6 +387,22 @@ impl Eq for Material {}
 impl fmt::Debug for Material {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.entries.keys()).finish()
+    }
+}
+
+/// What a ReferenceGrant (gateway.networking.k8s.io) permits, as far as Services and Secrets are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The namespaces of the Services.
+    pub from: BTreeSet<String>,
+    /// The names of the Secrets; `None`: every Secret of the grant's namespace.
+    pub to: Option<BTreeSet<String>>,
+}
+
+impl Grant {
+    /// Whether Services of a namespace may use a Secret of the grant's namespace.
+    pub(crate) fn permits(&self, namespace: &str, secret: &str) -> bool {
+        self.from.contains(namespace) && self.to.as_ref().is_none_or(|names| names.contains(secret))
     }
 }
 
@@ -384,12 +418,23 @@ pub struct Wanted {
     /// Whether other nodes than this one count.
     #[serde(skip)]
     pub nodes: bool,
+    /// Namespaces of which to read the ReferenceGrants.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub grants: BTreeSet<String>,
 }
 
 impl Wanted {
-    /// Whether nothing is.
+    /// Adds what is wanted elsewhere.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.secrets.extend(other.secrets);
+        self.names.extend(other.names);
+        self.grants.extend(other.grants);
+        self.nodes |= other.nodes;
+    }
+
+    /// Whether nothing is, beside what is watched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.secrets.is_empty() && self.names.is_empty()
+        self.secrets.is_empty() && self.names.is_empty() && self.grants.is_empty()
     }
 }

@@ -33,7 +33,9 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     let client = client::client(&flags.cluster).await?;
     let metrics = Arc::new(Metrics::default());
     let mut tasks = JoinSet::new();
-    serve_admin(&flags.process, &metrics, &mut tasks).await?;
+    let settings = settings.in_namespace(client.default_namespace());
+    let namespace = settings.own_namespace.clone();
+    serve_admin(&flags.process, &metrics, &mut tasks);
     let (seen, observed) = watch::channel(None);
     // Nothing is looked up beside what is watched.
     let (want, wanted) = watch::channel(Wanted::default());
@@ -51,7 +53,9 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     };
     tasks.spawn(reconciler.run());
     let (end, ending) = watch::channel(false);
-    let leaving = write(&flags, client, decisions, ending, metrics, &mut tasks);
+    let leaving = write(
+        &flags, namespace, client, decisions, ending, metrics, &mut tasks,
+    );
     tracing::info!("ballast-controller {} publishes", env!("CARGO_PKG_VERSION"));
     until_told_to_end(&mut tasks).await?;
     tracing::info!("ending: what is published stays published");
@@ -63,6 +67,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
 /// Starts what writes; returns what has something to do at the end.
 fn write(
     flags: &PublishFlags,
+    namespace: String,
     client: Client,
     decisions: Decisions,
     ending: watch::Receiver<bool>,
@@ -72,7 +77,7 @@ fn write(
     let me = identity();
     let (leading, election) = campaign(Campaign {
         client: client.clone(),
-        namespace: flags.flags.own_namespace.clone(),
+        namespace,
         me: me.clone(),
         ending,
         metrics: Arc::clone(&metrics),

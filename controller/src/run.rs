@@ -19,10 +19,11 @@ use crate::decide::{self, Desired, decide};
 use crate::metrics::Metrics;
 use crate::node::{Folder, LeaseKeeper, Pages, TableWriter, Written, fetch_pages, follow_acks};
 use crate::observe::{self, BadDocument, Observed, Wanted};
-use crate::reconcile::{Decisions, Reconciler, is_looked_up};
+use crate::reconcile::{Decisions, Reconciler};
 use crate::settings::{
     AdminFlags, ClusterFlags, Place, Role, RunFlags, Settings, WrongFlag, follow_cfg,
 };
+use crate::waiting::is_looked_up;
 use crate::{admin, client, plan};
 
 /// Runs until a signal says to end.
@@ -50,7 +51,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot begin")
 }
 
-async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
+async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     for remark in &settings.remarks {
         tracing::warn!("{remark}");
     }
@@ -58,6 +59,9 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
         Some(_) => None,
         None => Some(client::client(&flags.cluster).await?),
     };
+    if let Some(client) = &client {
+        settings = settings.in_namespace(client.default_namespace());
+    }
     let role = match (&client, flags.dry) {
         (Some(_), false) => Role::Node,
         // All of it is printed, statuses too.
@@ -80,7 +84,9 @@ async fn begin(flags: RunFlags, settings: Settings) -> anyhow::Result<()> {
     let folder = table_folder(&flags)?;
     let metrics = Arc::new(Metrics::default());
     let mut tasks = JoinSet::new();
-    serve_admin(&flags.process, &metrics, &mut tasks).await?;
+    serve_admin(&flags.process, &metrics, &mut tasks);
+    let table = flags.table_dir.clone().unwrap_or_default();
+    tasks.spawn(admin::serve_probes(table, Arc::clone(&metrics)));
     tasks.spawn(observing);
     let stats = decide::stats(&settings);
     let (decided, decisions) = watch::channel(None);
@@ -157,9 +163,10 @@ impl Parts {
             );
             return leaving;
         };
+        let namespace = self.settings.borrow().own_namespace.clone();
         let lease = LeaseKeeper {
             client,
-            namespace: flags.flags.own_namespace.clone(),
+            namespace,
             node: node.clone(),
             duration: flags.lease_duration,
             dataplane: flags.dataplane(),
@@ -176,19 +183,10 @@ impl Parts {
 }
 
 /// Answers at `--admin`, if it is somewhere.
-pub(crate) async fn serve_admin(
-    flags: &AdminFlags,
-    metrics: &Arc<Metrics>,
-    tasks: &mut JoinSet<()>,
-) -> Result<(), WrongFlag> {
+pub(crate) fn serve_admin(flags: &AdminFlags, metrics: &Arc<Metrics>, tasks: &mut JoinSet<()>) {
     if let Place::At(address) = flags.admin {
-        let listener = admin::listen(address).await.map_err(|error| WrongFlag {
-            flag: "--admin",
-            why: format!("{address}: {error}"),
-        })?;
-        tasks.spawn(admin::serve(listener, Arc::clone(metrics)));
+        tasks.spawn(admin::serve(address, Arc::clone(metrics)));
     }
-    Ok(())
 }
 
 /// Returns when a signal says to end.
@@ -243,6 +241,7 @@ pub(crate) fn observe(
 pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<Desired> {
     runtime()?.block_on(async {
         let client = client::client(cluster).await?;
+        let settings = &settings.clone().in_namespace(client.default_namespace());
         let (seen, observed) = watch::channel(None);
         let (want, wanted) = watch::channel(Wanted::default());
         tokio::select! {

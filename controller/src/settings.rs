@@ -29,7 +29,7 @@ pub struct Flags {
     /// The node whose table is written [default: any; for hosts without Kubernetes, and other clusters]
     #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = some)]
     pub node_name: Option<String>,
-    /// Which nodes are load balancers
+    /// Which nodes are load balancers, as a label selector
     #[arg(
         long,
         env = "BALLAST_NODE_SELECTOR",
@@ -43,15 +43,9 @@ pub struct Flags {
     /// Serve nodes that are excluded from external load balancers too
     #[arg(long, env = "BALLAST_IGNORE_EXCLUDE_LB", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub ignore_exclude_lb: bool,
-    /// The namespace that this process runs in
-    #[arg(
-        long,
-        env = "POD_NAMESPACE",
-        value_name = "NAME",
-        default_value = "default",
-        value_parser = some
-    )]
-    pub own_namespace: String,
+    /// The namespace that this process runs in, where Leases are kept [default: that of the kubeconfig's context, or of the pod]
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = some)]
+    pub own_namespace: Option<String>,
     /// A namespace to look at; repeatable [default: all]
     #[arg(long, env = "BALLAST_NAMESPACE", value_name = "NAME", value_delimiter = ',', value_parser = some)]
     pub namespace: Vec<String>,
@@ -90,6 +84,9 @@ pub struct Flags {
     /// Connect to ClusterIPs, not to pods
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub forward_services: bool,
+    /// How many ports of one Service are served at most, in the order of its spec
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    pub max_ports_per_service: u16,
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_cert: Option<PathBuf>,
@@ -109,7 +106,7 @@ pub struct Flags {
     #[arg(long, env = "BALLAST_HTTP_PORT", value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     pub http_port: u16,
     /// Where the data plane shows its page
-    #[arg(long, env = "BALLAST_STATS_PORT", value_name = "PORT", default_value_t = 1936, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, env = "BALLAST_STATS_PORT", value_name = "PORT", default_value_t = STATS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub stats_port: u16,
     /// Who may see that page; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
     #[arg(long, value_name = "RANGE", value_delimiter = ',')]
@@ -163,6 +160,10 @@ pub struct Settings {
     pub role: Role,
     /// Services that another controller published are taken over once it writes no more.
     pub take_over: bool,
+    /// The namespace of this process and of its Leases.
+    pub own_namespace: String,
+    /// The port of `--admin`, if this process answers at one.
+    pub admin_port: Option<u16>,
 }
 
 /// What decisions are for.
@@ -197,12 +198,42 @@ impl Settings {
         }
         Ok(Self {
             algorithm: algorithm.unwrap_or(Algorithm::RoundRobin),
+            own_namespace: flags
+                .own_namespace
+                .clone()
+                .unwrap_or_else(|| "default".to_owned()),
             flags,
             remarks,
             another_cluster: false,
             role: Role::default(),
             take_over: false,
+            admin_port: None,
         })
+    }
+
+    /// The same process and cluster, with the file of `--cfg` read again.
+    ///
+    /// # Errors
+    /// As [`Settings::new`].
+    pub fn read_again(&self, flags: Flags) -> Result<Self, WrongFlag> {
+        Ok(Self {
+            another_cluster: self.another_cluster,
+            own_namespace: self.own_namespace.clone(),
+            admin_port: self.admin_port,
+            role: self.role,
+            take_over: self.take_over,
+            ..Self::new(flags)?
+        })
+    }
+
+    /// The same, where a flag does not name the own namespace: in that of the client's configuration.
+    #[must_use]
+    pub fn in_namespace(self, configured: &str) -> Self {
+        let own_namespace = self.flags.own_namespace.clone();
+        Self {
+            own_namespace: own_namespace.unwrap_or_else(|| configured.to_owned()),
+            ..self
+        }
     }
 
     /// The same, for the cluster that these flags mean. That it is another one is said by how its endpoints are reached, or
@@ -254,6 +285,20 @@ impl Settings {
             || self.flags.endpoints_via == Some(EndpointsVia::NodePort)
     }
 
+    /// The TCP ports that every node keeps for Ballast itself, and what each is. The defaults are among them where a flag moves
+    /// a port: another node, or a process that starts later, may use them.
+    #[must_use]
+    pub fn own_ports(&self) -> Vec<(u16, &'static str)> {
+        let mut ports = vec![(self.flags.stats_port, "the stats port")];
+        if self.flags.http_services == HttpServices::All {
+            ports.push((HEALTHZ_PORT, "the health port"));
+        }
+        ports.extend(self.admin_port.map(|port| (port, "the controller's port")));
+        ports.push((STATS_PORT, "the default stats port"));
+        ports.push((ADMIN_PORT, "the controller's default port"));
+        ports
+    }
+
     /// Whether the annotations of a family are read.
     #[must_use]
     pub fn reads(&self, family: Family) -> bool {
@@ -272,6 +317,15 @@ impl Settings {
         self.flags.default_class || self.flags.lb_class.is_none()
     }
 
+    /// Whether LoadBalancer Services of a class are ours.
+    #[must_use]
+    pub fn takes(&self, class: Option<&str>) -> bool {
+        match class {
+            Some(class) => self.flags.lb_class.as_deref() == Some(class),
+            None => self.takes_classless(),
+        }
+    }
+
     /// Whose Services own their bare names.
     #[must_use]
     pub fn home(&self) -> &str {
@@ -284,6 +338,13 @@ impl Settings {
 
 /// The shared HTTPS port, as service-loadbalancer had it.
 pub const HTTPS_PORT: u16 = 443;
+
+/// The port of service-loadbalancer's `/healthz`.
+pub(crate) const HEALTHZ_PORT: u16 = 8081;
+
+const STATS_PORT: u16 = 1936;
+
+const ADMIN_PORT: u16 = 1937;
 
 fn read_cfg(path: &PathBuf) -> Result<Cfg, WrongFlag> {
     let wrong = |why: String| WrongFlag {

@@ -2,8 +2,8 @@
 //!
 //! A worker hands over a [`Record`] of a connection and goes on. Requests are more frequent: a worker renders their lines itself,
 //! into a buffer of its own ([`Lines`]), and hands over many at a time. One thread adds all lines to the queue of each
-//! destination, and a thread of that destination writes them. What finds a queue full, and lines that cannot be written, are lost
-//! and counted. So no worker ever waits for a log, and no destination for another one.
+//! destination, and a thread of that destination writes them. Lines that find a queue full, and lines that cannot be written, are
+//! lost and counted. So no worker ever waits for a log, and no destination for another one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

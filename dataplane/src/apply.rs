@@ -16,7 +16,7 @@ use ballast_core::overrides::Overrides;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{self, OnGone, Problem, Problems, RoutingTable};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +50,9 @@ pub(crate) struct ApplyConfig {
     /// Operator overrides.
     pub(crate) overrides: mpsc::UnboundedReceiver<OverrideRequest>,
 }
+
+/// An order to read the table again, or to read it for the first time. It is dropped when that was done.
+pub(crate) type Reread = oneshot::Sender<()>;
 
 /// The writer of the plan.
 #[derive(Debug)]
@@ -94,9 +97,16 @@ impl Apply {
         }
     }
 
-    /// Applies tables until `stop`, then closes all sockets.
-    pub(crate) async fn run(mut self, reread: Arc<Notify>, stop: CancellationToken) {
+    /// Applies tables until `stop`, then closes all sockets. `first` is dropped once the table was read for the first time, and
+    /// each order of `rereads` once it was carried out.
+    pub(crate) async fn run(
+        mut self,
+        first: Reread,
+        mut rereads: mpsc::UnboundedReceiver<Reread>,
+        stop: CancellationToken,
+    ) {
         let mut forced = false;
+        let mut orders = vec![first];
         let mut retry = Instant::now() + RETRY_EVERY;
         loop {
             let again = self.read_table(forced).await;
@@ -104,6 +114,9 @@ impl Apply {
                 self.ack.restore();
             }
             forced &= again.is_some();
+            if again.is_none() {
+                orders.clear();
+            }
             self.free_retired();
             let idle = if self.retired.is_empty() {
                 RETRY_EVERY
@@ -113,7 +126,10 @@ impl Apply {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = self.intake.changed() => {}
-                () = reread.notified() => forced = true,
+                Some(order) = rereads.recv() => {
+                    forced = true;
+                    orders.push(order);
+                }
                 Some(changes) = self.overrides.recv() => self.revise(changes, revise).await,
                 () = sleep(again.unwrap_or(idle)) => {}
                 () = sleep_until(retry) => {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use ballast_core::forward;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, HttpFrontend, Plan, Serves, SocketKey};
+use ballast_core::service::Service;
 
 use crate::poller::Timer;
 use crate::tcp::Connection;
@@ -21,6 +22,7 @@ mod account;
 mod answers;
 mod bridge;
 mod buffers;
+mod by_owner;
 mod exchange;
 mod fields;
 mod forwarding;
@@ -35,8 +37,9 @@ mod to_h2;
 use account::Account;
 pub(crate) use buffers::Buffers;
 use buffers::ReadBuffer;
+pub(crate) use by_owner::Owner;
 pub(crate) use links::{Connecting, Found, Links, Multiplexed, Outcome, Use};
-pub(crate) use pool::{Owner, Pool};
+pub(crate) use pool::Pool;
 
 /// A client's connection between and during its requests.
 struct Client {
@@ -65,6 +68,20 @@ enum Next {
     Reset,
     /// HTTP/2: it is what the client speaks.
     Http2,
+}
+
+impl Next {
+    /// What follows a whole response. `client_keeps`: the response has promised that the connection takes another request.
+    /// `wants_close`: the client has asked for the close, and has sent nothing since.
+    fn after_response(request_is_complete: bool, client_keeps: bool, wants_close: bool) -> Self {
+        match client_keeps {
+            _ if !request_is_complete => Self::Linger,
+            true => Self::Request,
+            false if wants_close => Self::Close,
+            // The client may have sent its next request.
+            false => Self::Linger,
+        }
+    }
 }
 
 /// Serves the connection until it ends. `first` are bytes of the client that have been read.
@@ -118,6 +135,13 @@ impl Client {
     /// Identifies the connection within its worker.
     fn key(&self) -> (usize, Moment) {
         (self.connection.slot, self.connection.began)
+    }
+
+    /// Notes that no endpoint serves the connection any more, and counts at the service how long the request has taken.
+    fn leave_endpoint(&self, service: &Service) {
+        let Connection { worker, slot, .. } = &self.connection;
+        worker.connections.borrow_mut().set_idle(*slot);
+        self.account.count_time(worker, service);
     }
 
     /// The address that the client connected to, from its own point of view.

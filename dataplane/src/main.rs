@@ -13,6 +13,7 @@ use ballast_core::table::{parse_duration, schema};
 use clap::{Args, Parser, Subcommand};
 use tikv_jemallocator::Jemalloc;
 
+mod service_manager;
 mod signals;
 mod wait;
 

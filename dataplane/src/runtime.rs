@@ -12,13 +12,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ballast_core::rng::{Rng, mix};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
 use crate::admin::{self, CommandLine, Listeners, Viewers, Wanted};
-use crate::apply::{Apply, ApplyConfig};
+use crate::apply::{Apply, ApplyConfig, Reread};
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::console::{self, SocketFile};
@@ -41,7 +41,8 @@ pub struct Running {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     apply: JoinHandle<()>,
-    reread: Arc<Notify>,
+    first_read: Option<oneshot::Receiver<()>>,
+    rereads: mpsc::UnboundedSender<Reread>,
     stop: Stop,
     shutdown_delay: Duration,
     drain_timeout: Duration,
@@ -79,7 +80,7 @@ pub(crate) fn start_with(
             shared.access.run(&messages);
         })?;
     }
-    let (stop, reread) = (Stop::default(), Arc::new(Notify::new()));
+    let stop = Stop::default();
     let workers = start_workers(inboxes, &shared, &seeds, &stop.workers)?;
     shared.status.set_admin(claims.listeners.bound());
     let (admin, wanted) = watch::channel(None);
@@ -94,12 +95,15 @@ pub(crate) fn start_with(
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
     let settings = apply_config(config, claims.command_line, &seeds, admin, overrides);
-    let apply = start_apply(&shared, settings, Arc::clone(&reread), stop.apply.clone())?;
+    let (first, first_read) = oneshot::channel();
+    let (rereads, orders) = mpsc::unbounded_channel();
+    let apply = start_apply(&shared, settings, first, orders, stop.apply.clone())?;
     Ok(Running {
         shared,
         workers,
         apply,
-        reread,
+        first_read: Some(first_read),
+        rereads,
         stop,
         shutdown_delay,
         drain_timeout,
@@ -122,9 +126,17 @@ impl Running {
         self.shared.status.admin()
     }
 
-    /// Reads the table again, even if it has not changed.
-    pub fn reread(&self) {
-        self.reread.notify_one();
+    /// Waits until the table was read for the first time: it is in force, it was refused, or there is none yet.
+    pub fn first_read(&mut self) -> impl Future<Output = ()> + use<> {
+        dropped(self.first_read.take())
+    }
+
+    /// Reads the table again, even if it has not changed. The future is ready when the table is in force or was refused; the order
+    /// is carried out without it, too.
+    pub fn reread(&self) -> impl Future<Output = ()> + use<> {
+        let (order, done) = oneshot::channel();
+        let sent = self.rereads.send(order);
+        dropped(sent.is_ok().then_some(done))
     }
 
     /// Ends in order: reports that the process is ending, stops the health checks, accepts for the shutdown delay, lets
@@ -365,14 +377,25 @@ fn apply_config(
 fn start_apply(
     shared: &Arc<Shared>,
     apply_config: ApplyConfig,
-    reread: Arc<Notify>,
+    first: Reread,
+    rereads: mpsc::UnboundedReceiver<Reread>,
     stop: CancellationToken,
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     threads::start("apply", Pace::Quiet, move |runtime| {
         let _counted = shared.count_tasks(&runtime);
-        runtime.block_on(async { Apply::new(shared, apply_config).run(reread, stop).await });
+        runtime.block_on(async {
+            let apply = Apply::new(shared, apply_config);
+            apply.run(first, rereads, stop).await;
+        });
     })
+}
+
+/// Waits until the sender of `done` is dropped.
+async fn dropped(done: Option<oneshot::Receiver<()>>) {
+    if let Some(done) = done {
+        done.await.ok();
+    }
 }
 
 /// Time for a thread to end, however short the drain timeout is.

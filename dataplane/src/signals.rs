@@ -1,6 +1,6 @@
 //! The signals that `run` and `demo` handle. Nothing here waits for the log: signals work even if standard error is blocked.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::FAULT;
+use crate::{FAULT, service_manager};
 
 /// The handled signals. They are registered before the start, so that none of them kills a process that is just starting.
 pub(crate) struct Signals {
@@ -70,16 +70,31 @@ impl Signals {
     }
 
     /// Serves until a signal says to end, and ends.
-    pub(crate) fn serve(self, running: Running) -> ExitCode {
+    pub(crate) fn serve(self, mut running: Running) -> ExitCode {
         let Self {
             runtime,
             mut receivers,
         } = self;
         runtime.block_on(async {
+            let mut reading: Pin<Box<dyn Future<Output = ()>>> = Box::pin(running.first_read());
+            let mut is_reading = true;
             loop {
-                match receivers.next().await {
-                    Order::Reread => running.reread(),
-                    order => return receivers.end(running, order).await,
+                tokio::select! {
+                    order = receivers.next() => match order {
+                        Order::Reread => {
+                            service_manager::reloading();
+                            reading = Box::pin(running.reread());
+                            is_reading = true;
+                        }
+                        order => {
+                            service_manager::stopping();
+                            return receivers.end(running, order).await;
+                        }
+                    },
+                    () = &mut reading, if is_reading => {
+                        is_reading = false;
+                        service_manager::ready();
+                    }
                 }
             }
         })

@@ -35,7 +35,7 @@ pub(crate) use accept::accept_loop;
 use connection::{Accepted, RejectReason};
 pub(crate) use connection::{Connection, HandedOver};
 pub(crate) use dial::{
-    Caller, Link, Linked, Progress, Session, Unserved, Upstream, WaitPhase, dial, dial_link,
+    Caller, Link, Progress, Session, Unserved, Upstream, WaitPhase, dial, dial_link,
 };
 pub(crate) use preamble::ProxyInfo;
 

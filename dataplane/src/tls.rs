@@ -1,8 +1,8 @@
 //! TLS: the compiled configurations of everything in force, and sessions over a worker's sockets.
 //!
-//! `apply` compiles [`Configs`] with each plan, from the files that the table names; connections only look them up. A file that
-//! is missing or wrong makes what needs it fail closed: its handshakes are refused, and the ack says why. What has not changed
-//! is not compiled again.
+//! `apply` compiles [`Configs`] with each plan, from the files that the table names; connections only look them up. If a file is
+//! missing or wrong, the handshakes that need the file are refused, and the ack says why. Unchanged configurations are not
+//! compiled again.
 //!
 //! | module | owns |
 //! |---|---|
@@ -57,17 +57,18 @@ pub(crate) struct Configs {
 }
 
 impl Configs {
-    /// The configuration of this frontend; `None`: it speaks no TLS, or something that it needs is missing.
+    /// The configuration of this frontend; `None`: the frontend has no TLS, or a file that TLS needs cannot be used.
     pub(crate) fn frontend(&self, name: &str) -> Option<&Arc<ServerTls>> {
         self.frontends.get(name)?.as_ref().ok()
     }
 
-    /// The configuration for the endpoints of this service; `None`: it speaks no TLS, or something that it needs is missing.
+    /// The configuration for the endpoints of this service; `None`: the service has no TLS, or a file that TLS needs cannot be
+    /// used.
     pub(crate) fn service(&self, name: &str) -> Option<&Arc<ClientTls>> {
         self.services.get(name)?.as_ref().ok()
     }
 
-    /// What is wrong with the TLS of this frontend and of its services, as sentences.
+    /// The problems with the TLS of this frontend and of its services, as sentences.
     pub(crate) fn problems<'a>(
         &'a self,
         frontend: &'a table::Frontend,
@@ -152,7 +153,8 @@ impl Compiler {
     }
 }
 
-/// The cryptography of all sessions: modern ciphers only, and first the key exchange that a quantum computer cannot break.
+/// The cryptography of all sessions: authenticated ciphers with forward secrecy only. The preferred key exchange resists quantum
+/// computers.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     let first = kx_group::X25519MLKEM768;

@@ -274,6 +274,29 @@ frontends[0].tls.certificates[0].ocsp: large: has more than 1 MiB; name one of a
     assert_eq!(ended.code, Some(64), "{ended:?}");
 }
 
+#[test]
+fn check_says_which_certificate_cannot_be_used() {
+    let folder = folder(
+        "version: 1
+frontends:
+  - {name: plain, bind: [\"127.0.0.1:80\"], protocol: http, default: {status: 404}}
+  - name: web
+    bind: [\"127.0.0.1:443\"]
+    protocol: https
+    tls: {certificates: [{cert: web.crt}]}
+    default: {status: 404}
+",
+    );
+    fs::write(folder.path().join("web.crt"), "garbage").unwrap();
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(
+        ended.err.starts_with("frontends[1].tls: web.crt: has no "),
+        "{ended:?}"
+    );
+    assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
+}
+
 fn check(path: &Path) -> Ended {
     ballast([Path::new("check"), path])
 }

@@ -21,4 +21,5 @@ mod run;
 #[path = "../common/skip.rs"]
 mod skip;
 mod succession;
+mod systemd;
 mod usage;

@@ -1,14 +1,18 @@
 //! Many clients from many addresses, and servers that say who they are. Nobody leaves a port behind: clients reset.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as StdTcpStream};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use ballast::Config;
 use ballast::config::Admin;
 use ballast_core::rng::Rng;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::RecvFlags;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -160,17 +164,103 @@ impl Guest {
 
     /// Says something, and hears which of the [`servers`] answers.
     pub(crate) async fn ask(&mut self) -> io::Result<SocketAddr> {
-        self.stream.write_all(b"?").await?;
-        let mut line = Vec::new();
-        while line.last() != Some(&b'\n') {
-            let reading = self.stream.read_buf(&mut line);
-            if tokio::time::timeout(PATIENCE, reading).await?? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+        let line = self.exchange("?", "\n").await?;
+        named(line.trim_ascii_end())
+    }
+
+    /// Says this, and hears what comes until its end is `end`.
+    pub(crate) async fn exchange(&mut self, says: &str, end: &str) -> io::Result<Vec<u8>> {
+        self.stream.write_all(says.as_bytes()).await?;
+        let mut heard = Vec::new();
+        while !heard.ends_with(end.as_bytes()) {
+            let reading = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut heard));
+            if !matches!(reading.await, Ok(Ok(1..))) {
+                let heard = heard.escape_ascii();
+                return Err(io::Error::other(format!("only {heard} came")));
             }
         }
-        line.pop();
-        named(&line)
+        Ok(heard)
     }
+}
+
+/// Lets 500 clients come at once, each of which does `visit` with its connection and its number. A third of them leave before
+/// its end, when their patience ends. Returns how many came to its end.
+pub(crate) fn rush<V>(
+    to: SocketAddr,
+    visit: impl Fn(Guest, usize) -> V + Copy + Send + 'static,
+) -> usize
+where
+    V: Future<Output = io::Result<()>> + Send + 'static,
+{
+    let seed = std::env::var("SEED").map_or(32, |seed| seed.parse().expect("a number"));
+    println!("SEED={seed}");
+    let mut rng = Rng::new(seed);
+    let mut visits = Vec::new();
+    for index in 0..500_usize {
+        let leaves = rng.below(3) == 0;
+        let patience = Duration::from_micros(rng.below(200_000));
+        visits.push(async move {
+            let guest = Guest::from(source(index as u64), to).await;
+            let guest = guest.expect("a connection");
+            let visit = visit(guest, index);
+            if leaves {
+                let visited = tokio::time::timeout(patience, visit).await;
+                return usize::from(visited.is_ok_and(|visited| visited.is_ok()));
+            }
+            visit.await.expect("nobody is stranded");
+            1
+        });
+    }
+    quiet_runtime().block_on(async {
+        let visits: Vec<_> = visits.into_iter().map(tokio::spawn).collect();
+        let mut ended = 0;
+        for visit in visits {
+            ended += visit.await.expect("no panic");
+        }
+        ended
+    })
+}
+
+/// The connections that a server has at once.
+#[derive(Default)]
+pub(crate) struct Presence {
+    /// By number, and the most there ever were.
+    there: Mutex<(BTreeMap<usize, StdTcpStream>, usize)>,
+}
+
+impl Presence {
+    /// Counts this connection, until it ends or goes.
+    pub(crate) fn comes(&self, number: usize, connection: &StdTcpStream) {
+        let connection = connection.try_clone().expect("a descriptor");
+        let mut held = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        let (there, most) = &mut *held;
+        there.retain(|_, connection| is_open(connection));
+        there.insert(number, connection);
+        *most = there.len().max(*most);
+    }
+
+    /// Counts it no more.
+    pub(crate) fn goes(&self, number: usize) {
+        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        there.0.remove(&number);
+    }
+
+    /// How many there were at the most.
+    pub(crate) fn most(&self) -> usize {
+        let there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        there.1
+    }
+}
+
+/// Whether neither side has ended it, whatever of it is unread.
+fn is_open(connection: &StdTcpStream) -> bool {
+    // While another thread reads, the kernel puts off what arrives. This call waits for the end of that.
+    let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    rustix::net::recv(connection, &mut [0; 1], look).ok();
+    let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut polled = [PollFd::new(connection, ended)];
+    poll(&mut polled, Some(&Timespec::default())).expect("a look");
+    polled[0].revents().is_empty()
 }
 
 /// The `index`-th of many addresses for clients.
@@ -199,6 +289,6 @@ fn named(line: &[u8]) -> io::Result<SocketAddr> {
 }
 
 /// More than any of this takes on the busiest machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// As quiet as the thread that applies tables.
 const QUIET: i32 = 10;

@@ -161,12 +161,15 @@ impl Site {
     pub(crate) fn slow_down(&self) -> Result<(), String> {
         let netem = "qdisc add dev switch root netem delay 500ms";
         // Without netem a narrow pipe does: what thousands send at once has to queue.
-        let narrow = "qdisc add dev switch root tbf rate 4mbit burst 2000 limit 4000000";
-        self.place.tc(netem).or_else(|no_netem| {
-            self.place
-                .tc(narrow)
-                .map_err(|no_tbf| no_netem + "; " + &no_tbf)
-        })
+        self.place
+            .tc(netem)
+            .or_else(|no_netem| self.narrow().map_err(|no_tbf| no_netem + "; " + &no_tbf))
+    }
+
+    /// From now on a packet to a node takes 0.4 ms or more: so narrow that also a slow sender has to queue.
+    pub(crate) fn narrow(&self) -> Result<(), String> {
+        let narrow = "qdisc add dev switch root tbf rate 1500kbit burst 2000 limit 4000000";
+        self.place.tc(narrow)
     }
 
     /// From now on no packet passes between this node and anybody, and nobody is told.

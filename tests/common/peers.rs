@@ -48,7 +48,8 @@ impl Watched {
 
     /// Processor time that the workers have used until now, to 10 ms.
     pub(crate) fn cpu(&self) -> Duration {
-        self.workers.iter().map(|id| thread_cpu(*id)).sum()
+        let of = |id| processor_time(&format!("/proc/self/task/{id}/stat"));
+        self.workers.iter().map(of).sum()
     }
 
     /// The sum of a counter over all endpoints of the plan in force, and all workers.
@@ -93,8 +94,9 @@ fn worker_threads() -> BTreeSet<u32> {
         .collect()
 }
 
-fn thread_cpu(id: u32) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/self/task/{id}/stat")).expect("a thread");
+/// The processor time of the thread or process whose state this file tells, to 10 ms.
+pub(crate) fn processor_time(stat: &str) -> Duration {
+    let stat = fs::read_to_string(stat).expect("a thread or process");
     let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
     // utime and stime are the 14th and 15th of all, and the name is the second.
     let ticks: u64 = fields

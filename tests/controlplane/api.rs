@@ -176,7 +176,15 @@ enum Scope {
 
 type Kind = (&'static str, (&'static str, &'static str, Scope));
 
-const KINDS: [Kind; 17] = [
+const KINDS: [Kind; 18] = [
+    (
+        "CustomResourceDefinition",
+        (
+            "apis/apiextensions.k8s.io/v1",
+            "customresourcedefinitions",
+            Scope::Cluster,
+        ),
+    ),
     ("ClusterRole", (RBAC, "clusterroles", Scope::Cluster)),
     (
         "ClusterRoleBinding",

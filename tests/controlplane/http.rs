@@ -36,6 +36,10 @@ fn names_are_served_as_installed_until_a_load_balancer_takes_port_80() {
             curl(&node, &name) == "balanced hears GET /web/a?b HTTP/1.1"
         });
         corner.until_told("web", "RoutesWithdrawn");
+        let controller = node.controller.as_ref().expect("it runs");
+        until("a line in the log", || {
+            controller.log().contains("RoutesWithdrawn")
+        });
         // A younger Service that asks for a route of that port does not get it.
         thread::sleep(A_SECOND);
         corner.apply(&cluster_ip("late"));

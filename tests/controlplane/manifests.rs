@@ -11,7 +11,8 @@ use crate::process::until;
 
 fn every_manifest_that_users_bring_is_taken() {
     let yard = Yard::of_this_process();
-    let plane = Plane::shared(yard);
+    // Its own: the manifests ask for node ports that a Service of another test may have by chance.
+    let plane = &Plane::start(yard);
     let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/decide");
     let mut taken = 0;
     for entry in fs::read_dir(cases).expect("the cases").flatten() {

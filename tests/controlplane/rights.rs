@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::api::Place;
 use crate::backends::{Backends, service};
-use crate::corner::{Corner, in_a_corner};
+use crate::corner::{Corner, in_a_corner, with_its_own_server};
 use crate::node::LbNode;
 use crate::process::until;
 
@@ -104,6 +105,64 @@ fn a_certificate_that_cannot_be_written_holds_up_nobody_else() {
     });
 }
 
+fn a_secret_of_another_namespace_needs_its_owners_word() {
+    with_its_own_server("permitted", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        let allow_from = |word: &Value| {
+            let patch = json!({"metadata": {"annotations": {ALLOW_FROM: word}}});
+            let place = Place {
+                kind: "Secret",
+                namespace: &corner.home,
+                name: "cert",
+            };
+            corner.plane.admin.patch(place, &patch);
+        };
+        secret(corner, &corner.home, "cert", "one");
+        allow_from(&Value::Null);
+        corner.apply(&service("web", 443, ""));
+        let name = format!("{}/cert", corner.home);
+        corner.annotate("web", &json!({"ballast.dev/tls-secret": name}));
+        let told = corner.until_told("web", "RefNotPermitted");
+        assert_eq!(told.kind, "Warning");
+        assert!(told.message.contains(ALLOW_FROM), "{}", told.message);
+        assert_eq!(certificates(&node), [""; 0].map(PathBuf::from));
+
+        allow_from(&json!(format!("elsewhere, {}", corner.name)));
+        until("the certificate", || !certificates(&node).is_empty());
+        allow_from(&json!("elsewhere"));
+        until("no certificate", || certificates(&node).is_empty());
+
+        // The Gateway API, where it is installed, says the same in its own way.
+        corner.apply(REFERENCE_GRANTS);
+        let grant = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "ReferenceGrant",
+            "metadata": {"name": "web", "namespace": corner.home},
+            "spec": {
+                "from": [{"group": "", "kind": "Service", "namespace": corner.name}],
+                "to": [{"group": "", "kind": "Secret", "name": "cert"}],
+            },
+        });
+        let grants = format!(
+            "/apis/gateway.networking.k8s.io/v1beta1/namespaces/{}/referencegrants",
+            corner.home
+        );
+        until("a grant", || {
+            corner
+                .plane
+                .admin
+                .ask(hyper::Method::POST, &grants, Some(&grant))
+                .is_ok()
+        });
+        until("the certificate", || !certificates(&node).is_empty());
+        let deleted = corner
+            .plane
+            .admin
+            .ask(hyper::Method::DELETE, &format!("{grants}/web"), None);
+        corner.must(deleted);
+        until("no certificate", || certificates(&node).is_empty());
+    });
+}
+
 /// The files with keys in a node's table folder.
 fn certificates(node: &LbNode<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -153,14 +212,34 @@ fn secret(corner: &Corner<'_>, namespace: &str, name: &str, subject: &str) {
     let read = |path: &PathBuf| fs::read_to_string(path).expect("a file");
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "annotations": {ALLOW_FROM: "*"}},
         "stringData": {"tls.crt": read(&certificate), "tls.key": read(&key)},
     });
     corner.must(corner.plane.admin.apply(&secret, namespace));
 }
 
+const ALLOW_FROM: &str = "ballast.dev/allow-from";
+
+/// As much of the Gateway API as ReferenceGrants need.
+const REFERENCE_GRANTS: &str = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: referencegrants.gateway.networking.k8s.io
+  annotations: {api-approved.kubernetes.io: unapproved}
+spec:
+  group: gateway.networking.k8s.io
+  names: {kind: ReferenceGrant, plural: referencegrants, singular: referencegrant}
+  scope: Namespaced
+  versions:
+    - name: v1beta1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
 tests![
     a_secret_that_may_not_be_read_is_a_warning_that_says_how,
     certificates_follow_their_secrets,
+    a_secret_of_another_namespace_needs_its_owners_word,
     a_certificate_that_cannot_be_written_holds_up_nobody_else,
 ];

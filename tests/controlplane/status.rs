@@ -61,6 +61,23 @@ fn a_service_without_endpoints_is_published_and_stays_so() {
     });
 }
 
+fn a_service_without_room_for_our_annotations_is_published_all_the_same() {
+    in_a_corner("full", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        corner.apply(&service("full", 81, ""));
+        corner.annotate("full", &json!({"filler": "x".repeat((256 << 10) - 137)}));
+        // Its owner is told of a value that cannot be read, and an annotation for that does not fit in.
+        let rest = "x".repeat(100);
+        corner.annotate("full", &json!({"ballast.dev/algorithm": rest}));
+        corner.until_published("full", &[&node.address()]);
+        corner.until_told("full", "SyncLoadBalancerFailed");
+        corner.delete("Service", "full");
+        until("its end", || corner.read("Service", "full").is_none());
+    });
+}
+
 fn the_later_of_two_services_with_one_port_is_pending_until_it_is_free() {
     in_a_corner("taken", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -321,6 +338,7 @@ fn a_hostname_is_published_in_place_of_addresses() {
 tests![
     the_nodes_that_serve_a_service_are_published,
     a_service_without_endpoints_is_published_and_stays_so,
+    a_service_without_room_for_our_annotations_is_published_all_the_same,
     the_later_of_two_services_with_one_port_is_pending_until_it_is_free,
     a_node_that_is_cut_off_is_unpublished_within_fifteen_seconds,
     a_node_that_says_goodbye_is_unpublished_within_two_seconds,

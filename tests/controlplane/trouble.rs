@@ -4,13 +4,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::backends::{Backends, service};
 use crate::corner::{Corner, in_a_corner, with_its_own_server};
+use crate::figures::in_time;
 use crate::node::LbNode;
 use crate::process::{Signal, comes_within, until};
 
@@ -83,6 +85,51 @@ fn a_controller_that_restarts_changes_nothing_that_clients_see() {
         let mut heard = String::new();
         client.read_to_string(&mut heard).expect("an answer");
         assert!(heard.starts_with(&pods.addresses[0].to_string()), "{heard}");
+    });
+}
+
+fn a_tenant_that_names_another_secret_all_the_time_slows_nobody_else() {
+    in_a_corner("secretive", |corner| {
+        let pods = Backends::start(corner, 2);
+        let node = LbNode::start(corner, "a", &[]);
+        for (name, port) in [("web", 80), ("tenant", 443)] {
+            corner.apply(&service(name, port, ""));
+            corner.apply(&pods.slice(name, &[0]));
+            corner.until_published(name, &[&node.address()]);
+        }
+        until("an answer", || node.ask(80).is_ok());
+        let is_over = AtomicBool::new(false);
+        let slowest = thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let absent = json!({"ballast.dev/tls-secret": format!("absent-{number}")});
+                    corner.annotate("tenant", &absent);
+                    thread::sleep(Duration::from_millis(50));
+                }
+            });
+            let mut slowest = Duration::ZERO;
+            for round in 0..30 {
+                thread::sleep(Duration::from_millis(150));
+                let pod = (round + 1) % 2;
+                corner.apply(&pods.slice("web", &[pod]));
+                let begun = Instant::now();
+                let address = pods.addresses[pod].to_string();
+                until("the other endpoint", || {
+                    node.ask(80).is_ok_and(|heard| heard.starts_with(&address))
+                });
+                slowest = slowest.max(begun.elapsed());
+            }
+            is_over.store(true, Ordering::Relaxed);
+            slowest
+        });
+        in_time(
+            "the slowest of 30 endpoint changes beside a tenant that names another Secret every 50 ms",
+            slowest,
+            Duration::from_millis(300),
+        );
     });
 }
 
@@ -267,6 +314,7 @@ fn quiet_writes(corner: &Corner<'_>) -> Vec<String> {
 const STORM: u16 = 60;
 
 tests![
+    a_tenant_that_names_another_secret_all_the_time_slows_nobody_else,
     a_slice_that_changes_without_meaning_causes_no_write,
     a_controller_that_restarts_changes_nothing_that_clients_see,
     an_api_server_that_is_away_changes_nothing,

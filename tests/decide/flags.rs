@@ -30,6 +30,7 @@ fn a_wrong_value_is_refused_and_names_its_flag() {
         ("--error-page", "/etc/errors/404.http"),
         ("--error-page", "http://"),
         ("--http-services", "some"),
+        ("--max-ports-per-service", "0"),
         ("--endpoints-via", "dns"),
         ("--compat", "aws"),
         ("--node-selector", "=x"),

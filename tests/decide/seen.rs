@@ -61,6 +61,63 @@ status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}
 }
 
 #[test]
+fn a_service_with_too_many_ports_gets_the_first_ones_and_the_others_are_named_as_ranges() {
+    let ports = |count: u16| -> String {
+        let ports = (1..=count).map(|n| format!("{{name: p{n}, port: {}}}", 2000 + n));
+        ports.collect::<Vec<_>>().join(", ")
+    };
+    let service = |ports: &str| {
+        let text = format!(
+            "kind: Service\nmetadata: {{name: web, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{ports}]}}\n"
+        );
+        observed(&text)
+    };
+    let whole = decided(&service(&ports(256)), &[]);
+    assert_eq!(whole.table.expect("a table").frontends.len(), 256);
+    assert!(whole.notices.is_empty(), "{:?}", whole.notices);
+
+    let more = ports(5000) + ", {name: dns, port: 53, protocol: UDP}";
+    let desired = decided(&service(&more), &[]);
+    assert_eq!(desired.statuses[0].verdict, Verdict::Served);
+    let table = desired.table.expect("a table");
+    let mut numbers: Vec<u16> = table
+        .frontends
+        .iter()
+        .filter_map(|frontend| frontend.name.rsplit_once(':')?.1.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (2001..=2256).collect::<Vec<_>>());
+    let [notice] = &desired.notices.iter().collect::<Vec<_>>()[..] else {
+        panic!("{:?}", desired.notices);
+    };
+    assert_eq!(notice.reason, Reason::TooManyPorts);
+    assert!(
+        notice
+            .message
+            .ends_with("not served: 2257-7000/TCP, 53/UDP"),
+        "{}",
+        notice.message
+    );
+
+    let few = decided(&service(&ports(5)), &["--max-ports-per-service=2"]);
+    assert_eq!(few.table.expect("a table").frontends.len(), 2);
+
+    // Of the shared port, and of --tcp-services, too.
+    let text = format!(
+        "kind: Service\nmetadata: {{name: web, namespace: shop}}\nspec: {{ports: [{}]}}\n",
+        ports(300)
+    );
+    let desired = decided(&observed(&text), &["--http-services=all"]);
+    assert_eq!(desired.table.expect("a table").services.len(), 256);
+    assert!(
+        desired
+            .notices
+            .iter()
+            .any(|notice| notice.reason == Reason::TooManyPorts)
+    );
+}
+
+#[test]
 fn an_external_name_leads_to_what_it_resolved_to() {
     let mut observed = observed(
         "kind: Service

@@ -70,7 +70,14 @@ pub(crate) const WORDS: &[(&str, &[&str])] = &[
     ("ballast.dev/mode", &["tcp", "http", "https", "tls"]),
     (
         "ballast.dev/node-selector",
-        &["role", "!x", "zone=lb1", "zone=lb2"],
+        &[
+            "role",
+            "!x",
+            "zone=lb1",
+            "zone==lb2",
+            "zone in (lb1, lb2), x notin (y)",
+            "zone!=lb1",
+        ],
     ),
     ("ballast.dev/on-endpoint-removed", &["keep", "close"]),
     (

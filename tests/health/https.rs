@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
 use crate::skip::skip;
+use crate::tls_server;
 
 #[test]
 fn an_https_check_believes_whom_it_is_told_to_believe() {
@@ -169,33 +170,20 @@ impl Papers {
 
     /// A server that wants to hear this in the clear first, and answers the first request by TLS.
     fn server(&self, before: &'static [u8], answer: &'static [u8]) -> SocketAddr {
-        let config = Arc::new(serving(&self.file("shop.pem"), &self.file("shop.key")));
-        server(move |mut client| {
-            if !before.is_empty() {
-                let mut heard = Vec::new();
-                while !heard.ends_with(b"\r\n") {
-                    let mut byte = [0];
-                    client.read_exact(&mut byte).expect("a byte");
-                    heard.push(byte[0]);
-                }
-                assert!(heard.starts_with(before), "{heard:?}");
-            }
-            let tls = ServerConnection::new(Arc::clone(&config)).expect("a server");
-            let mut client = StreamOwned::new(tls, client);
+        let serve = move |mut client: tls_server::Session| {
             if client.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {
                 client.write_all(answer).ok();
                 client.conn.send_close_notify();
                 client.flush().ok();
             }
-        })
+        };
+        let config = serving(&self.file("shop.pem"), &self.file("shop.key"));
+        tls_server::serving(config, tls_server::line(before), serve)
     }
 }
 
 fn serving(certificate: &Path, key: &Path) -> ServerConfig {
     let chain = CertificateDer::pem_file_iter(certificate).expect("a file");
     let chain = chain.collect::<Result<_, _>>().expect("a chain");
-    ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(chain, PrivateKeyDer::from_pem_file(key).expect("a key"))
-        .expect("a certificate with its key")
+    tls_server::plain((chain, PrivateKeyDer::from_pem_file(key).expect("a key")))
 }

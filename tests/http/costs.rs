@@ -1,17 +1,14 @@
 //! What connections cost that wait or are slow: the data plane is a process of its own here, whose memory and processor time are
 //! nobody else's.
 
-use std::env;
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::Shutdown;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Ballast, connect};
-use crate::peers::alone;
+use crate::apart::Apart;
+use crate::common::connect;
 use crate::wire::{Endpoint, Wire, ok, table};
 
 const READERS: usize = 50;
@@ -20,8 +17,8 @@ const MOST: usize = 16 << 20;
 
 #[test]
 fn fifty_slow_readers_of_twenty_megabytes_cost_little_memory() {
-    if let Ok(table) = env::var(TABLE_TO_SERVE) {
-        return serve_in_this_process(&table);
+    if Apart::is_served_here() {
+        return;
     }
     let block: Arc<[u8]> = vec![0x5a; 64 << 10].into();
     let endpoint = Endpoint::scripted(move |wire, _, _| {
@@ -48,9 +45,10 @@ fn fifty_slow_readers_of_twenty_megabytes_cost_little_memory() {
         }
     });
     for path in ["/", "/chunked"] {
-        let mut serving = Serving::start(
+        let mut serving = Apart::start(
             "costs::fifty_slow_readers_of_twenty_megabytes_cost_little_memory",
             &table("", "", &[&endpoint]),
+            "",
         );
         // What a first request takes is not what readers take.
         let mut first = Wire::over(connect(serving.address));
@@ -88,8 +86,8 @@ fn fifty_slow_readers_of_twenty_megabytes_cost_little_memory() {
 
 #[test]
 fn connections_that_wait_cost_no_processor_time() {
-    if let Ok(table) = env::var(TABLE_TO_SERVE) {
-        return serve_in_this_process(&table);
+    if Apart::is_served_here() {
+        return;
     }
     let endpoint = Endpoint::scripted(|wire, endpoint, connection| {
         while let Some(request) = endpoint.hear(wire, connection) {
@@ -113,9 +111,10 @@ fn connections_that_wait_cost_no_processor_time() {
         ", timeouts: {server: 1m}",
         &[&endpoint],
     );
-    let mut serving = Serving::start(
+    let mut serving = Apart::start(
         "costs::connections_that_wait_cost_no_processor_time",
         &table,
+        "",
     );
     let mut clients = Vec::new();
     for (bytes, ends) in [
@@ -165,70 +164,3 @@ fn connections_that_wait_cost_no_processor_time() {
     drop(clients);
     serving.end();
 }
-
-fn serve_in_this_process(table: &str) {
-    let ballast = Ballast::serve(table, 1);
-    println!("serving {}", ballast.address());
-    // Until the test has no more use for it, or is gone.
-    std::io::stdin()
-        .read_to_end(&mut Vec::new())
-        .expect("a read");
-}
-
-/// A data plane in a process of its own.
-struct Serving {
-    process: Child,
-    address: std::net::SocketAddr,
-}
-
-impl Serving {
-    /// Runs this test in another process, where it serves this table.
-    fn start(test: &str, table: &str) -> Self {
-        let alone = alone();
-        let mut process = Command::new(env::current_exe().expect("a program"))
-            .args([test, "--exact", "--nocapture"])
-            .env(TABLE_TO_SERVE, table)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process");
-        drop(alone);
-        let mut said = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let address = said
-            .find_map(|line| Some(line.ok()?.split_once("serving ")?.1.to_owned()))
-            .expect("an address");
-        // What it says later must find room.
-        thread::spawn(move || said.for_each(drop));
-        Self {
-            process,
-            address: address.parse().expect("an address"),
-        }
-    }
-
-    /// Its resident memory in bytes.
-    fn resident(&self) -> usize {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()));
-        let status = status.expect("a process");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes = line.and_then(|line| line.trim().split(' ').next()?.parse::<usize>().ok());
-        kilobytes.expect("a number") << 10
-    }
-
-    /// The processor time that it has used, to 10 ms.
-    fn cpu(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()));
-        let stat = stat.expect("a process");
-        let (_, fields) = stat.rsplit_once(')').expect("a name in brackets");
-        // utime and stime are the 14th and 15th of all, and the name is the second.
-        let ticks = fields.split_whitespace().skip(11).take(2);
-        let ticks: u64 = ticks.map(|one| one.parse::<u64>().expect("ticks")).sum();
-        Duration::from_millis(ticks * 10)
-    }
-
-    fn end(&mut self) {
-        drop(self.process.stdin.take());
-        assert!(self.process.wait().expect("its end").success());
-    }
-}
-
-const TABLE_TO_SERVE: &str = "HTTP_TEST_TABLE";

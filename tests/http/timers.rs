@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::Ballast;
-use crate::peers::End;
+use crate::peers::{End, reset};
 use crate::wire::{Endpoint, Wire, ok, table};
 
 fn ballast(frontend: &str, service: &str, endpoint: &Endpoint) -> Ballast {
@@ -245,7 +245,7 @@ fn a_client_that_leaves_frees_its_endpoint() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     ballast.until(|_| endpoint.heard().len() == 1);
     assert_eq!(ballast.in_flight(), 1);
-    crate::peers::reset(client.stream);
+    reset(client.stream);
     ballast.until(|ballast| ballast.in_flight() == 0);
 }
 
@@ -303,5 +303,32 @@ fn a_client_that_leaves_in_the_middle_of_its_body_sends_no_whole_request() {
         client.stream.shutdown(end).unwrap();
         ballast.until(|ballast| ballast.in_flight() == 0);
         assert!(endpoint.heard().is_empty());
+    }
+}
+
+#[test]
+fn a_client_that_resets_is_not_waited_for_until_a_timeout() {
+    for begins in [
+        "",
+        "HTTP/1.1 103 Early Hints\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\n",
+        "HTTP/1.1 200 OK\r\n\r\nbegun",
+    ] {
+        let endpoint = Endpoint::scripted(move |wire, endpoint, connection| {
+            endpoint.hear(wire, connection);
+            wire.send(begins);
+            wire.rest();
+        });
+        let ballast = ballast("client: 5m", "server: 5m", &endpoint);
+        let mut client = Wire::to(ballast.address());
+        client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        ballast.until(|_| endpoint.heard().len() == 1);
+        if !begins.is_empty() {
+            client.take(begins.len()).unwrap();
+        }
+        assert_eq!(ballast.in_flight(), 1, "{begins}");
+        reset(client.stream);
+        ballast.until(|ballast| ballast.in_flight() == 0);
     }
 }

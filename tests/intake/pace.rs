@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::common::Ballast;
-use crate::skip::undecided;
+use crate::skip::{MUCH, Others, undecided};
 use crate::{numbered, served, swaps};
 
 #[test]
@@ -32,12 +32,21 @@ fn a_table_soon_after_another_one_is_served_as_soon() {
 #[test]
 fn tables_that_come_faster_than_anybody_reads_are_served_at_a_good_pace() {
     let ballast = Ballast::serve(&numbered(1_000), 1);
-    let paces = (0..10).map(|round| pace(&ballast, 1_000 + 100 * round));
-    let is_good = |(swaps, late): &(f64, Duration)| *swaps >= 50.0 && *late < PROMPT;
-    let good = paces
-        .inspect(|pace| println!("swaps a second, and how late the last one was: {pace:?}"))
-        .find(is_good);
-    assert!(good.is_some());
+    let mut busy = 0;
+    for round in 0..10 {
+        let others = Others::watch();
+        let (swaps, late) = pace(&ballast, 1_000 + 100 * round);
+        let others = others.share();
+        println!(
+            "{swaps:.0} swaps a second, the last one late by {late:?}, and others took {others:.2} of the machine"
+        );
+        if swaps >= 50.0 && late < PROMPT {
+            return;
+        }
+        busy += usize::from(others > MUCH);
+    }
+    assert_eq!(busy, 10, "seconds in which apply could have done better");
+    undecided("other processes take the machine");
 }
 
 /// A hundred tables that come 10 ms apart: how many of them were served each second, and how late the last one was.
@@ -74,7 +83,7 @@ fn a_table_of_the_future_costs_nothing_at_each_look() {
     let mut lasted: Vec<_> = (0..7)
         .map(|_| {
             let (before, begun) = (swaps(&ballast), Instant::now());
-            ballast.running.reread();
+            drop(ballast.running.reread());
             ballast.until(|ballast| swaps(ballast) > before);
             begun.elapsed()
         })

@@ -28,7 +28,10 @@ async fn a_server_that_drops_modes_is_told_to_every_service_once_and_its_upgrade
         let told = |api: &Api| api.events("IPModeUnsupported", None);
         api.until("every Service is told", |api| told(api) == 12)
             .await;
-        assert_eq!(published(&api).len(), 12);
+        api.until("every Service is published", |api| {
+            published(api).len() == 12
+        })
+        .await;
 
         // Another process tells nothing again, and tells those that come later.
         drop(node);
@@ -131,6 +134,39 @@ async fn a_status_that_is_refused_is_told_to_its_owner_in_the_servers_words() {
     api.behave(Habits::default());
     api.until("addresses", |api| published(api).len() == 2)
         .await;
+}
+
+#[tokio::test]
+async fn a_service_without_room_for_our_annotations_is_published_all_the_same() {
+    let api = Api::start().await;
+    let mut full = service(0);
+    // Of the latter its owner is told, and that is noted in an annotation.
+    full["metadata"]["annotations"] =
+        json!({"filler": "x".repeat((256 << 10) - 60), "ballast.dev/algorithm": "fastest"});
+    api.put("services", full);
+    let _node = Node::start(&api, 0).await;
+    api.until("it is published", |api| published(api).len() == 1)
+        .await;
+    let services = api.objects("services");
+    let finalizers = &services[0]["metadata"]["finalizers"];
+    assert_eq!(
+        *finalizers,
+        json!(["service.kubernetes.io/load-balancer-cleanup"])
+    );
+    api.until("its owner is told", |api| {
+        api.events("SyncLoadBalancerFailed", None) == 1
+    })
+    .await;
+    let writes = || {
+        let requests = api.requests();
+        let patches = requests
+            .iter()
+            .filter(|path| path.starts_with("PATCH") && path.contains("/services"));
+        patches.count()
+    };
+    let before = writes();
+    sleep(Duration::from_secs(4)).await;
+    assert!(writes() - before <= 1, "{before} and then {}", writes());
 }
 
 #[tokio::test]

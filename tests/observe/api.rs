@@ -54,13 +54,14 @@ struct Logged {
     event: Value,
 }
 
-const RESOURCES: [&str; 6] = [
+const RESOURCES: [&str; 7] = [
     "services",
     "endpointslices",
     "nodes",
     "leases",
     "secrets",
     "events",
+    "referencegrants",
 ];
 
 impl Api {
@@ -314,7 +315,7 @@ fn refused(state: &State, asked: &Asked, from: u64) -> bool {
     let cluster = state.cluster.lock().expect("a test that is set up");
     cluster.refused.contains_key(asked.resource)
         || from > *state.moved.borrow()
-        || (cluster.forgets_with_status && from < cluster.oldest)
+        || (cluster.forgets_with_status && from < cluster.oldest && !asked.is_from_now)
 }
 
 async fn stream_events(
@@ -327,6 +328,19 @@ async fn stream_events(
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     writer.write_all(head.as_bytes()).await?;
     let mut moved = state.moved.subscribe();
+    if asked.is_from_now {
+        let there: Vec<String> = {
+            let cluster = state.cluster.lock().expect("a test that is set up");
+            from = *moved.borrow_and_update();
+            let of_kind = cluster.objects.get(asked.resource).into_iter().flatten();
+            let seen = of_kind.filter(|(_, object)| asked.sees(object));
+            seen.map(|(_, object)| json!({"type": "ADDED", "object": object}).to_string())
+                .collect()
+        };
+        for event in there {
+            chunk(writer, &event).await?;
+        }
+    }
     loop {
         let (events, is_forgotten) = {
             let cluster = state.cluster.lock().expect("a test that is set up");
@@ -427,6 +441,10 @@ struct Asked {
     /// Of the object.
     is_status: bool,
     watch_from: Option<u64>,
+    /// A watch from now on, which begins with everything that is there.
+    is_from_now: bool,
+    /// The only name that is asked for.
+    only: Option<String>,
     limit: usize,
     skip: usize,
 }
@@ -459,18 +477,26 @@ impl Asked {
                 None => (*name).to_owned(),
             }),
             namespace,
-            watch_from: of_query("watch").map(|_| {
-                let version = of_query("resourceVersion").and_then(|text| text.parse().ok());
-                version.expect("a watch from a version")
+            watch_from: of_query("watch").map(|_| match of_query("resourceVersion") {
+                Some("") => 0,
+                version => {
+                    let version = version.and_then(|text| text.parse().ok());
+                    version.expect("a watch from a version")
+                }
             }),
+            is_from_now: of_query("resourceVersion") == Some(""),
+            only: of_query("fieldSelector")
+                .and_then(|text| text.strip_prefix("metadata.name%3D"))
+                .map(str::to_owned),
             limit: number("limit").unwrap_or(usize::MAX),
             skip: number("continue").unwrap_or_default(),
         })
     }
 
     fn sees(&self, object: &Value) -> bool {
-        let namespace = object["metadata"]["namespace"].as_str();
-        self.namespace.is_none() || self.namespace.as_deref() == namespace
+        let of_meta = |field: &str| object["metadata"][field].as_str();
+        let is_meant = self.only.is_none() || self.only.as_deref() == of_meta("name");
+        is_meant && (self.namespace.is_none() || self.namespace.as_deref() == of_meta("namespace"))
     }
 }
 

@@ -27,21 +27,55 @@ async fn a_secret_is_read_when_it_is_wanted_and_again_when_it_changes() {
     );
     assert_eq!(content(&seen, "shop/tls"), Some(b"first".as_slice()));
     assert!(!seen.secrets.contains_key(&key("shop/none")));
-    // At rest, only the metadata comes over the wire.
-    let is_of_tls = |path: &str| path.contains("secrets/tls");
-    api.asked(|path| is_of_tls(path) && path.ends_with("(metadata)"), 1)
-        .await;
-    let whole = api.requests();
-    let whole = whole
-        .iter()
-        .filter(|path| is_of_tls(path) && !path.ends_with("(metadata)"));
-    assert_eq!(whole.count(), 1);
+    // It is watched, and not asked for again and again.
+    api.asked(
+        |path| path.contains("watch=") && path.contains("metadata.name%3Dtls"),
+        1,
+    )
+    .await;
     api.put("secrets", secret("c2Vjb25k"));
     watch
         .until(|seen| content(seen, "shop/tls") == Some(b"second".as_slice()))
         .await;
     api.delete("secrets", "shop/tls");
     watch.until(|seen| seen.secrets.is_empty()).await;
+    api.put("secrets", secret("dGhpcmQ="));
+    watch
+        .until(|seen| content(seen, "shop/tls") == Some(b"third".as_slice()))
+        .await;
+    let requests = api.requests();
+    let reads = requests.iter().filter(|path| path.contains("secrets/tls"));
+    assert_eq!(reads.count(), 1, "{requests:#?}");
+}
+
+#[tokio::test]
+async fn secrets_that_do_not_exist_cost_a_read_and_a_watch_each_and_then_nothing() {
+    let api = Api::start().await;
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    let names: Vec<String> = (0..300)
+        .map(|number| format!("shop/none-{number}"))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    watch.wanted.send_replace(wanted(&names, &[]));
+    watch
+        .until(|seen| seen.looked_up.secrets.len() == 300)
+        .await;
+    let is_of_secrets = |path: &str| path.contains("/secrets");
+    api.asked(|path| is_of_secrets(path) && path.contains("watch="), 300)
+        .await;
+    // Longer than they were polled for.
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let requests = api.requests();
+    let count = requests.iter().filter(|path| is_of_secrets(path)).count();
+    assert_eq!(count, 600, "300 reads and 300 watches");
+    // One that comes is seen at once.
+    let mut last = secret("Zmlyc3Q=");
+    last["metadata"]["name"] = json!("none-299");
+    api.put("secrets", last);
+    watch
+        .until(|seen| content(seen, "shop/none-299") == Some(b"first".as_slice()))
+        .await;
 }
 
 #[tokio::test]
@@ -60,6 +94,7 @@ async fn a_secret_that_may_not_be_read_is_forbidden_until_it_may() {
     // What the server cannot say changes nothing.
     let before = api.requests().len();
     api.refuse("secrets", 500, 0);
+    api.cut();
     api.asked(|path| path.contains("secrets/tls"), 2).await;
     let of_secrets = |requests: Vec<String>| {
         let of_tls = requests
@@ -76,6 +111,58 @@ async fn a_secret_that_may_not_be_read_is_forbidden_until_it_may() {
     watch.wanted.send_replace(Wanted::default());
     let seen = watch.until(|seen| seen.secrets.is_empty()).await;
     assert!(seen.looked_up.is_empty());
+}
+
+#[tokio::test]
+async fn reference_grants_are_looked_up_when_they_are_wanted_and_may_not_exist_at_all() {
+    let api = Api::start().await;
+    // There is no such API.
+    api.refuse("referencegrants", 404, 0);
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    assert!(
+        !api.requests()
+            .iter()
+            .any(|path| path.contains("referencegrants"))
+    );
+    let certs = || [("certs".to_owned(), Vec::new())].into();
+    watch.wanted.send_replace(Wanted {
+        grants: ["certs".to_owned()].into(),
+        ..Wanted::default()
+    });
+    let seen = watch.until(|seen| !seen.looked_up.grants.is_empty()).await;
+    assert_eq!(seen.grants, certs());
+
+    api.allow("referencegrants");
+    let grant = |to: Value| {
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
+            "metadata": {"namespace": "certs", "name": "shop"},
+            "spec": {"from": [{"group": "", "kind": "Service", "namespace": "shop"}], "to": [to]},
+        })
+    };
+    api.put(
+        "referencegrants",
+        grant(json!({"group": "", "kind": "Secret"})),
+    );
+    let seen = watch.until(|seen| seen.grants["certs"].len() == 1).await;
+    assert_eq!(seen.grants["certs"][0].from, ["shop".to_owned()].into());
+    assert_eq!(seen.grants["certs"][0].to, None);
+    api.put(
+        "referencegrants",
+        grant(json!({"group": "", "kind": "Secret", "name": "a"})),
+    );
+    watch
+        .until(|seen| seen.grants["certs"].iter().any(|grant| grant.to.is_some()))
+        .await;
+    // One that is for others, or is not understood, permits nothing.
+    api.put(
+        "referencegrants",
+        grant(json!({"group": "apps", "kind": "Secret"})),
+    );
+    watch.until(|seen| seen.grants["certs"].is_empty()).await;
+    watch.wanted.send_replace(Wanted::default());
+    watch.until(|seen| seen.grants.is_empty()).await;
 }
 
 #[tokio::test]
@@ -137,7 +224,7 @@ fn wanted(secrets: &[&str], names: &[&str]) -> Wanted {
     Wanted {
         secrets: secrets.iter().map(|text| key(text)).collect(),
         names: names.iter().map(|name| (*name).to_owned()).collect(),
-        nodes: false,
+        ..Wanted::default()
     }
 }
 

@@ -6,6 +6,7 @@ mod api;
 mod cluster;
 mod folder;
 mod lookups;
+mod namespace;
 #[path = "../common/program.rs"]
 mod program;
 

@@ -1,17 +1,16 @@
 //! Many bytes: through pipes, around pipes, behind a PROXY header, between peers that take them in pieces.
 
-use std::env;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use ballast_core::rng::Rng;
 
+use crate::apart::Apart;
 use crate::common::{connect, echo_server, get, server, table};
-use crate::peers::{End, Watched, alone, hear, narrow_client, noise};
+use crate::peers::{End, Watched, hear, narrow_client, noise};
 
 /// A server that hands over what it heard, byte for byte.
 fn recorder() -> (SocketAddr, mpsc::Receiver<(Vec<u8>, End)>) {
@@ -146,12 +145,13 @@ fn piece(dice: &mut Rng) -> usize {
 /// The data plane is another process, since a limit is the process's.
 #[test]
 fn a_hundred_bulk_connections_in_256_descriptors_are_all_whole() {
-    if let Ok(table) = env::var(TABLE_TO_SERVE) {
-        return serve_in_this_process(&table);
+    if Apart::is_served_here() {
+        return;
     }
-    let mut limited = Limited::start(
+    let mut limited = Apart::start(
         "bulk::a_hundred_bulk_connections_in_256_descriptors_are_all_whole",
         &table("", "", &[echo_server()]),
+        "ulimit -n 256 &&",
     );
     let address = limited.address;
     let clients: Vec<_> = (0..100)
@@ -189,58 +189,3 @@ fn a_hundred_bulk_connections_in_256_descriptors_are_all_whole() {
     assert!(metrics.contains("process_max_fds 256\n"), "{metrics}");
     limited.end();
 }
-
-fn serve_in_this_process(table: &str) {
-    let ballast = Watched::serve(table, 1);
-    println!(
-        "serving {} {}",
-        ballast.address(),
-        ballast.running.admin()[0]
-    );
-    // Until the test has no more use for it, or is gone.
-    std::io::stdin()
-        .read_to_end(&mut Vec::new())
-        .expect("a read");
-}
-
-/// A data plane in a process of its own that may have 256 descriptors.
-struct Limited {
-    process: Child,
-    address: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Limited {
-    fn start(test: &str, table: &str) -> Self {
-        let alone = alone();
-        let mut process = Command::new("sh")
-            .args(["-c", "ulimit -n 256 && exec \"$0\" \"$@\""])
-            .arg(env::current_exe().expect("a program"))
-            .args([test, "--exact", "--nocapture"])
-            .env(TABLE_TO_SERVE, table)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a process");
-        drop(alone);
-        let mut said = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let line = said
-            .find_map(|line| Some(line.ok()?.split_once("serving ")?.1.to_owned()))
-            .expect("the addresses");
-        // What it says later must find room.
-        thread::spawn(move || said.for_each(drop));
-        let (address, admin) = line.split_once(' ').expect("two addresses");
-        Self {
-            process,
-            address: address.parse().expect("an address"),
-            admin: admin.parse().expect("an address"),
-        }
-    }
-
-    fn end(&mut self) {
-        drop(self.process.stdin.take());
-        assert!(self.process.wait().expect("its end").success());
-    }
-}
-
-const TABLE_TO_SERVE: &str = "RELAY_TEST_TABLE";

@@ -28,6 +28,41 @@ pub(crate) fn endpoint(name: &'static str, address: &str) {
     });
 }
 
+/// Starts an endpoint that speaks HTTP/2 by prior knowledge and nothing else: a connection that begins with other bytes is closed.
+/// It answers like [`endpoint`], with the version in the first line of the body.
+pub(crate) fn h2_endpoint(name: &'static str, address: &str) {
+    let address: SocketAddr = address.parse().expect("an address");
+    let listener = TcpListener::bind(address).expect("a listener");
+    listener.set_nonblocking(true).expect("an option");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    thread::spawn(move || {
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+            while let Ok((socket, _)) = listener.accept().await {
+                tokio::spawn(answer_h2(name, socket));
+            }
+        });
+    });
+}
+
+async fn answer_h2(name: &str, socket: tokio::net::TcpStream) -> Option<()> {
+    let mut connection = h2::server::handshake(socket).await.ok()?;
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let target = request.uri().path_and_query()?;
+        let mut head = format!("{} {target} {:?}\r\n", request.method(), request.version());
+        for (name, value) in request.headers() {
+            head += &format!("{name}: {}\r\n", value.to_str().ok()?);
+        }
+        let response = http::Response::builder().header("X-Endpoint", name);
+        let mut body = respond.send_response(response.body(()).ok()?, false).ok()?;
+        body.send_data(head.into(), true).ok()?;
+    }
+    Some(())
+}
+
 fn answer(name: &str, client: &TcpStream) -> Option<()> {
     let mut reader = BufReader::new(client);
     loop {

@@ -1,6 +1,6 @@
 //! A host without Kubernetes: a folder of manifests, a folder for the table, and both programs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(crate) struct Host {
     flags: Vec<String>,
     /// Where the data plane answers.
     pub(crate) stats: SocketAddr,
-    admin: SocketAddr,
+    pub(crate) admin: SocketAddr,
 }
 
 impl Host {
@@ -73,6 +73,14 @@ impl Host {
     }
 
     pub(crate) fn start_controller(&mut self) {
+        let path = self.log("controller");
+        let log = File::options().create(true).append(true).open(path);
+        let log = log.expect("a log");
+        self.start_controller_into(log.into());
+    }
+
+    /// With another log than a file.
+    pub(crate) fn start_controller_into(&mut self, log: Stdio) {
         let mut command = program("ballast-controller");
         command
             .args(["run", "--stats-port", &self.stats.port().to_string()])
@@ -81,7 +89,7 @@ impl Host {
             .arg("--table-dir")
             .arg(self.table.path())
             .args(&self.flags);
-        self.controller = Some(Program::start(&mut command, self.log("controller")));
+        self.controller = Some(Program::start_into(&mut command, log));
     }
 
     /// What a client hears there.
@@ -138,8 +146,11 @@ pub(crate) struct Program(Child);
 
 impl Program {
     pub(crate) fn start(command: &mut Command, log: PathBuf) -> Self {
-        let log = fs::File::options().create(true).append(true).open(log);
-        let log = log.expect("a log");
+        let log = File::options().create(true).append(true).open(log);
+        Self::start_into(command, log.expect("a log").into())
+    }
+
+    fn start_into(command: &mut Command, log: Stdio) -> Self {
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -180,7 +191,7 @@ pub(crate) fn signal(program: &Program, signal: Signal) {
 pub(crate) fn to_its_end(flags: &[&str]) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let (out, err) = (folder.path().join("out"), folder.path().join("err"));
-    let file = |path: &Path| fs::File::create(path).expect("a file");
+    let file = |path: &Path| File::create(path).expect("a file");
     let mut command = program("ballast-controller");
     command.args(flags).stdin(Stdio::null());
     let child = command.stdout(file(&out)).stderr(file(&err)).spawn();

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::edge::{at_the_edge, curl, endpoint, server, service, slice, until_curl};
+use crate::edge::{at_the_edge, curl, endpoint, h2_endpoint, server, service, slice, until_curl};
 
 #[test]
 fn every_shape_of_a_name_leads_to_its_service() {
@@ -275,6 +275,45 @@ fn a_load_balancer_on_port_80_takes_it_from_names_that_nobody_asked_for() {
         host.remove("edge.yaml");
         until_curl(&host, "http://127.0.0.1/web/a", |answer| {
             answer.target() == Some("/a")
+        });
+    });
+}
+
+#[test]
+fn an_app_protocol_of_h2c_gets_http2_by_prior_knowledge() {
+    at_the_edge(|mut host| {
+        h2_endpoint("grpc", "127.0.0.1:8001");
+        endpoint("web", "127.0.0.1:8002");
+        let manifest = [
+            service(
+                "grpc",
+                &[],
+                "ports: [{name: a, port: 80, appProtocol: kubernetes.io/h2c}, {name: b, port: 8000}]",
+            ),
+            slice("grpc", "a", 8001, &["127.0.0.1"]),
+            slice("grpc", "b", 8002, &["127.0.0.1"]),
+        ];
+        host.manifest("all.yaml", &manifest.concat());
+        host.flags(&["--http-services=all"]);
+        host.start();
+        // The client speaks HTTP/1.1.
+        let grpc = until_curl(&host, "http://127.0.0.1/grpc/a?b", |answer| {
+            answer.endpoint() == Some("grpc")
+        });
+        assert_eq!(grpc.body.lines().next(), Some("GET /a?b HTTP/2.0"));
+        assert_eq!(grpc.heard("X-Forwarded-For"), Some("127.0.0.1"));
+        // The other port of the Service has no protocol, and its endpoint gets HTTP/1.1.
+        let web = curl("http://127.0.0.1/grpc:8000/a?b");
+        assert_eq!(web.endpoint(), Some("web"));
+        assert_eq!(web.body.lines().next(), Some("GET /a?b HTTP/1.1"));
+        // Without the protocol, the endpoint of HTTP/2 gets bytes that it does not understand.
+        let manifest = [
+            service("grpc", &[], "ports: [{name: a, port: 80}]"),
+            slice("grpc", "a", 8001, &["127.0.0.1"]),
+        ];
+        host.manifest("all.yaml", &manifest.concat());
+        until_curl(&host, "http://127.0.0.1/grpc/a?b", |answer| {
+            answer.status == 502
         });
     });
 }

@@ -36,6 +36,15 @@ fn default_certificate(papers: &Papers, hosts: &[&str]) -> String {
     papers.named("default.pem")
 }
 
+/// A Service `web` on the shared HTTPS port, and its endpoint.
+fn secure_web(host: &Host) {
+    endpoint("web", "127.0.0.1:8001");
+    let term = "serviceloadbalancer/lb.sslTerm: true";
+    let manifest =
+        service("web", &[term], "ports: [{port: 80}]") + &slice("web", "", 8001, &["127.0.0.1"]);
+    host.manifest("all.yaml", &manifest);
+}
+
 #[test]
 fn ssl_term_moves_a_service_to_https_and_redirect_https_leads_there() {
     at_the_edge(|mut host| {
@@ -94,16 +103,7 @@ fn the_file_of_ssl_cert_is_followed_and_a_bad_one_keeps_the_last() {
     at_the_edge(|mut host| {
         let papers = Papers::new();
         let pem = default_certificate(&papers, &["node.example.com"]);
-        endpoint("web", "127.0.0.1:8001");
-        let manifest = [
-            service(
-                "web",
-                &["serviceloadbalancer/lb.sslTerm: true"],
-                "ports: [{port: 80}]",
-            ),
-            slice("web", "", 8001, &["127.0.0.1"]),
-        ];
-        host.manifest("all.yaml", &manifest.concat());
+        secure_web(&host);
         let flag = format!("--ssl-cert={pem}");
         host.flags(&[&flag]);
         host.start();
@@ -127,16 +127,7 @@ fn ssl_ca_cert_lets_in_who_has_a_certificate() {
         let papers = Papers::new();
         let pem = default_certificate(&papers, &["node.example.com"]);
         papers.issue("client", &["client.example.com"]);
-        endpoint("web", "127.0.0.1:8001");
-        let manifest = [
-            service(
-                "web",
-                &["serviceloadbalancer/lb.sslTerm: true"],
-                "ports: [{port: 80}]",
-            ),
-            slice("web", "", 8001, &["127.0.0.1"]),
-        ];
-        host.manifest("all.yaml", &manifest.concat());
+        secure_web(&host);
         let (cert, ca) = (format!("--ssl-cert={pem}"), papers.named("ca.pem"));
         let ca = format!("--ssl-ca-cert={ca}");
         host.flags(&[&cert, &ca]);

@@ -3,6 +3,7 @@
 mod edge;
 mod host;
 mod keys;
+mod log;
 mod names;
 #[path = "../common/netns.rs"]
 mod netns;
@@ -28,7 +29,11 @@ mod peers {
 }
 
 use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, symlink};
+
+use std::thread;
 
 use host::{Answers, Host, free_port, get, signal, until};
 use rustix::process::Signal;
@@ -199,6 +204,47 @@ fn it_answers_for_itself() {
     host.until_answers("/nothing", 404);
     host.manifest("web.yaml", &balancer("web", 80));
     host.until_metric("services{verdict=\"served\"}", |services| services == 1);
+}
+
+#[test]
+fn an_admin_port_that_another_process_has_ends_nothing_and_is_taken_when_it_is_free() {
+    let one = Answers::start("one");
+    let mut host = Host::new();
+    let port = free_port();
+    host.manifest("web.yaml", &balancer("web", port));
+    host.manifest("slice.yaml", &slice("web", one.port));
+    let taken = TcpListener::bind(host.admin).unwrap();
+    host.start();
+    host.until_says(port, "one");
+    host.until_logged("--admin: cannot listen there");
+    drop(taken);
+    host.until_answers("/healthz", 200);
+}
+
+#[test]
+fn a_probe_hears_the_controller_and_nobody_else() {
+    let mut host = Host::new();
+    let folder = host.table.path().display().to_string();
+    let probe = |question: &str| host::to_its_end(&["probe", "--table-dir", &folder, question]);
+    let (code, _, said) = probe("live");
+    assert_eq!(code, Some(1), "there is none: {said}");
+    host.start_controller();
+    until("an answer", || probe("live").0 == Some(0));
+    until("a decision", || probe("ready").0 == Some(0));
+    host.controller.take().unwrap().kill();
+    // Somebody else has its port now, and says that all is well.
+    let other = TcpListener::bind(host.admin).unwrap();
+    thread::spawn(move || {
+        for stream in other.incoming() {
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            stream.and_then(|mut stream| stream.write_all(answer)).ok();
+        }
+    });
+    let (code, _, said) = probe("live");
+    assert_eq!(code, Some(1), "{said}");
+    // And the next one takes over its socket.
+    host.start_controller();
+    until("an answer", || probe("live").0 == Some(0));
 }
 
 /// A Service of type LoadBalancer with one port.

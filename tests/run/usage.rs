@@ -1,7 +1,6 @@
 //! A wrong value of any flag is a refusal that names it.
 
 use std::fs;
-use std::net::TcpListener;
 
 use crate::host::to_its_end;
 use crate::program::program;
@@ -32,8 +31,6 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
     let with_yaml = at("yaml");
     fs::create_dir(&with_yaml).expect("a folder");
     fs::write(folder.path().join("yaml/table.yaml"), "version: 1\n").expect("a file");
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let taken = taken.local_addr().expect("an address").to_string();
     let (gone, nowhere) = (at("gone"), at("file/inside"));
     for (flag, value) in [
         ("--manifests", &*gone),
@@ -49,7 +46,6 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         ("--lease-duration", "1s"),
         ("--lease-duration", "soon"),
         ("--admin", "here"),
-        ("--admin", &taken),
         ("--log-format", "yaml"),
         ("--log-level", "loud"),
         ("--node-selector", "=a"),
@@ -127,6 +123,26 @@ fn a_wrong_value_of_a_flag_of_publish_is_a_refusal_that_names_it() {
         let (code, _, said) = to_its_end(&["publish", &format!("{flag}={value}")]);
         assert_eq!(code, Some(64), "{flag}: {said}");
         assert!(said.contains(flag), "{flag}: {said}");
+    }
+}
+
+#[test]
+fn a_port_that_is_the_controllers_own_and_the_data_planes_is_a_refusal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().display().to_string();
+    for (flags, named) in [
+        (&["--stats-port=1937"][..], "--stats-port"),
+        (&["--http-port=1937"], "--http-port"),
+        (&["--dataplane=127.0.0.1:1937"], "--dataplane"),
+        (&["--admin=[::1]:1936"], "--stats-port"),
+        (&["--admin=127.0.0.1:80"], "--http-port"),
+    ] {
+        let mut all = vec!["run", "--manifests", &folder, "--table-dir", &folder];
+        all.extend(flags);
+        let (code, _, said) = to_its_end(&all);
+        assert_eq!(code, Some(64), "{flags:?}: {said}");
+        assert!(said.contains(named), "{flags:?}: {said}");
+        assert!(said.contains("--admin"), "{flags:?}: {said}");
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
 
+use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::common::{Ballast, connect, nobody, server, table};
 use crate::papers::Papers;
+use crate::tls_server;
 
 #[test]
 fn endpoints_are_believed_as_the_table_says() {
@@ -109,40 +109,16 @@ fn connect_errors(ballast: &Ballast) -> u64 {
 /// A server that wants to hear this in the clear first, and then echoes by TLS.
 fn endpoint(papers: &Papers, name: &str, strict: bool, before: &'static [u8]) -> SocketAddr {
     let (chain, key) = papers.pair(name);
-    let config = ServerConfig::builder();
     let config = match strict {
-        true => config.with_client_cert_verifier(
-            WebPkiClientVerifier::builder(papers.roots())
-                .build()
-                .expect("a verifier"),
-        ),
-        false => config.with_no_client_auth(),
+        true => ServerConfig::builder()
+            .with_client_cert_verifier(
+                WebPkiClientVerifier::builder(papers.roots())
+                    .build()
+                    .expect("a verifier"),
+            )
+            .with_single_cert(chain, key)
+            .expect("a certificate with its key"),
+        false => tls_server::plain((chain, key)),
     };
-    let config = config
-        .with_single_cert(chain, key)
-        .expect("a certificate with its key");
-    let config = Arc::new(config);
-    server(move |mut client| {
-        if !before.is_empty() {
-            let mut heard = Vec::new();
-            while !heard.ends_with(b"\r\n") {
-                let mut byte = [0];
-                client.read_exact(&mut byte).expect("a byte");
-                heard.push(byte[0]);
-            }
-            assert!(heard.starts_with(before), "{heard:?}");
-        }
-        let tls = ServerConnection::new(Arc::clone(&config)).expect("a server");
-        let mut client = StreamOwned::new(tls, client);
-        let mut bytes = vec![0; 10_000];
-        while let Ok(read @ 1..) = client.read(&mut bytes) {
-            if client
-                .write_all(&bytes[..read])
-                .and_then(|()| client.flush())
-                .is_err()
-            {
-                return;
-            }
-        }
-    })
+    tls_server::serving(config, tls_server::line(before), tls_server::echo)
 }

@@ -4,11 +4,10 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
-
 use crate::client::{Tls, config, showing};
-use crate::common::{Ballast, server};
+use crate::common::{self, Ballast};
 use crate::papers::Papers;
+use crate::tls_server;
 
 #[test]
 fn requests_in_tls_reach_plain_endpoints() {
@@ -215,18 +214,9 @@ fn serve(mut client: impl Read + Write) {
 }
 
 fn plain() -> SocketAddr {
-    server(serve)
+    common::server(serve)
 }
 
 fn in_tls(papers: &Papers, name: &str) -> SocketAddr {
-    let (chain, key) = papers.pair(name);
-    let config = ServerConfig::builder().with_no_client_auth();
-    let config = config
-        .with_single_cert(chain, key)
-        .expect("a certificate with its key");
-    let config = Arc::new(config);
-    server(move |client| {
-        let tls = ServerConnection::new(Arc::clone(&config)).expect("a server");
-        serve(StreamOwned::new(tls, client));
-    })
+    tls_server::serving(tls_server::plain(papers.pair(name)), |_| {}, serve)
 }

@@ -1,16 +1,16 @@
 //! TLS that is relayed unopened: the ClientHello chooses the service.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::{ClientConfig, ServerConfig, ServerConnection, StreamOwned};
+use rustls::ClientConfig;
 
 use crate::client::{Tls, config, visit};
 use crate::common::{Ballast, connect, echo_server, server};
 use crate::papers::Papers;
-use crate::{assert_ends, handshakes};
+use crate::{assert_ends, handshakes, tls_server};
 
 #[test]
 fn the_name_and_the_protocols_choose_the_service() {
@@ -175,30 +175,17 @@ fn offering(papers: &Papers, alpn: &[&str]) -> ClientConfig {
 
 /// A server that hears a PROXY header of so many bytes, with the name shop.test, and echoes by TLS.
 fn endpoint(papers: &Papers, name: &str, header: usize) -> SocketAddr {
-    let (chain, key) = papers.pair(name);
-    let config = ServerConfig::builder().with_no_client_auth();
-    let config = config
-        .with_single_cert(chain, key)
-        .expect("a certificate with its key");
-    let config = Arc::new(config);
-    server(move |mut client| {
+    let before = move |client: &mut TcpStream| {
         let mut heard = vec![0; header];
         client.read_exact(&mut heard).expect("a header");
         assert!(
             header == 0 || heard.ends_with(b"\x02\0\x09shop.test"),
             "{heard:?}"
         );
-        let tls = ServerConnection::new(Arc::clone(&config)).expect("a server");
-        let mut client = StreamOwned::new(tls, client);
-        let mut bytes = vec![0; 10_000];
-        while let Ok(read @ 1..) = client.read(&mut bytes) {
-            if client
-                .write_all(&bytes[..read])
-                .and_then(|()| client.flush())
-                .is_err()
-            {
-                return;
-            }
-        }
-    })
+    };
+    tls_server::serving(
+        tls_server::plain(papers.pair(name)),
+        before,
+        tls_server::echo,
+    )
 }

@@ -37,14 +37,9 @@ pub struct ReleaseFlags {
     /// Take back Services without a class beside those of --lb-class
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub default_class: bool,
-    /// The namespace that the controllers ran in
-    #[arg(
-        long,
-        env = "POD_NAMESPACE",
-        value_name = "NAME",
-        default_value = "default"
-    )]
-    pub own_namespace: String,
+    /// The namespace that the controllers ran in [default: that of the kubeconfig's context, or of the pod]
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
+    pub own_namespace: Option<String>,
 }
 
 /// Takes everything back, and says what.
@@ -60,7 +55,9 @@ pub fn release(flags: &ReleaseFlags) -> anyhow::Result<()> {
     runtime.block_on(async {
         let client = client::client(&flags.cluster).await?;
         if !flags.dry {
-            no_publisher_leads(&client, &flags.own_namespace).await?;
+            let configured = client.default_namespace();
+            let namespace = flags.own_namespace.as_deref().unwrap_or(configured);
+            no_publisher_leads(&client, namespace).await?;
         }
         all(&client, flags).await
     })

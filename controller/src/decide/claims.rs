@@ -1,4 +1,5 @@
-//! Who gets a port, its own or a shared one: its oldest owner. Asked once all Services have said what they want.
+//! Decides between Services that ask for the same port of a node: the oldest Service gets it. Runs once the ports of all Services
+//! are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,7 +11,7 @@ use super::{Asked, World};
 use crate::observe::Service;
 use crate::settings::HTTPS_PORT;
 
-/// A port that somebody wants.
+/// A port that a Service asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) udp: bool,
@@ -18,7 +19,7 @@ pub(super) struct Claim {
     pub(super) reach: Reach,
 }
 
-/// At which addresses.
+/// The addresses at which a port is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Wherever load balancers are published.
@@ -28,19 +29,20 @@ pub(super) enum Reach {
 }
 
 impl Service {
-    /// The older one comes first. What has no date is a manifest: those come by name, after all that have one.
+    /// The key by which Services are ordered, oldest first. Services from manifests have no date: they come last, by name.
     pub(super) fn age(&self) -> impl Ord + '_ {
         (self.created.is_none(), self.created, &self.uid, &self.key)
     }
 }
 
-/// Who has which port: the transport, the number, at which addresses, and the owner's name.
+/// The owners of ports, by transport (true: UDP) and number: the addresses, and the owner's name.
 type Held = BTreeMap<(bool, u16), Vec<(Reach, String)>>;
 
-/// Takes the offers of those who came too late; they stay pending, and the owner is named. Returns which shared ports there are.
+/// Grants each port to its oldest claimant. Services that do not get a port lose their offers, stay pending, and are told the
+/// owner. Returns the shared ports that exist.
 ///
 /// A shared port is as old as the oldest Service that asks for a route of it by an annotation. Routes that exist only by
-/// `--http-services=all` are no claim: they are served while nobody else has the port at every address.
+/// `--http-services=all` are no claim: they are served while no other Service has the port at every address.
 pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) -> Shared {
     let mut held = Held::new();
     let mut routes = BTreeMap::new();
@@ -83,7 +85,7 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) -> Shared {
     shared
 }
 
-/// Holds a shared port for the routes that annotations ask for, or says who has it.
+/// Records a shared port as owned by the routes that annotations ask for, or returns the owner that has it already.
 fn claim_shared(
     world: &World<'_>,
     asked: &[Asked<'_>],
@@ -105,10 +107,12 @@ fn claim_shared(
 
 /// Gives a Service its ports of the node, all or none.
 fn grant_offers(world: &World<'_>, held: &mut Held, one: &mut Asked<'_>) {
+    let own_ports = world.settings.own_ports();
     let taken = one.claims().find_map(|claim| {
-        // That one is nobody's, at whatever address.
-        if !claim.udp && claim.port == world.settings.flags.stats_port {
-            return Some((claim.clone(), format!("the stats port ({})", claim.port)));
+        // No Service may have one of Ballast's own ports, at any address.
+        let mut own_ports = own_ports.iter();
+        if let Some((port, name)) = own_ports.find(|(port, _)| !claim.udp && claim.port == *port) {
+            return Some((claim.clone(), format!("{name} ({port})")));
         }
         let others = held.get(&(claim.udp, claim.port))?;
         let owner = others
@@ -151,7 +155,7 @@ fn shared_name(secure: bool) -> &'static str {
     if secure { "HTTPS" } else { "HTTP" }
 }
 
-/// A shared port, with the oldest of those that ask for it.
+/// The name of a shared port for messages, with the oldest Service that asks for a route of it.
 fn shared_port(asked: &[Asked<'_>], secure: bool) -> String {
     let name = shared_name(secure);
     let oldest = oldest_that_asks(asked, secure).and_then(|index| asked.get(index));
@@ -161,8 +165,8 @@ fn shared_port(asked: &[Asked<'_>], secure: bool) -> String {
     }
 }
 
-/// Takes every route of a shared port that belongs to somebody else. Who asked for one by an annotation is told; of the others,
-/// which have one by `--http-services=all` alone, the newest is told for all.
+/// Removes every route of a shared port that another Service owns. A Service that asked for a route by an annotation is told; of
+/// the Services that have one by `--http-services=all` alone, only the newest is told.
 fn withdraw(world: &World<'_>, asked: &mut [Asked<'_>], secure: bool, owner: &str) {
     let number = port_number(world, secure);
     let name = shared_name(secure);

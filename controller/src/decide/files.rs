@@ -99,7 +99,8 @@ pub(super) fn settings_files(settings: &Settings) -> BTreeSet<WantedFile> {
     pems.chain(page).collect()
 }
 
-/// Why no port can be served with what a Secret holds: its certificate and its key, and whether they fit one another.
+/// The reason for which a Secret cannot be used: its certificate or its key is missing or malformed, or they do not fit one
+/// another.
 pub(super) fn flaw(material: &Material) -> Option<&str> {
     material.flaw(|material| {
         let remedy = "kubectl create secret tls makes one that can be used";

@@ -95,6 +95,7 @@ impl Wish {
             redirect_https: false,
             passthrough: Vec::new(),
             target_nodes: value(reader.knob(&TARGET_NODES, some))
+                .or_else(|| value(reader.knob(&OPENSTACK_NODES, some)))
                 .or_else(|| reader.settings.flags.target_node_selector.clone()),
         };
         reader.knob(&TIMEOUT_INSPECT, some);
@@ -113,7 +114,8 @@ impl Wish {
 
     /// Which nodes endpoints are on counts where traffic goes by node alone.
     fn without_nodes(&self, reader: &mut Reader<'_>, port: &Port) {
-        let keys = reader.present(&TARGET_NODES, port);
+        let mut keys = reader.present(&TARGET_NODES, port);
+        keys.extend(reader.present(&OPENSTACK_NODES, port));
         if !keys.is_empty() && !goes_by_node(reader.settings, reader.service) {
             let message = format!(
                 "without effect here: {} (traffic goes by node with externalTrafficPolicy Local, or --endpoints-via=nodeport)",
@@ -400,7 +402,9 @@ knobs! {
         "lbipam.cilium.io/ips"
     ] values::addresses;
     LB_NODES: Selector = "node-selector" [] values::selector;
-    TARGET_NODES: Selector = "target-node-selector" ["loadbalancer.openstack.org/node-selector"] values::selector;
+    TARGET_NODES: Selector = "target-node-selector" [] values::selector;
+    /// The same in OpenStack's own syntax.
+    OPENSTACK_NODES: Selector = "" ["loadbalancer.openstack.org/node-selector"] values::openstack_selector;
     LOCAL_MODE: bool = "external-traffic-policy-mode" [] values::strict;
     HOST: Vec<HostPattern> = "host" [] values::hosts;
     CONTRIB_HOST: Vec<HostPattern> = "" ["serviceloadbalancer/lb.host"] values::hosts;

@@ -71,6 +71,7 @@ impl Reason {
         let known = [
             Self::LeftOut,
             Self::NoActiveCheck,
+            Self::RefNotPermitted,
             Self::SecretUnreadable,
             Self::TableRefused,
         ];
@@ -171,6 +172,8 @@ pub enum Reason {
     NoSuchService,
     /// A node that is a load balancer and excluded from load balancing.
     NodeExcluded,
+    /// A Secret of another namespace that does not permit its use.
+    RefNotPermitted,
     /// A LoadBalancer has the port that the routes of `--http-services=all` were on.
     RoutesWithdrawn,
     /// A node's settings are not the publisher's.
@@ -181,6 +184,8 @@ pub enum Reason {
     SecretUnreadable,
     /// Something of this Service cannot be served.
     SyncLoadBalancerFailed,
+    /// A Service with more ports than one may have.
+    TooManyPorts,
     /// No node is there to serve.
     UnAvailableLoadBalancer,
     /// Keys that take effect with address pools.

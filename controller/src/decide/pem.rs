@@ -1,5 +1,5 @@
-//! Whether a text is PEM at all, as far as that is plain to see: asked of Secrets, and of the files of flags. And whether a
-//! certificate and a key can be used together.
+//! Checks whether a text has the form of PEM, for Secrets and for the files of flags; and whether a certificate and a key can be
+//! used together.
 
 use std::fmt;
 
@@ -53,8 +53,8 @@ impl Part {
     }
 }
 
-/// Why TLS cannot be served with this certificate and this key, as the rest of a sentence about their Secret. An expired
-/// certificate can be served.
+/// The reason for which TLS cannot be served with this certificate and this key, as the rest of a sentence about their Secret. An
+/// expired certificate can be served.
 #[must_use]
 pub(crate) fn pair_flaw(certificate: &[u8], key: &[u8]) -> Option<&'static str> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();

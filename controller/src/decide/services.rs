@@ -1,5 +1,6 @@
 //! Services of type LoadBalancer that are ours: a port of the node for every port of the Service.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ballast_core::table::{Name, Text};
@@ -55,7 +56,7 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
             asked.status = Status::pending(service, why);
         }
         Ok(place) => {
-            for port in &service.ports {
+            for port in served_ports(&mut reader) {
                 open(world, &mut reader, &place, port, &mut asked);
             }
             if asked.offers.iter().all(|offer| offer.closed) {
@@ -101,6 +102,47 @@ fn foreign(service: &Service) -> Asked<'_> {
 fn writer(service: &Service) -> &str {
     let rival = service.rival.as_ref();
     rival.map_or("another controller", |rival| &rival.manager)
+}
+
+/// The ports of a Service that are served: the first ones, in the order of its spec. Its owner is told which are not.
+pub(super) fn served_ports<'a>(reader: &mut Reader<'a>) -> &'a [Port] {
+    let ports = &reader.service.ports;
+    let most = usize::from(reader.settings.flags.max_ports_per_service);
+    let Some((served, others)) = ports
+        .split_at_checked(most)
+        .filter(|(_, others)| !others.is_empty())
+    else {
+        return ports;
+    };
+    let message = format!(
+        "this Service has {} ports, and at most {most} of one Service are served (--max-ports-per-service); not served: {}",
+        ports.len(),
+        port_ranges(others)
+    );
+    reader.warn(Reason::TooManyPorts, message);
+    served
+}
+
+/// The numbers of ports, as ranges: `257-5000/TCP, 53/UDP`.
+fn port_ranges(ports: &[Port]) -> String {
+    let numbers = ports.iter().map(|port| (port.protocol, port.number));
+    let numbers: BTreeSet<(Protocol, u16)> = numbers.collect();
+    let mut ranges: Vec<(Protocol, u16, u16)> = Vec::new();
+    for (protocol, number) in numbers {
+        match ranges.last_mut() {
+            Some((of, _, last)) if *of == protocol && last.checked_add(1) == Some(number) => {
+                *last = number;
+            }
+            _ => ranges.push((protocol, number, number)),
+        }
+    }
+    let words = ranges
+        .into_iter()
+        .map(|(protocol, first, last)| match first == last {
+            true => format!("{first}/{}", protocol.word()),
+            false => format!("{first}-{last}/{}", protocol.word()),
+        });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// One port of a Service.
@@ -308,7 +350,12 @@ pub(super) fn certificate(
         return Ends::Open(None);
     }
     asked.wanted.secrets.insert(key.clone());
-    let why = match world.observed.secrets.get(key) {
+    let found = world.observed.secrets.get(key);
+    if found != Some(&Secret::Forbidden) && !may_use(world, reader.service, key, found, asked) {
+        refuse_reference(world, reader, key, port);
+        return Ends::Closed;
+    }
+    let why = match found {
         Some(Secret::Readable(material)) => match files::flaw(material) {
             Some(flaw) => flaw.to_owned(),
             None => {
@@ -318,7 +365,7 @@ pub(super) fn certificate(
             }
         },
         Some(Secret::Forbidden) => {
-            let own = &world.settings.flags.own_namespace;
+            let own = &world.settings.own_namespace;
             format!(
                 "may not be read; allow it with: kubectl create rolebinding ballast-tls --namespace={} --clusterrole=ballast-tls --serviceaccount={own}:ballast",
                 key.namespace
@@ -336,6 +383,56 @@ pub(super) fn certificate(
         format!("port {} stays closed: Secret {key} {why}", port.number),
     );
     Ends::Closed
+}
+
+/// Whether a Service may use a Secret: one of its own namespace, or one that permits it. The ReferenceGrants are looked up only
+/// where the Secret itself does not permit it.
+fn may_use(
+    world: &World<'_>,
+    service: &Service,
+    key: &Key,
+    found: Option<&Secret>,
+    asked: &mut Asked<'_>,
+) -> bool {
+    let from = &service.key.namespace;
+    if key.namespace == *from {
+        return true;
+    }
+    if let Some(Secret::Readable(material)) = found
+        && material.allows(from)
+    {
+        return true;
+    }
+    let is_read = world.observed.leases.is_none() || world.observed.looked_up.secrets.contains(key);
+    if is_read {
+        asked.wanted.grants.insert(key.namespace.clone());
+    }
+    let mut grants = world
+        .observed
+        .grants
+        .get(&key.namespace)
+        .into_iter()
+        .flatten();
+    grants.any(|grant| grant.permits(from, &key.name))
+}
+
+/// Warns of a Secret that the Service may not use. The message does not tell whether the Secret exists: that is known to its own
+/// namespace only.
+fn refuse_reference(world: &World<'_>, reader: &mut Reader<'_>, key: &Key, port: &Port) {
+    let from = &reader.service.key.namespace;
+    let looked_up = &world.observed.looked_up;
+    let is_known = looked_up.secrets.contains(key) && looked_up.grants.contains(&key.namespace);
+    let why = match world.observed.leases.is_some() && !is_known {
+        true => "whether it permits that is not known yet".to_owned(),
+        false => format!(
+            "it must have the annotation ballast.dev/allow-from: \"{from}\", or a ReferenceGrant there must permit Services of {from}"
+        ),
+    };
+    let message = format!(
+        "port {} stays closed: Secret {key} is of another namespace, which does not permit its use from {from}; {why}",
+        port.number
+    );
+    reader.warn_by_node(Reason::RefNotPermitted, message);
 }
 
 /// `NAMESPACE.NAME:PORT`, and `-udp` for UDP.

@@ -11,7 +11,7 @@ use super::names::{Names, asks_for_route, contends, wants_http};
 use super::notice::Reason;
 use super::place::{Site, internal};
 use super::ranges::Ranges;
-use super::services::{Ends, certificate, qualified, remark_slices};
+use super::services::{Ends, certificate, qualified, remark_slices, served_ports};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
 use super::{Asked, World, endpoints, health};
@@ -58,8 +58,7 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
         );
         reader.warn(Reason::NameTaken, message);
     }
-    let mut ports: Vec<&Port> = service
-        .ports
+    let mut ports: Vec<&Port> = served_ports(&mut reader)
         .iter()
         .filter(|port| port.protocol == observe::Protocol::Tcp)
         .collect();
@@ -236,7 +235,7 @@ fn publish(
         });
         let main = SharedRoute {
             secure,
-            // No Service comes to the HTTPS port without one.
+            // Without an annotation, a Service has no route of the HTTPS port.
             by_annotation: secure || by_annotation,
             route: here,
             certificate: certificate.clone(),

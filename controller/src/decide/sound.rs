@@ -1,17 +1,19 @@
 //! The last look at a table before it is handed out: whose part of it the data plane would refuse, and with it the whole.
 //!
-//! There should never be one: every value was read by the table's own rules. This is for the mistake that nobody saw, and
-//! for the Service that makes the table larger than one may be.
+//! There should never be one: every value was read by the table's own rules. This is for the mistake that nobody saw, for a panic
+//! while one Service is planned, and for the Service that makes the table larger than one may be.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ballast_core::table::{
     Entries, Frontend, LARGEST, LabelKey, Name, Route, RoutingTable, Text, flaws,
 };
 
-use super::{Asked, Status, weight};
+use super::status::is_foreign;
+use super::{Asked, Status, World, weight};
 use crate::decide::notice::{About, Notice, Reason};
-use crate::observe::{Key, Remembered, Service, ServiceKind};
+use crate::observe::{Key, Service, ServiceKind};
 
 /// Who must be left out of a table, and why.
 pub(super) fn blamed(table: &RoutingTable) -> BTreeMap<Key, String> {
@@ -57,14 +59,43 @@ fn heaviest(table: &RoutingTable, limit: usize) -> BTreeMap<Key, String> {
     blamed
 }
 
-/// One that is left out. What is known of its annotations stays known.
-pub(super) fn left_out<'a>(service: &'a Service, why: &str, before: &Remembered) -> Asked<'a> {
-    let status = match service.kind {
-        ServiceKind::LoadBalancer => Status::pending(service, why),
-        _ => Status::left_alone(service, why),
+/// Runs `work`, which concerns one Service alone. If it panics, the Service and the panic's message are added to `panicked`, unless
+/// the Service is left out already.
+pub(super) fn guarded<T>(
+    world: &World<'_>,
+    service: &Service,
+    panicked: &mut BTreeMap<Key, String>,
+    work: impl FnOnce() -> T,
+) -> Option<T> {
+    let panic = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => return Some(done),
+        Err(panic) => panic,
     };
-    let message = format!("left out of the table, which would be refused with it: {why}");
+    if !world.left_out.contains_key(&service.key) {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let why = format!(
+            "deciding about it failed ({}); this is a fault of Ballast's, please report it",
+            text.unwrap_or("for an unknown reason")
+        );
+        panicked.insert(service.key.clone(), why);
+    }
+    None
+}
+
+/// One that is left out. What is known of its annotations stays known.
+pub(super) fn left_out<'a>(world: &World<'_>, service: &'a Service, why: &str) -> Asked<'a> {
+    let is_ours = service.kind == ServiceKind::LoadBalancer
+        && world.settings.takes(service.class.as_deref())
+        && !is_foreign(service);
+    let status = match (is_ours, service.deleting) {
+        (true, false) => Status::pending(service, why),
+        (true, true) => Status::released(service, "is being deleted", world.settings),
+        (false, _) => Status::left_alone(service, why),
+    };
+    let message = format!("left out of the table: {why}");
     let mut asked = Asked::nothing(service, status);
+    let before = &world.observed.remembered;
     asked.memory = before.get(&service.key).cloned().unwrap_or_default();
     asked.node_notices.insert(Notice::warning(
         About::Service(service.key.clone()),

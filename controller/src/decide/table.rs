@@ -10,7 +10,7 @@ use super::claims::Claim;
 use super::files::{CLIENT_CA, ERROR_PAGE, WantedFile};
 use super::knobs::Wish;
 use crate::observe::{Key, Port, Service};
-use crate::settings::{HTTPS_PORT, HttpServices, Settings};
+use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HttpServices, Settings};
 use ballast_core::table::{
     self, AcceptProxy, Access, Affinity, Bind, Certificate, ClientAuth, ClientAuthMode,
     ClientTimeouts, EndpointTls, Entries, Frontend, FrontendHttp, FrontendTls, Health, HostPattern,
@@ -36,16 +36,17 @@ pub(super) struct SharedRoute {
     /// Whether an annotation asks for it; else it exists by `--http-services=all` alone.
     pub(super) by_annotation: bool,
     pub(super) route: Route,
-    /// What the HTTPS port needs for it.
+    /// The certificate that the HTTPS port needs for the route.
     pub(super) certificate: Option<Certificate>,
-    /// Where it leads.
+    /// The service to which the route leads.
     pub(super) backend: Option<table::Service>,
     /// Its certificate cannot be had: it is held, and nothing is served by it.
     pub(super) closed: bool,
 }
 
 impl SharedRoute {
-    /// What no other route may have: its requests, and on the HTTPS port its host, opened or not.
+    /// The keys by which conflicts between routes are found: the requests of the route, which no other route may have; and on the
+    /// HTTPS port its host, with whether connections are relayed unopened, which must be the same for all routes of the host.
     pub(super) fn places(&self) -> Vec<(String, Option<bool>)> {
         let route = &self.route;
         let scheme = if self.secure { "https" } else { "http" };
@@ -87,7 +88,7 @@ impl Shared {
         if secure { self.https } else { self.http }
     }
 
-    /// Somebody else has it.
+    /// Removes a shared port that another Service owns.
     pub(super) fn remove(&mut self, secure: bool) {
         match secure {
             true => self.https = false,
@@ -96,7 +97,8 @@ impl Shared {
     }
 }
 
-/// Which are asked for: those that have a route; with all Services, always.
+/// The shared ports that exist: those for which a Service has a route; with `--http-services=all` also HTTP and, with
+/// `--ssl-cert`, HTTPS.
 pub(super) fn shared_ports(settings: &Settings, asked: &[Asked<'_>]) -> Shared {
     let all = settings.flags.http_services == HttpServices::All;
     let mut routes = asked.iter().flat_map(|one| &one.routes);
@@ -496,8 +498,6 @@ fn labels(service: &Key) -> Entries<LabelKey, Text> {
 pub(super) const HTTP: &str = "http";
 
 pub(super) const HTTPS: &str = "https";
-
-const HEALTHZ_PORT: u16 = 8081;
 
 const COOKIE: &str = "SERVERID";
 

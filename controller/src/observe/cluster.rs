@@ -41,7 +41,7 @@ pub async fn watch(
             tasks.push(follow::<Slice>(in_place(&client, place), place, &events));
         }
     }
-    let own = &settings.flags.own_namespace;
+    let own = &settings.own_namespace;
     if settings.role != Role::Node {
         let leases = Api::namespaced(client.clone(), own);
         tasks.push(follow::<Renewal>(leases, &Some(own.clone()), &events));
@@ -185,7 +185,7 @@ struct View {
 
 impl View {
     fn new(places: Vec<Option<String>>, settings: Arc<Settings>) -> Self {
-        let own = settings.flags.own_namespace.clone();
+        let own = settings.own_namespace.clone();
         let (slices, renewals) = match settings.role {
             Role::Whole => (places.clone(), vec![Some(own)]),
             Role::Node => (places.clone(), Vec::new()),

@@ -1,5 +1,6 @@
 //! Kubernetes' objects as the parts of [`super::Observed`]. Called for every object that is seen.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
@@ -7,9 +8,11 @@ use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use serde_json::Value;
+
 use super::{
-    Endpoint, Family, Key, Material, Node, Port, Protocol, Rival, Service, ServiceKind, Slice,
-    SlicePort, Target,
+    Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Rival, Service, ServiceKind,
+    Slice, SlicePort, Target,
 };
 use crate::request::is_ours;
 
@@ -33,7 +36,25 @@ pub(super) fn material(from: core::Secret) -> Material {
     // What `kubectl apply` takes in; the API server makes `data` of it.
     let text = from.string_data.into_iter().flatten();
     let text = text.map(|(name, text)| (name, text.into_bytes()));
-    Material::new(binary.chain(text).collect())
+    let mut annotations = from.metadata.annotations.unwrap_or_default();
+    Material::allowed(binary.chain(text).collect(), annotations.remove(ALLOW_FROM))
+}
+
+/// The part of a ReferenceGrant that lets Services refer to Secrets; `None`: it has none. What is not as it should be permits
+/// nothing.
+pub(super) fn grant(from: &Value) -> Option<Grant> {
+    let list = |name: &str| from.pointer(&format!("/spec/{name}"))?.as_array();
+    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
+    let is =
+        |value: &&Value, kind: &str| text(value, "group").is_empty() && text(value, "kind") == kind;
+    let services = list("from")?.iter().filter(|one| is(one, "Service"));
+    let namespaces = services.map(|one| text(one, "namespace"));
+    let secrets: Vec<&Value> = list("to")?.iter().filter(|one| is(one, "Secret")).collect();
+    let names: BTreeSet<String> = secrets.iter().map(|one| text(one, "name")).collect();
+    (!secrets.is_empty()).then(|| Grant {
+        from: namespaces.collect(),
+        to: (!names.contains("")).then_some(names),
+    })
 }
 
 /// A Service.
@@ -301,6 +322,9 @@ fn some_port(number: i32) -> Option<u16> {
 
 /// As the cloud providers call it.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// On a Secret: the namespaces whose Services may use it.
+const ALLOW_FROM: &str = "ballast.dev/allow-from";
 
 /// What `kubectl apply` keeps for itself.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

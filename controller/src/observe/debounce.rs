@@ -10,17 +10,20 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::lookups::Lookups;
+use super::secrets::Watches;
 use super::settle::Settle;
-use super::{Key, Observed, Secret, Wanted, names, secrets};
+use super::{Grant, Key, Observed, Secret, Wanted, grants, names, secrets};
 
 /// Between the watches and the reconcile loop.
 pub(super) struct Debouncer {
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Option<Arc<Observed>>>,
-    /// `None`: Secrets are seen like everything else.
+    /// `None`: Secrets and ReferenceGrants are seen like everything else.
     client: Option<Client>,
     secrets: Lookups<Key, Option<Secret>>,
+    watches: Watches,
     names: Lookups<String, Vec<IpAddr>>,
+    grants: Lookups<String, Vec<Grant>>,
     settle: Settle,
 }
 
@@ -38,7 +41,9 @@ impl Debouncer {
             observed,
             client,
             secrets: Lookups::new(),
+            watches: Watches::default(),
             names: Lookups::new(),
+            grants: Lookups::new(),
             settle: Settle::default(),
         }
     }
@@ -58,6 +63,7 @@ impl Debouncer {
                 Ok(()) = self.wanted.changed() => self.look_up(),
                 () = self.secrets.changed() => self.changed(),
                 () = self.names.changed() => self.changed(),
+                () = self.grants.changed() => self.changed(),
             }
         }
     }
@@ -77,8 +83,15 @@ impl Debouncer {
                     seen.secrets.insert(key.clone(), secret.clone());
                 }
             }
+            let grants = self.grants.answers();
+            seen.grants = grants
+                .map(|(namespace, grants)| (namespace.clone(), grants.clone()))
+                .collect();
+            looked_up.grants = seen.grants.keys().cloned().collect();
         } else {
-            looked_up.secrets = self.wanted.borrow().secrets.clone();
+            let wanted = self.wanted.borrow();
+            looked_up.secrets = wanted.secrets.clone();
+            looked_up.grants = wanted.grants.clone();
         }
         let names = self.names.answers();
         seen.resolved = names
@@ -101,7 +114,10 @@ impl Debouncer {
         match &self.client {
             Some(client) => {
                 forgot |= self.secrets.want(&wanted.secrets, |key, report| {
-                    secrets::follow(client.clone(), key, report)
+                    secrets::follow(client.clone(), key, self.watches.clone(), report)
+                });
+                forgot |= self.grants.want(&wanted.grants, |namespace, report| {
+                    grants::follow(client.clone(), namespace, report)
                 });
             }
             None => forgot = true,

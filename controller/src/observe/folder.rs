@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, fs, io};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -116,9 +117,16 @@ impl Observed {
                 let material = convert::material(secret);
                 put(&mut self.secrets, key, Secret::Readable(material))
             }
-            "List" | "ServiceList" | "EndpointSliceList" | "NodeList" | "SecretList" => {
-                self.take_list(value)
+            "ReferenceGrant" => {
+                let meta: ObjectMeta = typed(value.get("metadata").cloned().unwrap_or_default())?;
+                let namespace = convert::key(&meta)?.namespace;
+                if let Some(grant) = convert::grant(&value) {
+                    self.grants.entry(namespace).or_default().push(grant);
+                }
+                Ok(())
             }
+            "List" | "ServiceList" | "EndpointSliceList" | "NodeList" | "SecretList"
+            | "ReferenceGrantList" => self.take_list(value),
             _ => Ok(()),
         }
     }

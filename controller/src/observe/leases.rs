@@ -36,16 +36,17 @@ impl Renewal {
         let spec = from.spec.unwrap_or_default();
         let annotations = from.metadata.annotations.unwrap_or_default();
         let name = from.metadata.name.unwrap_or_default();
-        let node = lease::node_of(&name);
+        let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
+        let node = lease::node_of(&name, holder.as_deref()).map(str::to_owned);
         let seconds = spec
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok());
         Self {
-            node: node.map(str::to_owned),
+            node,
             stamp: (
                 spec.renew_time.map(|time| time.0.as_microsecond()),
                 spec.lease_transitions,
-                spec.holder_identity.filter(|holder| !holder.is_empty()),
+                holder,
             ),
             term: Duration::from_secs(seconds.unwrap_or(10).clamp(1, 300)),
             lease: Lease {

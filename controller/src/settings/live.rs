@@ -27,17 +27,9 @@ pub(crate) async fn follow(flags: Flags, live: watch::Sender<Arc<Settings>>) {
             continue;
         }
         last = now;
-        match Settings::new(flags.clone()) {
+        let again = live.borrow().read_again(flags.clone());
+        match again {
             Ok(settings) => {
-                let settings = {
-                    let before = live.borrow();
-                    Settings {
-                        another_cluster: before.another_cluster,
-                        role: before.role,
-                        take_over: before.take_over,
-                        ..settings
-                    }
-                };
                 tracing::info!("--cfg: {}: read anew", path.display());
                 for remark in &settings.remarks {
                     tracing::warn!("{remark}");

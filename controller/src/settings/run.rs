@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::{ErrorPage, Flags, Role, Settings, WrongFlag};
+use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Role, Settings, WrongFlag};
 use crate::decide::pem::{CERT, KEY};
 use crate::log;
 
@@ -157,7 +157,45 @@ impl RunFlags {
                 return Err(WrongFlag { flag, why });
             }
         }
-        Settings::new(flags.clone())?.of(&self.cluster)
+        self.addresses_agree()?;
+        let settings = Settings::new(flags.clone())?.of(&self.cluster)?;
+        Ok(Settings {
+            admin_port: match self.process.admin {
+                Place::At(address) => Some(address.port()),
+                Place::Nowhere => None,
+            },
+            ..settings
+        })
+    }
+
+    /// Refuses a port of this process that is also the data plane's.
+    fn addresses_agree(&self) -> Result<(), WrongFlag> {
+        let Place::At(admin) = self.process.admin else {
+            return Ok(());
+        };
+        let own = format!(
+            "{} is where this process answers for itself (--admin)",
+            admin.port()
+        );
+        let wrong = |flag| {
+            Err(WrongFlag {
+                flag,
+                why: own.clone(),
+            })
+        };
+        match admin.port() {
+            port if port == self.flags.stats_port => wrong("--stats-port"),
+            port if port == self.flags.http_port => wrong("--http-port"),
+            HEALTHZ_PORT if self.flags.http_services == HttpServices::All => {
+                let why = format!("{HEALTHZ_PORT} is the health port of --http-services=all");
+                Err(WrongFlag {
+                    flag: "--admin",
+                    why,
+                })
+            }
+            _ if self.dataplane() == admin => wrong("--dataplane"),
+            _ => Ok(()),
+        }
     }
 
     /// Where the data plane is asked.

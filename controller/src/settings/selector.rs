@@ -1,28 +1,43 @@
-//! Selectors of nodes by their labels: `role=loadbalancer, zone, !spare`. Used by flags and annotations.
+//! Label selectors in Kubernetes' syntax: `role=loadbalancer, zone in (a, b), !spare`. Used by flags and annotations.
+//!
+//! The `kube` crate evaluates and prints selectors, but has no parser for their text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// Which labels a node must have. Every part holds, or the selector does not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Selector(Vec<Part>);
+use kube::core::{Expression, SelectorExt};
 
+/// Which labels a node must have: every expression must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
-    Is(String, String),
-    Exists(String),
-    Absent(String),
-}
+pub struct Selector(kube::core::Selector);
 
 impl Selector {
-    /// Whether a node with these labels is meant.
+    /// Whether a node with these labels is selected.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.0.iter().all(|part| match part {
-            Part::Is(key, value) => labels.get(key) == Some(value),
-            Part::Exists(key) => labels.contains_key(key),
-            Part::Absent(key) => !labels.contains_key(key),
+        self.0.matches(labels)
+    }
+
+    /// Reads the list that OpenStack's users write: `key=value` or `key`, comma separated. Everything after the first `=` is
+    /// the value, further `=` included.
+    ///
+    /// # Errors
+    /// A part without a key.
+    pub fn from_openstack(text: &str) -> Result<Self, String> {
+        let expression = |part: &str| {
+            let (key, value) = match part.split_once('=') {
+                Some((key, value)) => (key.trim(), Some(value.trim())),
+                None => (part.trim(), None),
+            };
+            is_key(key).then(|| match value {
+                Some(value) => Expression::Equal(key.to_owned(), value.to_owned()),
+                None => Expression::Exists(key.to_owned()),
+            })
+        };
+        let selector: Option<kube::core::Selector> = text.split(',').map(expression).collect();
+        selector.map(Self).ok_or_else(|| {
+            "is not a selector of nodes; expected key=value or key, comma separated".to_owned()
         })
     }
 }
@@ -31,50 +46,238 @@ impl FromStr for Selector {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Option<Vec<Part>> = text
-            .split(',')
-            .map(|part| Part::read(part.trim()))
-            .collect();
-        parts.map(Self).ok_or_else(|| {
-            "is not a selector of nodes; expected key=value, key or !key, comma separated"
-                .to_owned()
-        })
-    }
-}
-
-impl Part {
-    /// Everything after the first `=` is the value, as OpenStack's users have it.
-    fn read(text: &str) -> Option<Self> {
-        if let Some(key) = text.strip_prefix('!') {
-            return is_key(key).then(|| Self::Absent(key.to_owned()));
-        }
-        match text.split_once('=') {
-            Some((key, value)) => {
-                let (key, value) = (key.trim(), value.trim());
-                is_key(key).then(|| Self::Is(key.to_owned(), value.to_owned()))
-            }
-            None => is_key(text).then(|| Self::Exists(text.to_owned())),
-        }
+        let expressions = Tokens { rest: text }.expressions();
+        expressions
+            .map(|expressions| Self(expressions.into_iter().collect()))
+            .ok_or_else(|| {
+                "is not a selector of nodes; expected key=value, key==value, key!=value, key in (a, b), key notin (a, b), key or !key, comma separated"
+                    .to_owned()
+            })
     }
 }
 
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, part) in self.0.iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            match part {
-                Part::Is(key, value) => write!(f, "{comma}{key}={value}")?,
-                Part::Exists(key) => write!(f, "{comma}{key}")?,
-                Part::Absent(key) => write!(f, "{comma}!{key}")?,
-            }
-        }
-        Ok(())
+        self.0.fmt(f)
     }
 }
 
+/// The part of a selector's text that was not read yet.
+#[derive(Clone, Copy)]
+struct Tokens<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Tokens<'a> {
+    /// The next operator, bracket, comma or word.
+    fn next(&mut self) -> Option<&'a str> {
+        self.rest = self.rest.trim_start();
+        let symbols = ["!=", "==", "=", "!", "(", ")", ","];
+        let length = match symbols
+            .iter()
+            .find(|symbol| self.rest.starts_with(**symbol))
+        {
+            Some(symbol) => symbol.len(),
+            None => {
+                let ends = |letter: char| letter.is_whitespace() || "!=(),".contains(letter);
+                self.rest.find(ends).unwrap_or(self.rest.len())
+            }
+        };
+        let (token, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        (!token.is_empty()).then_some(token)
+    }
+
+    fn peek(mut self) -> Option<&'a str> {
+        self.next()
+    }
+
+    /// All expressions; `None`: the text is no selector.
+    fn expressions(mut self) -> Option<Vec<Expression>> {
+        let mut expressions = Vec::new();
+        loop {
+            expressions.push(self.expression()?);
+            match self.next() {
+                None => return Some(expressions),
+                Some(",") => {}
+                Some(_) => return None,
+            }
+        }
+    }
+
+    fn expression(&mut self) -> Option<Expression> {
+        if self.peek()? == "!" {
+            self.next();
+            return self.key().map(Expression::DoesNotExist);
+        }
+        let key = self.key()?;
+        if matches!(self.peek(), None | Some(",")) {
+            return Some(Expression::Exists(key));
+        }
+        Some(match self.next()? {
+            "=" | "==" => Expression::Equal(key, self.value()?),
+            "!=" => Expression::NotEqual(key, self.value()?),
+            "in" => Expression::In(key, self.values()?),
+            "notin" => Expression::NotIn(key, self.values()?),
+            _ => return None,
+        })
+    }
+
+    fn key(&mut self) -> Option<String> {
+        let key = self.next().filter(|word| is_key(word));
+        key.map(str::to_owned)
+    }
+
+    /// One value; nothing at all is the empty value.
+    fn value(&mut self) -> Option<String> {
+        if matches!(self.peek(), None | Some("," | ")")) {
+            return Some(String::new());
+        }
+        let value = self.next().filter(|word| is_value(word));
+        value.map(str::to_owned)
+    }
+
+    /// Values in brackets.
+    fn values(&mut self) -> Option<BTreeSet<String>> {
+        if self.next()? != "(" {
+            return None;
+        }
+        let mut values = BTreeSet::new();
+        loop {
+            values.insert(self.value()?);
+            match self.next()? {
+                ")" => return Some(values),
+                "," => {}
+                _ => return None,
+            }
+        }
+    }
+}
+
+/// `name` or `prefix/name`, as Kubernetes takes it for a label's key.
 fn is_key(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte))
+    match text.split_once('/') {
+        None => is_name(text),
+        Some((prefix, name)) => {
+            (1..=253).contains(&prefix.len()) && is_word(prefix) && is_name(name)
+        }
+    }
+}
+
+fn is_value(text: &str) -> bool {
+    text.len() <= 63 && is_word(text)
+}
+
+fn is_name(text: &str) -> bool {
+    (1..=63).contains(&text.len()) && is_word(text)
+}
+
+fn is_word(text: &str) -> bool {
+    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    bytes.iter().all(is_inner) && is_end(bytes.first()) && is_end(bytes.last())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn every_operator_of_kubernetes_selects_as_there() {
+        let node = labels(&[
+            ("role", "loadbalancer"),
+            ("zone", "a"),
+            ("node.kubernetes.io/pool", "gold"),
+            ("empty", ""),
+            ("in", "x"),
+        ]);
+        for (text, is_selected) in [
+            ("role=loadbalancer", true),
+            ("role==loadbalancer", true),
+            ("role == loadbalancer , zone = a", true),
+            ("role=worker", false),
+            ("role!=worker", true),
+            ("role != loadbalancer", false),
+            ("absent!=x", true),
+            ("zone in (a, b)", true),
+            ("zone in (b,c)", false),
+            ("zone in(a)", true),
+            ("absent in (a)", false),
+            ("zone notin (b, c)", true),
+            ("zone notin (a)", false),
+            ("absent notin (a)", true),
+            ("zone", true),
+            ("absent", false),
+            ("!absent", true),
+            ("! zone", false),
+            ("node.kubernetes.io/pool in (gold), role", true),
+            ("empty=", true),
+            ("empty in ()", true),
+            ("empty=,zone", true),
+            ("in in (x)", true),
+            ("in", true),
+        ] {
+            let selector: Selector = text.parse().expect(text);
+            assert_eq!(selector.matches(&node), is_selected, "{text}");
+            let printed = selector.to_string();
+            assert_eq!(printed.parse(), Ok(selector), "{text}: {printed}");
+        }
+    }
+
+    #[test]
+    fn what_kubernetes_refuses_is_refused() {
+        for text in [
+            "",
+            " ",
+            ",",
+            "a,,b",
+            "a,",
+            "=x",
+            "!",
+            "!a=b",
+            "a=b=c",
+            "a===b",
+            "a=b c",
+            "a b",
+            "a in b",
+            "a in (b",
+            "a in b)",
+            "a in (b c)",
+            "a notin",
+            "a in",
+            "(a)",
+            "a;b",
+            "-a",
+            "a-",
+            "/a",
+            "a/",
+            "a/b/c",
+            "a>1",
+            "a=b/c",
+            "a=é",
+        ] {
+            assert!(text.parse::<Selector>().is_err(), "{text:?}");
+        }
+        let long = "x".repeat(64);
+        assert!(long.parse::<Selector>().is_err());
+        assert!(format!("a={long}").parse::<Selector>().is_err());
+    }
+
+    #[test]
+    fn a_value_of_openstacks_list_may_have_an_equals_sign() {
+        let selector = Selector::from_openstack("env, zone=a=b").expect("a list");
+        assert!(selector.matches(&labels(&[("env", "x"), ("zone", "a=b")])));
+        assert!(!selector.matches(&labels(&[("zone", "a=b")])));
+        for text in ["", "a,,b", "=x", "a b"] {
+            assert!(Selector::from_openstack(text).is_err(), "{text:?}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Ballast's own answers: pages for errors in the form that the client accepts, files of the table, redirects.
 //!
 //! [`write()`] makes a whole answer of HTTP/1. For HTTP/2 there are [`write_fields`] and [`OwnAnswer::write_body`]. No answer
-//! holds anything that a client sent, but for the location of a redirect, which [`crate::route`] has encoded.
+//! contains bytes that a client sent, but for the location of a redirect, which [`crate::route`] has encoded.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ enum Body<'a> {
     Empty,
 }
 
-/// Who gets an answer.
+/// The properties of a request, its connection and its frontend that decide how an answer is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipient {
     /// The version of the request.
@@ -65,7 +65,7 @@ impl<'a> OwnAnswer<'a> {
         Self::with(status, body)
     }
 
-    /// A redirect to what [`Redirect::write_location`](crate::route::Redirect::write_location) wrote.
+    /// A redirect. `location` was written by [`Redirect::write_location`](crate::route::Redirect::write_location).
     #[must_use]
     pub fn redirect(status: u16, location: &'a [u8]) -> Self {
         Self {
@@ -123,7 +123,7 @@ impl<'a> OwnAnswer<'a> {
     }
 }
 
-/// Appends the answer as HTTP/1 has it: the head, and the body unless the client asks for the head alone.
+/// Appends the answer in the syntax of HTTP/1: the head, and the body unless the client asks for the head alone.
 pub fn write(out: &mut Vec<u8>, answer: &OwnAnswer<'_>, to: &Recipient) {
     write_status(out, answer.status, reason(answer.status));
     write_fields(out, answer, to);

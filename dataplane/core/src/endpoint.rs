@@ -382,7 +382,7 @@ counters! {
         picked: Sum => json();
         /// Dials begun (`connect`).
         dials: Sum => json();
-        /// Requests that an idle connection to it served (`reuse`).
+        /// Requests that were sent over an idle connection to the endpoint (`reuse`).
         reuses: Sum => json();
         /// Dials that failed (`econ`).
         connect_errors: Sum => json();
@@ -416,7 +416,7 @@ counters! {
         responses: Sum[StatusClass];
         /// Milliseconds from connect to the head of the response, in sum over the responses (`rtime` is their mean).
         response_ms: Sum;
-        /// The longest of them (`rtime_max`).
+        /// The longest of these times (`rtime_max`).
         response_ms_max: Most;
         /// Milliseconds from accept to end, in sum over the sessions that ended (`ttime`).
         total_ms: Sum;

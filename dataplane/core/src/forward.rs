@@ -1,4 +1,4 @@
-//! The heads of messages on their way: what an endpoint gets of a client's request, and what a client gets of its response.
+//! Rewrites the heads of forwarded messages: of requests for endpoints, and of responses for clients.
 //!
 //! | written by | from |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The ClientHello of TLS: what a client asks for before anything is encrypted. Nothing is consumed: the bytes still have to be
-//! given to the endpoint, or to the TLS session that ends here.
+//! Reads the server name and the protocols from the ClientHello of TLS, which is not encrypted. Nothing is consumed: the caller
+//! still gives the bytes to the endpoint, or to the TLS session that ends here.
 //!
 //! The data plane calls [`step`] with all bytes that have arrived so far, until it returns something else than
 //! [`Hello::Need`]. The verdict does not depend on how the bytes were cut into segments or TLS records.
@@ -14,7 +14,7 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-/// What the first bytes of a connection are.
+/// The verdict on the first bytes of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hello {
     /// The beginning of a ClientHello: more bytes are needed.
@@ -25,26 +25,26 @@ pub enum Hello {
     Reject(Reason),
 }
 
-/// What a client asks for in its ClientHello.
+/// The fields of a ClientHello that decide where a connection goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The host name that it asks for, in lower case and without a dot at the end. `None` if it names none, or an address,
-    /// which RFC 6066 does not allow and some clients send.
+    /// The host name that the client asks for, in lower case and without a dot at the end. `None` if the client names none, or an
+    /// address, which RFC 6066 does not allow and some clients send.
     pub sni: Option<Box<str>>,
-    /// The protocols that it offers (ALPN), in its order of preference.
+    /// The protocols that the client offers (ALPN), in the client's order of preference.
     pub alpn: Vec<Box<[u8]>>,
 }
 
 /// Why bytes are not an acceptable ClientHello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// They are not TLS. A ClientHello of SSL 2.0 is not TLS either.
+    /// The bytes are not TLS. A ClientHello of SSL 2.0 is not TLS either.
     NotTls,
     /// The first message of the handshake is not a ClientHello.
     NotClientHello,
-    /// It does not end within [`LONGEST`] bytes.
+    /// The ClientHello does not end within [`LONGEST`] bytes.
     TooLong,
-    /// Its structure is broken.
+    /// The structure of the ClientHello is broken.
     Malformed,
     /// The server name is not a host name.
     BadServerName,

@@ -1,9 +1,16 @@
 //! Requests and responses of HTTP, as routing and forwarding see them: without their version's syntax on the wire.
 //!
-//! [`crate::http1`] reads them from the bytes of HTTP/1, the data plane takes them from hyper for HTTP/2. Both are routed by
-//! [`crate::route`] and rewritten by [`crate::forward`].
+//! [`crate::http1`] reads them from the bytes of HTTP/1; for HTTP/2 the data plane takes them from the crate `h2`. Both are
+//! routed by [`crate::route`] and rewritten by [`crate::forward`].
 
 use std::net::Ipv6Addr;
+
+use crate::words;
+
+mod field_kind;
+
+pub use field_kind::may_trail;
+pub(crate) use field_kind::{FieldKind, imitates};
 
 /// A header field: its name, which is a token in the case in which it was sent, and its value, whose bytes may be any but
 /// control characters other than the tab.
@@ -114,34 +121,25 @@ pub struct Response<'a> {
     pub fields: &'a [Field<'a>],
 }
 
-/// The first digit of a status, by which responses are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatusClass {
-    /// 100 to 199
-    Informational,
-    /// 200 to 299
-    Successful,
-    /// 300 to 399
-    Redirection,
-    /// 400 to 499
-    ClientError,
-    /// 500 to 599
-    ServerError,
-    /// 600 to 999
-    Other,
+words! {
+    /// The first digit of a status, by which responses are counted. The word is the metric's label.
+    pub enum StatusClass {
+        /// 100 to 199
+        Informational = "1xx",
+        /// 200 to 299
+        Successful = "2xx",
+        /// 300 to 399
+        Redirection = "3xx",
+        /// 400 to 499
+        ClientError = "4xx",
+        /// 500 to 599
+        ServerError = "5xx",
+        /// 600 to 999
+        Other = "other",
+    }
 }
 
 impl StatusClass {
-    /// All of them, in the order of [`index`](Self::index).
-    pub const ALL: [Self; 6] = [
-        Self::Informational,
-        Self::Successful,
-        Self::Redirection,
-        Self::ClientError,
-        Self::ServerError,
-        Self::Other,
-    ];
-
     /// The class of this status.
     #[must_use]
     pub const fn of(status: u16) -> Self {
@@ -152,25 +150,6 @@ impl StatusClass {
             400..=499 => Self::ClientError,
             500..=599 => Self::ServerError,
             _ => Self::Other,
-        }
-    }
-
-    /// Its place in [`ALL`](Self::ALL).
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// Its word in metrics.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Informational => "1xx",
-            Self::Successful => "2xx",
-            Self::Redirection => "3xx",
-            Self::ClientError => "4xx",
-            Self::ServerError => "5xx",
-            Self::Other => "other",
         }
     }
 }
@@ -186,6 +165,14 @@ pub enum Framing {
     Chunked,
     /// The body ends when the connection is closed. Responses of HTTP/1 only.
     UntilClose,
+}
+
+impl Framing {
+    /// Whether a body may follow the head.
+    #[must_use]
+    pub fn has_body(self) -> bool {
+        !matches!(self, Self::Empty | Self::Length(0))
+    }
 }
 
 /// The scheme of a URL: whether HTTP is spoken in TLS.

@@ -1,6 +1,6 @@
 //! HTTP/1 from bytes: heads of requests and responses, and where each message ends.
 //!
-//! Strict by design: whatever two readers could understand differently is refused, so that an endpoint never sees another
+//! Strict by design: a message that two readers could understand differently is refused, so that an endpoint never sees another
 //! message than the one that was routed. Nothing here allocates.
 //!
 //! | decision | by |
@@ -96,7 +96,7 @@ pub struct ResponseHead<'a> {
     pub response: Response<'a>,
     /// The length of the head in bytes. The body follows it.
     pub length: usize,
-    /// What follows the head.
+    /// The role of the response among the responses to one request.
     pub kind: ResponseKind,
     /// Where the body ends.
     pub framing: Framing,
@@ -105,14 +105,15 @@ pub struct ResponseHead<'a> {
     pub keep_alive: bool,
 }
 
-/// What follows the head of a response.
+/// The role of a response among the responses to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseKind {
-    /// Another response to the same request: the status is 1xx, but not 101.
+    /// An interim response: another one to the same request follows. The status is 1xx, but not 101.
     Interim,
-    /// Another protocol: the status is 101. Valid only if the request was an upgrade, which the caller checks.
+    /// Bytes of another protocol follow the head: the status is 101. Valid only if the request was an upgrade, which the caller
+    /// checks.
     Upgraded,
-    /// The body of the response.
+    /// The final response.
     Final,
 }
 

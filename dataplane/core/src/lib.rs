@@ -50,8 +50,8 @@
 //! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
 //! | [`mod@counters`] | the workers' counters, one cell for each worker |
 //!
-//! Tools: [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer wheel), [`mod@backoff`] (delays between retries), and
-//! [`mod@words`] (enums whose variants stand for words).
+//! Tools: [`http`] (requests, responses and the kinds of their fields), [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer
+//! wheel), [`mod@backoff`] (delays between retries), and [`mod@words`] (enums whose variants stand for words).
 //!
 //! # The lexicon
 //!

@@ -196,7 +196,7 @@ impl Key {
         }
     }
 
-    /// The same with the affinity cookie that the client sent. It counts only in the service that the value is for.
+    /// The same key with the affinity cookie that the client sent. The cookie counts only in the service that its value is for.
     #[must_use]
     pub fn with_cookie(self, cookie: Option<CookieValue>) -> Self {
         Self { cookie, ..self }

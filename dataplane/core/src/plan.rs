@@ -271,18 +271,18 @@ impl Frontend {
     }
 }
 
-/// What a frontend serves.
+/// The compiled service or routes of a frontend, by its protocol.
 #[derive(Debug)]
 pub enum Serves {
-    /// It relays TCP connections to this service. TLS may end at the frontend before: `spec().tls`.
+    /// TCP connections are relayed to this service. TLS may end at the frontend: `spec().tls`.
     Tcp(Arc<Service>),
-    /// It forwards UDP datagrams to this service.
+    /// UDP datagrams are forwarded to this service.
     Udp(Arc<Service>),
-    /// It speaks HTTP with clients, in TLS or not.
+    /// HTTP is spoken with clients, in TLS or not.
     Http(Arc<HttpFrontend>),
-    /// It relays TLS connections unopened.
+    /// TLS connections are relayed unopened.
     Tls(Arc<SniRoutes>),
-    /// Nothing: its service does not exist. No valid table has such a frontend.
+    /// The service of the frontend does not exist. No valid table has such a frontend.
     Nothing,
 }
 
@@ -409,7 +409,7 @@ counters! {
         port_probes: Sum;
         /// Clients that speak HTTP (`h1sess` and `h2sess`).
         http_sessions: Sum;
-        /// Those of them that speak HTTP/2 (`h2sess`).
+        /// Clients that speak HTTP/2 (`h2sess`, a part of those above).
         http2_sessions: Sum;
         /// Requests of HTTP/2 (`h2req`, a part of `req_tot`).
         http2_requests: Sum;

@@ -28,7 +28,8 @@ use paths::{OfHost, Paths};
 /// The routes of an http or https frontend, but for those that are relayed unopened.
 #[derive(Debug)]
 pub struct HttpRoutes {
-    /// Depends on the frontend's table alone, so plans share it whatever happens to services. It holds indexes of `routes`.
+    /// The index of `routes` by host and path. It depends on the frontend's table alone, so plans share it even where services
+    /// change.
     index: Arc<Index>,
     routes: Box<[Arc<Route>]>,
     default: Arc<Route>,
@@ -42,7 +43,7 @@ struct Index {
 
 impl HttpRoutes {
     /// Compiles the routes of this frontend. `before` are the routes of the same frontend, with an equal table, in the
-    /// previous plan: what stayed the same is shared with them.
+    /// previous plan: unchanged routes are shared with them.
     pub(crate) fn compile(
         frontend: &table::Frontend,
         services: &dyn Fn(&Name) -> Option<Arc<Service>>,
@@ -79,8 +80,7 @@ impl HttpRoutes {
     }
 
     /// The best of the routes that match this host and this path: exact host, then longest wildcard host, then any host; among
-    /// the routes of one host exact path, then longest path. Without a match it is the table's default, or an answer with status
-    /// 404.
+    /// the routes of one host exact path, then longest path. Without a match: the table's default, or an answer with status 404.
     ///
     /// The path is compared as it was sent. The `*` of `OPTIONS *` is about the host as a whole: it goes where every path of
     /// the host goes.
@@ -126,43 +126,43 @@ impl Index {
 pub struct Matched<'r> {
     /// The route.
     pub route: &'r Arc<Route>,
-    /// So many bytes at the beginning of the path matched, and `rewrite` replaces them. The slash at the end of a route that
-    /// has everything below it is not counted: it is 4 for `/svc` and for `/svc/`, and 0 for `/`.
+    /// The number of bytes at the beginning of the path that matched, and that `rewrite` replaces. The slash at the end of a
+    /// route for a whole folder is not counted: the length is 4 for `/svc` and for `/svc/`, and 0 for `/`.
     pub prefix_length: usize,
 }
 
 impl Matched<'_> {
-    /// The part of `path` that matched, in the client's letters: what `X-Forwarded-Prefix` says. It may be empty.
+    /// The part of `path` that matched, as the client spelled it: the value of `X-Forwarded-Prefix`. It may be empty.
     #[must_use]
     pub fn prefix<'p>(&self, path: &'p str) -> &'p str {
         path.get(..self.prefix_length).unwrap_or_default()
     }
 }
 
-/// Where a request goes.
+/// A compiled route of requests.
 #[derive(Debug)]
 pub struct Route {
-    /// Where it goes.
+    /// The target of the requests.
     pub target: Target,
-    /// The clients that may use this route, beside the frontend's ranges; others are answered 403. `None`: everybody.
+    /// The clients that may use this route, beside the frontend's ranges; others are answered 403. `None`: all clients.
     pub sources: Option<PrefixSet>,
 }
 
-/// Where a route leads.
+/// The target of a route.
 #[derive(Debug)]
 pub enum Target {
-    /// To an endpoint of a service.
+    /// An endpoint of a service.
     Service {
         /// The service.
         service: Arc<Service>,
-        /// How the path is changed; `None`: it is not.
+        /// How the path is changed; `None`: the path is not changed.
         rewrite: Option<Rewrite>,
         /// Whether `Location` and the path of `Set-Cookie` are mapped back, where `rewrite` is set.
         maps_back: bool,
     },
-    /// Elsewhere: the client is told to ask again there.
+    /// A redirect.
     Redirect(Redirect),
-    /// Nowhere: Ballast answers.
+    /// An answer of Ballast's own.
     Answer(Answer),
 }
 
@@ -190,7 +190,7 @@ impl Route {
         }
     }
 
-    /// The service to which it leads, if it leads to one.
+    /// The service that is the target, if the target is a service.
     #[must_use]
     pub fn service(&self) -> Option<&Arc<Service>> {
         match &self.target {
@@ -214,7 +214,7 @@ impl Route {
         same.map_or_else(|| Arc::new(Self::compile(route, service)), Arc::clone)
     }
 
-    /// `service` is what its name in the route stands for, if the route names one.
+    /// `service` is the service that the route names, if it names one.
     fn compile(route: &table::Route, service: Option<Option<Arc<Service>>>) -> Self {
         let target = match (service, &route.redirect) {
             (Some(Some(service)), _) => Target::Service {

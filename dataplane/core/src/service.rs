@@ -38,7 +38,7 @@ pub struct Service {
     pub(crate) try_all: bool,
     /// In milliseconds; 0 without slow start.
     pub(crate) slow_start: u64,
-    /// How a client's endpoint is found again, if there is affinity.
+    /// How the endpoint of a returning client is found, if there is affinity.
     pub(crate) affinity: Option<Affinity>,
     /// The indexes of the endpoints that close a loop, sorted.
     closing: Box<[usize]>,
@@ -193,12 +193,12 @@ impl Service {
     }
 }
 
-/// How a client's endpoint is found again.
+/// How the endpoint of a returning client is found.
 #[derive(Debug)]
 pub(crate) enum Affinity {
-    /// It is remembered by the client's address for so long.
+    /// The service stores the endpoint of each client's address for this time.
     ClientIp(Duration),
-    /// The client's cookie tells it.
+    /// The client's cookie names the endpoint.
     Cookie(Cookies),
 }
 

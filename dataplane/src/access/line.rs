@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::relay::{Side, Why};
 use crate::tcp::Progress;
 
-/// What an access line says of one connection.
+/// The contents of the access line of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// When it was accepted.
@@ -21,7 +21,7 @@ pub(crate) struct Record {
     pub service: Option<Name>,
     /// The endpoint: its name, or its address.
     pub server: Option<Box<str>>,
-    /// How it came to its endpoint, or did not.
+    /// How far the connection came on its way to an endpoint.
     pub progress: Progress,
     /// Time from accept to end.
     pub total: Duration,

@@ -10,10 +10,10 @@ use ballast_core::table::Access;
 use super::line::{DATE, RFC_3339, utc};
 use crate::clock::Micros;
 
-/// What an access line says of one request.
+/// The contents of the access line of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestRecord<'a> {
-    /// When its first byte was read.
+    /// The time when the first byte of the request was read.
     pub(crate) began: Micros,
     pub(crate) client: SocketAddr,
     pub(crate) frontend: &'a str,
@@ -23,11 +23,11 @@ pub(crate) struct RequestRecord<'a> {
     pub(crate) server: Option<&'a str>,
     /// From the first byte to the end of its head; `None`: the head did not arrive whole, or was malformed.
     pub(crate) receiving: Option<Duration>,
-    /// Time in the queue; `None`: it left in the queue, or had no service.
+    /// Time in the queue; `None`: the client left while it waited, or the request had no service.
     pub(crate) queued: Option<Duration>,
     /// Time to connect; `None`: no endpoint was connected.
     pub(crate) connecting: Option<Duration>,
-    /// From then to the head of the response; `None`: there was none.
+    /// From the connection to the head of the response; `None`: no response came.
     pub(crate) responding: Option<Duration>,
     /// From the first byte of the request to the end of the response.
     pub(crate) total: Duration,
@@ -37,13 +37,13 @@ pub(crate) struct RequestRecord<'a> {
     pub(crate) bytes_out: u64,
     /// haproxy's four letters: what ended the request, in which phase, and what became of the cookie of its affinity.
     pub(crate) termination: [u8; 4],
-    /// Numbers of connections at its end: of the process, the frontend, the service and the endpoint.
+    /// Numbers of connections when the request ended: of the process, the frontend, the service and the endpoint.
     pub(crate) connections: [u32; 4],
     /// Attempts to connect after the first one.
     pub(crate) retries: u16,
     /// Whether one of these attempts was at another endpoint than the attempt before it.
     pub(crate) is_redispatched: bool,
-    /// Clients that were ahead of it in the service's queue.
+    /// Clients that were ahead of this one in the service's queue.
     pub(crate) queue: u64,
     /// The request line as it was sent, or its beginning, and the host that was asked for; `None`: the request was malformed.
     pub(crate) request: Option<(&'a str, &'a str)>,

@@ -77,7 +77,7 @@ impl Sinks {
         self.add_headers(from);
     }
 
-    /// Adds the lines from `from` on with syslog headers, if anybody wants them.
+    /// Adds the lines from `from` on with syslog headers, if there is a syslog destination.
     fn add_headers(&mut self, from: usize) {
         if self.syslog.is_empty() {
             return;

@@ -1,8 +1,8 @@
-//! What is counted and logged of one request: opened with its first byte, closed with the end of its response.
+//! The counters and the access line of one request. An account is opened with the request's first byte and closed with the end of
+//! the response.
 
 use std::mem;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use ballast_core::admit::Refusal;
 use ballast_core::endpoint::EndpointState;
@@ -18,7 +18,7 @@ use super::exchange::Failure;
 use crate::access::RequestRecord;
 use crate::clock::Micros;
 use crate::relay::Side;
-use crate::tcp::{Progress, Unserved, WaitPhase};
+use crate::tcp::{Progress, Session, Unserved, Upstream, WaitPhase};
 use crate::worker::Worker;
 
 /// The account of the request that a client's connection serves, if it serves one.
@@ -111,31 +111,30 @@ impl Account {
         &mut self.progress
     }
 
-    /// Notes the endpoint that the request is sent to: the one at `index` of `service`.
-    pub(super) fn connected(
+    /// Notes the endpoint that the request is sent to. `has_cookie`: the client has sent the service's affinity cookie.
+    pub(super) fn connected<S>(
         &mut self,
         service: &Service,
-        index: usize,
-        endpoint: &EndpointState,
+        upstream: &Upstream<S>,
+        has_cookie: bool,
         now: Micros,
     ) {
+        let endpoint = upstream.session.lease.endpoint();
         self.phase = Phase::Head;
         self.connected = Some(now);
         if let Some(texts) = &mut self.texts {
             texts.service(&service.spec().name);
-            texts.server(service, index, endpoint);
+            texts.server(service, upstream.index, endpoint);
+        }
+        if service.cookie_name().is_some() {
+            self.cookie = Some(match (has_cookie, upstream.cookie.is_some()) {
+                (false, true) => *b"NI",
+                (false, false) => *b"NN",
+                (true, true) => *b"II",
+                (true, false) => *b"VN",
+            });
         }
         self.sees(service, endpoint);
-    }
-
-    /// Notes whether the client has sent a cookie of the service's affinity, and whether it is given a new one.
-    pub(super) fn cookies(&mut self, is_sent: bool, is_new: bool) {
-        self.cookie = Some(match (is_sent, is_new) {
-            (false, true) => *b"NI",
-            (false, false) => *b"NN",
-            (true, true) => *b"II",
-            (true, false) => *b"VN",
-        });
     }
 
     /// Notes how many connections the service and the endpoint have.
@@ -145,21 +144,29 @@ impl Account {
         }
     }
 
-    /// Notes the head of the endpoint's response, and returns how long the client has waited for it since an endpoint was
-    /// connected.
-    pub(super) fn responded(&mut self, now: Micros) -> Duration {
+    /// Counts the head of the endpoint's response.
+    pub(super) fn responded(
+        &mut self,
+        frontend: &FrontendCounters,
+        session: &Session,
+        status: u16,
+        now: Micros,
+    ) {
         self.phase = Phase::Data;
         self.responded = Some(now);
-        now.since(self.connected.unwrap_or(now))
+        let waited = now.since(self.connected.unwrap_or(now));
+        session.counters().responded(status, waited);
+        self.answers(frontend, status);
     }
 
-    /// How long the request has taken until `now`. A switch to another protocol ends it.
-    pub(super) fn took(&self, now: Micros) -> Duration {
+    /// Counts at the service how long the request has taken. A switch to another protocol ends the request.
+    pub(super) fn count_time(&self, worker: &Worker, service: &Service) {
         let end = match (self.status, self.responded) {
             (Some(101), Some(responded)) => responded,
-            _ => now,
+            _ => worker.shared.clock.precisely(),
         };
-        end.since(self.began)
+        let counters = service.state().counters(worker.id);
+        counters.request(end.since(self.began));
     }
 
     /// Counts bytes from and to the client.

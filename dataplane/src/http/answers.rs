@@ -1,12 +1,15 @@
 //! Answers of Ballast's own: to requests that no endpoint serves.
 
+use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use ballast_core::admit::Refusal;
 use ballast_core::answer::{Form, OwnAnswer, Recipient, content_type, write};
 use ballast_core::http::{Request, Scheme, Version};
 use ballast_core::plan::{Frontend, HttpFrontend};
-use ballast_core::route::{self, Redirect};
+use ballast_core::route::{self, Matched, Redirect, Target};
+use ballast_core::service::Service;
 
 use super::buffers::WriteBuffer;
 use super::exchange::{Failure, send_all};
@@ -39,6 +42,71 @@ pub(super) enum Reason {
     Unserved,
     /// The exchange with the endpoint failed.
     Failed(Failure),
+}
+
+/// What Ballast itself answers to a well-formed request.
+#[derive(Clone, Copy)]
+pub(super) enum Own<'a> {
+    Refused(u16, Reason),
+    Redirect(&'a Redirect),
+    Asked(&'a route::Answer),
+}
+
+/// The service to which a client at this address is sent by the route that matched its request.
+pub(super) fn destination<'a>(
+    found: &Matched<'a>,
+    client: IpAddr,
+) -> Result<&'a Arc<Service>, Own<'a>> {
+    let sources = found.route.sources.as_ref();
+    if sources.is_some_and(|sources| !sources.contains(client)) {
+        return Err(Own::Refused(403, Reason::Denied));
+    }
+    match &found.route.target {
+        Target::Service { service, .. } => Ok(service),
+        Target::Redirect(redirect) => Err(Own::Redirect(redirect)),
+        Target::Answer(asked) => Err(Own::Asked(asked)),
+    }
+}
+
+impl Own<'_> {
+    /// Calls `write` with the answer.
+    pub(super) fn write<T>(
+        self,
+        worker: &Worker,
+        request: &Request<'_>,
+        frontend: &Frontend,
+        http: &HttpFrontend,
+        write: impl FnOnce(&OwnAnswer<'_>, Reason) -> T,
+    ) -> T {
+        let (status, reason) = match self {
+            Self::Refused(status, reason) => (status, reason),
+            Self::Redirect(redirect) => {
+                let mut location = worker.buffers.for_writing();
+                match redirect.write_location(&mut location, request, scheme(http)) {
+                    Some(status) => {
+                        return write(&OwnAnswer::redirect(status, &location), Reason::Asked);
+                    }
+                    // Without a host there is nowhere to send the client.
+                    None => (400, Reason::Malformed),
+                }
+            }
+            Self::Asked(asked) => {
+                let plan = worker.plan();
+                if let Some(file) = &asked.body_file
+                    && let Ok(body) = plan.files.get(file)
+                {
+                    let kind = asked.content_type.as_deref();
+                    let kind = kind.unwrap_or_else(|| content_type(file));
+                    return write(&OwnAnswer::file(asked.status, kind, body), Reason::Asked);
+                }
+                (asked.status, Reason::Asked)
+            }
+        };
+        let form = Form::accepted_by(request.fields);
+        with_page(worker, status, form, Some(frontend), |answer| {
+            write(answer, reason)
+        })
+    }
 }
 
 impl Client {
@@ -84,52 +152,20 @@ impl Client {
         }
     }
 
-    /// The page for this status, in answer to this request.
-    pub(super) fn refused(
+    /// The answer of Ballast's own to this request.
+    pub(super) fn own(
         &self,
-        status: u16,
-        request: &Request<'_>,
-        keeps_connection: bool,
-        frontend: &Frontend,
-        reason: Reason,
-    ) -> Answer {
-        let to = recipient(request, keeps_connection, frontend);
-        let form = Form::accepted_by(request.fields);
-        self.page(status, form, &to, Some(frontend), reason)
-    }
-
-    /// The answer that a route asks for.
-    pub(super) fn asked(
-        &self,
-        asked: &route::Answer,
-        request: &Request<'_>,
-        keeps_connection: bool,
-        frontend: &Frontend,
-    ) -> Answer {
-        let to = recipient(request, keeps_connection, frontend);
-        let worker = &self.connection.worker;
-        with_asked(worker, asked, request, frontend, |answer| {
-            self.written(answer, &to, Reason::Asked)
-        })
-    }
-
-    /// The answer that sends the client elsewhere.
-    pub(super) fn redirected(
-        &self,
-        redirect: &Redirect,
+        own: Own<'_>,
         request: &Request<'_>,
         keeps_connection: bool,
         frontend: &Frontend,
         http: &HttpFrontend,
     ) -> Answer {
-        let buffers = &self.connection.worker.buffers;
-        let mut location = buffers.for_writing();
-        let Some(status) = redirect.write_location(&mut location, request, scheme(http)) else {
-            // Without a host there is nowhere to send the client.
-            return self.refused(400, request, keeps_connection, frontend, Reason::Malformed);
-        };
         let to = recipient(request, keeps_connection, frontend);
-        self.written(&OwnAnswer::redirect(status, &location), &to, Reason::Asked)
+        let worker = &self.connection.worker;
+        own.write(worker, request, frontend, http, |answer, reason| {
+            self.written(answer, &to, reason)
+        })
     }
 
     /// Answers a request that got no endpoint.
@@ -222,41 +258,12 @@ pub(super) fn with_page<T>(
     let mut errors = frontend
         .into_iter()
         .flat_map(|frontend| frontend.spec().errors.iter());
-    let file = errors.find(|(code, _)| code.code() == status);
-    let serving = file.map(|_| worker.shared.live.serving());
-    let body = file
-        .zip(serving.as_ref())
-        .and_then(|((_, file), serving)| Some((file, serving.files.get(file).ok()?)));
-    match body {
-        Some((file, body)) => write(&OwnAnswer::file(status, content_type(file), body)),
-        None => write(&OwnAnswer::page_as(status, form)),
+    if let Some((_, file)) = errors.find(|(code, _)| code.code() == status)
+        && let Ok(body) = worker.plan().files.get(file)
+    {
+        return write(&OwnAnswer::file(status, content_type(file), body));
     }
-}
-
-/// Calls `write` with the answer that a route asks for.
-pub(super) fn with_asked<T>(
-    worker: &Worker,
-    asked: &route::Answer,
-    request: &Request<'_>,
-    frontend: &Frontend,
-    write: impl FnOnce(&OwnAnswer<'_>) -> T,
-) -> T {
-    let serving = asked
-        .body_file
-        .as_ref()
-        .map(|_| worker.shared.live.serving());
-    let body = asked
-        .body_file
-        .as_ref()
-        .zip(serving.as_ref())
-        .and_then(|(file, serving)| Some((file, serving.files.get(file).ok()?)));
-    let Some((file, body)) = body else {
-        let form = Form::accepted_by(request.fields);
-        return with_page(worker, asked.status, form, Some(frontend), write);
-    };
-    let kind = asked.content_type.as_deref();
-    let kind = kind.unwrap_or_else(|| content_type(file));
-    write(&OwnAnswer::file(asked.status, kind, body))
+    write(&OwnAnswer::page_as(status, form))
 }
 
 /// The status for a request that got no endpoint.

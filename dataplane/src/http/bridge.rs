@@ -27,7 +27,7 @@ use super::links::{Multiplexed, Use};
 use super::pool::Pool;
 use super::request::Facts;
 use crate::poller::Timer;
-use crate::tcp::{Caller, Link, Linked, Unserved, dial_link};
+use crate::tcp::{Caller, Link, Unserved, Upstream, dial_link};
 use crate::worker::{Worker, WorkerPlan};
 
 mod exchange;
@@ -188,21 +188,24 @@ async fn attempt(
     };
     let (upstream, service) = upstream;
     let facts = &prepared.facts;
-    let has_body = !matches!(prepared.framing, Framing::Empty | Framing::Length(0));
+    let has_body = prepared.framing.has_body();
+    let account = &mut *origin.account;
+    account.connected(
+        &service,
+        &upstream,
+        facts.cookie.is_some(),
+        clock.precisely(),
+    );
+    // Dropped after `own` and `used`, which are declared below: the stream is closed before another client may come.
+    let session = upstream.session;
     let is_reused = upstream.is_reused;
     let cookie = upstream.cookie;
-    let session = upstream.session;
     let endpoint = session.lease.endpoint();
-    let account = &mut *origin.account;
-    account.connected(&service, upstream.index, endpoint, clock.precisely());
-    if service.cookie_name().is_some() {
-        account.cookies(facts.cookie.is_some(), cookie.is_some());
-    }
     let mut response = ReadBuffer::new(&worker.buffers);
     let mut own = None;
     // Counts at the connection of HTTP/2 until the request has ended.
     let used: Option<Use>;
-    let server = match (upstream.link, &prepared.head) {
+    let server = match (upstream.stream, &prepared.head) {
         (Link::Own(stream), EndpointHead::H1(head)) => {
             let stream = own.insert(stream);
             used = None;
@@ -248,9 +251,7 @@ async fn attempt(
     let head = exchange.response_head(&rewriting).await;
     let began = head.is_ok();
     if let Ok(head) = &head {
-        let took = account.responded(clock.precisely());
-        session.counters().responded(head.status, took);
-        account.answers(origin.counters, head.status);
+        account.responded(origin.counters, &session, head.status, clock.precisely());
     }
     let relayed = match head {
         Ok(head) => exchange.relay().await.map(|()| head),
@@ -322,7 +323,7 @@ async fn connect(
     prepared: &Prepared,
     client: &mut Side<'_>,
     plan: WorkerPlan,
-) -> Result<(Linked, Arc<Service>), Unserved> {
+) -> Result<(Upstream<Link>, Arc<Service>), Unserved> {
     let worker = origin.worker;
     let key = origin.key.with_cookie(prepared.facts.cookie);
     let client = RefCell::new(client);

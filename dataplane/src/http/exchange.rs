@@ -280,6 +280,10 @@ impl<'a> Exchange<'a> {
                 false => Ok(()),
             });
         }
+        // While it is still sending, `send` sees it leave.
+        if self.up.is_ended() && self.client.poll_failed(cx).is_ready() {
+            return Poll::Ready(Err(Failure::ClientLeft));
+        }
         let failure = match down.held() {
             0 => Failure::ServerTimedOut,
             _ => Failure::ClientTimedOut,

@@ -1,7 +1,7 @@
 //! Heads of HTTP/2: the fields of the library that speaks it, written and read as core's.
 
 use ballast_core::forward::{Sink, ToEndpoint, request_fields};
-use ballast_core::http::{Field, Scheme};
+use ballast_core::http::{Field, Scheme, may_trail};
 use http::uri::{Authority, PathAndQuery};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version,
@@ -94,22 +94,3 @@ pub(super) fn forwarded_trailers(
 ) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
     trailers.iter().filter(|(name, _)| may_trail(name.as_str()))
 }
-
-/// Whether a trailer may have this name: those that frame, route or concern the connection may not (RFC 9110, section 6.5.1).
-fn may_trail(name: &str) -> bool {
-    !NEVER_TRAILERS
-        .iter()
-        .any(|never| name.eq_ignore_ascii_case(never))
-}
-
-const NEVER_TRAILERS: [&str; 9] = [
-    "connection",
-    "content-length",
-    "host",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];

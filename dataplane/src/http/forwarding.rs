@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ballast_core::affinity::cookie::CookieValue;
 use ballast_core::forward::{self, Sticky, ToClient, ToEndpoint, framing_to};
-use ballast_core::http::{Framing, Request, Response, Version};
-use ballast_core::http1::{HeadSearch, Limits, Reject, ResponseKind, parse_response};
+use ballast_core::http::{Field, Framing, Request, Response, Version};
+use ballast_core::http1::{HeadSearch, Limits, Reject, ResponseHead, ResponseKind, parse_response};
 use ballast_core::moment::Moment;
 use ballast_core::plan::Frontend;
 use ballast_core::route::{Matched, Target};
@@ -17,8 +17,8 @@ use ballast_core::table::{HttpVersion, Reuse, SendProxy};
 
 use super::account::Account;
 use super::buffers::{ReadBuffer, WriteBuffer};
+use super::by_owner::Owner;
 use super::exchange::{Exchange, Failure};
-use super::pool::Owner;
 use super::request::{Facts, Prepared};
 use super::{Client, Next, Pool};
 use crate::access::relay_letters;
@@ -125,11 +125,7 @@ pub(super) async fn run(
             Attempted::ClosedIdle => policy.may_use = false,
         }
     };
-    let Connection { worker, slot, .. } = &client.connection;
-    worker.connections.borrow_mut().set_idle(*slot);
-    let took = client.account.took(worker.shared.clock.precisely());
-    let service = prepared.service.state();
-    service.counters(worker.id).request(took);
+    client.leave_endpoint(&prepared.service);
     next
 }
 
@@ -151,20 +147,24 @@ async fn attempt(
             return Attempted::Done(answered.await);
         }
     };
+    let worker = Rc::clone(&client.connection.worker);
+    let clock = worker.shared.clock;
+    let has_cookie = prepared.facts.cookie.is_some();
+    client
+        .account
+        .connected(&service, &upstream, has_cookie, clock.precisely());
     // Named before `stream`, and so dropped after it: the stream is closed before another client may come.
     let Upstream {
         session,
         mut stream,
         is_reused,
-        index,
         cookie,
+        ..
     } = upstream;
     // With TLS it was sent before the handshake.
     if !is_reused && stream.session().is_none() {
         add_proxy_header(client, &service, &mut prepared.out);
     }
-    let worker = Rc::clone(&client.connection.worker);
-    let clock = worker.shared.clock;
     let port = client.local_port();
     let Client {
         connection,
@@ -175,10 +175,6 @@ async fn attempt(
     } = client;
     let counters = connection.frontend.counters().of(worker.id);
     let endpoint = session.lease.endpoint();
-    account.connected(&service, index, endpoint, clock.precisely());
-    if service.cookie_name().is_some() {
-        account.cookies(prepared.facts.cookie.is_some(), cookie.is_some());
-    }
     let mut response = ReadBuffer::new(&worker.buffers);
     let mut exchange = Exchange::new(
         (&mut connection.socket, &mut stream),
@@ -199,9 +195,7 @@ async fn attempt(
     let head = rewriting.response_head(&mut exchange).await;
     let began = head.is_ok();
     if let Ok(head) = &head {
-        let took = account.responded(clock.precisely());
-        session.counters().responded(head.status, took);
-        account.answers(counters, head.status);
+        account.responded(counters, &session, head.status, clock.precisely());
     }
     let completed = match head {
         Ok(head) if head.kind == ResponseKind::Upgraded => {
@@ -283,13 +277,12 @@ async fn attempt(
     }
     account.ends(*b"--");
     buffer.push(&completed.surplus);
-    Attempted::Done(match client_keeps {
-        _ if !completed.request_is_complete => Next::Linger,
-        true => Next::Request,
-        false if !prepared.facts.keep_alive && buffer.is_empty() => Next::Close,
-        // The client did not ask for the close, and may have sent its next request.
-        false => Next::Linger,
-    })
+    let wants_close = !prepared.facts.keep_alive && buffer.is_empty();
+    Attempted::Done(Next::after_response(
+        completed.request_is_complete,
+        client_keeps,
+        wants_close,
+    ))
 }
 
 /// Counts the bytes of a request and of its response at the endpoint.
@@ -397,6 +390,22 @@ impl Rewriting<'_> {
         }
     }
 
+    /// Parses the head of a response, if it has arrived whole.
+    pub(super) fn parse<'r>(
+        &self,
+        held: &'r [u8],
+        search: &mut HeadSearch,
+        fields: &'r mut [MaybeUninit<Field<'r>>],
+    ) -> Result<Option<ResponseHead<'r>>, Failure> {
+        let method = if self.facts.is_head { "HEAD" } else { "GET" };
+        parse_response(held, search, fields, &LIMITS, method).map_err(
+            |Reject { reason, .. }| {
+                tracing::debug!(endpoint = %self.endpoint, reason, "bad response");
+                Failure::ServerMalformed
+            },
+        )
+    }
+
     /// Sends the request and reads the head of the response. Interim responses go to the client at once.
     async fn response_head(&self, exchange: &mut Exchange<'_>) -> Result<RewrittenHead, Failure> {
         let mut server_keeps = true;
@@ -442,15 +451,9 @@ impl Rewriting<'_> {
         if held.is_empty() {
             return Ok(None);
         }
-        let mut fields = [const { MaybeUninit::uninit() }; 128];
-        let method = if self.facts.is_head { "HEAD" } else { "GET" };
-        let head = match parse_response(held, search, &mut fields, &LIMITS, method) {
-            Ok(Some(head)) => head,
-            Ok(None) => return Ok(None),
-            Err(Reject { reason, .. }) => {
-                tracing::debug!(endpoint = %self.endpoint, reason, "bad response");
-                return Err(Failure::ServerMalformed);
-            }
+        let mut fields = [const { MaybeUninit::uninit() }; LIMITS.fields];
+        let Some(head) = self.parse(held, search, &mut fields)? else {
+            return Ok(None);
         };
         let version = self.facts.version;
         let framing = framing_to(version, head.framing);

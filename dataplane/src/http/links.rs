@@ -20,12 +20,11 @@ use ballast_core::table;
 use bytes::Bytes;
 use h2::SendStream;
 use h2::client::{Builder, ResponseFuture, SendRequest};
-use rustc_hash::FxHashMap;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
-use super::pool::{IDLE, Owner, SWEEP, is_same_service, key};
+use super::by_owner::{ByOwner, Owner, identity};
+use super::pool::{IDLE, Pool, is_same_service};
 use crate::tls::MaybeTls;
 use crate::worker::Worker;
 
@@ -39,10 +38,8 @@ pub(crate) struct Multiplexed {
 /// The connections of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// By the address of the endpoint's state.
-    open: RefCell<FxHashMap<usize, Vec<Rc<State>>>>,
+    open: RefCell<ByOwner<Rc<State>>>,
     connecting: RefCell<VecDeque<Rc<Connecting>>>,
-    is_swept: Cell<bool>,
 }
 
 /// A connection.
@@ -51,7 +48,6 @@ struct State {
     endpoint: Arc<EndpointState>,
     /// The service as it was when the connection was made.
     service: Arc<table::Service>,
-    owner: Owner,
     /// Requests that use it.
     requests: Cell<usize>,
     /// When the last one of them ended.
@@ -110,11 +106,10 @@ impl Links {
         may_idle: bool,
     ) -> Found {
         let mut open = self.open.borrow_mut();
-        if let Some(links) = open.get_mut(&key(endpoint)) {
+        if let Some(links) = open.get_mut(owner, endpoint) {
             links.retain(|link| link.is_open());
             let usable = links.iter().find(|link| {
-                link.owner == owner
-                    && is_same_service(&link.service, service)
+                is_same_service(&link.service, service)
                     && link.has_room()
                     && (may_idle || link.requests.get() > 0)
             });
@@ -125,7 +120,7 @@ impl Links {
         let connecting = self.connecting.borrow();
         let coming = connecting
             .iter()
-            .find(|coming| coming.endpoint == key(endpoint) && coming.owner == owner);
+            .find(|coming| coming.endpoint == identity(endpoint) && coming.owner == owner);
         coming.map_or(Found::Nothing, |coming| {
             Found::Connecting(Rc::clone(coming))
         })
@@ -138,7 +133,7 @@ impl Links {
         owner: Owner,
     ) -> Announced {
         let coming = Rc::new(Connecting {
-            endpoint: key(endpoint),
+            endpoint: identity(endpoint),
             owner,
             outcome: Cell::new(None),
             ended: Notify::new(),
@@ -182,7 +177,6 @@ impl Links {
             sender,
             endpoint: Arc::clone(endpoint),
             service: Arc::clone(service.spec()),
-            owner: how.owner,
             requests: Cell::new(0),
             since: Cell::new(worker.shared.clock.soon()),
             status: Rc::clone(&status),
@@ -196,37 +190,36 @@ impl Links {
         });
         let links = &worker.pool.links;
         let mut open = links.open.borrow_mut();
-        open.entry(key(endpoint))
-            .or_default()
-            .push(Rc::clone(&link));
+        open.push(how.owner, endpoint, Rc::clone(&link));
         drop(open);
-        if !links.is_swept.replace(true) {
-            tokio::task::spawn_local(sweep(Rc::clone(worker)));
-        }
+        Pool::begin_sweeping(worker);
         Ok(Use::new(&link, worker))
     }
 
     /// Lets go of the connections that a client connection owned.
     pub(super) fn forget(&self, owner: Owner) {
-        self.retain(|link| link.owner != owner);
+        let gone = self.open.borrow_mut().remove_owned(owner);
+        drop(gone);
     }
 
     /// Lets go of the connections to these endpoints. Their sockets are cut by the poller.
     pub(super) fn cut(&self, endpoints: &[Arc<EndpointState>]) {
-        for endpoint in endpoints {
-            let gone = self.open.borrow_mut().remove(&key(endpoint));
-            drop(gone);
-        }
+        let gone = self.open.borrow_mut().remove_of(endpoints);
+        drop(gone);
     }
 
-    fn retain(&self, keep: impl Fn(&State) -> bool) {
-        let mut gone = Vec::new();
-        self.open.borrow_mut().retain(|_, links| {
-            gone.extend(links.extract_if(.., |link| !keep(link)));
-            !links.is_empty()
-        });
-        // Only now: the end of a connection may wake its task.
+    /// Lets go of the connections that have ended, and of those that nobody has used for a while.
+    pub(super) fn sweep(&self, now: Moment) {
+        let is_gone = |link: &mut Rc<State>| {
+            let is_idle = link.requests.get() == 0 && now.since(link.since.get()) >= IDLE;
+            is_idle || !link.is_open()
+        };
+        let gone = self.open.borrow_mut().remove_if(is_gone);
         drop(gone);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.borrow().is_empty()
     }
 }
 
@@ -368,20 +361,6 @@ impl AsyncWrite for Watched {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
-}
-
-/// Lets go of the connections that nobody has used for a while.
-async fn sweep(worker: Rc<Worker>) {
-    let links = &worker.pool.links;
-    while !links.open.borrow().is_empty() {
-        sleep(SWEEP).await;
-        let now = worker.shared.clock.now();
-        links.retain(|link| {
-            let is_idle = link.requests.get() == 0 && now.since(link.since.get()) >= IDLE;
-            !is_idle && link.is_open()
-        });
-    }
-    links.is_swept.set(false);
 }
 
 /// Endpoints are told so much for the head of a response, names, values and 32 bytes for each field.

@@ -1,7 +1,6 @@
 //! Connections to endpoints that wait for the next request. Each worker has its own.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +8,9 @@ use std::time::Duration;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::table;
-use rustc_hash::FxHashMap;
 use tokio::time::sleep;
 
+use super::by_owner::{ByOwner, Owner};
 use super::links::Links;
 use crate::tls::MaybeTls;
 use crate::worker::Worker;
@@ -19,17 +18,13 @@ use crate::worker::Worker;
 /// The idle connections of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    /// By the address of the endpoint's state. The last one of a list was used most recently.
-    idle: RefCell<FxHashMap<usize, VecDeque<Idle>>>,
+    /// The last one of a list was used most recently.
+    idle: RefCell<ByOwner<Idle>>,
     count: Cell<usize>,
     is_swept: Cell<bool>,
     /// Its connections of HTTP/2, idle or not.
     pub(crate) links: Links,
 }
-
-/// The client connection to which the idle connections of a service that does not share them belong: its slot among the worker's
-/// connections, and when it began.
-pub(crate) type Owner = Option<(usize, Moment)>;
 
 #[derive(Debug)]
 struct Idle {
@@ -37,7 +32,6 @@ struct Idle {
     endpoint: Arc<EndpointState>,
     /// The service as it was when the connection was made.
     service: Arc<table::Service>,
-    owner: Owner,
     since: Moment,
 }
 
@@ -49,17 +43,16 @@ impl Pool {
         service: &Arc<table::Service>,
         owner: Owner,
     ) -> Option<MaybeTls> {
-        let mut pool = self.idle.borrow_mut();
-        let idle = pool.get_mut(&key(endpoint))?;
-        while let Some(at) = idle.iter().rposition(|idle| idle.owner == owner) {
-            let mut found = idle.remove(at)?;
+        let mut idle = self.idle.borrow_mut();
+        let list = idle.get_mut(owner, endpoint)?;
+        loop {
+            let mut last = list.pop()?;
             self.count.set(self.count.get() - 1);
-            if found.is_usable(service) {
-                found.stream.close_by_reset();
-                return Some(found.stream);
+            if last.is_usable(service) {
+                last.stream.close_by_reset();
+                return Some(last.stream);
             }
         }
-        None
     }
 
     /// Keeps a connection on which a response has just ended.
@@ -79,44 +72,36 @@ impl Pool {
             stream,
             endpoint: Arc::clone(endpoint),
             service: Arc::clone(service),
-            owner,
             since: worker.shared.clock.soon(),
         };
-        let mut lists = pool.idle.borrow_mut();
-        lists.entry(key(endpoint)).or_default().push_back(idle);
+        pool.idle.borrow_mut().push(owner, endpoint, idle);
         pool.count.set(pool.count.get() + 1);
-        drop(lists);
-        if !pool.is_swept.replace(true) {
-            tokio::task::spawn_local(sweep(Rc::clone(worker)));
-        }
+        Self::begin_sweeping(worker);
     }
 
     /// Closes the connections that a client connection owned.
     pub(super) fn forget(&self, owner: Owner) {
-        if owner.is_some() {
-            self.retain(|idle| idle.owner != owner);
-            self.links.forget(owner);
-        }
+        self.close(|idle| idle.remove_owned(owner));
+        self.links.forget(owner);
     }
 
     /// Closes the connections to these endpoints.
     pub(crate) fn cut(&self, endpoints: &[Arc<EndpointState>]) {
-        for endpoint in endpoints {
-            let gone = self.idle.borrow_mut().remove(&key(endpoint));
-            self.count
-                .set(self.count.get() - gone.map_or(0, |gone| gone.len()));
-        }
+        self.close(|idle| idle.remove_of(endpoints));
         self.links.cut(endpoints);
     }
 
-    fn retain(&self, mut keep: impl FnMut(&mut Idle) -> bool) {
-        let mut count = 0;
-        self.idle.borrow_mut().retain(|_, idle| {
-            idle.retain_mut(&mut keep);
-            count += idle.len();
-            !idle.is_empty()
-        });
-        self.count.set(count);
+    /// Closes the connections that `remove` removes.
+    fn close(&self, remove: impl FnOnce(&mut ByOwner<Idle>) -> Vec<Idle>) {
+        let gone = remove(&mut self.idle.borrow_mut());
+        self.count.set(self.count.get() - gone.len());
+    }
+
+    /// Spawns the worker's sweep, unless it runs already. Called after a connection was added.
+    pub(super) fn begin_sweeping(worker: &Rc<Worker>) {
+        if !worker.pool.is_swept.replace(true) {
+            tokio::task::spawn_local(sweep(Rc::clone(worker)));
+        }
     }
 }
 
@@ -135,19 +120,18 @@ pub(super) fn is_same_service(before: &Arc<table::Service>, now: &Arc<table::Ser
     Arc::ptr_eq(before, now) || before.tls == now.tls && before.source == now.source
 }
 
-pub(super) fn key(endpoint: &Arc<EndpointState>) -> usize {
-    Arc::as_ptr(endpoint).addr()
-}
-
 /// Closes the connections that nobody has used for [`IDLE`], and those that the endpoint has closed.
 async fn sweep(worker: Rc<Worker>) {
     let pool = &worker.pool;
-    while pool.count.get() > 0 {
+    while !(pool.idle.borrow().is_empty() && pool.links.is_empty()) {
         sleep(SWEEP).await;
         let now = worker.shared.clock.now();
-        pool.retain(|idle| {
-            now.since(idle.since) < IDLE && !idle.endpoint.has_ended() && idle.stream.is_idle()
+        pool.close(|idle| {
+            idle.remove_if(|idle| {
+                now.since(idle.since) >= IDLE || idle.endpoint.has_ended() || !idle.stream.is_idle()
+            })
         });
+        pool.links.sweep(now);
     }
     pool.is_swept.set(false);
 }
@@ -155,7 +139,7 @@ async fn sweep(worker: Rc<Worker>) {
 /// Shorter than 5 s, after which Node.js and Apache close a connection by default: the fewer requests meet a connection that is
 /// just being closed, the better.
 pub(super) const IDLE: Duration = Duration::from_secs(4);
-pub(super) const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP: Duration = Duration::from_secs(1);
 /// An idle connection uses the descriptor that a client's connection has reserved for its endpoint. So many are kept even if there
 /// are fewer clients.
 const ALWAYS_KEPT: usize = 32;

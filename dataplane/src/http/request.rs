@@ -19,7 +19,7 @@ use ballast_core::route::{Matched, Route, Target};
 use ballast_core::service::Service;
 use ballast_core::table::{HttpVersion, MaxAge, Protocol};
 
-use super::answers::{Answer, Reason};
+use super::answers::{Answer, Own, Reason, destination};
 use super::bridge::{self, EndpointHead};
 use super::buffers::WriteBuffer;
 use super::exchange::BodyExtent;
@@ -35,13 +35,13 @@ pub(super) struct Prepared {
     pub(super) out: WriteBuffer,
     /// How many bytes of the client it has used so far.
     pub(super) received: u64,
-    /// What is still to come of the body.
+    /// The part of the body that was not read yet.
     pub(super) body: BodyExtent,
     pub(super) facts: Facts,
     pub(super) timeouts: Timeouts,
 }
 
-/// What is known of a request once its head has been used.
+/// Properties of a request that are needed after its head was taken out of the client's buffer.
 pub(super) struct Facts {
     pub(super) is_head: bool,
     pub(super) version: Version,
@@ -305,19 +305,13 @@ fn route(
     let used = head.length + decoded.used;
     let found = http.routes().find(request.host, request.path);
     let keeps = head.keep_alive && body.body.is_complete() && !client.is_draining();
-    let answer = |answer: Answer| (Step::Answer(answer), used);
-    let address = client.connection.key.client().ip();
-    if let Some(sources) = &found.route.sources
-        && !sources.contains(address)
-    {
-        return answer(client.refused(403, request, keeps, frontend, Reason::Denied));
-    }
-    let service = match &found.route.target {
-        Target::Service { service, .. } => service,
-        Target::Redirect(redirect) => {
-            return answer(client.redirected(redirect, request, keeps, frontend, http));
-        }
-        Target::Answer(asked) => return answer(client.asked(asked, request, keeps, frontend)),
+    let answer = |own: Own<'_>| {
+        let answer = client.own(own, request, keeps, frontend, http);
+        (Step::Answer(answer), used)
+    };
+    let service = match destination(&found, client.connection.key.client().ip()) {
+        Ok(service) => service,
+        Err(own) => return answer(own),
     };
     let facts = Facts::of(
         request,
@@ -347,7 +341,7 @@ fn route(
     };
     if forwarding::version(service) == HttpVersion::H2 {
         let Some(to_endpoint) = fields::request(&outbound.to_endpoint(), scheme_to(service)) else {
-            return answer(client.refused(400, request, keeps, frontend, Reason::Malformed));
+            return answer(Own::Refused(400, Reason::Malformed));
         };
         let prepared = bridge::Prepared {
             service: Arc::clone(service),
@@ -377,7 +371,7 @@ fn route(
 }
 
 impl Facts {
-    /// What is to be known of this request, which began at `began` and is no upgrade.
+    /// The properties of this request, which began at `began` and is no upgrade.
     pub(super) fn of(
         request: &Request<'_>,
         framing: Framing,
@@ -387,7 +381,6 @@ impl Facts {
         service: &Service,
         began: Moment,
     ) -> Self {
-        let has_body = !matches!(framing, Framing::Empty | Framing::Length(0));
         let maps_back = matches!(
             &found.route.target,
             Target::Service {
@@ -401,7 +394,7 @@ impl Facts {
             version: request.version,
             keep_alive,
             upgrades: false,
-            is_repeatable: !has_body && IDEMPOTENT.contains(&request.method),
+            is_repeatable: !framing.has_body() && IDEMPOTENT.contains(&request.method),
             map_back: maps_back.then(|| {
                 Box::new(MappedBack {
                     route: Arc::clone(found.route),

@@ -43,21 +43,14 @@ pub(super) async fn run(client: &mut Client, prepared: Prepared, plan: WorkerPla
     drop(side);
     let facts = &prepared.facts;
     let next = match ended {
-        Ended::Done(done) => match done.client_keeps {
-            _ if !done.request_is_complete => Next::Linger,
-            true => Next::Request,
-            false if !facts.keep_alive && client.buffer.is_empty() => Next::Close,
-            // The client did not ask for the close, and may have sent its next request.
-            false => Next::Linger,
-        },
+        Ended::Done(done) => {
+            let wants_close = !facts.keep_alive && client.buffer.is_empty();
+            Next::after_response(done.request_is_complete, done.client_keeps, wants_close)
+        }
         Ended::Unserved(unserved) => client.turn_away(unserved, facts, is_read).await,
         Ended::Failed(failed) => client.report(failed.failure, facts, is_read).await,
         Ended::Broken(_) => Next::Reset,
     };
-    let slot = client.connection.slot;
-    worker.connections.borrow_mut().set_idle(slot);
-    let took = client.account.took(worker.shared.clock.precisely());
-    let service = prepared.service.state();
-    service.counters(worker.id).request(took);
+    client.leave_endpoint(&prepared.service);
     next
 }

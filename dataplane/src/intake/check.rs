@@ -2,12 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use ballast_core::compile::{CompileContext, compile};
 use ballast_core::loops;
-use ballast_core::table::{self, Problems, RoutingTable, State};
+use ballast_core::moment::Moment;
+use ballast_core::plan::Plan;
+use ballast_core::rng::Rng;
+use ballast_core::table::{self, Problem, Problems, RoutingTable, State};
+use tokio::time::Instant;
 
-use super::{folder_of, named, read_once};
-use crate::listen;
+use super::{NamedFiles, folder_of, named, read_once};
 use crate::start_error::StartError;
+use crate::{listen, tls};
 
 /// Reads the table at `path`. An error lists everything that is wrong with it and with the files that it names.
 pub fn check(path: &Path) -> Result<RoutingTable, StartError> {
@@ -21,7 +26,11 @@ pub fn check(path: &Path) -> Result<RoutingTable, StartError> {
             problems.files().to_vec()
         }
     };
-    lines.extend(faults(&folder_of(path), files));
+    let folder = folder_of(path);
+    lines.extend(faults(&folder, files));
+    if let (Ok(table), true) = (&parsed, lines.is_empty()) {
+        lines.extend(tls_faults(&folder, table));
+    }
     match parsed {
         Ok(table) if lines.is_empty() => Ok(table),
         _ => Err(StartError::Table(lines.join("\n"))),
@@ -60,4 +69,28 @@ fn faults(folder: &Path, files: Vec<(String, PathBuf)>) -> impl Iterator<Item = 
         let fault = named::check(&folder.join(&file)).err()?;
         Some(fault.problem(at, &file).to_string())
     })
+}
+
+/// One line for each certificate, key or authority that cannot be used, though its file can be read.
+fn tls_faults(folder: &Path, table: &RoutingTable) -> Vec<String> {
+    let mut files = NamedFiles::default();
+    let named = table::files(table).into_iter();
+    files.read(folder, &named.map(|(_, file)| file).collect::<Vec<_>>());
+    let mut context = CompileContext {
+        now: Moment(0),
+        workers: 1,
+        ipv6: true,
+        host: &loops::LOOPBACK_ONLY,
+        rng: &mut Rng::new(0),
+    };
+    let plan = compile(table.clone(), &Plan::default(), &mut context);
+    let compiler = tls::Compiler::new(Instant::now());
+    let configs = compiler.compile(&plan, &files, &tls::Configs::default());
+    let frontends = table.frontends.iter().enumerate();
+    frontends
+        .flat_map(|(at, frontend)| configs.problems(frontend).map(move |why| (at, why)))
+        .map(|(at, why)| {
+            Problem::new(format!("frontends[{at}].tls"), why, "put a good file there").to_string()
+        })
+        .collect()
 }

@@ -16,7 +16,7 @@ use ballast_core::pick::Key;
 use ballast_core::plan::{Frontend, SocketKey};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
-use socket2::Socket;
+use socket2::{SockFilter, Socket};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendError;
@@ -47,7 +47,13 @@ pub(crate) async fn accept_loop(
         let Some(last) = last else {
             return;
         };
-        accept_backlog(&worker, &key, &listener, &Rc::new(last.plan)).await;
+        let plan = Rc::new(last.plan);
+        accept_backlog(&worker, &key, &listener, &plan).await;
+        // The kernel resets the handshakes that a socket has begun when it is closed. They may end first, and no others begin.
+        if listener.get_ref().attach_filter(&NO_HANDSHAKES).is_ok() {
+            sleep(LAST_HANDSHAKES).await;
+            accept_backlog(&worker, &key, &listener, &plan).await;
+        }
         drop(listener);
         last.done.send(()).ok();
         return;
@@ -234,6 +240,19 @@ fn report_error(worker: &Worker, key: &SocketKey, error: &io::Error) {
     }
 }
 
+/// A program for the kernel that drops segments with SYN and without ACK. A client sends them again after a second: by then
+/// another socket may listen at the address.
+const NO_HANDSHAKES: [SockFilter; 5] = [
+    // The 14th byte of the TCP header, and of that the bits of ACK and SYN.
+    SockFilter::new(0x30, 0, 0, 13),
+    SockFilter::new(0x54, 0, 0, 0x12),
+    // Is it SYN alone? Then nothing of the segment is kept, and otherwise all.
+    SockFilter::new(0x15, 0, 1, 0x02),
+    SockFilter::new(0x06, 0, 0, 0),
+    SockFilter::new(0x06, 0, 0, u32::MAX),
+];
+/// How long handshakes that have begun may take. The application of the table waits meanwhile.
+const LAST_HANDSHAKES: Duration = Duration::from_millis(50);
 /// Connections accepted in a row before other tasks run.
 const BATCH: usize = 32;
 /// Pause after descriptors or memory have run out.

@@ -33,7 +33,7 @@ mod secure;
 mod shared;
 mod trial;
 
-pub(crate) use outcome::{Link, Linked, Progress, Session, Unserved, Upstream, WaitPhase};
+pub(crate) use outcome::{Link, Progress, Session, Unserved, Upstream, WaitPhase};
 
 /// The requester of an endpoint. It need not be a connection: an HTTP/2 request has none of its own.
 pub(crate) struct Caller<'a> {
@@ -69,17 +69,17 @@ pub(crate) async fn dial(
     plan: WorkerPlan,
     progress: &mut Progress,
 ) -> Result<(Upstream, Arc<Service>), Unserved> {
-    let (linked, service) = dial_link(caller, service, plan, progress).await?;
-    let Link::Own(stream) = linked.link else {
+    let (upstream, service) = dial_link(caller, service, plan, progress).await?;
+    let Link::Own(stream) = upstream.stream else {
         // Nobody asked for a part in a connection.
         return Err(Refusal::Failed.into());
     };
     let upstream = Upstream {
         stream,
-        session: linked.session,
-        is_reused: linked.is_reused,
-        index: linked.index,
-        cookie: linked.cookie,
+        session: upstream.session,
+        is_reused: upstream.is_reused,
+        index: upstream.index,
+        cookie: upstream.cookie,
     };
     Ok((upstream, service))
 }
@@ -90,7 +90,7 @@ pub(crate) async fn dial_link(
     service: Arc<Service>,
     plan: WorkerPlan,
     progress: &mut Progress,
-) -> Result<(Linked, Arc<Service>), Unserved> {
+) -> Result<(Upstream<Link>, Arc<Service>), Unserved> {
     let now = caller.worker.shared.clock.now();
     let attempts = Attempts {
         caller,
@@ -154,7 +154,7 @@ impl From<io::Error> for AttemptError {
 }
 
 impl Attempts<'_> {
-    async fn run(mut self) -> Result<(Linked, Arc<Service>), Unserved> {
+    async fn run(mut self) -> Result<(Upstream<Link>, Arc<Service>), Unserved> {
         let worker = self.caller.worker;
         self.service.state().counters(worker.id).sessions.add(1);
         loop {
@@ -347,10 +347,10 @@ impl Attempts<'_> {
         failure
     }
 
-    fn connected(self, picked: Picked, connected: Connected) -> (Linked, Arc<Service>) {
+    fn connected(self, picked: Picked, connected: Connected) -> (Upstream<Link>, Arc<Service>) {
         let connecting = self.now.since(self.began).saturating_sub(self.queued);
         self.progress.connecting = Some(connecting);
-        let (link, is_reused) = match connected {
+        let (stream, is_reused) = match connected {
             Connected::New(stream) => (Link::Own(stream), false),
             Connected::Idle(stream) => (Link::Own(stream), true),
             Connected::Shared { link, is_reused } => (Link::Shared(link), is_reused),
@@ -365,14 +365,14 @@ impl Attempts<'_> {
         session
             .counters()
             .session(self.now, self.queued, connecting);
-        let linked = Linked {
-            link,
+        let upstream = Upstream {
+            stream,
             session,
             is_reused,
             index,
             cookie,
         };
-        (linked, self.service)
+        (upstream, self.service)
     }
 }
 

@@ -33,13 +33,13 @@ impl CertificateFiles {
 /// A certificate, as far as it can be used.
 #[derive(Debug)]
 pub(super) struct Certificate {
-    /// Of its files.
+    /// The digest of its files.
     digest: [u8; 32],
     /// Its host names, as far as they are known.
     pub(super) names: Vec<Box<str>>,
     /// The certificate, its key and its OCSP answer; `None`: it cannot be used.
     pub(super) key: Option<Arc<CertifiedKey>>,
-    /// What is wrong with its files, as a sentence.
+    /// The problem with its files, as a sentence.
     pub(super) problem: Option<String>,
 }
 

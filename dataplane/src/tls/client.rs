@@ -1,4 +1,4 @@
-//! TLS to endpoints: what Ballast shows of itself, and whom it believes. Health checks use the same verifiers.
+//! TLS to endpoints: Ballast's own certificate, and the authorities that it trusts. Health checks use the same verifiers.
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
@@ -22,16 +22,16 @@ use crate::intake::NamedFiles;
 #[derive(Debug)]
 pub(crate) struct ClientTls {
     config: Arc<ClientConfig>,
-    /// The name that is asked for and verified; `None`: the endpoint's address is verified.
+    /// The server name that is sent and verified; `None`: none is sent, and the endpoint's address is verified.
     name: Option<ServerName<'static>>,
-    /// What it was compiled from.
+    /// The settings of the table from which this was compiled.
     spec: EndpointTls,
     http: HttpVersion,
     authorities: Option<Box<[u8]>>,
     certificate: Option<Arc<Certificate>>,
 }
 
-/// What compiling needs.
+/// Inputs of compiling that all configurations of a plan share.
 pub(super) struct Context<'a> {
     pub(super) provider: &'a Arc<CryptoProvider>,
     pub(super) roots: &'a SystemRoots,
@@ -132,7 +132,7 @@ fn config(
     })
 }
 
-/// Believes these authorities.
+/// Trusts these authorities.
 pub(crate) fn verifier(
     roots: Arc<RootCertStore>,
     provider: &Arc<CryptoProvider>,

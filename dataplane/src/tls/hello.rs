@@ -11,10 +11,10 @@ use ballast_core::moment::Moment;
 use super::HandshakeError;
 use crate::poller::{Poller, Stream, Timer};
 
-/// Why there is no ClientHello.
+/// The reason for which no ClientHello was read.
 #[derive(Debug)]
 pub(crate) enum HelloError {
-    /// The peer connected and left without sending a byte: it only probed whether the port is open.
+    /// The peer connected and closed without sending a byte, as a probe for open ports does.
     PortProbe,
     Handshake(HandshakeError),
 }

@@ -1,4 +1,4 @@
-//! What PEM files hold: certificates, keys, authorities.
+//! Reads certificates, keys and authorities from PEM files.
 
 use std::path::Path;
 use std::sync::Arc;

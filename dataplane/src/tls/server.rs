@@ -24,13 +24,13 @@ use crate::intake::NamedFiles;
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     config: Arc<ServerConfig>,
-    /// What it was compiled from.
+    /// The settings of the table from which this was compiled.
     spec: FrontendTls,
     policy: Policy,
     certificates: Vec<Arc<Certificate>>,
 }
 
-/// What compiling needs.
+/// Inputs of compiling that all configurations of a plan share.
 pub(super) struct Context<'a> {
     pub(super) provider: &'a Arc<CryptoProvider>,
     pub(super) tickets: &'a Arc<TicketKeys>,
@@ -100,7 +100,7 @@ impl ServerTls {
         &self.config
     }
 
-    /// What is wrong with its certificates.
+    /// The problems with its certificates.
     pub(super) fn problems(&self) -> impl Iterator<Item = &str> {
         self.certificates
             .iter()
@@ -127,7 +127,8 @@ fn versions(least: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
     }
 }
 
-/// What a client has to prove. It is different for other authorities, so no ticket outlives a change of them.
+/// The digest of the rules for client certificates. It changes with the authorities, so no ticket is valid after they have
+/// changed.
 fn policy(auth: Option<&ClientAuth>, files: &NamedFiles) -> Policy {
     let Some(auth) = auth else {
         return Policy::default();
@@ -153,7 +154,7 @@ fn client_verifier(
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
     let verifier = match auth.mode {
         ClientAuthMode::Required => verifier,
-        // Also here a certificate that is shown must be one of these authorities.
+        // A certificate that a client shows must be issued by one of these authorities all the same.
         ClientAuthMode::Optional => verifier.allow_unauthenticated(),
     };
     let verifier = verifier.build();
@@ -164,7 +165,7 @@ fn client_verifier(
 #[derive(Debug)]
 struct Chooser {
     exact: HashMap<Box<str>, Keys>,
-    /// By what follows `*.`.
+    /// Keyed by the part of the name behind `*.`.
     wildcards: HashMap<Box<str>, Keys>,
     /// The first certificate, for clients without a name; `None`: it cannot be used.
     first: Option<Arc<CertifiedKey>>,

@@ -55,7 +55,7 @@ pub(crate) struct Session {
     failure: Option<Error>,
     /// Whether the close notification has been encrypted.
     is_closing: bool,
-    /// What the client's certificate says.
+    /// The identity in the client's certificate.
     identity: Option<Box<Identity>>,
 }
 
@@ -73,13 +73,13 @@ impl fmt::Debug for Side {
     }
 }
 
-/// What is known of the end of the peer's direction.
+/// The state of the peer's direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     Open,
     /// The peer has sent a close notification.
     Closed,
-    /// The connection ended without one.
+    /// The connection ended without a close notification.
     Truncated,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct HandshakeError {
     pub(crate) result: HandshakeResult,
     /// The reason as text.
     pub(crate) why: &'static str,
-    /// Whether the peer was sent an alert that says why.
+    /// Whether an alert with the reason was sent to the peer.
     pub(crate) has_alert: bool,
 }
 
@@ -162,7 +162,7 @@ impl Session {
         has_begun: &mut bool,
     ) -> Poll<Result<(), HandshakeError>> {
         if !mem::replace(has_begun, true) {
-            // The bytes that were received already; for a client, nothing, and its ClientHello comes of it.
+            // Bytes that were received already. Without any, a client session produces its ClientHello.
             let mut first = mem::take(&mut self.incoming);
             let advanced = self.advance(&mut first, &mut []);
             first.drain(..advanced.taken);
@@ -212,7 +212,7 @@ impl Session {
             if self.input != Input::Open {
                 return Poll::Ready(Ok(0));
             }
-            // What the session itself has to say, such as a new key. The task is woken when the socket takes more of it.
+            // Messages of the session itself, such as a key update. The task is woken when the socket accepts more bytes.
             if let Poll::Ready(Err(error)) = self.poll_flush(socket, cx) {
                 return Poll::Ready(Err(error));
             }
@@ -245,7 +245,7 @@ impl Session {
             let length = self.write(Write::Bytes(bytes), &mut out)?;
             self.encrypted = bytes.len();
             let mut rest = out.get(..length).unwrap_or_default();
-            // If the session has something to say before these bytes, they wait behind that.
+            // If messages of the session itself wait to be sent, these bytes wait behind them.
             while !rest.is_empty() && self.outgoing.is_empty() {
                 match socket.poll_send(cx, rest) {
                     Poll::Ready(sent) => rest = rest.get(sent?..).unwrap_or_default(),
@@ -260,7 +260,7 @@ impl Session {
         Poll::Ready(Ok(accepted))
     }
 
-    /// Sends what is kept.
+    /// Sends the kept ciphertext.
     pub(crate) fn poll_flush(&mut self, socket: &Stream, cx: &Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.outgoing.get(self.sent..)
             && !rest.is_empty()
@@ -296,7 +296,7 @@ impl Session {
         Poll::Ready(socket.end_writing())
     }
 
-    /// Whether the connection ended without a close notification: then somebody between may have cut off what the peer sent.
+    /// Whether the connection ended without a close notification: an attacker on the way may then have cut off bytes of the peer.
     /// Known once a read has returned 0.
     pub(crate) fn is_truncated(&self) -> bool {
         self.input == Input::Truncated
@@ -317,12 +317,12 @@ impl Session {
         self.common().alpn_protocol()
     }
 
-    /// What the client's certificate says, if it has shown one.
+    /// The identity in the client's certificate, if the client has shown one.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.identity.as_deref()
     }
 
-    /// How the client uses TLS, for endpoints that are told.
+    /// The client's use of TLS, for the PROXY header that endpoints get.
     pub(crate) fn ssl(&self) -> Ssl<'_> {
         let identity = self.identity();
         Ssl {
@@ -427,7 +427,7 @@ impl Session {
                 Ok(Step::Waits | Step::Written(_)) => return advanced,
                 Err(error) => {
                     self.failure = Some(error);
-                    // The alert for the peer. As long as one waits, no bytes are looked at.
+                    // The alert for the peer. The session reads no bytes while an alert waits to be sent.
                     while self.side.common().wants_write() {
                         drop(self.side.step(&mut [], &mut sinks, None));
                     }
@@ -507,20 +507,20 @@ impl Sinks<'_> {
     }
 }
 
-/// What is to be encrypted.
+/// An input of encryption.
 #[derive(Clone, Copy)]
 enum Write<'a> {
     Bytes(&'a [u8]),
     CloseNotify,
 }
 
-/// What is to be encrypted, and the buffer for it.
+/// An input of encryption, and the buffer for the ciphertext.
 struct Writing<'a> {
     write: Write<'a>,
     out: &'a mut Vec<u8>,
 }
 
-/// What a session needs next.
+/// The result of one step: what the session needs next.
 enum Step {
     /// Another step.
     Again,

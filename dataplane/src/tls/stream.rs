@@ -1,4 +1,4 @@
-//! A socket that may have a TLS session: what relays and HTTP read from and write to.
+//! A socket that may have a TLS session. Relays and HTTP read from it and write to it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,8 +14,7 @@ use crate::relay::RelaySide;
 /// A socket, with a TLS session whose handshake is complete, or without one.
 ///
 /// A peer that closes the connection without a close notification has ended its direction all the same, as with other proxies:
-/// many clients do so. [`Session::is_truncated`] tells the difference to who depends on it, because a message without a length
-/// ends there.
+/// many clients do so. [`Session::is_truncated`] tells the two cases apart, for messages that end with the connection.
 #[derive(Debug)]
 pub(crate) struct MaybeTls {
     stream: Stream,

@@ -2,7 +2,8 @@
 //! at any node. Nothing is stored for a client.
 //!
 //! A ticket is the name of its key (16 bytes), a salt (16 bytes), and the session encrypted by AES-256-GCM with a key of its own:
-//! HMAC-SHA256 of policy and salt. The policy is what a client had to prove, so a ticket of one policy is garbage to another.
+//! HMAC-SHA256 of policy and salt. The policy is a digest of the rules for client certificates, so a ticket that was issued under
+//! other rules cannot be decrypted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use super::pem;
 use crate::intake::NamedFiles;
 
-/// What a client had to prove: a digest of the settings of `client-auth`.
+/// The rules for client certificates: a digest of the settings of `client-auth`.
 pub(super) type Policy = [u8; 32];
 
 /// The keys of this process.
@@ -28,7 +29,7 @@ pub(super) struct TicketKeys {
     ring: ArcSwap<Ring>,
 }
 
-/// At least three keys. All of them decrypt, the last but one encrypts: so the next key is known everywhere before it is used.
+/// At least three keys. All of them decrypt, the last but one encrypts: so all nodes know the next key before any node uses it.
 #[derive(Debug)]
 struct Ring {
     keys: Vec<Key>,
@@ -51,8 +52,8 @@ impl TicketKeys {
         }
     }
 
-    /// Takes the keys from this file from now on, or random ones if there is none. A file that cannot be used changes nothing,
-    /// but that only this process resumes its sessions.
+    /// Takes the keys from this file from now on, or random ones if there is none. With a file that cannot be used, the keys stay
+    /// as they are.
     pub(super) fn follow(&self, file: Option<&File>, files: &NamedFiles) {
         let ring = self.ring.load();
         let Some(file) = file else {
@@ -75,7 +76,7 @@ impl TicketKeys {
         }
     }
 
-    /// Replaces random keys that are old: sessions cannot be decrypted later by who steals the present keys.
+    /// Replaces random keys that are old, so that stolen keys do not decrypt sessions of other days.
     pub(super) fn rotate(&self, now: Instant) {
         let ring = self.ring.load();
         if ring.rotates.is_some_and(|rotates| rotates <= now) {

@@ -1,4 +1,4 @@
-//! What a certificate says: the names that it is for, and its subject.
+//! Reads the host names and the subject of a certificate.
 
 use rustls::pki_types::CertificateDer;
 use x509_cert::certificate::{CertificateInner, Raw};
@@ -31,7 +31,7 @@ pub(super) fn names(certificate: &CertificateDer<'_>) -> Option<Vec<Box<str>>> {
     Some(names.into_iter().map(normal).collect())
 }
 
-/// Whom a certificate is for.
+/// The holder of a certificate.
 #[derive(Debug)]
 pub(crate) struct Identity {
     /// The subject as RFC 4514 writes it.
@@ -40,7 +40,7 @@ pub(crate) struct Identity {
     pub(crate) common_name: Option<Box<str>>,
 }
 
-/// Whom a certificate is for; `None`: it cannot be read.
+/// The holder of a certificate; `None`: the certificate cannot be read.
 pub(super) fn identity(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let certificate = read(certificate)?;
     let subject = certificate.tbs_certificate().subject();

@@ -102,6 +102,12 @@ pub(super) fn write(state: &State, asked: &Asked, method: &str, body: &[u8]) -> 
             entry.remove("ipMode");
         }
     }
+    let annotations = object["metadata"]["annotations"].as_object();
+    let bytes = annotations.into_iter().flatten();
+    let bytes = bytes.map(|(key, value)| key.len() + value.as_str().map_or(0, str::len));
+    if bytes.sum::<usize>() > MOST_ANNOTATIONS {
+        return status(422, 0);
+    }
     if asked.is_status {
         object["metadata"]["managedFields"] = json!([
             {"manager": "ballast", "operation": "Update", "subresource": "status"},
@@ -141,3 +147,6 @@ fn merge(into: &mut Value, patch: &Value) {
         }
     }
 }
+
+/// As Kubernetes has it, in bytes.
+const MOST_ANNOTATIONS: usize = 256 << 10;

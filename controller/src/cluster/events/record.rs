@@ -103,7 +103,7 @@ impl Record {
         let about = &said.about;
         Event {
             metadata: ObjectMeta {
-                name: Some(format!("{}.{:x}", about.name, now.as_nanosecond())),
+                name: Some(name(&about.name, now)),
                 namespace: Some(
                     about
                         .namespace
@@ -132,5 +132,36 @@ impl Record {
     }
 }
 
+/// The name of an event: that of the object that it is about, with the time, and no longer than a name may be.
+fn name(about: &str, now: Timestamp) -> String {
+    let about: String = about.chars().take(LONGEST_ABOUT).collect();
+    let about = about.trim_end_matches(['.', '-']);
+    format!("{about}.{:x}", now.as_nanosecond())
+}
+
+/// Of the 253 characters of a name.
+const LONGEST_ABOUT: usize = 220;
+
 /// The same after a longer time is another event.
 const FORGOTTEN: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_with_the_longest_name_has_events() {
+        let now = Timestamp::now();
+        for about in [
+            "edge-1".to_owned(),
+            "a.".repeat(126) + "b",
+            "x".repeat(219) + "." + &"y".repeat(33),
+        ] {
+            let name = name(&about, now);
+            assert!(name.len() <= 253, "{name}");
+            assert!(!name.contains("..") && !name.contains("-."), "{name}");
+            let first: String = about.chars().take(6).collect();
+            assert!(name.starts_with(&first), "{name}");
+        }
+    }
+}

@@ -105,6 +105,14 @@ impl Wish {
         })
     }
 
+    /// This wish without its annotations: those of the Service stay as they are.
+    pub(super) fn without_annotations(&self) -> Self {
+        Self {
+            annotations: BTreeMap::new(),
+            ..self.clone()
+        }
+    }
+
     /// Whether what was observed can be what is wished: what is not observed is not looked at.
     pub(super) fn is_seen(&self, service: &Service) -> bool {
         let published = self.ingress.iter().filter_map(place);
@@ -140,7 +148,7 @@ impl Wish {
         }
     }
 
-    fn object_patch(&self, live: &core::Service) -> Option<Value> {
+    pub(super) fn object_patch(&self, live: &core::Service) -> Option<Value> {
         let meta = &live.metadata;
         let mut finalizers = meta.finalizers.clone().unwrap_or_default();
         let is_there = finalizers.iter().any(|name| name == FINALIZER);

@@ -95,6 +95,7 @@ impl Job {
             return Ok(Written::Settled(self.wish.clone()));
         }
         self.announce(&live, done);
+        let mut refused = None;
         let written = match self.wish.verdict {
             // Unpublished first: who waits for the finalizer waits for that.
             Verdict::Released => {
@@ -105,7 +106,16 @@ impl Job {
             }
             _ => {
                 let half = self.patch(&services, live.clone(), false, patches.object);
-                let half = half.await?;
+                let half = match half.await {
+                    // The user's annotations may leave no room for ours. The finalizer and the status are written all the same.
+                    Err(error) if request::refusal(&error).is_some() => {
+                        let object = self.wish.without_annotations().object_patch(&live);
+                        let half = self.patch(&services, live.clone(), false, object).await?;
+                        refused = Some(error);
+                        half
+                    }
+                    half => half?,
+                };
                 let status = self.wish.patches(&half, mode, &micros()).status;
                 self.patch(&services, half, true, status).await?
             }
@@ -116,7 +126,10 @@ impl Job {
         if self.keeps_modes && done.kept_modes == Some(false) && self.suffix.is_some() {
             return Ok(Written::Later(clock::now()));
         }
-        Ok(Written::Settled(self.wish.clone()))
+        Ok(match refused {
+            Some(error) => Written::Failed(error, self.wish.clone()),
+            None => Written::Settled(self.wish.clone()),
+        })
     }
 
     fn mode(&self) -> Mode<'_> {

@@ -260,6 +260,10 @@ pub(in crate::decide) fn selector(text: &str) -> Result<Selector, String> {
     Selector::from_str(text)
 }
 
+pub(in crate::decide) fn openstack_selector(text: &str) -> Result<Selector, String> {
+    Selector::from_openstack(text)
+}
+
 /// Whether Local means this node alone.
 pub(in crate::decide) fn strict(text: &str) -> Result<bool, String> {
     match text.trim() {

@@ -2,7 +2,7 @@
 //!
 //! The value is a hash of the service's name and the endpoint's address, never an index: it means the same endpoint after any
 //! change of the table, on every node and in every process. It is an identifier, not a secret: all processes hash with the same
-//! key, so somebody who knows the service can tell which address a value stands for.
+//! key, so a client that knows the service's name can compute the value of any address.
 
 use std::fmt;
 use std::net::SocketAddr;

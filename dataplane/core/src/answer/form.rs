@@ -1,50 +1,43 @@
 //! The form of a page: HTML, JSON or text, by what the client accepts.
 
+use std::cmp::Reverse;
+
 use crate::http::Field;
 
 /// The form of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// For browsers, which ask for it by name.
+    /// For clients whose `Accept` names HTML, as browsers do.
     Html,
-    /// For programs that ask for it by name.
+    /// For clients whose `Accept` names JSON.
     Json,
-    /// For everybody else.
+    /// For all other clients.
     Text,
 }
 
 impl Form {
-    /// The form that `Accept` prefers: that of the highest quality, and of several the one that is named, and named first. A
-    /// client to which all forms are the same gets text.
+    /// The form that `Accept` prefers: the one of the highest quality. Of several, one that `Accept` names comes first, then the
+    /// one whose element comes first. A client that prefers none of the forms gets text.
     #[must_use]
     pub fn accepted_by(fields: &[Field<'_>]) -> Self {
-        let ranges = || {
-            fields
-                .iter()
-                .filter(|field| field.name.eq_ignore_ascii_case("accept"))
-                .flat_map(|field| field.value.split(|byte| *byte == b','))
-                .filter_map(Range::parse)
-        };
-        let refused = |form| {
-            let mut all = ranges();
-            all.any(|range| range.quality == 0 && range.named == Some(form))
-        };
-        let is_refused = [Self::Text, Self::Json, Self::Html].map(|form| (form, refused(form)));
-        let mut best: Option<(u16, bool, Self)> = None;
-        for range in ranges().filter(|range| range.quality > 0) {
-            let any_form = || {
-                let mut forms = is_refused.iter();
-                forms.find(|(form, is_refused)| !is_refused && range.includes(*form))
-            };
-            let Some(form) = range.named.or_else(|| any_form().map(|(form, _)| *form)) else {
-                continue;
-            };
-            let rank = (range.quality, range.named.is_some());
-            if best.is_none_or(|(quality, is_named, _)| rank > (quality, is_named)) {
-                best = Some((rank.0, rank.1, form));
+        let mut ratings = [Self::Html, Self::Json, Self::Text].map(Rating::new);
+        let elements = fields
+            .iter()
+            .filter(|field| field.name.eq_ignore_ascii_case("accept"))
+            .flat_map(|field| field.value.split(|byte| *byte == b','))
+            .filter_map(Element::parse);
+        for (index, element) in elements.enumerate() {
+            for rating in &mut ratings {
+                rating.add(&element, index);
             }
         }
-        best.map_or(Self::Text, |(_, _, form)| form)
+        let accepted = ratings.into_iter().filter(|rating| rating.quality > 0);
+        // Of equal ratings this is the last one: text.
+        let best = accepted.max_by_key(|rating| {
+            let is_named = rating.precision == Some(Precision::Named);
+            (rating.quality, is_named, Reverse(rating.index))
+        });
+        best.map_or(Self::Text, |rating| rating.form)
     }
 
     pub(super) fn content_type(self) -> &'static str {
@@ -56,18 +49,62 @@ impl Form {
     }
 }
 
-/// One element of `Accept`.
-struct Range<'a> {
+/// The preference for one form. Of the elements of `Accept` that match the form, the most precise one counts (RFC 9110, section
+/// 12.5.1).
+struct Rating {
+    form: Form,
+    /// The precision of the element that counts; `None` if no element matches the form.
+    precision: Option<Precision>,
+    /// In thousandths, from 0 to 1000.
+    quality: u16,
+    /// The index of the element that counts.
+    index: usize,
+}
+
+impl Rating {
+    fn new(form: Form) -> Self {
+        Self {
+            form,
+            precision: None,
+            quality: 0,
+            index: 0,
+        }
+    }
+
+    fn add(&mut self, element: &Element<'_>, index: usize) {
+        let precision = element.precision(self.form);
+        let is_better = (precision, element.quality) > (self.precision, self.quality);
+        if precision.is_some() && is_better {
+            self.precision = precision;
+            self.quality = element.quality;
+            self.index = index;
+        }
+    }
+}
+
+/// How precisely an element of `Accept` matches a form, in ascending order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Precision {
+    /// As `*/*`.
+    Any,
+    /// As `text/*`.
+    Kind,
+    /// By its name.
+    Named,
+}
+
+/// One element of `Accept`, such as `text/html;q=0.9`.
+struct Element<'a> {
     /// `text`, or `*`.
     kind: &'a str,
-    /// The form, if the element names one.
+    /// The form, if the element names one. If not, the part behind the slash is `*`.
     named: Option<Form>,
     /// In thousandths, from 0 to 1000.
     quality: u16,
 }
 
-impl<'a> Range<'a> {
-    /// The element, if it says anything about the forms that there are.
+impl<'a> Element<'a> {
+    /// Parses an element. Returns `None` if it is malformed or matches none of the forms.
     fn parse(element: &'a [u8]) -> Option<Self> {
         let mut parts = str::from_utf8(element).ok()?.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;
@@ -98,17 +135,20 @@ impl<'a> Range<'a> {
         })
     }
 
-    /// Whether a range with a `*` includes the form.
-    fn includes(&self, form: Form) -> bool {
+    fn precision(&self, form: Form) -> Option<Precision> {
         let kind = match form {
             Form::Html | Form::Text => "text",
             Form::Json => "application",
         };
-        self.kind == "*" || self.kind.eq_ignore_ascii_case(kind)
+        match self.named {
+            Some(named) => (named == form).then_some(Precision::Named),
+            None if self.kind == "*" => Some(Precision::Any),
+            None => (self.kind.eq_ignore_ascii_case(kind)).then_some(Precision::Kind),
+        }
     }
 }
 
-/// A quality from 0 to 1 with up to three decimals. What is malformed is 0.
+/// Parses a quality from 0 to 1 with up to three decimals. A malformed one is 0.
 fn thousandths(quality: &str) -> u16 {
     let (whole, decimals) = quality.split_once('.').unwrap_or((quality, ""));
     if decimals.len() > 3 || !decimals.bytes().all(|byte| byte.is_ascii_digit()) {

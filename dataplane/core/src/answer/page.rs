@@ -1,4 +1,4 @@
-//! The built-in pages: what they say for each status, and how they look in each form.
+//! The built-in pages: the texts for each status, and the template of each form.
 
 use super::Form;
 
@@ -27,7 +27,7 @@ impl Page {
             "hint" => Some(hint),
             _ => None,
         };
-        // After each brace comes a name and another brace, or it is a brace of the page itself.
+        // A brace begins a placeholder, such as `{status}`, or belongs to the JSON or the style sheet of the page.
         for (index, part) in template.split('{').enumerate() {
             let named = part.split_once('}');
             match named.and_then(|(name, rest)| Some((word(name)?, rest))) {
@@ -49,7 +49,7 @@ fn digits(status: u16) -> [u8; 3] {
     [status / 100, status / 10, status].map(digit)
 }
 
-/// What a page says to whoever uses the site, and to whoever runs it.
+/// The texts of the page for this status: a sentence for visitors of the site, and one for its operator.
 fn explanation(status: u16) -> (&'static str, &'static str) {
     match status {
         400 => (

@@ -1,96 +1,19 @@
-//! What Ballast does with a field, by its name: the kinds of fields, the names in `Connection`, and the edits of the table.
+//! Reading and writing fields: the names in `Connection`, lists, numbers and addresses, and the edits of the table.
 
 use std::io::Write;
 use std::net::IpAddr;
 
-use crate::http::{Field, Framing};
+use crate::http::{Field, FieldKind, Framing};
 use crate::table::{HeaderEdits, Token};
 
 use super::Sink;
-
-/// What kind of field this is. A name that is not known here is [`Kind::Other`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A field for the recipient of the message.
-    Other,
-    /// A field for this connection, or one that frames the body.
-    HopByHop,
-    ContentLength,
-    Cookie,
-    Expect,
-    Forwarded,
-    ForwardedFor,
-    /// `X-Forwarded-Proto`, `-Port`, `-Host` or `-Prefix`.
-    ForwardedFact,
-    Host,
-    /// A name that programs which turn `-` into `_`, such as CGI, take for one of `X-Forwarded-`.
-    Imitation,
-    Location,
-    SetCookie,
-    StrictTransportSecurity,
-    Te,
-    Trailer,
-    Upgrade,
-}
-
-impl Kind {
-    pub(super) fn of(name: &str) -> Self {
-        let candidates: &[(&str, Self)] = match name.len() {
-            2 => &[("te", Self::Te)],
-            4 => &[("host", Self::Host)],
-            6 => &[("cookie", Self::Cookie), ("expect", Self::Expect)],
-            7 => &[("upgrade", Self::Upgrade), ("trailer", Self::Trailer)],
-            8 => &[("location", Self::Location)],
-            9 => &[("forwarded", Self::Forwarded)],
-            10 => &[
-                ("connection", Self::HopByHop),
-                ("keep-alive", Self::HopByHop),
-                ("set-cookie", Self::SetCookie),
-            ],
-            14 => &[
-                ("content-length", Self::ContentLength),
-                ("http2-settings", Self::HopByHop),
-            ],
-            15 => &[("x-forwarded-for", Self::ForwardedFor)],
-            16 => &[
-                ("x-forwarded-port", Self::ForwardedFact),
-                ("x-forwarded-host", Self::ForwardedFact),
-                ("proxy-connection", Self::HopByHop),
-            ],
-            17 => &[
-                ("x-forwarded-proto", Self::ForwardedFact),
-                ("transfer-encoding", Self::HopByHop),
-            ],
-            18 => &[("x-forwarded-prefix", Self::ForwardedFact)],
-            25 => &[("strict-transport-security", Self::StrictTransportSecurity)],
-            _ => &[],
-        };
-        for (known, kind) in candidates {
-            if name.eq_ignore_ascii_case(known) {
-                return *kind;
-            }
-            if matches!(kind, Self::ForwardedFor | Self::ForwardedFact) && imitates(name, known) {
-                return Self::Imitation;
-            }
-        }
-        Self::Other
-    }
-}
-
-/// Whether a program that turns `-` into `_` takes one name for the other.
-pub(super) fn imitates(name: &str, other: &str) -> bool {
-    let form = |byte: u8| match byte {
-        b'_' => b'-',
-        byte => byte.to_ascii_lowercase(),
-    };
-    name.len() == other.len() && name.bytes().map(form).eq(other.bytes().map(form))
-}
 
 /// The fields that a message's `Connection` names as being for this connection only.
 pub(super) struct Named<'a> {
     names: [&'a [u8]; MOST_NAMED],
     count: usize,
-    /// More than there is room for: then every field of kind [`Kind::Other`] counts as named.
+    /// Whether `Connection` names more fields than there is room for: then every field of kind [`FieldKind::Other`] counts as
+    /// named.
     too_many: bool,
 }
 
@@ -102,10 +25,7 @@ impl<'a> Named<'a> {
             too_many: false,
         };
         for option in options(fields, "connection") {
-            let is_field = !KNOWN_OPTIONS
-                .iter()
-                .any(|known| option.eq_ignore_ascii_case(known));
-            if is_field && !named.has(option) {
+            if names_field(option) && !named.has(option) {
                 match named.names.get_mut(named.count) {
                     Some(room) => {
                         *room = option;
@@ -128,6 +48,12 @@ impl<'a> Named<'a> {
             .into_iter()
             .any(|named| named.eq_ignore_ascii_case(name))
     }
+}
+
+/// Whether this option of `Connection` is the name of a field that would be forwarded otherwise.
+fn names_field(option: &[u8]) -> bool {
+    let is_of_connection = |name| FieldKind::of(name).is_of_connection();
+    !option.eq_ignore_ascii_case(b"close") && !str::from_utf8(option).is_ok_and(is_of_connection)
 }
 
 /// The values of all fields of this name, in the order in which they were sent.
@@ -166,7 +92,7 @@ pub(super) fn join<'a>(
     }
 }
 
-/// Appends what is displayed.
+/// Appends a value as its `Display` writes it.
 pub(super) fn show(out: &mut Vec<u8>, shown: impl std::fmt::Display) {
     // Writing into memory does not fail.
     drop(write!(out, "{shown}"));
@@ -203,7 +129,7 @@ pub(super) fn address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// A head that is being written: what the edits of the table set or remove is left out of it.
+/// A head that is being written. Fields that the edits of the table set or remove are left out.
 pub(super) struct Head<'a, S> {
     out: &'a mut S,
     edits: Option<&'a HeaderEdits>,
@@ -219,7 +145,7 @@ impl<'a, S: Sink> Head<'a, S> {
         self.field(field.name, field.value);
     }
 
-    /// Adds the fields that the table sets. Those of `not` have been written already.
+    /// Adds the fields that the table sets, but for the field `not`, which has been written already.
     pub(super) fn set(&mut self, not: &str) {
         let set = self.edits.iter().flat_map(|edits| edits.set.iter());
         for (name, value) in set.filter(|(name, _)| !name.eq_ignore_ascii_case(not)) {
@@ -256,14 +182,5 @@ pub(crate) fn write_framing(out: &mut impl Sink, framing: Framing) {
     }
 }
 
-/// Options of `Connection` that are not the names of fields, and names of fields that end here anyway.
-const KNOWN_OPTIONS: [&[u8]; 5] = [
-    b"close",
-    b"keep-alive",
-    b"upgrade",
-    b"te",
-    b"http2-settings",
-];
-
-/// More fields than anything but an attack names in `Connection`.
+/// The most fields that `Connection` may name one by one. Only an attacker names more.
 const MOST_NAMED: usize = 16;

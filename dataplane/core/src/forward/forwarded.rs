@@ -2,19 +2,19 @@
 
 use std::net::IpAddr;
 
-use crate::http::{Field, Host};
+use crate::http::{Field, FieldKind, Host};
 use crate::table::XForwarded;
 
 use super::Sink;
-use super::fields::{Head, Kind, address, join, number, show, values};
+use super::fields::{Head, address, join, number, show, values};
 use super::request::ToEndpoint;
 
-/// What happens to the fields of this kind that a client sent.
+/// How `X-Forwarded-` fields and `Forwarded` of a client are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// `x-forwarded: off`: Ballast neither changes nor adds an `X-Forwarded-` field.
+    /// Whether the table says `x-forwarded: off`: Ballast then neither changes nor adds an `X-Forwarded-` field.
     is_off: bool,
-    /// The client's list is kept, and its address is added to it.
+    /// Whether the list that the client sent is kept, and the client's address appended.
     appends: bool,
 }
 
@@ -28,11 +28,11 @@ impl Policy {
         }
     }
 
-    /// Whether a field that the client sent is passed on as it is. `Forwarded` is not where the client's list is not trusted:
-    /// many programs prefer it to `X-Forwarded-For`.
-    pub(super) fn keeps(self, kind: Kind, to: &ToEndpoint<'_>) -> bool {
+    /// Whether a field that the client sent is passed on unchanged. `Forwarded` is removed where the client's list is not
+    /// trusted, because many programs prefer `Forwarded` to `X-Forwarded-For`.
+    pub(super) fn keeps(self, kind: FieldKind, to: &ToEndpoint<'_>) -> bool {
         match kind {
-            Kind::Forwarded => !to.options.forwarded && (self.is_off || self.appends),
+            FieldKind::Forwarded => !to.options.forwarded && (self.is_off || self.appends),
             _ => self.is_off,
         }
     }

@@ -1,4 +1,4 @@
-//! Paths in answers that a route mapped: `Location` and the `Path` of `Set-Cookie` get back what `rewrite` took.
+//! Maps paths in responses back: `Location` and the `Path` of `Set-Cookie` get the prefix that `rewrite` replaced.
 
 use std::net::SocketAddr;
 
@@ -23,8 +23,8 @@ pub struct MapBack<'a> {
 }
 
 impl MapBack<'_> {
-    /// Appends the value of a `Location` field, mapped back if it has no host, or the client's, or the endpoint's. In place of
-    /// the endpoint's address, which the client cannot use, it then has the client's host.
+    /// Appends the value of a `Location` field. The value is mapped back if it has no host, the client's host or the endpoint's
+    /// address. The client cannot use the endpoint's address, which is replaced by the client's host.
     pub(super) fn location(&self, out: &mut Vec<u8>, value: &[u8]) {
         let start = out.len();
         if self.mapped_location(out, value).is_none() {
@@ -76,8 +76,8 @@ impl MapBack<'_> {
             .then_some(())
     }
 
-    /// Whose host this is, if it is the client's or the endpoint's. The scheme may be another one than the client's, and then
-    /// the port too.
+    /// Whether the authority of a URL with this scheme is the client's host or the endpoint's address. If the scheme is not the
+    /// client's, the port may differ from the client's too.
     fn owner(&self, scheme: &str, authority: &str) -> Option<Owner> {
         let (name, port) = split_port(authority)?;
         let usual = match scheme {

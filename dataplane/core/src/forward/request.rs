@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use crate::affinity::cookie;
-use crate::http::{Framing, Request, Scheme, Version};
+use crate::http::{FieldKind, Framing, Request, Scheme, Version, imitates};
 use crate::route::Rewrite;
 use crate::table::{FrontendHttp, HeaderEdits, HttpVersion};
 
 use super::Sink;
-use super::fields::{Head, Kind, Named, imitates, join, options, show, write_framing};
+use super::fields::{Head, Named, join, options, show, write_framing};
 use super::forwarded::{Policy, write_host};
 
 /// A request on its way to an endpoint.
@@ -16,14 +16,14 @@ use super::forwarded::{Policy, write_host};
 pub struct ToEndpoint<'a> {
     /// The request as the client sent it.
     pub request: &'a Request<'a>,
-    /// How its body is framed, to the endpoint as from the client.
+    /// The framing of the request's body, which is the same to the endpoint as from the client.
     pub framing: Framing,
     /// Whether the client asks for another protocol than HTTP:
     /// [`RequestHead::upgrades`](crate::http1::RequestHead::upgrades).
     pub upgrades: bool,
     /// Whether the connection to the endpoint is used again.
     pub keeps_connection: bool,
-    /// What the endpoint speaks.
+    /// The version of HTTP that the endpoint speaks.
     pub version: HttpVersion,
     /// The host of a request without one: the endpoint, or the address that the client connected to.
     pub endpoint: SocketAddr,
@@ -33,7 +33,7 @@ pub struct ToEndpoint<'a> {
     pub options: &'a FrontendHttp,
     /// The service's `request-headers`.
     pub edits: Option<&'a HeaderEdits>,
-    /// How the route changes the path; `None`: it does not.
+    /// How the route changes the path; `None`: the path is not changed.
     pub rewrite: Option<&'a Rewrite>,
     /// The part of the client's path that the route matched: [`Matched::prefix`](crate::route::Matched::prefix).
     pub prefix: &'a str,
@@ -41,25 +41,25 @@ pub struct ToEndpoint<'a> {
     pub cookie: Option<&'a str>,
 }
 
-/// The client of a connection, as endpoints are told of it.
+/// The facts about the client of a connection that endpoints learn.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
-    /// Its address.
+    /// The client's address.
     pub address: SocketAddr,
     /// Whether `x-forwarded-trust` holds the peer: the socket's, or the PROXY header's where one was read.
     pub peer_is_trusted: bool,
-    /// What it speaks.
+    /// The scheme of the requests of the client.
     pub scheme: Scheme,
-    /// The port that it connected to.
+    /// The port that the client connected to.
     pub port: u16,
-    /// How endpoints are told of its certificate, if the frontend asks for one.
+    /// How endpoints learn of the client's certificate, if the frontend asks for one.
     pub subject: Option<Subject<'a>>,
 }
 
 /// The verified certificate of a client, for endpoints.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// The field that holds the subject. What a client sends in it is removed.
+    /// The field that holds the subject. Fields of this name that a client sends are removed.
     pub header: &'a str,
     /// The subject as in RFC 4514; `None` if the client has no certificate.
     pub name: Option<&'a str>,
@@ -118,25 +118,27 @@ fn copy(head: &mut Head<'_, impl Sink>, to: &ToEndpoint<'_>, forwarded: Policy) 
         if subject.is_some_and(|subject| imitates(field.name, subject.header)) {
             continue;
         }
-        let kind = Kind::of(field.name);
+        let kind = FieldKind::of(field.name);
         let is_copied = match kind {
-            Kind::HopByHop | Kind::ContentLength | Kind::Host | Kind::Te | Kind::Upgrade => false,
-            Kind::Forwarded | Kind::ForwardedFor | Kind::ForwardedFact | Kind::Imitation => {
-                forwarded.keeps(kind, to)
-            }
-            Kind::Trailer => to.framing == Framing::Chunked,
-            // A client of HTTP/1.0 does not understand the 100 that it would cause.
-            Kind::Expect => to.request.version != Version::Http10,
-            Kind::Cookie => {
+            FieldKind::Connection | FieldKind::Host => false,
+            FieldKind::Forwarded
+            | FieldKind::ForwardedFor
+            | FieldKind::ForwardedFact
+            | FieldKind::Imitation => forwarded.keeps(kind, to),
+            FieldKind::Trailer => to.framing == Framing::Chunked,
+            // A client of HTTP/1.0 does not understand the 100 response that this field would cause.
+            FieldKind::Expect => to.request.version != Version::Http10,
+            FieldKind::Cookie => {
                 if !cookies_are_written {
                     write_cookies(head, to);
                     cookies_are_written = true;
                 }
                 false
             }
-            Kind::Other | Kind::Location | Kind::SetCookie | Kind::StrictTransportSecurity => {
-                !named.contains(field.name)
-            }
+            FieldKind::Other
+            | FieldKind::Location
+            | FieldKind::SetCookie
+            | FieldKind::StrictTransportSecurity => !named.contains(field.name),
         };
         if is_copied {
             head.copy(field);

@@ -1,11 +1,11 @@
 //! The head of a response for a client.
 
 use crate::affinity::cookie;
-use crate::http::{Field, Framing, Response, Version};
+use crate::http::{Field, FieldKind, Framing, Response, Version};
 use crate::table::{HeaderEdits, MaxAge};
 
 use super::Sink;
-use super::fields::{Head, Kind, Named, join, number, options, show, values, write_framing};
+use super::fields::{Head, Named, join, number, options, show, values, write_framing};
 use super::map_back::MapBack;
 
 /// A response on its way to a client.
@@ -13,7 +13,7 @@ use super::map_back::MapBack;
 pub struct ToClient<'a> {
     /// The response as the endpoint sent it.
     pub response: &'a Response<'a>,
-    /// How its body is framed for this client: [`framing_to`].
+    /// The framing of its body for this client: [`framing_to`].
     pub framing: Framing,
     /// Whether it answers a `HEAD` request.
     pub answers_head: bool,
@@ -34,7 +34,7 @@ pub struct ToClient<'a> {
 /// The affinity cookie of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Sticky<'a> {
-    /// Its name. A cookie of this name that the endpoint sets is removed.
+    /// The name of the cookie. A cookie of this name that the endpoint sets is removed.
     pub name: &'a str,
     /// The value that the client is given; `None` if it has the right one.
     pub value: Option<cookie::CookieValue>,
@@ -42,7 +42,7 @@ pub struct Sticky<'a> {
     pub secure: bool,
 }
 
-/// How a body that an endpoint frames as `framing` is framed for a client of this version. HTTP/1.0 has no chunks.
+/// The framing, for a client of this version, of a body that an endpoint frames as `framing`. HTTP/1.0 has no chunks.
 #[must_use]
 pub fn framing_to(version: Version, framing: Framing) -> Framing {
     match framing {
@@ -67,7 +67,7 @@ pub(crate) fn write_status(out: &mut Vec<u8>, status: u16, reason: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the fields of a response. An interim one (1xx) loses only what concerns the connection.
+/// Writes the fields of a response. An interim response (1xx) loses only the fields that concern the connection.
 pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
     let status = to.response.status;
     if status < 200 {
@@ -105,7 +105,7 @@ pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
     write_connection(out, to);
 }
 
-/// Writes what tells browsers to use nothing but https.
+/// Writes the field that tells browsers to use https only.
 pub(crate) fn write_hsts(out: &mut impl Sink, max_age: MaxAge) {
     let seconds = max_age.seconds();
     out.field_with("Strict-Transport-Security", |out| {
@@ -118,38 +118,38 @@ fn copy(head: &mut Head<'_, impl Sink>, to: &ToClient<'_>, is_interim: bool) {
     let fields = to.response.fields;
     let named = Named::in_fields(fields);
     for field in fields {
-        match Kind::of(field.name) {
-            Kind::HopByHop | Kind::ContentLength | Kind::Te | Kind::Upgrade => {}
-            Kind::StrictTransportSecurity if to.hsts.is_some() => {}
-            Kind::Trailer if to.framing != Framing::Chunked => {}
-            Kind::Location if !is_interim => {
+        match FieldKind::of(field.name) {
+            FieldKind::Connection => {}
+            FieldKind::StrictTransportSecurity if to.hsts.is_some() => {}
+            FieldKind::Trailer if to.framing != Framing::Chunked => {}
+            FieldKind::Location if !is_interim => {
                 head.field_with(field.name, |out| match to.map_back {
                     Some(map_back) => map_back.location(out, field.value),
                     None => out.extend_from_slice(field.value),
                 });
             }
-            Kind::SetCookie if !is_interim => copy_cookie(head, to, field),
-            Kind::Other => {
+            FieldKind::SetCookie if !is_interim => copy_cookie(head, to, field),
+            FieldKind::Other => {
                 if !named.contains(field.name) {
                     head.copy(field);
                 }
             }
-            Kind::Location
-            | Kind::SetCookie
-            | Kind::StrictTransportSecurity
-            | Kind::Trailer
-            | Kind::Cookie
-            | Kind::Expect
-            | Kind::Forwarded
-            | Kind::ForwardedFor
-            | Kind::ForwardedFact
-            | Kind::Imitation
-            | Kind::Host => head.copy(field),
+            FieldKind::Location
+            | FieldKind::SetCookie
+            | FieldKind::StrictTransportSecurity
+            | FieldKind::Trailer
+            | FieldKind::Cookie
+            | FieldKind::Expect
+            | FieldKind::Forwarded
+            | FieldKind::ForwardedFor
+            | FieldKind::ForwardedFact
+            | FieldKind::Imitation
+            | FieldKind::Host => head.copy(field),
         }
     }
 }
 
-/// Copies a cookie that the endpoint sets, unless it is called like the affinity cookie.
+/// Copies a cookie that the endpoint sets, unless it has the name of the affinity cookie.
 fn copy_cookie(head: &mut Head<'_, impl Sink>, to: &ToClient<'_>, field: &Field<'_>) {
     if cookie::pair(field.value).is_named(to.sticky.map(|sticky| sticky.name)) {
         return;
@@ -160,8 +160,8 @@ fn copy_cookie(head: &mut Head<'_, impl Sink>, to: &ToClient<'_>, field: &Field<
     });
 }
 
-/// Writes the field that frames the body. Where there is none by the rules of HTTP, the endpoint's `Content-Length` may tell
-/// how long it would be.
+/// Writes the field that frames the body. Where the rules of HTTP forbid a body, the endpoint's `Content-Length` is kept: it may
+/// state the length that the body would have.
 fn write_body(out: &mut impl Sink, to: &ToClient<'_>) {
     let is_h2 = to.version == Version::Http2;
     match to.framing {
@@ -210,7 +210,7 @@ pub(crate) fn write_persistence(out: &mut impl Sink, version: Version, keeps: bo
     }
 }
 
-/// What `Connection` says to a client whose connection is used again, or closed.
+/// The value of `Connection` for a client of this version; `keeps`: the connection is used again.
 fn persistence(version: Version, keeps: bool) -> Option<&'static [u8]> {
     match (version, keeps) {
         (Version::Http2, _) | (Version::Http11, true) => None,

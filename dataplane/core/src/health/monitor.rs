@@ -17,9 +17,9 @@ use super::Outcome;
 /// that takes it down clears all. A new check starts one result away from the other state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Monitor {
-    /// Passed checks in a row that bring it up (`check_rise`).
+    /// Passed checks in a row that bring the endpoint up (`check_rise`).
     pub rise: u8,
-    /// Failed checks in a row that take it down (`check_fall`).
+    /// Failed checks in a row that take the endpoint down (`check_fall`).
     pub fall: u8,
     /// Its points: 0 to rise + fall - 1 (`check_health`).
     pub points: u8,
@@ -29,11 +29,11 @@ pub struct Monitor {
     pub last: Option<CheckResult>,
     /// Since when it has been up or down.
     pub since: Moment,
-    /// Failed checks while it was up (`chkfail`).
+    /// Failed checks while the endpoint was up (`chkfail`).
     pub failed: u64,
-    /// How often it went down (`chkdown`).
+    /// How often the endpoint went down (`chkdown`).
     pub downs: u64,
-    /// How often it went down within a minute of having come back.
+    /// How often the endpoint went down within a minute of having come back.
     pub flaps: u64,
 }
 
@@ -145,7 +145,7 @@ impl Monitor {
         self.points != 0 && self.points != self.most()
     }
 
-    /// How many results of the last ones in a row keep it up, or speak for its coming up, and how many it takes.
+    /// The number of last results in a row that keep the endpoint up, or speak for its coming up, and the number that is needed.
     #[must_use]
     pub fn reached(&self) -> (u8, u8) {
         match self.is_up() {

@@ -1,4 +1,4 @@
-//! What must hold for any bytes. The tests of this crate and the fuzz target `hello` include this file.
+//! Properties that hold for any bytes. The tests of this crate and the fuzz target `hello` include this file.
 
 use super::{Hello, LONGEST, step};
 

@@ -1,6 +1,6 @@
-//! Hosts: what is accepted, what is refused, and what is the same. Classes of statuses.
+//! Hosts: accepted, refused and equal ones. Classes of statuses. Kinds of fields.
 
-use super::{Host, StatusClass};
+use super::{FieldKind, Host, StatusClass, may_trail};
 
 #[test]
 fn accepted_hosts() {
@@ -97,5 +97,38 @@ fn classes_are_first_digits() {
     }
     for (place, class) in StatusClass::ALL.into_iter().enumerate() {
         assert_eq!(class.index(), place);
+    }
+}
+
+#[test]
+fn fields_of_the_connection_are_no_trailers() {
+    let of_connection = [
+        "Connection",
+        "Content-Length",
+        "HTTP2-Settings",
+        "keep-alive",
+        "Proxy-Connection",
+        "TE",
+        "Trailer",
+        "transfer-encoding",
+        "Upgrade",
+    ];
+    for name in of_connection {
+        assert!(
+            FieldKind::of(name).is_of_connection() && !may_trail(name),
+            "{name}"
+        );
+    }
+    assert!(!FieldKind::of("Host").is_of_connection() && !may_trail("Host"));
+    for name in [
+        "grpc-status",
+        "X-Checksum",
+        "Connections",
+        "X-Forwarded-For",
+    ] {
+        assert!(
+            !FieldKind::of(name).is_of_connection() && may_trail(name),
+            "{name}"
+        );
     }
 }

@@ -11,7 +11,7 @@ const MOST_DIGITS: u8 = 16;
 /// The largest size of a chunk: what a reader with signed numbers can hold.
 const LARGEST_CHUNK: u64 = u64::MAX >> 1;
 
-/// Follows one body through its bytes, in whatever pieces they come.
+/// Follows one body through its bytes, which may come in pieces of any size.
 ///
 /// A body may be forwarded unchanged: everything in it is checked, chunk extensions (at most 256 visible characters for a
 /// chunk) and trailers included. Or [`Body::pieces`] takes the chunks apart.
@@ -22,16 +22,17 @@ pub struct Body {
     limits: Limits,
 }
 
-/// What [`Body::decode`] found.
+/// The result of [`Body::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// The number of bytes that belong to the body. All, unless it is complete.
+    /// The number of bytes that belong to the body. All bytes, unless the body is complete.
     pub used: usize,
-    /// Whether these were the last ones.
+    /// Whether the body ends with these bytes.
     pub is_complete: bool,
 }
 
-/// A body is malformed: where it ends is not known, and the connection must be closed. It stays malformed, whatever follows.
+/// The error of a malformed body. The end of the body is not known, so the connection must be closed. All later calls return the
+/// error again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed body: {reason}")]
 pub struct BodyError {
@@ -39,7 +40,7 @@ pub struct BodyError {
     pub reason: &'static str,
 }
 
-/// Bytes of a body that mean something.
+/// A piece of the content of a body, without the sizes and line ends of chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'b> {
     /// Data.
@@ -48,7 +49,7 @@ pub enum Piece<'b> {
     Trailers(&'b [u8]),
 }
 
-/// What comes next.
+/// The state of the parser: each variant names the part of the body that the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing: the body is complete.
@@ -109,8 +110,8 @@ impl Body {
         matches!(self.state, State::Complete | State::UntilClose)
     }
 
-    /// How many of the next bytes are certainly data, so that they need not be looked at; `None` if the next byte may be
-    /// something else. It is [`u64::MAX`] where the end of the connection ends the body.
+    /// The number of next bytes that are certainly data, so that they need not be parsed; `None` if the next byte may be part of
+    /// the framing. The number is [`u64::MAX`] where the end of the connection ends the body.
     #[must_use]
     pub fn remaining(&self) -> Option<u64> {
         match self.state {
@@ -120,7 +121,7 @@ impl Body {
         }
     }
 
-    /// Notes that `count` bytes were forwarded without being looked at: at most [`remaining`](Self::remaining).
+    /// Notes that `count` bytes were forwarded without being parsed: at most [`remaining`](Self::remaining).
     pub fn pass(&mut self, count: u64) {
         debug_assert!(self.remaining().is_some_and(|most| count <= most));
         match self.state {
@@ -274,7 +275,7 @@ fn after_digit(size: u64, digits: u8, byte: u8) -> Result<State, &'static str> {
     })
 }
 
-/// What a byte of a body belongs to.
+/// The part of a body that a byte belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     None,

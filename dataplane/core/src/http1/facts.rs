@@ -1,10 +1,10 @@
-//! What the fields of a head say about framing and connection.
+//! The facts about framing and connection that the fields of a head state.
 
 use crate::http::{Field, Framing, Version};
 
 use super::{Reject, is_token};
 
-/// What the fields of a head say about framing and connection.
+/// The facts about framing and connection that the fields of a head state.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     /// The value of the first `Host`.

@@ -1,4 +1,4 @@
-//! What must hold for any bytes. The tests of this crate and the fuzz target `request_head` include this file.
+//! Properties that hold for any bytes. The tests of this crate and the fuzz target `request_head` include this file.
 
 use std::mem::MaybeUninit;
 
@@ -23,10 +23,10 @@ pub(super) fn check(bytes: &[u8]) {
     body_is_the_same_in_any_pieces(bytes, Framing::Length(7));
 }
 
-/// What was understood of a head.
+/// A parsed head, in a form that verdicts are compared by.
 #[derive(Clone, Debug, PartialEq)]
 struct Head {
-    /// All of it, as text.
+    /// The `Debug` text of the whole head.
     text: String,
     length: usize,
     framing: Framing,
@@ -112,7 +112,7 @@ fn verdict_is_the_same_in_any_pieces(
     }
 }
 
-/// Whoever reads an accepted message by simpler rules must find the same end.
+/// A reader with simpler rules must find the same end of an accepted message.
 fn lax_readers_find_the_same_end(bytes: &[u8], head: &Head) {
     let mut body = Body::new(head.framing, &LIMITS);
     let rest = bytes.get(head.length..).expect("it was found in them");
@@ -125,7 +125,7 @@ fn lax_readers_find_the_same_end(bytes: &[u8], head: &Head) {
     }
 }
 
-/// The end of the message, as a reader finds it who checks nothing. `None` if more bytes are needed.
+/// The end of the message, as found by a reader that checks nothing. `None` if more bytes are needed.
 fn lax_end(bytes: &[u8], line_end: &str) -> Option<usize> {
     let mut reader = LaxReader {
         rest: bytes,

@@ -1,4 +1,4 @@
-//! What the head of a request means.
+//! Parses the head of a request.
 
 use std::mem::MaybeUninit;
 
@@ -102,7 +102,7 @@ fn host<'a>(
 struct Target<'a> {
     path: &'a str,
     query: Option<&'a str>,
-    /// What an absolute target begins with.
+    /// The scheme and the authority of an absolute target.
     origin: Option<Origin<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the head of a response means.
+//! Parses the head of a response.
 
 use std::mem::MaybeUninit;
 
@@ -41,7 +41,7 @@ pub(super) fn parse<'h, 'b: 'h>(
     } else {
         stated.unwrap_or(Framing::UntilClose)
     };
-    // A body that must not be there, and that the endpoint may send nevertheless.
+    // A response of such a status must not have a body, but the endpoint may send one nevertheless.
     let may_have_more = never_has_body && stated.is_some_and(|stated| stated != Framing::Empty);
     Ok(ResponseHead {
         response: Response {

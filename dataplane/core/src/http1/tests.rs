@@ -11,8 +11,8 @@ mod properties;
 mod requests;
 mod responses;
 
-/// What is understood of a request, in one line: `more`, a status and a reason, or method, target, host, framing and what is
-/// said about the connection. `+N`: so many bytes follow the head.
+/// The verdict on a request, in one line: `more`; or a status and a reason; or method, target, host, framing and the facts about
+/// the connection. `+N`: N bytes follow the head.
 fn request(bytes: &[u8]) -> String {
     request_within(bytes, &Limits::default())
 }

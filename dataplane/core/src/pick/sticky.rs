@@ -1,5 +1,5 @@
-//! Affinity: a client keeps its endpoint as long as possible. With `client-ip` the service remembers the endpoint, with `cookie`
-//! the client does.
+//! Affinity: a client keeps its endpoint as long as possible. With `client-ip` the service stores the endpoint of each client,
+//! with `cookie` the client sends the endpoint's value.
 //!
 //! | where it went | what happens |
 //! |---|---|

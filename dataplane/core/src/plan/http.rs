@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::admit::PrefixSet;
 use crate::route::{HttpRoutes, SniRoutes};
 use crate::service::Service;
-use crate::table::{self, Name, Protocol, XForwarded};
+use crate::table::{self, Name, Protocol};
 
-/// What an http or https frontend serves.
+/// The compiled routes and options of an http or https frontend.
 #[derive(Debug)]
 pub struct HttpFrontend {
     routes: HttpRoutes,
@@ -17,8 +17,8 @@ pub struct HttpFrontend {
 }
 
 impl HttpFrontend {
-    /// Compiles this frontend. `before` is what it was in the previous plan, if its table is the same: what stayed the same is
-    /// shared with it.
+    /// Compiles this frontend. `before` is its compiled form in the previous plan, if its table is the same: unchanged parts are
+    /// shared.
     pub(crate) fn compile(
         frontend: &table::Frontend,
         services: &dyn Fn(&Name) -> Option<Arc<Service>>,
@@ -49,7 +49,7 @@ impl HttpFrontend {
         unopened && self.routes.is_same(&other.routes)
     }
 
-    /// Its routes, but for those that are relayed unopened.
+    /// The routes of requests: those whose connections are not relayed unopened.
     #[must_use]
     pub fn routes(&self) -> &HttpRoutes {
         &self.routes
@@ -85,14 +85,8 @@ pub struct HttpOptions {
     pub max_header_bytes: usize,
     /// Most fields of the head of a request.
     pub max_headers: usize,
-    /// What happens to `X-Forwarded-For` of trusted peers; [`HttpOptions::x_forwarded()`] says it for one peer.
-    pub x_forwarded: XForwarded,
     /// The peers whose `X-Forwarded-For` may be appended to. `None`: all.
     pub x_forwarded_trust: Option<PrefixSet>,
-    /// Whether `Forwarded` (RFC 7239) is set as well.
-    pub forwarded: bool,
-    /// The value of `Strict-Transport-Security`.
-    pub hsts: Option<Box<str>>,
     /// The timeout for the whole head of a request.
     pub request_timeout: Duration,
     /// The timeout between two requests.
@@ -108,32 +102,12 @@ impl HttpOptions {
             http2: http.http2,
             max_header_bytes: max_header_bytes.unwrap_or(usize::MAX),
             max_headers: usize::from(http.max_headers),
-            x_forwarded: http.x_forwarded,
             x_forwarded_trust: http
                 .x_forwarded_trust
                 .as_ref()
                 .map(|peers| PrefixSet::new(peers.iter().copied())),
-            forwarded: http.forwarded,
-            hsts: http
-                .hsts
-                .map(|age| format!("max-age={}", age.seconds()).into()),
             request_timeout: frontend.timeouts.request,
             keep_alive_timeout: frontend.timeouts.keep_alive,
-        }
-    }
-
-    /// What happens to `X-Forwarded-For` of this peer: of the socket's peer, or of the address in the PROXY header where one was
-    /// read.
-    #[must_use]
-    pub fn x_forwarded(&self, peer: std::net::IpAddr) -> XForwarded {
-        let is_trusted = || {
-            self.x_forwarded_trust
-                .as_ref()
-                .is_none_or(|trusted| trusted.contains(peer))
-        };
-        match self.x_forwarded {
-            XForwarded::Append if !is_trusted() => XForwarded::Replace,
-            mode => mode,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold for any bytes. The tests of this crate and the fuzz target `preamble` include this file.
+//! Properties that hold for any bytes. The tests of this crate and the fuzz target `preamble` include this file.
 
 use super::{
     Addresses, Extras, Header, Reason, Step, Transport, Versions, encode_v1, encode_v2, step,

@@ -6,7 +6,7 @@ use std::iter;
 use super::HostPattern;
 use super::trie::{Root, Small, Tries};
 
-/// What belongs to each host, a `T`.
+/// A map from host patterns to values.
 #[derive(Debug)]
 pub(super) struct Hosts<T> {
     /// The names from their last byte to their first.
@@ -27,7 +27,7 @@ struct Name {
 #[derive(Debug)]
 struct Entry<T> {
     value: T,
-    /// The next less specific entry. Every host that this entry is for is one of that entry's too.
+    /// The next less specific entry, which matches every host that this entry matches.
     wider: Small,
 }
 
@@ -80,8 +80,8 @@ impl<T> Hosts<T> {
         hosts
     }
 
-    /// What belongs to this host, most specific first. Case, and a dot at the end of the name, have no meaning. No host, or one
-    /// longer than names are, is only any host.
+    /// The values of the patterns that match this host, most specific first. Case, and a dot at the end of the name, are ignored.
+    /// Without a host, or with one that is longer than a DNS name, only the entry of any host matches.
     pub(super) fn matching(&self, host: Option<&str>) -> impl Iterator<Item = &T> {
         let most_specific = host
             .map(|host| host.strip_suffix('.').unwrap_or(host))
@@ -93,7 +93,7 @@ impl<T> Hosts<T> {
             .map(|entry| &entry.value)
     }
 
-    /// The entry of this very host, and that of the longest wildcard above it.
+    /// The entry of exactly this host, and that of the longest wildcard that matches it.
     fn look_up(&self, host: &str) -> Name {
         let mut best = Name::default();
         let bytes = host.as_bytes();
@@ -113,7 +113,7 @@ impl<T> Hosts<T> {
     }
 }
 
-/// Puts together what belongs to one host.
+/// Groups values by their host.
 pub(super) fn grouped<'t, T>(
     parts: impl Iterator<Item = (Option<&'t HostPattern>, T)>,
 ) -> BTreeMap<Option<&'t HostPattern>, Vec<T>> {

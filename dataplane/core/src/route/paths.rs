@@ -15,7 +15,7 @@ pub(super) struct Paths {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OfHost {
     sensitive: Root,
-    /// Paths of which the case means nothing, in lower case.
+    /// Paths that are compared without regard to case, in lower case.
     insensitive: Root,
 }
 
@@ -51,7 +51,7 @@ impl Paths {
         }
     }
 
-    /// The best route for this path, and the length of what it matched; see [`super::Matched::prefix_length`].
+    /// The best route for this path, and the length of the part that it matched; see [`super::Matched::prefix_length`].
     pub(super) fn find(&self, host: OfHost, path: &str) -> Option<(usize, usize)> {
         if path == "*" {
             return self.whole_host(host);
@@ -71,7 +71,7 @@ impl Paths {
         Some((route, rank.length - usize::from(is_below)))
     }
 
-    /// The route of every path, for a request that has none.
+    /// The route of every path, for a request without a path.
     fn whole_host(&self, host: OfHost) -> Option<(usize, usize)> {
         let mut best = Small::default();
         for paths in [host.insensitive, host.sensitive] {

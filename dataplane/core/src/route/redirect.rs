@@ -1,11 +1,11 @@
-//! Redirects: where a client is told to ask instead.
+//! Redirects: the URL to which a client is sent.
 
 use std::num::NonZeroU16;
 
 use super::table::{self, HostPattern};
 use crate::http::{Request, Scheme};
 
-/// Where a client is sent. What is absent stays as the client asked for it.
+/// The URL to which a client is sent. Absent parts are those of the client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     scheme: Option<Scheme>,
@@ -36,8 +36,8 @@ impl Redirect {
     /// Writes the value of `Location` for a request that came by `scheme`, and returns the status of the answer. `None`: the
     /// request names no host and the redirect none either, so there is nowhere to send the client.
     ///
-    /// The host is the request's, as it was sent. Bytes of its path and query that no URL has are written as `%XX`, so that
-    /// the value is ASCII without spaces and control characters.
+    /// Without a host of the redirect, the host is the request's, as it was sent. Bytes of the path and the query that URLs may
+    /// not contain are written as `%XX`, so that the value is ASCII without spaces and control characters.
     #[must_use]
     pub fn write_location(
         &self,

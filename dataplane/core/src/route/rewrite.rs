@@ -1,10 +1,10 @@
 //! How a route changes the path of a request, and how a path in the answer is changed back.
 //!
-//! What is written always has exactly one slash at its beginning: a second one would let the rest name a host.
+//! Each written path has exactly one slash at its beginning: after a second one, the rest would be read as the name of a host.
 
 use super::table::{PathMatch, Route};
 
-/// What replaces the part of a path that a route matched.
+/// The replacement of the part of a path that a route matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
     to: Box<str>,
@@ -17,14 +17,14 @@ impl Rewrite {
         Self {
             to: format!("/{}", to.trim_start_matches('/')).into(),
             matches: match route.r#match {
-                // Whatever begins with it is below it.
+                // The match ends with a slash, so it always ends between two segments.
                 PathMatch::Begins if route.path().ends_with('/') => PathMatch::Segment,
                 kind => kind,
             },
         }
     }
 
-    /// Writes the path that the endpoint is asked for. `path` is the client's, `prefix_length` that of
+    /// Writes the path of the request to the endpoint. `path` is the client's, `prefix_length` that of
     /// [`Matched`](super::Matched). The `*` of `OPTIONS *` stays.
     pub fn write_path(&self, out: &mut Vec<u8>, path: &str, prefix_length: usize) {
         match path {
@@ -37,16 +37,16 @@ impl Rewrite {
         }
     }
 
-    /// Writes what a client has to ask for to get to this `path` of the endpoint, and returns true. Writes nothing and returns
-    /// false for a path that [`write_path`](Self::write_path) never makes, and for one without a slash at its beginning.
+    /// Writes the path by which a client reaches this `path` of the endpoint, and returns true. Writes nothing and returns false
+    /// for a path that [`write_path`](Self::write_path) never makes, and for one without a slash at its beginning.
     ///
-    /// `prefix` is what the request's path matched: [`Matched::prefix`](super::Matched::prefix).
+    /// `prefix` is the part of the request's path that matched: [`Matched::prefix`](super::Matched::prefix).
     pub fn map_back_path(&self, out: &mut Vec<u8>, prefix: &str, path: &[u8]) -> bool {
         self.map_back(out, prefix, path, |rest| rest)
     }
 
-    /// The same for the path of a cookie. The path of all that is below `/svc` is `/svc` there and not `/svc/`, to which a
-    /// request for `/svc` would not belong.
+    /// The same for the path of a cookie. For the folder `/svc` this is `/svc` and not `/svc/`: browsers would not send a cookie
+    /// with the path `/svc/` in a request for `/svc`.
     pub fn map_back_cookie_path(&self, out: &mut Vec<u8>, prefix: &str, path: &[u8]) -> bool {
         let is_folder = self.to.ends_with('/');
         self.map_back(out, prefix, path, |rest| match rest {

@@ -9,7 +9,8 @@ use crate::table::{Alpn, Name, Protocol};
 /// The routes of a tls frontend, or those of an https frontend that decide which connections are relayed unopened.
 #[derive(Debug)]
 pub struct SniRoutes {
-    /// Depends on the frontend's table alone, so plans share it whatever happens to services. It holds indexes of `routes`.
+    /// The index of `routes` by server name. It depends on the frontend's table alone, so plans share it even where services
+    /// change.
     index: Arc<Hosts<OneName>>,
     /// In the order of the table, the default last. `None`: TLS ends here.
     routes: Box<[Option<Arc<SniRoute>>]>,
@@ -21,18 +22,18 @@ pub struct SniRoutes {
 pub struct SniRoute {
     /// The service that gets the connection.
     pub service: Arc<Service>,
-    /// The clients that may use this route, beside the frontend's ranges. `None`: everybody.
+    /// The clients that may use this route, beside the frontend's ranges. `None`: all clients.
     pub sources: Option<PrefixSet>,
 }
 
-/// What happens to a TLS connection.
+/// The decision about a TLS connection.
 #[derive(Clone, Copy, Debug)]
 pub enum SniMatch<'r> {
-    /// It is relayed unopened.
+    /// The connection is relayed unopened.
     Relay(&'r Arc<SniRoute>),
     /// TLS ends here. https only.
     Terminate,
-    /// No route is for it: it is reset. tls only.
+    /// No route matches: the connection is reset. tls only.
     Reset,
 }
 
@@ -45,7 +46,7 @@ struct OneName {
     without_alpn: Option<usize>,
 }
 
-/// What happens to connections without a route.
+/// The decision about connections that match no route.
 #[derive(Clone, Copy, Debug)]
 enum Otherwise {
     Terminate,
@@ -54,7 +55,7 @@ enum Otherwise {
 
 impl SniRoutes {
     /// Compiles the routes of this frontend. `before` are the routes of the same frontend, with an equal table, in the previous
-    /// plan: what stayed the same is shared with them.
+    /// plan: unchanged routes are shared with them.
     pub(crate) fn compile(
         frontend: &table::Frontend,
         services: &dyn Fn(&Name) -> Option<Arc<Service>>,

@@ -1,19 +1,19 @@
 //! Compressed tries: each finds all of its keys that a text begins with, in one walk over the text.
 //!
-//! Nothing that a client sends is hashed, so no choice of texts makes a search slow.
+//! A search does not hash the text, so a client cannot make it slow by texts whose hashes collide.
 
-/// Tries side by side in the same memory. Each is known by its [`Root`].
+/// Several tries in shared vectors. Each is identified by its [`Root`].
 #[derive(Debug)]
 pub(super) struct Tries<T> {
-    /// The children of a node are neighbours.
+    /// The nodes of all tries. The children of a node have consecutive indexes.
     nodes: Vec<Node>,
-    /// For each node the byte that leads to it from its parent. A root's means nothing.
+    /// For each node the byte that leads to it from its parent. The byte of a root is not used.
     first_bytes: Vec<u8>,
     labels: Vec<u8>,
     values: Vec<T>,
 }
 
-/// One of [`Tries`]. The default is one without a key.
+/// The root of one trie in [`Tries`]. The default is a trie without keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Root(u32);
 
@@ -23,7 +23,7 @@ impl Default for Root {
     }
 }
 
-/// A node: the bytes that follow the one that led here, and the children behind them. All numbers are indexes.
+/// A node: the bytes behind its first byte (`label`), and the children that follow them. All numbers are indexes.
 #[derive(Debug)]
 struct Node {
     label: u32,
@@ -48,7 +48,7 @@ impl<T> Default for Tries<T> {
     }
 }
 
-/// A node to be built: its keys, and how many bytes of them stand above it.
+/// A node to be built: its keys, and the number of their bytes that its ancestors hold.
 #[derive(Clone, Copy)]
 struct Branch {
     begin: usize,
@@ -94,7 +94,7 @@ impl<T> Tries<T> {
         let (Some(first), Some(last)) = (own.first(), own.last()) else {
             return;
         };
-        // The keys are sorted: what the first and the last have in common, all have.
+        // The keys are sorted: a prefix that the first and the last have in common is a prefix of all.
         let pairs = first.iter().zip(last).skip(branch.depth);
         let depth = branch.depth + pairs.take_while(|(one, other)| one == other).count();
         let label = self.labels.len();

@@ -2,72 +2,51 @@
 
 use std::time::Duration;
 
-/// One bucket: times above the bound of the one before it, up to its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestTime {
-    /// Up to 500 µs.
-    Us500,
-    /// Up to 1 ms.
-    Ms1,
-    /// Up to 2.5 ms.
-    Us2500,
-    /// Up to 5 ms.
-    Ms5,
-    /// Up to 10 ms.
-    Ms10,
-    /// Up to 25 ms.
-    Ms25,
-    /// Up to 50 ms.
-    Ms50,
-    /// Up to 100 ms.
-    Ms100,
-    /// Up to 250 ms.
-    Ms250,
-    /// Up to 500 ms.
-    Ms500,
-    /// Up to 1 s.
-    S1,
-    /// Up to 2.5 s.
-    Ms2500,
-    /// Up to 5 s.
-    S5,
-    /// Up to 10 s.
-    S10,
-    /// More than 10 s.
-    Longer,
+use crate::words;
+
+words! {
+    /// A bucket: times above the bound of the bucket before it, up to its own. The word is its bound in seconds, as metrics
+    /// write it.
+    pub enum RequestTime {
+        /// Up to 500 µs.
+        Us500 = "0.0005",
+        /// Up to 1 ms.
+        Ms1 = "0.001",
+        /// Up to 2.5 ms.
+        Us2500 = "0.0025",
+        /// Up to 5 ms.
+        Ms5 = "0.005",
+        /// Up to 10 ms.
+        Ms10 = "0.01",
+        /// Up to 25 ms.
+        Ms25 = "0.025",
+        /// Up to 50 ms.
+        Ms50 = "0.05",
+        /// Up to 100 ms.
+        Ms100 = "0.1",
+        /// Up to 250 ms.
+        Ms250 = "0.25",
+        /// Up to 500 ms.
+        Ms500 = "0.5",
+        /// Up to 1 s.
+        S1 = "1",
+        /// Up to 2.5 s.
+        Ms2500 = "2.5",
+        /// Up to 5 s.
+        S5 = "5",
+        /// Up to 10 s.
+        S10 = "10",
+        /// More than 10 s.
+        Longer = "+Inf",
+    }
 }
 
 impl RequestTime {
-    /// All buckets, the shortest times first.
-    pub const ALL: [Self; 15] = [
-        Self::Us500,
-        Self::Ms1,
-        Self::Us2500,
-        Self::Ms5,
-        Self::Ms10,
-        Self::Ms25,
-        Self::Ms50,
-        Self::Ms100,
-        Self::Ms250,
-        Self::Ms500,
-        Self::S1,
-        Self::Ms2500,
-        Self::S5,
-        Self::S10,
-        Self::Longer,
-    ];
-
     /// The bucket of this time.
     #[must_use]
     pub fn of(took: Duration) -> Self {
         let fits = |bucket: &Self| took <= bucket.bound();
         Self::ALL.into_iter().find(fits).unwrap_or(Self::Longer)
-    }
-
-    /// Its place in [`ALL`](Self::ALL).
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
     }
 
     const fn bound(self) -> Duration {
@@ -88,28 +67,6 @@ impl RequestTime {
             Self::S10 => 10_000_000,
             Self::Longer => return Duration::MAX,
         })
-    }
-
-    /// Its bound in seconds, as metrics write it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Us500 => "0.0005",
-            Self::Ms1 => "0.001",
-            Self::Us2500 => "0.0025",
-            Self::Ms5 => "0.005",
-            Self::Ms10 => "0.01",
-            Self::Ms25 => "0.025",
-            Self::Ms50 => "0.05",
-            Self::Ms100 => "0.1",
-            Self::Ms250 => "0.25",
-            Self::Ms500 => "0.5",
-            Self::S1 => "1",
-            Self::Ms2500 => "2.5",
-            Self::S5 => "5",
-            Self::S10 => "10",
-            Self::Longer => "+Inf",
-        }
     }
 }
 

@@ -190,7 +190,7 @@ counters! {
         /// Requests of HTTP by how long they took, from the first byte of the request to the end of the response. Each counts
         /// in one bucket only.
         request_times: Sum[RequestTime];
-        /// Microseconds that they took, in sum.
+        /// The sum of their times in microseconds.
         request_us: Sum;
     }
     besides {

@@ -1,4 +1,4 @@
-//! What must hold for any text at all. The tests of this crate and the fuzz target `table` include this very file.
+//! Properties that hold for any text. The tests of this crate and the fuzz target `table` include this file.
 
 use super::{Format, files, parse};
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use ballast_core::answer::reason;
 use ballast_core::forward::{ToClient, framing_to};
 use ballast_core::http::{Framing, Response, Version};
-use ballast_core::http1::{HeadSearch, ResponseKind, parse_response};
+use ballast_core::http1::{HeadSearch, ResponseKind};
 
 use super::Failed;
 use super::pump::{Flow, Stopped, pump};
@@ -31,7 +31,7 @@ pub(super) struct Exchange<'e, 'c> {
     pub(super) timeouts: Timeouts,
 }
 
-/// What is known of a response once its head has been rewritten.
+/// What the rest of the exchange needs of a response whose head was rewritten.
 #[derive(Clone, Copy)]
 pub(super) struct HeadFacts {
     pub(super) status: u16,
@@ -140,29 +140,17 @@ impl Exchange<'_, '_> {
         let Side::H1(server) = &mut self.server else {
             return Ok(None);
         };
-        let mut fields = [const { MaybeUninit::uninit() }; 128];
-        let method = match rewriting.facts.is_head {
-            true => "HEAD",
-            false => "GET",
-        };
-        let held = server.buffer.held();
-        let head = match parse_response(held, search, &mut fields, &LIMITS, method) {
-            Ok(Some(head)) => head,
-            Ok(None) => {
-                server.see(false);
-                return Ok(None);
-            }
-            Err(reject) => {
-                tracing::debug!(endpoint = %rewriting.endpoint, reason = reject.reason, "bad response");
-                return Err(Failure::ServerMalformed.into());
-            }
+        let mut fields = [const { MaybeUninit::uninit() }; LIMITS.fields];
+        let Some(head) = rewriting.parse(server.buffer.held(), search, &mut fields)? else {
+            server.see(false);
+            return Ok(None);
         };
         if head.kind == ResponseKind::Upgraded {
             // No request by this way asks for another protocol.
             return Err(Failure::ServerMalformed.into());
         }
         let is_final = head.kind == ResponseKind::Final;
-        let is_empty = matches!(head.framing, Framing::Empty | Framing::Length(0));
+        let is_empty = !head.framing.has_body();
         let framing = framing_to(rewriting.facts.version, head.framing);
         let client_keeps =
             rewriting.keeps_client() && framing != Framing::UntilClose && self.up.is_read;

@@ -4,12 +4,12 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ballast_core::answer::{Form, OwnAnswer, Recipient, write_fields};
+use ballast_core::answer::{OwnAnswer, Recipient, write_fields};
 use ballast_core::forward;
 use ballast_core::http::{Field, Framing, Host, Request, Scheme, Version};
 use ballast_core::plan::{Frontend, HttpFrontend};
 use ballast_core::preamble::{Ssl, Transport};
-use ballast_core::route::{Matched, Target};
+use ballast_core::route::Matched;
 use ballast_core::service::Service;
 use ballast_core::table::HttpVersion;
 use bytes::Bytes;
@@ -21,8 +21,8 @@ use http::request::Parts;
 use super::{Active, Peer};
 use crate::http::account::Account;
 use crate::http::answers::{
-    Reason, SEND_TIMEOUT, recipient, scheme, status_of_failure, status_of_refusal, with_asked,
-    with_page,
+    Own, Reason, SEND_TIMEOUT, destination, recipient, scheme, status_of_failure,
+    status_of_refusal, with_page,
 };
 use crate::http::as_seen;
 use crate::http::bridge::{self, Ended, EndpointHead, Frame, H2, Origin, Prepared, Side};
@@ -38,11 +38,11 @@ use crate::worker::WorkerPlan;
 /// What becomes of a request.
 enum Step {
     Forward(Box<Prepared>),
-    Answer(Own, Reason),
+    Answer(Answer, Reason),
 }
 
-/// An answer of Ballast's own.
-struct Own {
+/// An answer of Ballast's own, ready to be sent.
+struct Answer {
     status: u16,
     fields: HeaderMap,
     body: Bytes,
@@ -90,9 +90,9 @@ pub(super) async fn serve(
     let mut timer = Timer::new(&peer.worker.tools.poller);
     let stream = H2::of_client(body, respond);
     match step {
-        Step::Answer(own, reason) => {
+        Step::Answer(answer, reason) => {
             drop(plan);
-            answer(peer, own, reason, stream, account, &mut timer).await;
+            send(peer, answer, reason, stream, account, &mut timer).await;
         }
         Step::Forward(prepared) => {
             // Boxed, so that an answer of Ballast's own has no room for it.
@@ -140,9 +140,7 @@ async fn forward(
     if let Side::H2(stream) = side {
         finish(peer, ended, facts, stream, account, timer).await;
     }
-    let took = account.took(worker.shared.clock.precisely());
-    let service = prepared.service.state();
-    service.counters(worker.id).request(took);
+    account.count_time(worker, &prepared.service);
 }
 
 /// Tells the client what it was not told yet.
@@ -173,12 +171,12 @@ async fn finish(
             (None, Some(status)) => (status, Reason::Failed(failed.failure)),
         },
     };
-    let own = failed(peer, status, facts);
-    answer(peer, own, reason, stream, account, timer).await;
+    let answer = failed(peer, status, facts);
+    send(peer, answer, reason, stream, account, timer).await;
 }
 
 /// The answer to a request whose endpoint failed, or that got none.
-fn failed(peer: &Peer, status: u16, facts: &Facts) -> Own {
+fn failed(peer: &Peer, status: u16, facts: &Facts) -> Answer {
     let to = Recipient {
         version: Version::Http2,
         asks_for_head: facts.is_head,
@@ -189,24 +187,24 @@ fn failed(peer: &Peer, status: u16, facts: &Facts) -> Own {
     let frontend = peer.frontend_in(&plan);
     let frontend = frontend.map(|(frontend, _)| frontend.as_ref());
     with_page(&peer.worker, status, facts.form, frontend, |answer| {
-        Own::of(answer, &to)
+        Answer::of(answer, &to)
     })
 }
 
 /// Sends an answer.
-async fn answer(
+async fn send(
     peer: &Peer,
-    own: Own,
+    answer: Answer,
     reason: Reason,
     mut stream: H2,
     account: &mut Account,
     timer: &mut Timer,
 ) {
-    let Own {
+    let Answer {
         status,
         fields,
         body,
-    } = own;
+    } = answer;
     let counters = peer.counters();
     account.answers_because(reason, counters);
     account.answers(counters, status);
@@ -229,7 +227,7 @@ async fn answer(
     }
 }
 
-impl Own {
+impl Answer {
     fn of(answer: &OwnAnswer<'_>, to: &Recipient) -> Self {
         let mut fields = Fields::default();
         write_fields(&mut fields, answer, to);
@@ -268,19 +266,12 @@ fn prepare(
         ..request
     };
     if let Err(status) = host.and_then(|_| check(&request, http)) {
-        return refused(peer, status, &request, frontend, Reason::Malformed);
+        let own = Own::Refused(status, Reason::Malformed);
+        return owned(peer, own, &request, frontend, http);
     }
     let found = http.routes().find(request.host, request.path);
-    let address = peer.key.client();
-    if let Some(sources) = &found.route.sources
-        && !sources.contains(address.ip())
-    {
-        return refused(peer, 403, &request, frontend, Reason::Denied);
-    }
-    let to = recipient(&request, true, frontend);
-    let worker = &peer.worker;
-    match &found.route.target {
-        Target::Service { service, .. } => {
+    match destination(&found, peer.key.client().ip()) {
+        Ok(service) => {
             let framing = match fields::length(&parts.headers) {
                 _ if body.is_end_stream() => Framing::Empty,
                 Some(length) => Framing::Length(length),
@@ -288,23 +279,7 @@ fn prepare(
             };
             forwarded(peer, &request, framing, &found, frontend, http, service)
         }
-        Target::Redirect(redirect) => {
-            let mut location = Vec::new();
-            match redirect.write_location(&mut location, &request, scheme(http)) {
-                Some(status) => {
-                    let answer = OwnAnswer::redirect(status, &location);
-                    Step::Answer(Own::of(&answer, &to), Reason::Asked)
-                }
-                // Without a host there is nowhere to send the client.
-                None => refused(peer, 400, &request, frontend, Reason::Malformed),
-            }
-        }
-        Target::Answer(asked) => {
-            let own = with_asked(worker, asked, &request, frontend, |answer| {
-                Own::of(answer, &to)
-            });
-            Step::Answer(own, Reason::Asked)
-        }
+        Err(own) => owned(peer, own, &request, frontend, http),
     }
 }
 
@@ -343,7 +318,10 @@ fn forwarded(
         }
         HttpVersion::H2 => match fields::request(&to_endpoint, scheme_to(service)) {
             Some(head) => EndpointHead::H2(head),
-            None => return refused(peer, 400, request, frontend, Reason::Malformed),
+            None => {
+                let own = Own::Refused(400, Reason::Malformed);
+                return owned(peer, own, request, frontend, http);
+            }
         },
     };
     let began = peer.worker.shared.clock.soon();
@@ -357,20 +335,18 @@ fn forwarded(
     }))
 }
 
-fn refused(
+/// The answer of Ballast's own to this request.
+fn owned(
     peer: &Peer,
-    status: u16,
+    own: Own<'_>,
     request: &Request<'_>,
     frontend: &Frontend,
-    reason: Reason,
+    http: &HttpFrontend,
 ) -> Step {
     let to = recipient(request, true, frontend);
-    let form = Form::accepted_by(request.fields);
-    let worker = &peer.worker;
-    let own = with_page(worker, status, form, Some(frontend), |answer| {
-        Own::of(answer, &to)
-    });
-    Step::Answer(own, reason)
+    own.write(&peer.worker, request, frontend, http, |answer, reason| {
+        Step::Answer(Answer::of(answer, &to), reason)
+    })
 }
 
 /// The host that the client asks for. `:authority` and `Host` must not differ. The error is a status.

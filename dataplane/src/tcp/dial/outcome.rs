@@ -13,11 +13,11 @@ use crate::relay::Side;
 use crate::tls::MaybeTls;
 use crate::worker::Worker;
 
-/// A connection to an endpoint. The stream must be closed before the session ends, because the endpoint may be sent another
-/// client from then on. The fields are in the order in which they are dropped.
+/// The result of a dial. By default its stream is a connection of the caller's own. The stream must be closed before the session
+/// ends, because the endpoint may be sent another client from then on. The fields are in the order in which they are dropped.
 #[derive(Debug)]
-pub(crate) struct Upstream {
-    pub(crate) stream: MaybeTls,
+pub(crate) struct Upstream<S = MaybeTls> {
+    pub(crate) stream: S,
     pub(crate) session: Session,
     /// Whether the connection has served an earlier request.
     pub(crate) is_reused: bool,
@@ -27,19 +27,7 @@ pub(crate) struct Upstream {
     pub(crate) cookie: Option<CookieValue>,
 }
 
-/// The result of a dial: an [`Upstream`], or a part in a connection that serves many requests.
-#[derive(Debug)]
-pub(crate) struct Linked {
-    pub(crate) link: Link,
-    pub(crate) session: Session,
-    /// Whether the connection has served an earlier request.
-    pub(crate) is_reused: bool,
-    /// Its place among the endpoints of the service.
-    pub(crate) index: usize,
-    /// The value of the service's affinity cookie that the client is to have from now on.
-    pub(crate) cookie: Option<CookieValue>,
-}
-
+/// A connection of the caller's own, or a part in one that serves many requests.
 #[derive(Debug)]
 pub(crate) enum Link {
     Own(MaybeTls),

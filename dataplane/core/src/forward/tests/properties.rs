@@ -238,7 +238,7 @@ proptest! {
         map_back.location(&mut out, value.as_bytes());
         let text = String::from_utf8(out).unwrap();
         prop_assert!(text == value || text.contains("/a/") || text.ends_with("/a"), "{text}");
-        // What had no host of its own gets none.
+        // A URL without a host gets none.
         prop_assert!(value.starts_with("//") || !text.starts_with("//"), "{text}");
     }
 }

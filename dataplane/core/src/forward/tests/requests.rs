@@ -1,6 +1,6 @@
 use super::*;
 
-/// What differs from a plain request without a body to an endpoint of HTTP/1.1.
+/// The differences from a plain request without a body to an endpoint of HTTP/1.1.
 struct Case {
     framing: Framing,
     upgrades: bool,

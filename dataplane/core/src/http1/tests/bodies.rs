@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// What is understood of a body that is in chunks, in one line: the data, the trailers if there are any, and how the body ends.
-/// `+N`: so many bytes follow it.
+/// The verdict on a body in chunks, in one line: the data, the trailers if there are any, and how the body ends. `+N`: N bytes
+/// follow the body.
 fn chunked(bytes: &[u8]) -> String {
     oracle::check(bytes);
     let mut body = Body::new(Framing::Chunked, &Limits::default());

@@ -1,4 +1,4 @@
-//! What must hold for any routes and any request. The tests of this crate and the fuzz target `route` include this very file.
+//! Properties that hold for any routes and any request. The tests of this crate and the fuzz target `route` include this file.
 //!
 //! A text is lines of words: first `HOST PATH` of a request, then `HOST PATH MATCH` of each route. A host of `-` is none or any,
 //! and a `MATCH` that begins with `i` ignores case.

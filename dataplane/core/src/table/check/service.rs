@@ -5,6 +5,8 @@ use std::collections::hash_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use crate::http::FieldKind;
+
 use super::super::address::no_single_host;
 use super::super::span::Shown;
 use super::super::{EndpointTls, HeaderEdits, Health, Service};
@@ -133,7 +135,7 @@ impl Check<'_> {
                 continue;
             }
             let lower = name.to_ascii_lowercase();
-            if OURS.contains(&lower.as_str()) {
+            if FieldKind::of(name).is_of_connection() {
                 self.report(
                     &place,
                     format!("{name} is about the connection, which is Ballast's own"),
@@ -254,15 +256,3 @@ impl std::fmt::Display for Place {
 
 /// A check needs some time, and an endpoint some rest.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Headers that belong to one connection, not to a message.
-const OURS: [&str; 8] = [
-    "connection",
-    "content-length",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];

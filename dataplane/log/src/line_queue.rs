@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::threads::lock;
+use super::lock;
 
 /// The queue of one destination.
 #[derive(Debug)]
-pub(crate) struct LineQueue {
+pub struct LineQueue {
     state: Mutex<State>,
     /// Notified when lines were added, lines were written, or the queue was closed.
     changed: Condvar,
@@ -40,7 +40,7 @@ struct State {
 
 impl LineQueue {
     /// Creates an empty queue. Lost lines are added to `lost`.
-    pub(crate) fn new(lost: Arc<AtomicU64>) -> Self {
+    pub fn new(lost: Arc<AtomicU64>) -> Self {
         Self {
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -49,7 +49,7 @@ impl LineQueue {
     }
 
     /// Adds lines, each with its line feed. Never waits for the reader: if the queue is full, the lines are lost.
-    pub(crate) fn add(&self, lines: &[u8]) {
+    pub fn add(&self, lines: &[u8]) {
         let mut state = lock(&self.state);
         if state.lines.len() >= MAX_QUEUED {
             drop(state);
@@ -62,13 +62,13 @@ impl LineQueue {
     }
 
     /// The number of lines lost so far.
-    pub(crate) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
     /// Waits until everything is written, but not longer than `within`, counted from the start of the current write if there is
     /// one.
-    pub(crate) fn flush(&self, within: Duration) {
+    pub fn flush(&self, within: Duration) {
         let mut state = lock(&self.state);
         let until = state.writing.unwrap_or_else(Instant::now) + within;
         while state.writing.is_some() || !state.lines.is_empty() {
@@ -82,7 +82,7 @@ impl LineQueue {
     }
 
     /// Lets the thread end once it has written the queued lines.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         lock(&self.state).is_closed = true;
         self.changed.notify_all();
     }
@@ -112,7 +112,7 @@ impl LineQueue {
 
 /// Starts the thread of a queue. If the thread panics, the process goes on and every line is lost. The thread has the priority
 /// of a worker; otherwise the last lines of a process on a busy machine would not be written in time.
-pub(crate) fn start(
+pub fn start(
     queue: impl Deref<Target = LineQueue> + Send + 'static,
     name: &str,
     write: impl FnMut(&[u8]) -> u64 + Send + 'static,
@@ -125,7 +125,7 @@ pub(crate) fn start(
 
 /// Writes lines to a stream, such as standard error. The stream may be a pipe that other programs write to as well, so each
 /// write has as many complete lines as the kernel writes atomically.
-pub(crate) fn to_stream(stream: impl AsFd) -> impl FnMut(&[u8]) -> u64 {
+pub fn to_stream(stream: impl AsFd) -> impl FnMut(&[u8]) -> u64 {
     move |mut lines| {
         let mut lost = 0;
         while !lines.is_empty() {
@@ -141,14 +141,14 @@ pub(crate) fn to_stream(stream: impl AsFd) -> impl FnMut(&[u8]) -> u64 {
 
 /// Sends each line as a datagram to a local syslog socket. The path is resolved for each line, so that the syslog server may be
 /// restarted.
-pub(crate) fn to_unix(path: PathBuf) -> io::Result<impl FnMut(&[u8]) -> u64> {
+pub fn to_unix(path: PathBuf) -> io::Result<impl FnMut(&[u8]) -> u64> {
     let socket = UnixDatagram::unbound()?;
     socket.set_write_timeout(Some(PATIENCE))?;
     Ok(move |lines: &[u8]| to_syslog(lines, |line| socket.send_to(line, &path)))
 }
 
 /// Sends each line as a datagram to a syslog server.
-pub(crate) fn to_udp(address: SocketAddr) -> io::Result<impl FnMut(&[u8]) -> u64> {
+pub fn to_udp(address: SocketAddr) -> io::Result<impl FnMut(&[u8]) -> u64> {
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => ([0; 4], 0).into(),
         SocketAddr::V6(_) => ([0; 16], 0).into(),
