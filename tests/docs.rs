@@ -93,7 +93,7 @@ fn the_image_of_rc_yaml_is_the_one_that_the_containerfile_makes() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("image: "))
         .collect();
-    assert_eq!(images, [image, image]);
+    assert_eq!(images, [image, image, image]);
     assert!(read("README.md").contains(&format!("`{image}`")));
 
     let containerfile = read("templates/Containerfile");

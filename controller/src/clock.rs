@@ -13,6 +13,14 @@ pub(crate) fn now() -> Duration {
     Duration::new(seconds, nanos)
 }
 
+/// The processor time of this thread.
+pub(crate) fn of_thread() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+    Duration::new(seconds, nanos)
+}
+
 /// The time of day, as Kubernetes writes it.
 pub(crate) fn micros() -> String {
     format!("{:.6}", Timestamp::now())

@@ -38,11 +38,12 @@ use std::sync::Arc;
 use ballast_core::table::{RoutingTable, no_single_host};
 use serde::Serialize;
 
+use crate::lease::{Binds, hash_of_settings};
 use crate::observe::{Key, Observed, Remembered, Service, ServiceKind, Wanted};
-use crate::settings::Settings;
-pub(crate) use annotations::LAST_GOOD;
+use crate::settings::{Role, Settings};
+use annotations::Reader;
 pub use annotations::values::algorithm;
-use annotations::{Reader, TOLD};
+pub(crate) use annotations::{ADDRESS, ID, LAST_GOOD, TOLD};
 use claims::Claim;
 use endpoints::{Slices, is_outside};
 pub use files::{Source, WantedFile};
@@ -51,8 +52,9 @@ use nodes::{Here, Nodes};
 pub use notice::{About, Kind, Notice, Reason};
 use place::Place;
 use served::Expected;
-pub use served::served;
+pub(crate) use status::is_foreign;
 pub use status::{Ingress, PortError, Status, Verdict};
+use table::Shared;
 pub(crate) use table::stats;
 
 /// What must be.
@@ -76,6 +78,22 @@ pub struct Desired {
     /// (`ballast.dev/last-good`), so that every node has the same ones, and has them after a restart.
     #[serde(skip)]
     pub remembered: Remembered,
+    /// What this node's Lease says beside what the data plane does.
+    #[serde(skip)]
+    pub report: Arc<Report>,
+}
+
+/// What the publisher cannot know without the node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// What the node listens at when its data plane serves the table.
+    pub binds: Binds,
+    /// Services that have ports on this node, all of which stay closed.
+    pub closed: BTreeSet<Key>,
+    /// Services for the endpoints of this node alone that have no ready one.
+    pub idle: BTreeSet<Key>,
+    /// What follows from endpoints, Secrets and names.
+    pub notices: BTreeSet<Notice>,
 }
 
 /// Decides everything.
@@ -91,11 +109,15 @@ pub fn wanted_by<'a>(
     observed: &'a Observed,
     settings: &'a Settings,
 ) -> BTreeMap<Key, Wanted> {
+    if settings.role == Role::Publisher {
+        return BTreeMap::new();
+    }
     let left_out = BTreeMap::new();
     let world = World {
         observed,
         settings,
         left_out: &left_out,
+        claims: String::new(),
         slices: Slices::of(observed),
         nodes: Nodes::look(observed, settings, &mut Vec::new()),
     };
@@ -148,6 +170,7 @@ fn decide_without(
         observed,
         settings,
         left_out,
+        claims: hash_of_settings(&settings.claims()),
         slices: Slices::of(observed),
         nodes: Nodes::look(observed, settings, &mut notices),
     };
@@ -175,6 +198,10 @@ fn decide_without(
     if !panicked.is_empty() {
         return Err(panicked);
     }
+    let mut report = match settings.role {
+        Role::Publisher => Report::default(),
+        Role::Whole | Role::Node => report(&world, shared, &asked),
+    };
     let table = match world.nodes.here {
         Here::Idle => None,
         Here::Host | Here::Serves(_) => {
@@ -187,12 +214,23 @@ fn decide_without(
     let mut statuses = Vec::with_capacity(asked.len());
     for one in asked {
         notices.extend(one.notices);
+        report.notices.extend(one.node_notices);
         files.extend(one.files);
         wanted.extend(one.wanted);
         if !one.memory.is_empty() {
             remembered.insert(one.service.key.clone(), one.memory);
         }
         statuses.push(one.status);
+    }
+    wanted.nodes |= settings.needs_all_nodes();
+    match settings.role {
+        Role::Whole => notices.extend(std::mem::take(&mut report.notices)),
+        Role::Node => {}
+        Role::Publisher => {
+            // Nodes look things up.
+            wanted = Wanted::default();
+            notices.extend(reported(observed, &world.claims));
+        }
     }
     Ok(Desired {
         files: match table {
@@ -204,7 +242,70 @@ fn decide_without(
         notices: notices.into_iter().collect(),
         wanted,
         remembered,
+        report: Arc::new(report),
     })
+}
+
+fn report(world: &World<'_>, shared: Shared, asked: &[Asked<'_>]) -> Report {
+    let is_closed = |one: &&Asked<'_>| {
+        let mut here = one.offers.iter();
+        let is_open = here.any(|offer| !offer.closed);
+        !one.offers.is_empty() && !is_open
+    };
+    let is_idle = |one: &&Asked<'_>| one.place.as_ref().is_some_and(|place| place.idle_here);
+    let key = |one: &Asked<'_>| one.service.key.clone();
+    Report {
+        binds: served::binds_here(world, shared, asked),
+        closed: asked.iter().filter(is_closed).map(key).collect(),
+        idle: asked.iter().filter(is_idle).map(key).collect(),
+        notices: BTreeSet::new(),
+    }
+}
+
+/// What the Leases of nodes ask the publisher to tell.
+fn reported(observed: &Observed, claims: &str) -> BTreeSet<Notice> {
+    let mut notices = BTreeSet::new();
+    for (node, messages) in &observed.others_say {
+        let about = || About::Node(node.clone());
+        let said = messages
+            .iter()
+            .map(|message| Notice::said_by_node(about(), message));
+        notices.extend(said);
+    }
+    for (node, lease) in observed.leases.iter().flatten() {
+        if !lease.settings.is_empty() && lease.settings != claims {
+            let message = "runs with other settings than the publisher: which Service has which port is decided differently, and no address of it is published anew";
+            let about = About::Node(node.clone());
+            notices.insert(Notice::warning(about, Reason::SettingsDiffer, message));
+        }
+        for message in &lease.exceptions.node {
+            notices.insert(Notice::said_by_node(About::Node(node.clone()), message));
+        }
+        for (service, exception) in &lease.exceptions.services {
+            let Some((namespace, name)) = service.split_once('/') else {
+                continue;
+            };
+            let key = Key::new(namespace, name);
+            if !observed.services.contains_key(&key) {
+                continue;
+            }
+            for message in &exception.messages {
+                notices.insert(Notice::said_by_node(About::Service(key.clone()), message));
+            }
+        }
+    }
+    notices
+}
+
+/// Whether a Service may have a part in a table, so that its endpoints count.
+pub(crate) fn may_be_served(service: &Service, settings: &Settings) -> bool {
+    match service.kind {
+        ServiceKind::LoadBalancer => match &service.class {
+            Some(class) => settings.flags.lb_class.as_ref() == Some(class),
+            None => settings.takes_classless(),
+        },
+        _ => names::may_contend(service, settings),
+    }
 }
 
 /// What every part of a decision may look at.
@@ -213,6 +314,8 @@ struct World<'a> {
     settings: &'a Settings,
     /// Services that would have the table refused, or for which a panic was caught, and the reason.
     left_out: &'a BTreeMap<Key, String>,
+    /// A hash of the settings by which ports are given to Services.
+    claims: String,
     slices: Slices<'a>,
     nodes: Nodes<'a>,
 }
@@ -240,6 +343,8 @@ struct Asked<'a> {
     files: BTreeSet<WantedFile>,
     wanted: Wanted,
     notices: BTreeSet<Notice>,
+    /// Those that follow from what only nodes look at.
+    node_notices: BTreeSet<Notice>,
     memory: BTreeMap<String, (String, String)>,
 }
 
@@ -254,6 +359,7 @@ impl<'a> Asked<'a> {
             files: BTreeSet::new(),
             wanted: Wanted::default(),
             notices: BTreeSet::new(),
+            node_notices: BTreeSet::new(),
             memory: BTreeMap::new(),
         }
     }
@@ -262,6 +368,8 @@ impl<'a> Asked<'a> {
     fn read_by(mut self, mut reader: Reader<'_>) -> Self {
         reader.write_down(&mut self.status);
         self.notices.append(&mut reader.notices);
+        self.node_notices.append(&mut reader.node_notices);
+        self.wanted.nodes |= reader.needs_nodes;
         self.memory = reader.memory;
         self
     }
@@ -316,7 +424,7 @@ fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<
         None => return left_alone("it has no class"),
     }
     match service.deleting {
-        true if status::is_foreign(service) => left_alone("somebody else publishes it"),
+        true if is_foreign(service) => left_alone("somebody else publishes it"),
         true => Asked::nothing(
             service,
             Status::released(service, "is being deleted", settings),

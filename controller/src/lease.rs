@@ -1,16 +1,274 @@
-//! The names of Leases and of what they say: between whoever writes one (`act::report`, `leader`) and whoever reads it
-//! (`observe`).
+//! The names of Leases, and the annotations by which a node's Lease says what that node serves.
+//!
+//! Written by `node::report` and `cluster::leader`, read by `observe`, compared by `decide`.
+//!
+//! # What is served, in buckets
+//!
+//! Every frontend belongs to an owner: what its name says before the port. All ports of one Service have one owner. What an
+//! owner listens at on a node is one number ([`Binds`]). Owners are spread over [`BUCKETS`] buckets by their names, and a bucket
+//! is the sum of its owners' numbers. A node reports all buckets, and the numbers of the owners that changed recently: so a
+//! Service is known to be served when its own number is reported, or its whole bucket is as expected, whatever happens to other
+//! Services meanwhile.
 
-use std::fmt::Write;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The Lease of whoever leads.
+/// The Lease of the publisher that leads.
 pub(crate) const LEADER: &str = "ballast-leader";
-/// The annotation with the hash of what a node serves.
+/// The annotation with [`Served`].
 pub(crate) const SERVED: &str = "ballast.dev/served";
-/// The annotation with a line `FRONTEND BIND STATE` for each bind that does not listen as asked.
+/// The annotation with [`Exceptions`], as JSON.
 pub(crate) const EXCEPTIONS: &str = "ballast.dev/exceptions";
+/// The annotation with a hash of the settings by which ports are given to Services.
+pub(crate) const SETTINGS: &str = "ballast.dev/settings";
+/// The label that says whose Lease it is.
+pub(crate) const ROLE: &str = "ballast.dev/role";
+/// The value of [`ROLE`] in a node's Lease.
+pub(crate) const NODE: &str = "node";
+
+/// How many buckets owners are spread over.
+pub const BUCKETS: usize = 64;
+
+/// What every owner listens at on one node, as one number each.
+pub type Binds = BTreeMap<String, u64>;
+
+/// The number of an owner that listens at these: lines of a frontend's name and a bind.
+#[must_use]
+pub fn number(mut lines: Vec<String>) -> u64 {
+    lines.sort();
+    let mut hasher = Sha256::new();
+    for line in lines {
+        hasher.update(line);
+        hasher.update("\n");
+    }
+    first_eight(&hasher.finalize())
+}
+
+/// The owner of a frontend.
+#[must_use]
+pub fn owner(frontend: &str) -> &str {
+    frontend
+        .rsplit_once(':')
+        .map_or(frontend, |(owner, _)| owner)
+}
+
+/// The bucket of an owner.
+#[must_use]
+pub fn bucket_of(owner: &str) -> usize {
+    let hash = first_eight(&Sha256::digest(owner));
+    usize::try_from(hash % BUCKETS as u64).unwrap_or_default()
+}
+
+fn first_eight(hash: &[u8]) -> u64 {
+    let bytes = hash.first_chunk::<8>().copied().unwrap_or_default();
+    u64::from_be_bytes(bytes)
+}
+
+/// One number for each bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buckets([u64; BUCKETS]);
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self([0; BUCKETS])
+    }
+}
+
+impl Buckets {
+    /// With everything that these owners listen at.
+    #[must_use]
+    pub fn of(binds: &Binds) -> Self {
+        let mut buckets = Self::default();
+        binds
+            .iter()
+            .for_each(|(owner, number)| buckets.add(owner, *number));
+        buckets
+    }
+
+    /// With one owner more.
+    pub fn add(&mut self, owner: &str, number: u64) {
+        if let Some(bucket) = self.0.get_mut(bucket_of(owner)) {
+            *bucket = bucket.wrapping_add(number);
+        }
+    }
+
+    /// The bucket that an owner is in.
+    #[must_use]
+    pub fn of_owner(&self, owner: &str) -> u64 {
+        self.0.get(bucket_of(owner)).copied().unwrap_or_default()
+    }
+}
+
+/// What a node says that it serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// `None`: nothing is known, and nothing is published by it.
+    pub buckets: Option<Buckets>,
+    /// The numbers of owners that changed recently.
+    pub recent: BTreeSet<u64>,
+}
+
+impl Served {
+    /// A node that serves these, and nothing of it changed recently.
+    #[must_use]
+    pub fn of(binds: &Binds) -> Self {
+        Self {
+            buckets: Some(Buckets::of(binds)),
+            recent: BTreeSet::new(),
+        }
+    }
+
+    /// Whether it says that an owner listens as expected: at what has this `number`, in a bucket that is `expected`.
+    #[must_use]
+    pub fn confirms(&self, owner: &str, number: Option<u64>, expected: &Buckets) -> bool {
+        let of_bucket = |buckets: Buckets| buckets.of_owner(owner) == expected.of_owner(owner);
+        self.buckets.is_some_and(of_bucket) || number.is_some_and(|it| self.recent.contains(&it))
+    }
+
+    /// What an annotation says; nothing where it cannot be read.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        let mut words = text.split_ascii_whitespace();
+        let buckets = words.next().and_then(|word| {
+            let mut buckets = Buckets::default();
+            if word.len() != BUCKETS * DIGITS {
+                return None;
+            }
+            for (index, bucket) in buckets.0.iter_mut().enumerate() {
+                let digits = word.get(index * DIGITS..(index + 1) * DIGITS)?;
+                *bucket = u64::from_str_radix(digits, 16).ok()?;
+            }
+            Some(buckets)
+        });
+        let recent = words.filter_map(|word| u64::from_str_radix(word, 16).ok());
+        Self {
+            recent: buckets.map_or_else(BTreeSet::new, |_| recent.take(MOST_RECENT).collect()),
+            buckets,
+        }
+    }
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(buckets) = &self.buckets else {
+            return Ok(());
+        };
+        for bucket in buckets.0 {
+            write!(f, "{bucket:016x}")?;
+        }
+        for number in &self.recent {
+            write!(f, " {number:016x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a node alone knows, and the publisher has to know: what is not served there as decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Exceptions {
+    /// By Service, as `NAMESPACE/NAME`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub services: BTreeMap<String, Exception>,
+    /// About the node itself.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub node: Vec<Message>,
+    /// How many Services have exceptions that found no place here.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub more: usize,
+}
+
+/// What a node says about one Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Exception {
+    /// A port of it does not listen there as it should.
+    #[serde(skip_serializing_if = "is_false")]
+    pub closed: bool,
+    /// It is for the endpoints of the node itself, and there is none that is ready.
+    #[serde(skip_serializing_if = "is_false")]
+    pub idle: bool,
+    /// Events to write.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<Message>,
+}
+
+/// An event that a node wants to have written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Message {
+    /// Whether it is a Warning.
+    #[serde(default)]
+    pub warning: bool,
+    /// The event's reason.
+    pub reason: String,
+    /// For people.
+    pub text: String,
+}
+
+impl Exceptions {
+    /// What an annotation says; nothing where it cannot be read.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// As JSON of at most [`LARGEST`] bytes. What does not fit in is counted, and the buckets of those Services say nothing any
+    /// more: an address is never published by an exception that was left out.
+    #[must_use]
+    pub(crate) fn write(mut self, served: &mut Served) -> String {
+        let mut left = LARGEST;
+        let mut cut = BTreeSet::new();
+        left = left.saturating_sub(size_of(&self.node) + 50);
+        self.services.retain(|service, exception| {
+            let size = size_of(exception) + service.len() + 5;
+            let fits = size <= left;
+            match fits {
+                true => left -= size,
+                false => {
+                    cut.insert(service.replacen('/', ".", 1));
+                }
+            }
+            fits
+        });
+        self.more += cut.len();
+        if let Some(buckets) = &mut served.buckets {
+            for owner in cut {
+                // One more than it is, which no publisher expects.
+                buckets.add(&owner, 1);
+            }
+        }
+        if self == Self::default() {
+            return String::new();
+        }
+        serde_json::to_string(&self).unwrap_or_default()
+    }
+}
+
+fn size_of(part: &impl Serialize) -> usize {
+    serde_json::to_string(part).map_or(usize::MAX / 2, |text| text.len())
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
+fn is_false(word: &bool) -> bool {
+    !word
+}
+
+/// A hash of settings, in hex.
+pub(crate) fn hash_of_settings(text: &str) -> String {
+    let hash = first_eight(&Sha256::digest(text));
+    let mut hex = String::with_capacity(DIGITS);
+    // A String takes everything.
+    _ = write!(hex, "{hash:016x}");
+    hex
+}
 
 /// The name of a node's Lease.
 pub(crate) fn of_node(node: &str) -> String {
@@ -50,6 +308,12 @@ fn shortened(name: &str) -> String {
 
 const PREFIX: &str = "ballast-";
 const NODE_LEADER: &str = "ballast.leader";
+/// Of a number in hex.
+const DIGITS: usize = 16;
+/// Numbers of owners in one Lease.
+pub(crate) const MOST_RECENT: usize = 512;
+/// Bytes of exceptions in one Lease.
+const LARGEST: usize = 64 << 10;
 /// The most bytes that the name of an object has; the name of a Node may have as many.
 const LONGEST: usize = 253;
 /// How much of a name that is too long stays, in bytes.
@@ -60,6 +324,13 @@ const HASHED: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn binds(owners: &[(&str, u64)]) -> Binds {
+        let owners = owners.iter();
+        owners
+            .map(|(owner, number)| ((*owner).to_owned(), *number))
+            .collect()
+    }
 
     #[test]
     fn every_node_has_a_lease_of_its_own_and_none_is_the_leaders() {
@@ -73,6 +344,71 @@ mod tests {
         for other in [LEADER, "kube-scheduler", "ballast", "ballast.other"] {
             assert_eq!(node_of(other, None), None, "{other}");
         }
+    }
+
+    #[test]
+    fn ports_of_one_service_have_one_owner() {
+        assert_eq!(owner("shop.web:80"), "shop.web");
+        assert_eq!(owner("shop.web:53-udp"), "shop.web");
+        assert_eq!(owner("http"), "http");
+    }
+
+    #[test]
+    fn a_service_is_confirmed_by_its_bucket_or_by_its_own_number() {
+        let expected = Buckets::of(&binds(&[("shop.a", 7), ("shop.b", 9)]));
+        let as_expected = Served::of(&binds(&[("shop.b", 9), ("shop.a", 7)]));
+        assert!(as_expected.confirms("shop.a", Some(7), &expected));
+        // Another owner of the bucket is another one meanwhile.
+        let neighbour = (0..).map(|number| format!("shop.n{number}"));
+        let is_near = |name: &String| bucket_of(name) == bucket_of("shop.a");
+        let neighbour = neighbour.into_iter().find(is_near).unwrap();
+        let mut moved = Served::of(&binds(&[("shop.a", 7), ("shop.b", 9), (&neighbour, 1)]));
+        assert!(!moved.confirms("shop.a", Some(7), &expected));
+        moved.recent.insert(7);
+        assert!(moved.confirms("shop.a", Some(7), &expected));
+        assert!(!moved.confirms("shop.a", Some(8), &expected));
+        assert!(!Served::default().confirms("shop.a", Some(0), &Buckets::default()));
+    }
+
+    #[test]
+    fn what_is_served_is_read_as_it_was_written() {
+        let mut served = Served::of(&binds(&[("shop.a", u64::MAX), ("shop.b", 1)]));
+        assert_eq!(Served::read(&served.to_string()), served);
+        served.recent.extend([1, u64::MAX]);
+        assert_eq!(Served::read(&served.to_string()), served);
+        assert_eq!(Served::default().to_string(), "");
+        for bad in ["", "abc", "0 1", &"g".repeat(BUCKETS * DIGITS)] {
+            assert_eq!(Served::read(bad), Served::default(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn exceptions_that_find_no_place_spoil_the_bucket_of_their_service() {
+        let text = "x".repeat(1000);
+        let exception = Exception {
+            closed: true,
+            messages: vec![Message {
+                warning: true,
+                reason: "R".to_owned(),
+                text,
+            }],
+            ..Exception::default()
+        };
+        let services = (0..100).map(|number| (format!("shop/s{number:03}"), exception.clone()));
+        let all = Exceptions {
+            services: services.collect(),
+            ..Exceptions::default()
+        };
+        let before = Served::of(&Binds::new());
+        let mut served = before.clone();
+        let text = all.write(&mut served);
+        assert!(text.len() <= LARGEST, "{} bytes", text.len());
+        let read = Exceptions::read(&text);
+        assert!(read.more > 0);
+        assert_eq!(read.services.len() + read.more, 100);
+        let expected = before.buckets.unwrap();
+        assert!(!served.confirms("shop.s099", None, &expected));
+        assert_eq!(Exceptions::default().write(&mut served), "");
     }
 
     #[test]

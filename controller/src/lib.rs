@@ -1,31 +1,50 @@
-//! Ballast's controller: Kubernetes in; a routing table, status and events out.
+//! Ballast's controller: one program with two roles.
+//!
+//! `run` is on every load balancer node: it watches Services, EndpointSlices and its own Node, and writes the node's table and
+//! the node's Lease. `publish` runs anywhere, as two replicas of which one leads: it watches Services, Nodes and Leases, and writes the
+//! status, the finalizer and the annotations of Services, and events. Both make the same pure decision.
 //!
 //! # The map
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`settings`] | what the process was told: flags, checked once |
+//! | [`settings`] | flags, checked once |
 //! | [`observe`] | what is seen of the cluster, or of a folder of manifests, as plain data |
-//! | [`mod@decide`] | the whole brain: [`decide::decide()`], pure |
-//! | [`act`] | one decision, made true part by part |
-//! | [`plan`] | that decision, printed for people |
+//! | [`mod@decide`] | every decision: [`decide::decide()`], pure |
+//! | `reconcile` | the loop from one to the other, paced |
+//! | `node` | `run`: the table and the node's Lease |
+//! | `cluster` | `publish`: leader election, statuses, events; and `release` |
+//! | [`lease`] | what Leases say |
+//! | [`plan`] | a decision, printed for people |
 //!
-//! Whoever acts on a decision acts on one part of it, and only when that part changed. In this crate a *Service* is
-//! Kubernetes'; the table's own is always written `table::Service`.
+//! # A Service, from event to status
+//!
+//! On a node: `observe::reflect` receives the event, `observe::convert` makes plain data of it, `observe::debounce` waits until no more
+//! events come (50 ms, at most 200 ms), `reconcile` calls [`decide::decide()`]. `decide::services` reads the annotations and finds the endpoints,
+//! `decide::claims` gives every port to its oldest owner, `decide::table` assembles the table. `node::table` writes it, the data plane
+//! answers in a file that `node::acks` follows, and `node::report` says in the node's Lease what is served.
+//! At the publisher: `observe::leases` knows which nodes live, [`decide::decide()`] compares what they serve with what they should, and
+//! `cluster::status` writes the addresses of those where that is the same.
+//!
+//! In this crate a *Service* is Kubernetes'; the table's own is always written `table::Service`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod act;
 pub mod admin;
+mod client;
 mod clock;
+pub mod cluster;
 pub mod decide;
 mod follow;
-mod leader;
-mod lease;
+pub mod lease;
 pub mod log;
 mod metrics;
+mod node;
 pub mod observe;
 pub mod plan;
+pub mod publish;
+mod reconcile;
 mod request;
 pub mod run;
 pub mod settings;
+mod waiting;

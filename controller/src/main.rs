@@ -8,8 +8,10 @@ use anyhow::Context;
 use ballast_controller::decide::decide;
 use ballast_controller::log::{self, Log};
 use ballast_controller::observe::read_folder;
-use ballast_controller::settings::{ClusterFlags, Flags, RunFlags, Settings, WrongFlag};
-use ballast_controller::{admin, plan, run};
+use ballast_controller::settings::{
+    ClusterFlags, Flags, PublishFlags, RunFlags, Settings, WrongFlag,
+};
+use ballast_controller::{admin, cluster, plan, publish, run};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes in; a routing table, status and events out.
@@ -22,15 +24,18 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Watch a cluster, or a folder of manifests, and make it so
+    /// Serve a cluster's Services, or those of a folder of manifests, on this node
     #[command(after_help = RUN_HELP)]
     Run(Box<RunFlags>),
+    /// Publish a cluster's Services: their statuses and events
+    #[command(after_help = PUBLISH_HELP)]
+    Publish(Box<PublishFlags>),
     /// Say what would be served, and why, without serving it
     Plan(Box<Plan>),
     /// Ask the controller that writes a table's folder how it is; for the probes of a pod
     Probe(Probe),
     /// Take back what Ballast wrote to Services, when it is uninstalled
-    Release(Box<run::ReleaseFlags>),
+    Release(Box<cluster::ReleaseFlags>),
 }
 
 #[derive(Debug, Args)]
@@ -80,7 +85,12 @@ fn main() -> ExitCode {
     };
     // Dropped last, so that the last lines are written.
     let mut log = None;
-    if let Command::Run(flags) = &cli.command {
+    let process = match &cli.command {
+        Command::Run(flags) => Some(&flags.process),
+        Command::Publish(flags) => Some(&flags.process),
+        _ => None,
+    };
+    if let Some(flags) = process {
         log = match log::begin(flags.log_format, flags.log_level) {
             Ok(log) => Some(log),
             Err(error) => {
@@ -101,8 +111,9 @@ fn main() -> ExitCode {
             };
             admin::probe(&probe.table_dir, path).map_err(anyhow::Error::msg)
         }
-        Command::Release(flags) => run::release(&flags),
+        Command::Release(flags) => cluster::release(&flags),
         Command::Run(flags) => run::run(*flags),
+        Command::Publish(flags) => publish::publish(*flags),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -158,6 +169,10 @@ fn plan(command: Plan) -> anyhow::Result<()> {
 
 const RUN_HELP: &str = "\
 Signals: SIGTERM and SIGINT end in order; what the data plane serves stays served.
+Exit codes: 0 an ordered end; 1 a fault; 64 wrong usage.";
+const PUBLISH_HELP: &str = "\
+Any number of these processes may run; the one that holds the Lease ballast-leader writes.
+Signals: SIGTERM and SIGINT end in order; what is published stays published.
 Exit codes: 0 an ordered end; 1 a fault; 64 wrong usage.";
 /// EX_USAGE
 const USAGE: u8 = 64;

@@ -6,18 +6,18 @@
 //!
 //! [`cluster::watch`] follows an API server: `reflect` lists and watches one kind of object, `arrived` and `convert` make
 //! plain data of each as it comes, `store` keeps it, `leases` knows which load balancer nodes live. [`folder::watch`]
-//! follows a folder of manifests instead ([`read_folder`] reads one once). Both give what they see to a `lookout`, which
+//! follows a folder of manifests instead ([`read_folder`] reads one once). Both give what they see to `debounce`, which
 //! has `secrets` and `names` looked up while somebody wants them (`lookups`; `dns` asks name servers), waits until it is
 //! quiet (`settle`), and sends a new [`Observed`] if it differs from the last one.
 
 mod arrived;
 pub mod cluster;
 mod convert;
+mod debounce;
 mod dns;
 pub mod folder;
 mod grants;
 mod leases;
-mod lookout;
 mod lookups;
 mod names;
 mod reflect;
@@ -32,6 +32,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 
+use crate::decide;
+use crate::lease::{Exceptions, Message, Served};
 pub use folder::{BadDocument, read_folder};
 
 /// Everything that a decision is made from.
@@ -49,8 +51,12 @@ pub struct Observed {
     pub grants: BTreeMap<String, Vec<Grant>>,
     /// The live Leases of load balancer nodes, by node. `None`: nobody keeps Leases here, and every node counts as live.
     pub leases: Option<BTreeMap<String, Lease>>,
+    /// What Leases that are not live say of their nodes.
+    pub others_say: BTreeMap<String, Vec<Message>>,
     /// What the names of ExternalName Services resolved to, in order.
     pub resolved: BTreeMap<String, Vec<IpAddr>>,
+    /// Services whose [`Rival`] has not written for a minute. Only the publisher looks.
+    pub abandoned: BTreeSet<Key>,
     /// What was [`Wanted`] and has been looked up at least once. A decision that wants more is not the last word: what is
     /// missing comes with a later `Observed`, soon.
     pub looked_up: Arc<Wanted>,
@@ -132,6 +138,34 @@ pub struct Service {
     pub ingress: Vec<String>,
     /// Who wrote its status.
     pub status_managers: BTreeSet<String>,
+    /// Who else wrote what its status publishes.
+    pub rival: Option<Rival>,
+}
+
+/// Another controller that publishes a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// Its field manager.
+    pub manager: String,
+    /// When it wrote last, in seconds of Unix time.
+    pub written: Option<i64>,
+}
+
+impl Service {
+    /// As nodes need it: without what only the publisher reads and writes, so that its writes cause no decision.
+    pub(crate) fn forget_publication(&mut self) {
+        if !decide::is_foreign(self) {
+            self.ingress.clear();
+            self.status_managers.clear();
+        }
+        self.rival = None;
+        self.finalizer = false;
+        self.annotations.remove(decide::TOLD);
+        self.annotations.remove(decide::ADDRESS);
+        if self.annotations.get(decide::ID) == Some(&self.uid) {
+            self.annotations.remove(decide::ID);
+        }
+    }
 }
 
 /// The type of a Service.
@@ -277,10 +311,12 @@ pub struct Node {
 /// What the live Lease of a load balancer node says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// What its data plane serves, as [`crate::decide::served()`] says it of a table.
-    pub served: String,
-    /// The frontends that do not listen there as asked.
-    pub exceptions: BTreeSet<String>,
+    /// What its data plane serves.
+    pub served: Served,
+    /// What is not served there as decided.
+    pub exceptions: Exceptions,
+    /// A hash of the settings by which ports are given to Services there; empty where it does not say.
+    pub settings: String,
 }
 
 /// What is known of a Secret.
@@ -379,6 +415,9 @@ pub struct Wanted {
     /// Names of ExternalName Services to resolve.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<String>,
+    /// Whether other nodes than this one count.
+    #[serde(skip)]
+    pub nodes: bool,
     /// Namespaces of which to read the ReferenceGrants.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub grants: BTreeSet<String>,
@@ -390,9 +429,10 @@ impl Wanted {
         self.secrets.extend(other.secrets);
         self.names.extend(other.names);
         self.grants.extend(other.grants);
+        self.nodes |= other.nodes;
     }
 
-    /// Whether nothing is.
+    /// Whether nothing is, beside what is watched.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty() && self.names.is_empty() && self.grants.is_empty()

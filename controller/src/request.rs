@@ -73,8 +73,17 @@ pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
     })
 }
 
-/// Who writes, as Kubernetes calls it.
-pub(crate) const MANAGER: &str = "ballast-controller";
+/// Whether a field manager is this program.
+pub(crate) fn is_ours(manager: &str) -> bool {
+    [MANAGER, EARLIER_MANAGER].contains(&manager)
+}
+
+/// The field manager of everything that is written.
+pub(crate) const MANAGER: &str = "ballast";
+/// That of earlier builds.
+const EARLIER_MANAGER: &str = "ballast-controller";
+/// The reporting controller of events.
+pub(crate) const REPORTER: &str = "ballast-controller";
 
 /// Objects a page.
 const PAGE: u32 = 500;

@@ -1,18 +1,11 @@
-//! `ballast-controller run`: everything that is seen is decided upon, and every decision acted upon, until a signal.
+//! `ballast-controller run`: the table of one node, and the node's Lease, until a signal.
 //!
-//! One loop: what is observed goes to [`decide()`], in a thread that may take its time; the decision goes to the parts of
-//! [`crate::act`], each a task; what a decision wants to be looked up goes back to the observers. All of them talk by the
-//! newest value alone, so that nobody who is slow holds anybody up.
-
-mod cfg;
-mod cluster;
-mod mind;
-mod release;
-mod waiting;
+//! What is observed goes to `reconcile`, and its decisions to the tasks of `node`. They all pass on the newest value alone, so a
+//! slow task delays no other one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context;
 use ballast_core::table::Stats;
@@ -22,18 +15,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::act::{
-    Decisions, Events, Folder, Pages, Publish, Report, Statuses, Written, fetch_pages, follow_acks,
-};
 use crate::decide::{self, Desired, decide};
-use crate::leader::{Campaign, campaign};
 use crate::metrics::Metrics;
+use crate::node::{Folder, LeaseKeeper, Pages, TableWriter, Written, fetch_pages, follow_acks};
 use crate::observe::{self, BadDocument, Observed, Wanted};
-use crate::request::MANAGER;
-use crate::settings::{ClusterFlags, Place, RunFlags, Settings, WrongFlag};
-use crate::{admin, plan};
-use mind::Mind;
-pub use release::{ReleaseFlags, release};
+use crate::reconcile::{Decisions, Reconciler};
+use crate::settings::{
+    AdminFlags, ClusterFlags, Place, Role, RunFlags, Settings, WrongFlag, follow_cfg,
+};
+use crate::waiting::is_looked_up;
+use crate::{admin, client, plan};
 
 /// Runs until a signal says to end.
 ///
@@ -41,15 +32,23 @@ pub use release::{ReleaseFlags, release};
 /// A flag that cannot be followed, as a [`WrongFlag`]; or what the system refuses at the start.
 pub fn run(flags: RunFlags) -> anyhow::Result<()> {
     let settings = flags.settings()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    block_on(begin(flags, settings))
+}
+
+/// Runs this to its end. A decision under way is not waited for.
+pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = runtime()?;
+    let result = runtime.block_on(work);
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    result
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .enable_all()
         .build()
-        .context("cannot begin")?;
-    let result = runtime.block_on(begin(flags, settings));
-    // A decision under way is not waited for.
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    result
+        .context("cannot begin")
 }
 
 async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
@@ -58,18 +57,24 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     }
     let client = match &flags.manifests {
         Some(_) => None,
-        None => Some(cluster::client(&flags.cluster).await?),
+        None => Some(client::client(&flags.cluster).await?),
     };
     if let Some(client) = &client {
         settings = settings.in_namespace(client.default_namespace());
     }
+    let role = match (&client, flags.dry) {
+        (Some(_), false) => Role::Node,
+        // All of it is printed, statuses too.
+        (Some(_), true) | (None, _) => Role::Whole,
+    };
+    let settings = settings.in_role(role);
     let (seen, observed) = watch::channel(None);
     let (want, wanted) = watch::channel(Wanted::default());
     let folder = flags.manifests.clone();
-    let eyes = look(folder, &settings, client.clone(), wanted, seen);
+    let observing = observe(folder, &settings, client.clone(), wanted, seen);
     if flags.dry {
         tokio::select! {
-            () = eyes => anyhow::bail!("nothing more is to be seen"),
+            () = observing => anyhow::bail!("nothing more is to be seen"),
             desired = decide_once(&settings, observed, &want) => {
                 print!("{}", plan::print(&desired?, &[])?);
                 return Ok(());
@@ -79,138 +84,133 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     let folder = table_folder(&flags)?;
     let metrics = Arc::new(Metrics::default());
     let mut tasks = JoinSet::new();
-    if let Place::At(address) = flags.admin {
-        tasks.spawn(admin::serve(address, Arc::clone(&metrics)));
-    }
+    serve_admin(&flags.process, &metrics, &mut tasks);
     let table = flags.table_dir.clone().unwrap_or_default();
     tasks.spawn(admin::serve_probes(table, Arc::clone(&metrics)));
-    tasks.spawn(eyes);
+    tasks.spawn(observing);
     let stats = decide::stats(&settings);
-    let namespace = settings.own_namespace.clone();
     let (decided, decisions) = watch::channel(None);
     let (live, settings) = watch::channel(Arc::new(settings));
-    tasks.spawn(cfg::follow(flags.flags.clone(), live));
-    tasks.spawn(
-        Mind {
-            observed,
-            settings,
-            want,
-            decided,
-            is_alone: client.is_none(),
-            metrics: Arc::clone(&metrics),
-        }
-        .run(),
-    );
+    tasks.spawn(follow_cfg(flags.flags.clone(), live));
+    let reconciler = Reconciler {
+        observed,
+        settings: settings.clone(),
+        want,
+        decided,
+        logs_notices: client.is_none(),
+        metrics: Arc::clone(&metrics),
+    };
+    tasks.spawn(reconciler.run());
     let (end, ending) = watch::channel(false);
-    let leaving = act(
-        &flags, namespace, client, folder, stats, decisions, ending, metrics, &mut tasks,
-    );
+    let parts = Parts {
+        client,
+        folder,
+        stats,
+        settings,
+        decisions,
+        ending,
+        metrics,
+    };
+    let leaving = parts.start(&flags, &mut tasks);
     tracing::info!("ballast-controller {} runs", env!("CARGO_PKG_VERSION"));
+    until_told_to_end(&mut tasks).await?;
+    tracing::info!("ending: what is served stays served");
+    end.send_replace(true);
+    leave(leaving).await;
+    Ok(())
+}
+
+/// What the tasks that act on decisions need.
+struct Parts {
+    client: Option<Client>,
+    folder: Folder,
+    stats: Stats,
+    settings: watch::Receiver<Arc<Settings>>,
+    decisions: Decisions,
+    ending: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+}
+
+impl Parts {
+    /// Starts them; returns those that have something to do at the end.
+    fn start(self, flags: &RunFlags, tasks: &mut JoinSet<()>) -> JoinSet<()> {
+        let mut leaving = JoinSet::new();
+        let (tell, acks) = watch::channel(None);
+        tasks.spawn(follow_acks(
+            self.folder.ack(),
+            tell,
+            Arc::clone(&self.metrics),
+        ));
+        let (fetched, pages) = watch::channel(Pages::default());
+        tasks.spawn(fetch_pages(self.decisions.clone(), fetched));
+        let (written, writes) = watch::channel(Written::new());
+        let table = TableWriter {
+            folder: self.folder,
+            stats: self.stats,
+            decisions: self.decisions.clone(),
+            acks: acks.clone(),
+            pages,
+            written,
+            metrics: Arc::clone(&self.metrics),
+        };
+        tasks.spawn(table.run());
+        let Some(client) = self.client else {
+            return leaving;
+        };
+        let Some(node) = &flags.flags.node_name else {
+            tracing::warn!(
+                "--node-name: not given, nor NODE_NAME: this node keeps no Lease, and its addresses are not published"
+            );
+            return leaving;
+        };
+        let namespace = self.settings.borrow().own_namespace.clone();
+        let lease = LeaseKeeper {
+            client,
+            namespace,
+            node: node.clone(),
+            duration: flags.lease_duration,
+            dataplane: flags.dataplane(),
+            settings: self.settings,
+            decisions: self.decisions,
+            acks,
+            written: writes,
+            ending: self.ending,
+            metrics: self.metrics,
+        };
+        leaving.spawn(lease.run());
+        leaving
+    }
+}
+
+/// Answers at `--admin`, if it is somewhere.
+pub(crate) fn serve_admin(flags: &AdminFlags, metrics: &Arc<Metrics>, tasks: &mut JoinSet<()>) {
+    if let Place::At(address) = flags.admin {
+        tasks.spawn(admin::serve(address, Arc::clone(metrics)));
+    }
+}
+
+/// Returns when a signal says to end.
+pub(crate) async fn until_told_to_end(tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
     tokio::select! {
-        signal = told_to_end() => signal?,
+        signal = told_to_end() => signal,
         // A task that ends, ends by a fault.
         Some(ended) = tasks.join_next() => {
             ended.context("a part of the controller failed")?;
             anyhow::bail!("a part of the controller ended");
         }
     }
-    tracing::info!("ending: what is served stays served");
-    end.send_replace(true);
-    let mut leaving = leaving;
-    // Leases are given back, and the process does not wait for ever for that.
+}
+
+/// Waits for those that give Leases back, and not for ever.
+pub(crate) async fn leave(mut leaving: JoinSet<()>) {
     let left = async { while leaving.join_next().await.is_some() {} };
     if timeout(FAREWELL, left).await.is_err() {
         tracing::warn!("ended without giving every Lease back");
     }
-    Ok(())
-}
-
-/// Begins the parts that act; returns those that have something to do at the end.
-fn act(
-    flags: &RunFlags,
-    namespace: String,
-    client: Option<Client>,
-    folder: Folder,
-    stats: Stats,
-    decisions: Decisions,
-    ending: watch::Receiver<bool>,
-    metrics: Arc<Metrics>,
-    tasks: &mut JoinSet<()>,
-) -> JoinSet<()> {
-    let mut leaving = JoinSet::new();
-    let (tell, acks) = watch::channel(None);
-    tasks.spawn(follow_acks(folder.ack(), tell, Arc::clone(&metrics)));
-    let (fetched, pages) = watch::channel(Pages::default());
-    tasks.spawn(fetch_pages(decisions.clone(), fetched));
-    let (written, writes) = watch::channel(Written::new());
-    let publish = Publish {
-        folder,
-        stats,
-        decisions: decisions.clone(),
-        acks: acks.clone(),
-        pages,
-        written,
-        metrics: Arc::clone(&metrics),
-    };
-    tasks.spawn(publish.run());
-    let Some(client) = client else {
-        return leaving;
-    };
-    let me = identity(flags);
-    let (leading, election) = campaign(Campaign {
-        client: client.clone(),
-        namespace: namespace.clone(),
-        me: me.clone(),
-        ending: ending.clone(),
-        metrics: Arc::clone(&metrics),
-    });
-    leaving.spawn(election);
-    let (modes, known_modes) = watch::channel(None);
-    let (teller, events) = Events::new(
-        client.clone(),
-        me,
-        decisions.clone(),
-        known_modes,
-        leading.clone(),
-        Arc::clone(&metrics),
-    );
-    tasks.spawn(events.run());
-    match &flags.flags.node_name {
-        Some(node) => {
-            let report = Report {
-                client: client.clone(),
-                namespace,
-                node: node.clone(),
-                dataplane: flags.dataplane(),
-                decisions: decisions.clone(),
-                acks,
-                written: writes,
-                ending,
-                teller: teller.clone(),
-                metrics: Arc::clone(&metrics),
-            };
-            leaving.spawn(report.run());
-        }
-        None => tracing::warn!(
-            "--node-name: not given, nor NODE_NAME: this node keeps no Lease, and its addresses are not published"
-        ),
-    }
-    let statuses = Statuses {
-        client,
-        decisions,
-        leading,
-        teller,
-        finalizer: flags.finalizer,
-        suffix: flags.ingress_hostname_suffix.clone(),
-        modes,
-        metrics,
-    };
-    tasks.spawn(statuses.run());
-    leaving
 }
 
 /// Sends what is seen, for as long as the process lives.
-fn look(
+pub(crate) fn observe(
     folder: Option<PathBuf>,
     settings: &Settings,
     client: Option<Client>,
@@ -239,21 +239,16 @@ fn look(
 /// # Errors
 /// The cluster cannot be reached, or not all of it can be seen.
 pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<Desired> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .enable_all()
-        .build()
-        .context("cannot begin")?;
-    runtime.block_on(async {
-        let client = cluster::client(cluster).await?;
-        let settings = settings.clone().in_namespace(client.default_namespace());
+    runtime()?.block_on(async {
+        let client = client::client(cluster).await?;
+        let settings = &settings.clone().in_namespace(client.default_namespace());
         let (seen, observed) = watch::channel(None);
         let (want, wanted) = watch::channel(Wanted::default());
         tokio::select! {
-            () = look(None, &settings, Some(client), wanted, seen) => {
+            () = observe(None, settings, Some(client), wanted, seen) => {
                 anyhow::bail!("nothing more is to be seen")
             }
-            desired = decide_once(&settings, observed, &want) => desired,
+            desired = decide_once(settings, observed, &want) => desired,
         }
     })
 }
@@ -272,7 +267,7 @@ async fn decide_once(
             continue;
         };
         let desired = decide(&seen, settings);
-        if waiting::is_looked_up(&desired.wanted, &seen) {
+        if is_looked_up(&desired.wanted, &seen) {
             return Ok(desired);
         }
         want.send_replace(desired.wanted);
@@ -289,14 +284,6 @@ fn table_folder(flags: &RunFlags) -> Result<Folder, WrongFlag> {
         .as_deref()
         .ok_or_else(|| wrong("is missing".to_owned()))?;
     Folder::open(path.into()).map_err(|error| wrong(format!("{}: {error}", path.display())))
-}
-
-/// A name that no other process has or had.
-fn identity(flags: &RunFlags) -> String {
-    let node = flags.flags.node_name.as_deref().unwrap_or(MANAGER);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let begun = since.unwrap_or_default().as_nanos();
-    format!("{node}_{}_{begun:x}", std::process::id())
 }
 
 async fn told_to_end() -> anyhow::Result<()> {

@@ -4,6 +4,7 @@
 //! by the tests; [`crate::decide`] reads the result. A wrong value is a refusal that names its flag.
 
 mod cfg;
+mod live;
 mod run;
 mod selector;
 mod tcp_services;
@@ -17,7 +18,8 @@ use ipnet::IpNet;
 
 use crate::decide::algorithm;
 use cfg::Cfg;
-pub use run::{ClusterFlags, Place, RunFlags};
+pub(crate) use live::follow as follow_cfg;
+pub use run::{AdminFlags, ClusterFlags, Place, PublishFlags, RunFlags};
 pub use selector::Selector;
 pub use tcp_services::{TcpService, TcpServices};
 
@@ -28,40 +30,56 @@ pub struct Flags {
     #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = some)]
     pub node_name: Option<String>,
     /// Which nodes are load balancers, as a label selector
-    #[arg(long, value_name = "SELECTOR", default_value = "role=loadbalancer")]
+    #[arg(
+        long,
+        env = "BALLAST_NODE_SELECTOR",
+        value_name = "SELECTOR",
+        default_value = "role=loadbalancer"
+    )]
     pub node_selector: Selector,
     /// Which endpoints count, by their node, where traffic goes by node
     #[arg(long, value_name = "SELECTOR")]
     pub target_node_selector: Option<Selector>,
     /// Serve nodes that are excluded from external load balancers too
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    #[arg(long, env = "BALLAST_IGNORE_EXCLUDE_LB", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub ignore_exclude_lb: bool,
     /// The namespace that this process runs in, where Leases are kept [default: that of the kubeconfig's context, or of the pod]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = some)]
     pub own_namespace: Option<String>,
     /// A namespace to look at; repeatable [default: all]
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = some)]
+    #[arg(long, env = "BALLAST_NAMESPACE", value_name = "NAME", value_delimiter = ',', value_parser = some)]
     pub namespace: Vec<String>,
     /// The class whose Services are ours [default: Services without one]
-    #[arg(long, value_name = "CLASS", value_parser = some)]
+    #[arg(long, env = "BALLAST_LB_CLASS", value_name = "CLASS", value_parser = some)]
     pub lb_class: Option<String>,
     /// Serve Services without a class beside those of --lb-class
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    #[arg(long, env = "BALLAST_DEFAULT_CLASS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub default_class: bool,
     /// Where connections go [default: pod]; said beside --kubeconfig: it is another cluster
     #[arg(long, value_name = "WAY", value_enum)]
     pub endpoints_via: Option<EndpointsVia>,
     /// Whose annotations are read
-    #[arg(long, value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Family::ALL)]
+    #[arg(long, env = "BALLAST_COMPAT", value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Family::ALL)]
     pub compat: Vec<Family>,
     /// Which Services the shared port 80 leads to
-    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    #[arg(
+        long,
+        env = "BALLAST_HTTP_SERVICES",
+        value_name = "WHICH",
+        value_enum,
+        default_value_t
+    )]
     pub http_services: HttpServices,
     /// Services with a port of their own: name:port, namespace/name:port, name:port@external
-    #[arg(long, value_name = "LIST", default_value = "")]
+    #[arg(
+        long,
+        env = "BALLAST_TCP_SERVICES",
+        value_name = "LIST",
+        default_value = ""
+    )]
     pub tcp_services: TcpServices,
     /// Serve this Service only, by name
-    #[arg(long, value_name = "NAME", value_parser = some)]
+    #[arg(long, env = "BALLAST_TARGET_SERVICE", value_name = "NAME", value_parser = some)]
     pub target_service: Option<String>,
     /// Connect to ClusterIPs, not to pods
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
@@ -85,10 +103,10 @@ pub struct Flags {
     #[arg(long, value_name = "ALGORITHM", value_parser = algorithm)]
     pub balance_algorithm: Option<Algorithm>,
     /// The shared port
-    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, env = "BALLAST_HTTP_PORT", value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     pub http_port: u16,
     /// Where the data plane shows its page
-    #[arg(long, value_name = "PORT", default_value_t = STATS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, env = "BALLAST_STATS_PORT", value_name = "PORT", default_value_t = STATS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub stats_port: u16,
     /// Who may see that page; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
     #[arg(long, value_name = "RANGE", value_delimiter = ',')]
@@ -138,10 +156,26 @@ pub struct Settings {
     pub remarks: Vec<String>,
     /// The cluster is another one than this process runs in: there need be no Node for it.
     pub another_cluster: bool,
+    /// What decisions are for.
+    pub role: Role,
+    /// Services that another controller published are taken over once it writes no more.
+    pub take_over: bool,
     /// The namespace of this process and of its Leases.
     pub own_namespace: String,
     /// The port of `--admin`, if this process answers at one.
     pub admin_port: Option<u16>,
+}
+
+/// What decisions are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// A table and statuses, from everything: a folder of manifests, and `plan`.
+    #[default]
+    Whole,
+    /// The table of one node of a cluster (`run`).
+    Node,
+    /// The statuses of a cluster's Services (`publish`): without their endpoints, Secrets and names.
+    Publisher,
 }
 
 impl Settings {
@@ -171,6 +205,8 @@ impl Settings {
             flags,
             remarks,
             another_cluster: false,
+            role: Role::default(),
+            take_over: false,
             admin_port: None,
         })
     }
@@ -184,6 +220,8 @@ impl Settings {
             another_cluster: self.another_cluster,
             own_namespace: self.own_namespace.clone(),
             admin_port: self.admin_port,
+            role: self.role,
+            take_over: self.take_over,
             ..Self::new(flags)?
         })
     }
@@ -210,6 +248,41 @@ impl Settings {
             another_cluster: cluster.by_kubeconfig()? && is_said,
             ..self
         })
+    }
+
+    /// The same, for decisions of this role.
+    #[must_use]
+    pub fn in_role(self, role: Role) -> Self {
+        Self { role, ..self }
+    }
+
+    /// What decides which Service gets which port, as text: nodes and the publisher must agree about it.
+    #[must_use]
+    pub fn claims(&self) -> String {
+        let flags = &self.flags;
+        let mut namespaces: Vec<&String> = flags.namespace.iter().collect();
+        namespaces.sort();
+        format!(
+            "{} {} {namespaces:?} {:?} {} {:?} {:?} {:?} {} {} {:?} {}",
+            flags.node_selector,
+            flags.ignore_exclude_lb,
+            flags.lb_class,
+            flags.default_class,
+            flags.compat,
+            flags.http_services,
+            flags.tcp_services,
+            flags.http_port,
+            flags.stats_port,
+            flags.target_service,
+            flags.ssl_cert.is_some(),
+        )
+    }
+
+    /// Whether endpoints are chosen, or reached, by the nodes that they are on.
+    #[must_use]
+    pub fn needs_all_nodes(&self) -> bool {
+        self.flags.target_node_selector.is_some()
+            || self.flags.endpoints_via == Some(EndpointsVia::NodePort)
     }
 
     /// The TCP ports that every node keeps for Ballast itself, and what each is. The defaults are among them where a flag moves

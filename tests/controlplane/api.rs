@@ -176,7 +176,7 @@ enum Scope {
 
 type Kind = (&'static str, (&'static str, &'static str, Scope));
 
-const KINDS: [Kind; 17] = [
+const KINDS: [Kind; 18] = [
     (
         "CustomResourceDefinition",
         (
@@ -191,6 +191,10 @@ const KINDS: [Kind; 17] = [
         (RBAC, "clusterrolebindings", Scope::Cluster),
     ),
     ("ConfigMap", ("api/v1", "configmaps", Scope::Namespace)),
+    (
+        "Deployment",
+        ("apis/apps/v1", "deployments", Scope::Namespace),
+    ),
     (
         "EndpointSlice",
         (

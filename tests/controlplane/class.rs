@@ -36,6 +36,7 @@ fn with_a_class_of_our_own_services_without_one_are_foreign() {
         corner.until_published("ours", &[&node.address()]);
         untouched(corner, &["none"]);
         drop(node);
+        drop(corner.take_publisher());
 
         let both = ["--lb-class=ballast.dev/edge", "--default-class"];
         let node = LbNode::start(corner, "b", &both);
@@ -68,7 +69,7 @@ fn untouched(corner: &Corner<'_>, services: &[&str]) {
     for metadata in &before {
         assert!(metadata["finalizers"].is_null(), "{metadata}");
         for fields in metadata["managedFields"].as_array().into_iter().flatten() {
-            assert_ne!(fields["manager"], "ballast-controller", "{metadata}");
+            assert_ne!(fields["manager"], "ballast", "{metadata}");
         }
     }
     // Longer than a Lease is renewed and read.

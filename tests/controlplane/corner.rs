@@ -1,8 +1,9 @@
 //! A test's own part of a cluster: a namespace for its Services, one for its controllers with all that rc.yaml makes there,
 //! and nodes that only its controllers take for load balancers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use tempfile::TempDir;
 use crate::api::{Answer, Place, documents};
 use crate::plane::{Plane, Yard};
 use crate::process::until;
+use crate::publisher::Publisher;
 
 pub(crate) struct Corner<'a> {
     pub(crate) yard: &'static Yard,
@@ -19,9 +21,11 @@ pub(crate) struct Corner<'a> {
     pub(crate) name: &'static str,
     /// Where its controllers are.
     pub(crate) home: String,
-    /// What both programs are told there, with the table's folder as rc.yaml has it.
+    /// What the programs are told there, with the table's folder as rc.yaml has it.
     pub(crate) arguments: Arguments,
     pub(crate) folder: TempDir,
+    /// The one that writes statuses, if the test has no others.
+    publisher: Mutex<Option<Publisher>>,
 }
 
 impl Drop for Corner<'_> {
@@ -48,6 +52,9 @@ impl Drop for Corner<'_> {
 pub(crate) struct Arguments {
     pub(crate) dataplane: Vec<String>,
     pub(crate) controller: Vec<String>,
+    pub(crate) publisher: Vec<String>,
+    /// The environment of both roles of the controller.
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 /// Runs a test in a corner of the API server that tests share.
@@ -80,6 +87,7 @@ pub(crate) fn as_installed(test: impl FnOnce(&Corner<'_>) + Send) {
         home: "ballast".to_owned(),
         arguments: Arguments::of_rc_yaml(),
         folder: tempfile::tempdir().expect("a folder"),
+        publisher: Mutex::default(),
     };
     yard.place.within(|| corner.run(test));
 }
@@ -87,24 +95,28 @@ pub(crate) fn as_installed(test: impl FnOnce(&Corner<'_>) + Send) {
 impl Arguments {
     fn of_rc_yaml() -> Self {
         let documents = documents(&rc_yaml());
-        let controller = documents
-            .iter()
-            .find(|document| document["kind"] == "ReplicationController");
-        let containers =
-            &controller.expect("a ReplicationController")["spec"]["template"]["spec"]["containers"];
-        let words = |name: &str| {
-            let container = containers
-                .as_array()
-                .into_iter()
-                .flatten()
-                .find(|one| one["name"] == name);
+        let of_kind = |kind: &str| {
+            let found = documents.iter().find(|document| document["kind"] == kind);
+            found.expect("a document of rc.yaml")
+        };
+        let words = |kind: &str, name: &str| {
+            let containers = of_kind(kind)["spec"]["template"]["spec"]["containers"].as_array();
+            let mut containers = containers.into_iter().flatten();
+            let container = containers.find(|one| one["name"] == name);
             let words = container.and_then(|container| container["args"].as_array());
             let words = words.into_iter().flatten().filter_map(Value::as_str);
             words.map(str::to_owned).collect()
         };
+        let environment = of_kind("ConfigMap")["data"].as_object();
+        let environment = environment.into_iter().flatten().map(|(name, value)| {
+            let value = value.as_str().expect("text");
+            (name.clone(), value.to_owned())
+        });
         Self {
-            dataplane: words("ballast"),
-            controller: words("controller"),
+            dataplane: words("ReplicationController", "ballast"),
+            controller: words("ReplicationController", "ballast-controller"),
+            publisher: words("Deployment", "ballast-controller"),
+            environment: environment.collect(),
         }
     }
 
@@ -121,6 +133,8 @@ impl Arguments {
                 name,
                 &nodes,
             ]),
+            publisher: words(&["publish", "--namespace", name, &nodes]),
+            environment: BTreeMap::new(),
         }
     }
 }
@@ -134,12 +148,14 @@ impl<'a> Corner<'a> {
             home: format!("ballast-{name}"),
             arguments: Arguments::of_a_corner(name),
             folder: tempfile::tempdir().expect("a folder"),
+            publisher: Mutex::default(),
         };
         corner.apply(&format!(
             "kind: Namespace\napiVersion: v1\nmetadata: {{name: {name}}}"
         ));
         for document in corner.installation() {
-            if document["kind"] != "ReplicationController" {
+            let kind = document["kind"].as_str().unwrap_or_default();
+            if !["ReplicationController", "Deployment"].contains(&kind) {
                 corner.must(plane.admin.create(&document, ""));
             }
         }
@@ -168,7 +184,10 @@ impl<'a> Corner<'a> {
             .filter_map(|mut document| {
                 match document["kind"].as_str() {
                     Some("Namespace") => document["metadata"]["name"] = json!(self.home),
-                    Some("ClusterRoleBinding") => document["metadata"]["name"] = json!(self.home),
+                    Some("ClusterRoleBinding") => {
+                        let name = document["metadata"]["name"].as_str().unwrap_or_default();
+                        document["metadata"]["name"] = json!(format!("{name}-{}", self.name));
+                    }
                     Some("ClusterRole") => {
                         let applied = self.plane.admin.apply(&document, "");
                         applied.expect("a role that the API server takes");
@@ -181,10 +200,10 @@ impl<'a> Corner<'a> {
             .collect()
     }
 
-    /// A token for the account that Ballast runs as.
-    pub(crate) fn token(&self) -> String {
+    /// A token for the account that a role runs as.
+    pub(crate) fn token(&self, account: &str) -> String {
         let path = format!(
-            "/api/v1/namespaces/{}/serviceaccounts/ballast/token",
+            "/api/v1/namespaces/{}/serviceaccounts/{account}/token",
             self.home
         );
         let asked = json!({"spec": {"expirationSeconds": 7200}});
@@ -196,9 +215,34 @@ impl<'a> Corner<'a> {
         token.as_str().expect("a token").to_owned()
     }
 
-    /// Who Ballast is to the API server.
-    pub(crate) fn account(&self) -> String {
-        format!("system:serviceaccount:{}:ballast", self.home)
+    /// Starts the publisher, with these arguments beside the corner's own.
+    pub(crate) fn publish(&self, flags: &[&str]) {
+        *self.publisher() = Some(Publisher::start(self, flags));
+    }
+
+    /// Starts one if there is none.
+    pub(crate) fn be_published(&self, flags: &[String]) {
+        let mut publisher = self.publisher();
+        if publisher.is_none() {
+            let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            *publisher = Some(Publisher::start(self, &flags));
+        }
+    }
+
+    /// The publisher, which is the test's from now on. Another one is not started by itself.
+    pub(crate) fn take_publisher(&self) -> Publisher {
+        self.publisher().take().expect("one was started")
+    }
+
+    fn publisher(&self) -> std::sync::MutexGuard<'_, Option<Publisher>> {
+        self.publisher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Who a role is to the API server.
+    fn user(&self, account: &str) -> String {
+        format!("system:serviceaccount:{}:{account}", self.home)
     }
 
     /// Every document of this YAML becomes so.
@@ -290,9 +334,16 @@ impl<'a> Corner<'a> {
 
     /// What Ballast has asked of the API server so far, and was answered.
     pub(crate) fn asked(&self) -> Vec<Value> {
-        let account = self.account();
+        let mut all = self.asked_by(NODES);
+        all.extend(self.asked_by(PUBLISHERS));
+        all
+    }
+
+    /// What one role of it has asked.
+    pub(crate) fn asked_by(&self, account: &str) -> Vec<Value> {
+        let user = self.user(account);
         let mut entries = self.plane.audit();
-        entries.retain(|entry| entry["user"]["username"] == account.as_str());
+        entries.retain(|entry| entry["user"]["username"] == user.as_str());
         entries
     }
 
@@ -323,7 +374,7 @@ impl<'a> Corner<'a> {
 }
 
 /// An entry of the audit log.
-fn words(entry: &Value) -> String {
+pub(crate) fn words(entry: &Value) -> String {
     let of = &entry["objectRef"];
     format!(
         "{} {} {} {}",
@@ -361,5 +412,9 @@ pub(crate) fn rc_yaml() -> String {
 
 /// Where that is.
 pub(crate) const RC_YAML: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../rc.yaml");
+/// The account of `run`.
+pub(crate) const NODES: &str = "ballast";
+/// The account of `publish`.
+pub(crate) const PUBLISHERS: &str = "ballast-publish";
 /// Where rc.yaml has the table.
 pub(crate) const TABLE_FOLDER: &str = "/run/ballast";

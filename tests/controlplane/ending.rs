@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::backends::service;
 use crate::corner::{Corner, in_a_corner};
-use crate::node::LbNode;
-use crate::process::until;
+use crate::node::{LbNode, leader};
+use crate::process::{Signal, until};
 
 fn the_finalizer_comes_and_goes_with_the_type() {
     in_a_corner("finalizer", |corner| {
@@ -46,20 +46,21 @@ fn the_finalizer_comes_and_goes_with_the_type() {
 
 fn a_service_that_was_deleted_while_nobody_looked_is_let_go() {
     in_a_corner("unseen", |corner| {
-        let mut node = LbNode::start(corner, "a", &[]);
+        let node = LbNode::start(corner, "a", &[]);
         corner.apply(&service("web", 80, ""));
         corner.until_published("web", &[&node.address()]);
-        node.controller.take().expect("it runs").crash();
+        corner.take_publisher().process.crash();
         corner.delete("Service", "web");
         assert!(corner.read("Service", "web").is_some(), "it waits for us");
-        node.start_controller();
+        corner.publish(&[]);
         until("the end", || corner.read("Service", "web").is_none());
     });
 }
 
 fn without_the_finalizer_deleting_waits_for_nobody() {
     in_a_corner("unheld", |corner| {
-        let node = LbNode::start(corner, "a", &["--finalizer=false"]);
+        corner.publish(&["--finalizer=false"]);
+        let node = LbNode::start(corner, "a", &[]);
         corner.apply(&service("web", 80, ""));
         corner.until_published("web", &[&node.address()]);
         assert_eq!(finalizers(corner, "web"), [""; 0]);
@@ -70,14 +71,13 @@ fn without_the_finalizer_deleting_waits_for_nobody() {
 
 fn without_the_finalizer_what_an_earlier_controller_put_there_goes() {
     in_a_corner("unhold", |corner| {
-        let mut node = LbNode::start(corner, "a", &[]);
+        let node = LbNode::start(corner, "a", &[]);
         corner.apply(&service("web", 80, ""));
         corner.until_published("web", &[&node.address()]);
         let theirs = json!({"metadata": {"finalizers": ["example.com/theirs", OURS]}});
         corner.patch("Service", "web", &theirs);
-        assert_eq!(node.controller.take().expect("it runs").stop(), Some(0));
-        node.flags = vec!["--finalizer=false".to_owned()];
-        node.start_controller();
+        assert_eq!(corner.take_publisher().process.stop(), Some(0));
+        corner.publish(&["--finalizer=false"]);
         until("our finalizer is gone", || {
             finalizers(corner, "web") == ["example.com/theirs"]
         });
@@ -88,7 +88,7 @@ fn without_the_finalizer_what_an_earlier_controller_put_there_goes() {
 
 fn an_uninstallation_leaves_nothing_of_ours_behind() {
     in_a_corner("uninstall", |corner| {
-        let mut node = LbNode::start(corner, "a", &[]);
+        let node = LbNode::start(corner, "a", &[]);
         corner.apply(&service("web", 80, ""));
         let dialect = json!({
             "loadbalancer.openstack.org/timeout-client-data": "60000",
@@ -113,16 +113,20 @@ fn an_uninstallation_leaves_nothing_of_ours_behind() {
             there("ballast.dev/told") && there(ADDRESS) && finalizers(corner, "web").len() == 2
         });
 
-        let (code, said) = node.release(&[]);
+        let publisher = corner.take_publisher();
+        let (code, said) = publisher.release(&[]);
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("still writes"), "{said}");
-        assert_eq!(node.controller.take().expect("it runs").stop(), Some(0));
+        publisher.process.signal(Signal::TERM);
+        until("the leader's Lease is given back", || {
+            leader(corner).is_none()
+        });
         let before = corner.service("web");
         let foreign = corner.service("foreign");
-        let (code, said) = node.release(&["--lb-class=example.com/another"]);
+        let (code, said) = publisher.release(&["--lb-class=example.com/another"]);
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains("left alone"), "{said}");
-        let (code, said) = node.release(&["--dry"]);
+        let (code, said) = publisher.release(&["--dry"]);
         assert_eq!(code, Some(0), "{said}");
         assert!(
             said.contains(&node.address()) && said.contains(OURS),
@@ -130,7 +134,7 @@ fn an_uninstallation_leaves_nothing_of_ours_behind() {
         );
         assert_eq!(corner.service("web"), before, "nothing was changed");
 
-        let (code, said) = node.release(&[]);
+        let (code, said) = publisher.release(&[]);
         assert_eq!(code, Some(0), "{said}");
         let left = corner.service("web");
         assert_eq!(finalizers(corner, "web"), ["example.com/theirs"]);
@@ -145,7 +149,7 @@ fn an_uninstallation_leaves_nothing_of_ours_behind() {
             assert!(own.get(name).is_some(), "{name} is left: {said}");
         }
         assert_eq!(corner.service("foreign"), foreign);
-        let (code, said) = node.release(&[]);
+        let (code, said) = publisher.release(&[]);
         assert_eq!((code, said.as_str()), (Some(0), "0 Services given back\n"));
         corner.patch("Service", "web", &json!({"metadata": {"finalizers": null}}));
         corner.delete("Service", "web");

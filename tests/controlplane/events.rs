@@ -39,6 +39,7 @@ fn a_service_is_told_its_story_once() {
 
         let told = quiet_events(corner, "web");
         node.controller.take().expect("it runs").crash();
+        corner.take_publisher().process.crash();
         node.start_controller();
         node.until_in_force();
         unchanged(corner, "web", &told);

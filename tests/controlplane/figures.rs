@@ -149,13 +149,13 @@ pub(crate) fn in_time(what: &str, found: Duration, promise: Duration) {
     assert!(found < promise + BUSY, "{what}: {found:?}");
 }
 
-fn holds<T: PartialOrd + Debug>(what: &str, found: T, promise: T) {
+pub(crate) fn holds<T: PartialOrd + Debug>(what: &str, found: T, promise: T) {
     println!("{what}: {found:.1?}; promised: {promise:?}");
     assert!(!promised() || found <= promise, "{what}: {found:?}");
 }
 
 /// Whether the promises are held against this machine.
-fn promised() -> bool {
+pub(crate) fn promised() -> bool {
     env::var_os("FIGURES").is_some()
 }
 

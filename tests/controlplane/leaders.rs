@@ -1,6 +1,5 @@
-//! One controller writes statuses; when it is gone, another one does.
+//! One publisher writes statuses; when it is gone, another one does.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -11,45 +10,42 @@ use crate::corner::{Corner, in_a_corner};
 use crate::figures::in_time;
 use crate::node::{LbNode, leader};
 use crate::process::{Signal, comes_within, until};
+use crate::publisher::Publisher;
 
-fn a_leader_that_dies_is_followed_within_fifteen_seconds() {
+fn a_publisher_that_dies_is_followed_within_fifteen_seconds() {
     in_a_corner("crash", |corner| {
-        let mut nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        let mut publishers = two(corner);
+        let node = LbNode::prepare(corner, "a", &[]);
+        let node = started(node);
         corner.apply(&service("web", 80, ""));
-        let addresses = nodes.each_ref().map(LbNode::address);
-        corner.until_published("web", &[&addresses[0], &addresses[1]]);
-        let first = lead(corner, &nodes);
-        assert_eq!(writers(corner), BTreeSet::from([nodes[first].address()]));
+        corner.until_published("web", &[&node.address()]);
+        let first = lead(corner, &publishers);
 
         let begun = Instant::now();
-        nodes[first].controller.take().expect("it runs").crash();
+        let other = publishers.remove(1 - first);
+        publishers.remove(0).process.crash();
+        // Nodes serve without any publisher.
         corner.apply(&service("later", 81, ""));
-        // Its data plane serves on, but nobody speaks for it any more.
-        corner.until_published("later", &[&addresses[1 - first]]);
+        node.until_serves("crash.later:81");
+        corner.until_published("later", &[&node.address()]);
         let lasted = begun.elapsed();
         in_time("a dead leader is followed", lasted, Duration::from_secs(15));
-        assert_eq!(lead(corner, &nodes), 1 - first);
-        nodes[first].ask(80).expect_err("a port without endpoints");
-
-        nodes[first].start_controller();
-        corner.until_published("later", &[&addresses[0], &addresses[1]]);
-        assert_eq!(lead(corner, &nodes), 1 - first, "who leads goes on leading");
+        assert!(other.is_named(&leader(corner).expect("a leader")));
     });
 }
 
-fn a_leader_that_leaves_in_order_is_followed_at_once() {
+fn a_publisher_that_leaves_in_order_is_followed_at_once() {
     in_a_corner("order", |corner| {
-        let mut nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        let mut publishers = two(corner);
+        let node = started(LbNode::prepare(corner, "a", &[]));
         corner.apply(&service("web", 80, ""));
-        let addresses = nodes.each_ref().map(LbNode::address);
-        corner.until_published("web", &[&addresses[0], &addresses[1]]);
-        let first = lead(corner, &nodes);
-
-        let controller = nodes[first].controller.take().expect("it runs");
+        corner.until_published("web", &[&node.address()]);
+        let first = lead(corner, &publishers);
+        let other = publishers.remove(1 - first);
         let begun = Instant::now();
-        assert_eq!(controller.stop(), Some(0));
+        assert_eq!(publishers.remove(0).process.stop(), Some(0));
         until("another leader", || {
-            leader(corner).is_some_and(|name| name.contains(&nodes[1 - first].name))
+            leader(corner).is_some_and(|holder| other.is_named(&holder))
         });
         let lasted = begun.elapsed();
         in_time(
@@ -57,9 +53,20 @@ fn a_leader_that_leaves_in_order_is_followed_at_once() {
             lasted,
             Duration::from_secs(2),
         );
-        // Its node is still published: its data plane is well, and its Lease runs on for a restart.
-        assert_eq!(corner.published("web").len(), 2);
-        let lease = nodes[first].lease().expect("a Lease");
+        assert_eq!(corner.published("web").len(), 1);
+    });
+}
+
+fn a_node_whose_controller_ends_in_order_keeps_its_lease() {
+    in_a_corner("node-order", |corner| {
+        let mut node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        let controller = node.controller.take().expect("it runs");
+        assert_eq!(controller.stop(), Some(0));
+        // Its data plane is well, and its Lease runs on for a restart.
+        assert_eq!(corner.published("web").len(), 1);
+        let lease = node.lease().expect("a Lease");
         assert!(
             lease["spec"]["holderIdentity"]
                 .as_str()
@@ -71,7 +78,7 @@ fn a_leader_that_leaves_in_order_is_followed_at_once() {
 
 fn a_leader_that_begins_unpublishes_nobody_by_a_clock() {
     in_a_corner("clock", |corner| {
-        let mut first = LbNode::start(corner, "a", &[]);
+        let first = LbNode::start(corner, "a", &[]);
         until("a leader", || leader(corner).is_some());
         let other = LbNode::start(corner, "b", &[]);
         corner.apply(&service("web", 80, ""));
@@ -90,8 +97,8 @@ fn a_leader_that_begins_unpublishes_nobody_by_a_clock() {
         let old = json!({"spec": {"renewTime": format!("{renewed:.6}")}});
         corner.plane.admin.patch(lease, &old);
         let before = leader(corner);
-        assert_eq!(first.controller.take().expect("it runs").stop(), Some(0));
-        first.start_controller();
+        assert_eq!(corner.take_publisher().process.stop(), Some(0));
+        corner.publish(&[]);
         until("a new leader", || {
             let now = leader(corner);
             now.is_some() && now != before
@@ -109,31 +116,32 @@ fn a_leader_that_begins_unpublishes_nobody_by_a_clock() {
     });
 }
 
-/// The index of the node whose controller leads.
-fn lead(corner: &Corner<'_>, nodes: &[LbNode<'_>; 2]) -> usize {
+/// Two publishers.
+fn two(corner: &Corner<'_>) -> Vec<Publisher> {
+    [(); 2].map(|()| Publisher::start(corner, &[])).into()
+}
+
+/// Both programs of a node; the test has its own publishers.
+fn started<'a>(mut node: LbNode<'a>) -> LbNode<'a> {
+    node.start_dataplane();
+    node.start_controller_alone();
+    node
+}
+
+/// The index of the publisher that leads.
+fn lead(corner: &Corner<'_>, publishers: &[Publisher]) -> usize {
     let mut found = None;
     until("a leader", || {
-        let name = leader(corner).unwrap_or_default();
-        found = nodes.iter().position(|node| name.contains(&node.name));
+        let holder = leader(corner).unwrap_or_default();
+        found = publishers.iter().position(|one| one.is_named(&holder));
         found.is_some()
     });
     found.expect("it was just found")
 }
 
-/// From which nodes statuses were written.
-fn writers(corner: &Corner<'_>) -> BTreeSet<String> {
-    let asked = corner.asked();
-    let writes = asked
-        .iter()
-        .filter(|entry| entry["objectRef"]["subresource"] == "status");
-    writes
-        .filter_map(|entry| entry["sourceIPs"][0].as_str())
-        .map(str::to_owned)
-        .collect()
-}
-
 tests![
-    a_leader_that_dies_is_followed_within_fifteen_seconds,
-    a_leader_that_leaves_in_order_is_followed_at_once,
+    a_publisher_that_dies_is_followed_within_fifteen_seconds,
+    a_publisher_that_leaves_in_order_is_followed_at_once,
+    a_node_whose_controller_ends_in_order_keeps_its_lease,
     a_leader_that_begins_unpublishes_nobody_by_a_clock,
 ];

@@ -70,9 +70,39 @@ fn rc_yaml_makes_a_pod_that_has_all_it_needs() {
     let _controllers = plane.controllers();
     yard.kubectl(&plane, &["create", "-f", RC_YAML])
         .expect("a cluster that takes it");
-    until("a pod", || !plane.admin.list("Pod", "ballast").is_empty());
-    let pod = plane.admin.list("Pod", "ballast").remove(0);
+    let pods_of = |app: &str| {
+        let mut pods = plane.admin.list("Pod", "ballast");
+        pods.retain(|pod| pod["metadata"]["labels"]["app"] == app);
+        pods
+    };
+    until("a pod", || !pods_of("ballast").is_empty());
+    let pod = pods_of("ballast").remove(0);
     let spec = &pod["spec"];
+    // A token is in the controller's container alone.
+    let has_token = |container: &Value| {
+        let mounts = container["volumeMounts"].as_array().into_iter().flatten();
+        let mut paths = mounts.filter_map(|mount| mount["mountPath"].as_str());
+        paths.any(|path| path.starts_with("/var/run/secrets"))
+    };
+    let containers = spec["containers"].as_array().into_iter().flatten();
+    let with_token: Vec<&str> = containers
+        .filter(|container| has_token(container))
+        .filter_map(|container| container["name"].as_str())
+        .collect();
+    assert_eq!(with_token, ["ballast-controller"], "{pod}");
+    for key in [
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/not-ready",
+    ] {
+        let tolerations = spec["tolerations"].as_array().into_iter().flatten();
+        let of_key: Vec<&Value> = tolerations.filter(|one| one["key"] == key).collect();
+        let is_for_ever = |one: &&Value| one["tolerationSeconds"].is_null();
+        assert!(of_key.len() == 1 && of_key.iter().all(is_for_ever), "{pod}");
+    }
+    until("two publishers", || pods_of("ballast-publish").len() == 2);
+    let publisher = pods_of("ballast-publish").remove(0);
+    assert!(publisher["spec"]["hostNetwork"].is_null(), "{publisher}");
+    assert_eq!(publisher["spec"]["serviceAccountName"], "ballast-publish");
     assert_eq!(spec["hostNetwork"], true, "{pod}");
     assert_eq!(spec["serviceAccountName"], "ballast", "{pod}");
     assert_eq!(spec["nodeSelector"]["role"], "loadbalancer", "{pod}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::Place;
-use crate::corner::{Corner, TABLE_FOLDER};
+use crate::corner::{Corner, NODES, TABLE_FOLDER};
 use crate::plane::Host;
 use crate::process::{Process, until};
 use crate::program::program;
@@ -39,7 +39,7 @@ impl<'a> LbNode<'a> {
         let name = format!("{}-{name}", corner.name);
         let folder = corner.folder.path().join(&name);
         fs::create_dir_all(folder.join("table")).expect("a folder");
-        let config = corner.plane.kubeconfig(&corner.token());
+        let config = corner.plane.kubeconfig(&corner.token(NODES));
         fs::write(folder.join("kubeconfig"), config).expect("a file");
         corner.apply(&format!(
             "apiVersion: v1
@@ -74,37 +74,25 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
         self.dataplane = Some(self.host.network.within(start));
     }
 
+    /// And the publisher, if there is none yet: with the same arguments.
     pub(crate) fn start_controller(&mut self) {
+        self.corner.be_published(&self.flags);
+        self.start_controller_alone();
+    }
+
+    pub(crate) fn start_controller_alone(&mut self) {
         let mut command = program("ballast-controller");
         command
             .args(self.placed(&self.corner.arguments.controller))
             .arg("--kubeconfig")
             .arg(self.folder.join("kubeconfig"))
             .args(&self.flags)
+            .envs(self.corner.arguments.environment.clone())
             .env("NODE_NAME", &self.name)
             .env("POD_NAMESPACE", &self.corner.home);
         let log = self.folder.join("controller.log");
         let start = || Process::start(&mut command, &log);
         self.controller = Some(self.host.network.within(start));
-    }
-
-    /// `ballast-controller release`, as the account of the controllers: its exit code, and what it said.
-    pub(crate) fn release(&self, flags: &[&str]) -> (Option<i32>, String) {
-        let mut command = program("ballast-controller");
-        command
-            .args(["release", "--namespace", self.corner.name, "--kubeconfig"])
-            .arg(self.folder.join("kubeconfig"))
-            .args(flags)
-            .env("POD_NAMESPACE", &self.corner.home);
-        let output = self
-            .host
-            .network
-            .within(|| command.output().expect("a program"));
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (
-            output.status.code(),
-            text(&output.stdout) + &text(&output.stderr),
-        )
     }
 
     /// What the controller counts.
@@ -213,7 +201,7 @@ pub(crate) fn ask(address: SocketAddr) -> std::io::Result<String> {
     }
 }
 
-/// The one who leads in a corner, by its Lease.
+/// The holder of the leader's Lease in a corner.
 pub(crate) fn leader(corner: &Corner<'_>) -> Option<String> {
     let lease = corner.plane.admin.read(Place {
         kind: "Lease",

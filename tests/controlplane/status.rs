@@ -26,7 +26,7 @@ fn the_nodes_that_serve_a_service_are_published() {
         let managers = found["metadata"]["managedFields"].as_array();
         assert!(
             managers.into_iter().flatten().any(|manager| {
-                manager["manager"] == "ballast-controller" && manager["subresource"] == "status"
+                manager["manager"] == "ballast" && manager["subresource"] == "status"
             }),
             "{found}"
         );
@@ -221,6 +221,86 @@ fn a_rival_writer_is_named_and_left_alone() {
     });
 }
 
+fn deleting_waits_for_no_rival() {
+    in_a_corner("rival-end", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        let theirs = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+        });
+        let path = "/api/v1/namespaces/rival-end/services/web/status?fieldManager=rival-controller&force=true";
+        for ends in [true, false] {
+            corner.apply(&service("web", 80, ""));
+            for _ in 0..3 {
+                corner.until_published("web", &[&node.address()]);
+                let written = corner
+                    .plane
+                    .admin
+                    .ask(hyper::Method::PATCH, path, Some(&theirs));
+                corner.must(written);
+            }
+            corner.until_told("web", "ForeignStatus");
+            let begun = Instant::now();
+            if ends {
+                corner.delete("Service", "web");
+                until("the end", || corner.read("Service", "web").is_none());
+            } else {
+                corner.patch("Service", "web", &json!({"spec": {"type": "ClusterIP"}}));
+                until("no finalizer", || {
+                    corner.service("web")["metadata"]["finalizers"].is_null()
+                });
+            }
+            let what = "a Service is let go behind a rival";
+            in_time(what, begun.elapsed(), Duration::from_secs(2));
+        }
+    });
+}
+
+fn a_status_that_was_left_behind_is_taken_over_once_its_writer_is_silent() {
+    in_a_corner("silent", |corner| {
+        let path = |name: &str| {
+            format!(
+                "/api/v1/namespaces/silent/services/{name}/status?fieldManager=old-cloud&force=true"
+            )
+        };
+        for (name, port) in [("web", 80), ("left", 81)] {
+            corner.apply(&service(name, port, ""));
+            let theirs = json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+                "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+            });
+            let patch = hyper::Method::PATCH;
+            corner.must(corner.plane.admin.ask(patch, &path(name), Some(&theirs)));
+        }
+        let begun = Instant::now();
+        let node = LbNode::start(corner, "a", &[]);
+        let told = corner.until_told("web", "ForeignStatus");
+        assert!(told.message.contains("old-cloud"), "{told:?}");
+        assert!(told.message.contains("--take-over"), "{told:?}");
+        assert!(told.message.contains("ballast.dev/take-over"), "{told:?}");
+        corner.annotate("web", &json!({"ballast.dev/take-over": "true"}));
+        // The old address stays until ours takes its place.
+        until("our address", || {
+            let published = corner.published("web");
+            assert!(!published.is_empty());
+            published == [node.address()] || begun.elapsed() > Duration::from_secs(100)
+        });
+        assert_eq!(corner.published("web"), [node.address()]);
+        assert!(
+            begun.elapsed() >= Duration::from_secs(59),
+            "{:?}",
+            begun.elapsed()
+        );
+        let told = corner.until_told("web", "TakenOver");
+        assert!(told.message.contains("old-cloud"), "{told:?}");
+        // Nobody said so of the other one.
+        assert_eq!(corner.published("left"), ["192.0.2.1"]);
+        corner.take_publisher().process.stop();
+        corner.publish(&["--take-over"]);
+        corner.until_published("left", &[&node.address()]);
+    });
+}
+
 fn a_rival_who_takes_the_addresses_away_is_left_alone_too() {
     in_a_corner("clearing", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -236,7 +316,7 @@ fn a_rival_who_takes_the_addresses_away_is_left_alone_too() {
             corner.must(cleared);
         }
         let told = corner.until_told("web", "ForeignStatus");
-        assert!(told.message.starts_with("somebody "), "{told:?}");
+        assert!(told.message.starts_with("another controller "), "{told:?}");
         assert!(!comes_within(Duration::from_secs(5), || !corner
             .published("web")
             .is_empty()));
@@ -265,6 +345,8 @@ tests![
     a_data_plane_that_restarts_makes_no_flap,
     a_node_without_the_label_is_unpublished_and_serves_no_more,
     a_rival_writer_is_named_and_left_alone,
+    deleting_waits_for_no_rival,
+    a_status_that_was_left_behind_is_taken_over_once_its_writer_is_silent,
     a_rival_who_takes_the_addresses_away_is_left_alone_too,
     a_hostname_is_published_in_place_of_addresses,
 ];

@@ -1,7 +1,7 @@
 //! The controller and the data plane against a real kube-apiserver and etcd, in network namespaces of the tests' own.
 //!
 //! `plane` starts API servers, `corner` gives each test its own part of one, `node` is a load balancer node in it with both
-//! programs running, `api` speaks to the API server as a person with kubectl would. The programs of the control plane are
+//! programs running, `publisher` runs the controller's other role, `api` speaks to the API server as a person with kubectl would. The programs of the control plane are
 //! found by KUBEBUILDER_ASSETS; `tests/controlplane/make` builds them.
 //!
 //! This file is the test harness: where there is no control plane, each test is reported as ignored, with the reason. Its
@@ -25,6 +25,7 @@ mod corner;
 mod node;
 mod plane;
 mod process;
+mod publisher;
 
 mod class;
 mod ending;
@@ -33,7 +34,9 @@ mod figures;
 mod http;
 mod kinds;
 mod leaders;
+mod load;
 mod manifests;
+mod publish;
 mod rights;
 mod status;
 mod traffic;
@@ -72,7 +75,9 @@ fn main() -> ExitCode {
         http::TESTS,
         kinds::TESTS,
         leaders::TESTS,
+        load::TESTS,
         manifests::TESTS,
+        publish::TESTS,
         rights::TESTS,
         status::TESTS,
         traffic::TESTS,

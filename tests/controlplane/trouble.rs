@@ -63,6 +63,12 @@ fn a_controller_that_restarts_changes_nothing_that_clients_see() {
             // Its death leaves the data plane serving.
             node.ask(80).expect("an answer");
             node.start_controller();
+            let publisher = corner.take_publisher();
+            match in_order {
+                true => assert_eq!(publisher.process.stop(), Some(0)),
+                false => publisher.process.crash(),
+            }
+            corner.publish(&[]);
             // It is back when it follows a change again.
             corner.patch(
                 "EndpointSlice",

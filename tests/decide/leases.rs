@@ -1,22 +1,19 @@
 //! Whose addresses are published, by the Leases of the load balancer nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use ballast_controller::decide::{Ingress, decide, served};
+use ballast_controller::decide::{Ingress, decide};
+use ballast_controller::lease::{Binds, Exception, Exceptions, Served};
 use ballast_controller::observe::{Lease, Observed};
-use ballast_controller::settings::Settings;
+use ballast_controller::settings::{Role, Settings};
 
 use super::settings;
 
 #[test]
 fn an_address_is_published_while_its_node_serves_the_service() {
     let right = served_by("lb1", "");
-    let live = |served: &str, exceptions: &[&str]| {
-        Some(Lease {
-            served: served.to_owned(),
-            exceptions: exceptions.iter().map(|name| (*name).to_owned()).collect(),
-        })
-    };
+    let live = |binds: &Binds, closed: &[&str]| Some(lease(binds, closed));
+    let other = other();
     let cases: [Case<'_>; 11] = [
         ("", None, None, &[]),
         ("", live(&right, &[]), None, &["10.77.1.1"]),
@@ -27,44 +24,44 @@ fn an_address_is_published_while_its_node_serves_the_service() {
             &["10.77.1.1", "10.77.1.2"],
         ),
         // Another hash adds nothing ...
-        ("", live(&right, &[]), live("other", &[]), &["10.77.1.1"]),
+        ("", live(&right, &[]), live(&other, &[]), &["10.77.1.1"]),
         // ... and alone removes nothing.
         (
             "10.77.1.2",
             live(&right, &[]),
-            live("other", &[]),
+            live(&other, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
         // So it is where an old API server has names in place of addresses.
         (
             "10.77.1.2.nip.io",
             live(&right, &[]),
-            live("other", &[]),
+            live(&other, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
         (
             "fd77--1.nip.io",
             live(&right, &[]),
-            live("other", &[]),
+            live(&other, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
         (
             "10.77.1.20.nip.io",
             live(&right, &[]),
-            live("other", &[]),
+            live(&other, &[]),
             &["10.77.1.1"],
         ),
         // An exception removes, if it is this Service's.
         (
             "10.77.1.2",
             live(&right, &[]),
-            live(&right, &["shop.web:80"]),
+            live(&right, &["shop/web"]),
             &["10.77.1.1"],
         ),
         (
             "10.77.1.2",
             live(&right, &[]),
-            live(&right, &["shop.web2:80"]),
+            live(&right, &["shop/web2"]),
             &["10.77.1.1", "10.77.1.2"],
         ),
         // A Lease that has run out removes.
@@ -91,21 +88,17 @@ fn every_node_is_judged_by_what_it_should_serve_itself() {
     ] {
         let of = |node| served_by(node, annotation);
         let mut observed = observed("", annotation);
-        let both = |lb1: String, lb2: String| {
-            let lease = |served| Lease {
-                served,
-                ..Lease::default()
-            };
+        let both = |lb1: Binds, lb2: Binds| {
             Some(BTreeMap::from([
-                ("lb1".to_owned(), lease(lb1)),
-                ("lb2".to_owned(), lease(lb2)),
+                ("lb1".to_owned(), lease(&lb1, &[])),
+                ("lb2".to_owned(), lease(&lb2, &[])),
             ]))
         };
         observed.leases = None;
         let of_all = published(&observed);
         observed.leases = both(of("lb1"), of("lb2"));
         assert_eq!(published(&observed), of_all, "{annotation}");
-        observed.leases = both("another".to_owned(), "another".to_owned());
+        observed.leases = both(other(), other());
         assert!(published(&observed).is_empty(), "{annotation}");
     }
 }
@@ -113,19 +106,12 @@ fn every_node_is_judged_by_what_it_should_serve_itself() {
 #[test]
 fn a_published_hostname_stays_while_only_the_hash_differs() {
     let hostname = "ballast.dev/hostname: edge.example.com";
-    let lease = |served: &str, exceptions: &[&str]| Lease {
-        served: served.to_owned(),
-        exceptions: exceptions.iter().map(|name| (*name).to_owned()).collect(),
-    };
+    let lease = |closed: &[&str]| lease(&other(), closed);
     let cases: [(&str, Lease, &[&str]); 4] = [
-        ("", lease("other", &[]), &[]),
-        (
-            "edge.example.com",
-            lease("other", &[]),
-            &["edge.example.com"],
-        ),
-        ("other.example.com", lease("other", &[]), &[]),
-        ("edge.example.com", lease("other", &["shop.web:80"]), &[]),
+        ("", lease(&[]), &[]),
+        ("edge.example.com", lease(&[]), &["edge.example.com"]),
+        ("other.example.com", lease(&[]), &[]),
+        ("edge.example.com", lease(&["shop/web"]), &[]),
     ];
     for (before, lb1, expected) in cases {
         let mut observed = observed(before, hostname);
@@ -137,10 +123,7 @@ fn a_published_hostname_stays_while_only_the_hash_differs() {
 #[test]
 fn with_strict_local_and_no_endpoint_what_is_published_stays_and_the_dead_go() {
     let strict = "ballast.dev/external-traffic-policy-mode: strict";
-    let of = |node| Lease {
-        served: served_by(node, strict),
-        ..Lease::default()
-    };
+    let of = |node| lease(&served_by(node, strict), &[]);
     let both = [("lb1", of("lb1")), ("lb2", of("lb2"))];
     let cases: [(&str, usize, &[&str]); 4] = [
         ("", 2, &[]),
@@ -162,11 +145,7 @@ fn with_strict_local_and_no_endpoint_what_is_published_stays_and_the_dead_go() {
 #[test]
 fn a_node_that_leaves_is_unpublished_while_its_lease_lives() {
     let mut observed = observed("10.77.1.1", "");
-    let leases = ["lb1", "lb2"].map(|node| {
-        let served = served_by(node, "");
-        let exceptions = BTreeSet::new();
-        (node.to_owned(), Lease { served, exceptions })
-    });
+    let leases = ["lb1", "lb2"].map(|node| (node.to_owned(), lease(&served_by(node, ""), &[])));
     observed.leases = Some(leases.into());
     assert_eq!(published(&observed), ["10.77.1.1", "10.77.1.2"]);
     let text = "kind: Node
@@ -177,10 +156,8 @@ status: {addresses: [{type: InternalIP, address: 10.77.1.1}]}
     observed.nodes.remove("lb1");
     assert_eq!(observed.take_file("leaving.yaml", text), []);
     assert_eq!(published(&observed), ["10.77.1.2"]);
-    let table = decide(&observed, &on("lb1"))
-        .table
-        .expect("a load balancer");
-    assert_eq!(served(&table), served_by("lb1", ""));
+    let desired = decide(&observed, &on("lb1"));
+    assert_eq!(desired.report.binds, served_by("lb1", ""));
 }
 
 #[test]
@@ -193,11 +170,98 @@ fn what_listens_does_not_depend_on_who_is_live() {
     assert_eq!(without.map(|table| table.frontends.len()), Some(3));
 }
 
+#[test]
+fn a_service_is_published_whatever_happens_to_others_of_its_bucket() {
+    let mut observed = observed("", "");
+    // A node that serves this Service, and an older wave of everything else.
+    let mut served = Served::of(&other());
+    served.recent.insert(served_by("lb1", "")["shop.web"]);
+    let old = Lease {
+        served,
+        ..Lease::default()
+    };
+    observed.leases = Some(BTreeMap::from([("lb1".to_owned(), old)]));
+    assert_eq!(published(&observed), ["10.77.1.1"]);
+}
+
+#[test]
+fn a_node_with_other_settings_is_not_counted_as_serving_and_unpublishes_nothing() {
+    for (before, expected) in [("", &[][..]), ("10.77.1.1", &["10.77.1.1"][..])] {
+        let mut observed = observed(before, "");
+        let mut lease = lease(&served_by("lb1", ""), &[]);
+        lease.settings = "others".to_owned();
+        observed.leases = Some(BTreeMap::from([("lb1".to_owned(), lease)]));
+        assert_eq!(published(&observed), expected);
+    }
+}
+
+#[test]
+fn the_publisher_expects_of_nodes_what_they_decide_themselves() {
+    for annotation in [
+        "",
+        "ballast.dev/node-selector: kubernetes.io/hostname=lb2",
+        "ballast.dev/internal: 'true'",
+        "ballast.dev/load-balancer-ips: 10.77.1.2",
+        "ballast.dev/tls-secret: not-there",
+    ] {
+        let mut observed = observed("", annotation);
+        let leases = ["lb1", "lb2"].map(|node| {
+            let settings = on(node).in_role(Role::Node);
+            let desired = decide(&observed, &settings);
+            (node.to_owned(), lease(&desired.report.binds, &[]))
+        });
+        observed.leases = Some(leases.into());
+        let all = published_by(&observed, &on("lb1").in_role(Role::Publisher));
+        let dns = decide(&observed, &on("lb1").in_role(Role::Publisher));
+        let dns = dns
+            .statuses
+            .iter()
+            .find(|status| status.service.name == "dns");
+        assert_eq!(
+            dns.map(|status| status.ingress.len()),
+            Some(2),
+            "{annotation}"
+        );
+        assert!(!all.is_empty(), "{annotation}");
+    }
+}
+
+#[test]
+fn what_nodes_say_is_told_once_by_the_publisher() {
+    let text = r#"{"services": {"shop/web": {"messages": [
+        {"warning": true, "reason": "SecretUnreadable", "text": "port 443 stays closed"},
+        {"warning": true, "reason": "Nonsense", "text": "of its own"}]},
+        "shop/gone": {"messages": [{"warning": true, "reason": "SecretUnreadable", "text": "x"}]}},
+        "node": [{"warning": true, "reason": "TableRefused", "text": "refused"}]}"#;
+    let mut observed = observed("", "");
+    let leases = ["lb1", "lb2"].map(|node| {
+        let mut lease = lease(&served_by(node, ""), &[]);
+        lease.exceptions = Exceptions::read(text);
+        (node.to_owned(), lease)
+    });
+    observed.leases = Some(leases.into());
+    let desired = decide(&observed, &on("lb1").in_role(Role::Publisher));
+    let told: Vec<String> = desired.notices.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "Warning TableRefused node lb1: refused",
+            "Warning TableRefused node lb2: refused",
+            "Warning SecretUnreadable service shop/web: port 443 stays closed",
+            "Warning SyncLoadBalancerFailed service shop/web: of its own",
+        ]
+    );
+}
+
 /// What is published before, lb1's and lb2's Lease, what is published then.
 type Case<'a> = (&'a str, Option<Lease>, Option<Lease>, &'a [&'a str]);
 
 fn published(observed: &Observed) -> Vec<String> {
-    let desired = decide(observed, &on("lb1"));
+    published_by(observed, &on("lb1"))
+}
+
+fn published_by(observed: &Observed, settings: &Settings) -> Vec<String> {
+    let desired = decide(observed, settings);
     let web = desired
         .statuses
         .into_iter()
@@ -211,10 +275,37 @@ fn published(observed: &Observed) -> Vec<String> {
         .collect()
 }
 
-/// The hash of a node's table.
-fn served_by(node: &str, annotation: &str) -> String {
+/// What a node listens at.
+fn served_by(node: &str, annotation: &str) -> Binds {
     let desired = decide(&observed("", annotation), &on(node));
-    served(&desired.table.expect("a load balancer"))
+    desired.report.binds.clone()
+}
+
+/// What a node listens at that is of another time.
+fn other() -> Binds {
+    let mut binds = served_by("lb1", "");
+    binds
+        .values_mut()
+        .for_each(|number| *number = number.wrapping_add(1));
+    binds
+}
+
+/// The Lease of a node that serves this, and closes these.
+fn lease(binds: &Binds, closed: &[&str]) -> Lease {
+    let exception = Exception {
+        closed: true,
+        ..Exception::default()
+    };
+    let services = closed.iter();
+    let services = services.map(|name| ((*name).to_owned(), exception.clone()));
+    Lease {
+        served: Served::of(binds),
+        exceptions: Exceptions {
+            services: services.collect(),
+            ..Exceptions::default()
+        },
+        settings: String::new(),
+    }
 }
 
 /// As on that node. The shared port is out of the way.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
-use ballast_controller::decide::{About, Desired, Ingress, Notice, decide, served};
+use ballast_controller::decide::{About, Desired, Ingress, Notice, decide};
+use ballast_controller::lease::{Exception, Exceptions, Served};
 use ballast_controller::observe::{Key, Lease, Observed};
 use ballast_core::table::{Format, Frontend, Route, parse};
 use proptest::prelude::*;
@@ -92,10 +93,18 @@ fn published(observed: &Observed, addresses: &[&str]) -> Observed {
 fn leases(observed: &Observed, http: &str) -> BTreeMap<String, Lease> {
     let lease = |node: &str| {
         let settings = settings(&arguments(node, http)).expect("a test that is set up");
-        let table = decide(observed, &settings).table;
+        let desired = decide(observed, &settings);
+        let closed = Exception {
+            closed: true,
+            ..Exception::default()
+        };
         let lease = Lease {
-            served: served(&table.expect("a load balancer")),
-            exceptions: BTreeSet::from(["shop.s0:2000".to_owned()]),
+            served: Served::of(&desired.report.binds),
+            exceptions: Exceptions {
+                services: BTreeMap::from([("shop/s0".to_owned(), closed)]),
+                ..Exceptions::default()
+            },
+            settings: String::new(),
         };
         (node.to_owned(), lease)
     };

@@ -55,6 +55,7 @@ pub(crate) const WORDS: &[(&str, &[&str])] = &[
     ("ballast.dev/hostname", &["edge.example.com", "a.b,c.d"]),
     ("ballast.dev/hsts", &["1d", "4380h", "4000d"]),
     ("ballast.dev/ignore", &["false", "true"]),
+    ("ballast.dev/take-over", &["false", "true"]),
     ("ballast.dev/internal", &["false", "true"]),
     ("ballast.dev/keep-address", &["true"]),
     (

@@ -1,4 +1,4 @@
-//! What `ballast-controller run` writes to API servers that are not as they should be.
+//! What `ballast-controller run` and `publish` write to API servers that are not as they should be.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -28,7 +28,10 @@ async fn a_server_that_drops_modes_is_told_to_every_service_once_and_its_upgrade
         let told = |api: &Api| api.events("IPModeUnsupported", None);
         api.until("every Service is told", |api| told(api) == 12)
             .await;
-        assert_eq!(published(&api).len(), 12);
+        api.until("every Service is published", |api| {
+            published(api).len() == 12
+        })
+        .await;
 
         // Another process tells nothing again, and tells those that come later.
         drop(node);
@@ -178,13 +181,14 @@ async fn what_was_told_is_read_once_however_much_a_node_does_not_serve() {
     let lists = |path: &&String| path.starts_with('/') && path.contains("/events?");
     let requests = api.requests();
     let count = requests.iter().filter(lists).count();
-    // One of whoever begins to lead, and one for each batch.
+    // One when the publisher begins to lead, and one for each batch.
     assert!(count <= 5, "{count} lists");
 }
 
-/// A load balancer node with a controller, and what passes for a data plane.
+/// A load balancer node with both roles of the controller, and what passes for a data plane.
 struct Node {
     controller: Child,
+    publisher: Child,
     folder: TempDir,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -253,6 +257,13 @@ impl Node {
             .arg(&kubeconfig)
             .arg("--table-dir")
             .arg(&table)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.try_clone().expect("a file"))
+            .spawn();
+        let publisher = program("ballast-controller")
+            .args(["publish", "--admin", "none", "--kubeconfig"])
+            .arg(&kubeconfig)
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -260,6 +271,7 @@ impl Node {
             .spawn();
         Self {
             controller: controller.expect("a controller"),
+            publisher: publisher.expect("a publisher"),
             folder,
             tasks,
         }
@@ -285,16 +297,20 @@ impl Node {
     }
 
     fn is_well(&mut self) {
-        let ended = self.controller.try_wait().expect("a child");
-        assert_eq!(ended, None, "it runs");
+        for child in [&mut self.controller, &mut self.publisher] {
+            let ended = child.try_wait().expect("a child");
+            assert_eq!(ended, None, "it runs");
+        }
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let controller = rustix::process::Pid::from_child(&self.controller);
-        // In order, so that the next one leads at once.
-        rustix::process::kill_process(controller, rustix::process::Signal::TERM).ok();
+        // In order, so that the next publisher leads at once.
+        for child in [&self.controller, &self.publisher] {
+            let process = rustix::process::Pid::from_child(child);
+            rustix::process::kill_process(process, rustix::process::Signal::TERM).ok();
+        }
         self.tasks.iter().for_each(JoinHandle::abort);
         if std::thread::panicking() {
             let log = fs::read_to_string(self.folder.path().join("log"));

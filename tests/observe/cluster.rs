@@ -1,8 +1,10 @@
 //! Lists, watches, and everything that ends them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_controller::observe::{Key, Observed};
+use ballast_controller::observe::{Key, Observed, Wanted};
+use ballast_controller::settings::Role;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -37,6 +39,10 @@ async fn every_change_is_seen() {
         *watch.until(|_| true).await,
         Observed {
             leases: Some([].into()),
+            looked_up: Arc::new(Wanted {
+                nodes: true,
+                ..Wanted::default()
+            }),
             ..Observed::default()
         }
     );
@@ -84,6 +90,72 @@ async fn what_means_nothing_is_not_sent() {
     api.put("endpointslices", slice("web-a", "10.0.0.2"));
     watch.until(|seen| addresses(seen) == ["10.0.0.2"]).await;
     assert_eq!(watch.sent().await, 2);
+}
+
+#[tokio::test]
+async fn a_node_watches_its_own_node_and_all_of_them_when_a_decision_wants_them() {
+    let api = Api::start().await;
+    let mut watch = Watch::in_role(&api, &["--node-name=lb1"], Role::Node);
+    let seen = watch.until(|_| true).await;
+    assert!(!seen.looked_up.nodes && seen.leases.is_none());
+    let of_nodes = |path: &str| path.contains("/nodes?");
+    let is_own = |path: &str| path.contains("metadata.name%3Dlb1");
+    let requests = api.requests();
+    let asked: Vec<_> = requests.iter().filter(|path| of_nodes(path)).collect();
+    assert!(
+        !asked.is_empty() && asked.iter().all(|path| is_own(path)),
+        "{asked:?}"
+    );
+    assert!(!requests.iter().any(|path| path.contains("/leases")));
+    watch.wanted.send_modify(|wanted| wanted.nodes = true);
+    watch.until(|seen| seen.looked_up.nodes).await;
+    let requests = api.requests();
+    assert!(requests.iter().any(|path| of_nodes(path) && !is_own(path)));
+}
+
+#[tokio::test]
+async fn a_node_hears_of_no_endpoints_that_it_does_not_serve_and_of_no_publication() {
+    let api = Api::start().await;
+    let mut web = service("shop", "web", "x");
+    web["spec"]["loadBalancerClass"].take();
+    api.put("services", web.clone());
+    let mut other = service("shop", "other", "x");
+    other["spec"] = json!({"ports": [{"port": 80}]});
+    api.put("services", other.clone());
+    api.put("endpointslices", slice("web-a", "10.0.0.1"));
+    let mut unserved = slice("other-a", "10.0.0.7");
+    unserved["metadata"]["labels"]["kubernetes.io/service-name"] = json!("other");
+    api.put("endpointslices", unserved.clone());
+    let mut watch = Watch::in_role(&api, &["--node-name=lb1"], Role::Node);
+    watch.until(|seen| addresses(seen) == ["10.0.0.1"]).await;
+    // The endpoints of one that is not served change, and the publisher writes.
+    unserved["endpoints"] = json!([{"addresses": ["10.0.0.8"]}]);
+    api.put("endpointslices", unserved);
+    web["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
+    web["metadata"]["annotations"] = json!({"ballast.dev/told": "x"});
+    web["metadata"]["managedFields"] =
+        json!([{"manager": "ballast", "operation": "Update", "subresource": "status"}]);
+    web["status"] = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.9"}]}});
+    api.put("services", web);
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(watch.sent().await, 1);
+    // One that is served from now on has its endpoints at once.
+    other["metadata"]["annotations"] = json!({"ballast.dev/path": "/other"});
+    api.put("services", other);
+    watch
+        .until(|seen| addresses(seen).contains(&"10.0.0.8".to_owned()))
+        .await;
+    assert_eq!(watch.sent().await, 2);
+}
+
+#[tokio::test]
+async fn the_publisher_watches_no_endpoints() {
+    let api = Api::start().await;
+    let mut watch = Watch::in_role(&api, &[], Role::Publisher);
+    let seen = watch.until(|_| true).await;
+    assert!(seen.leases.is_some() && seen.looked_up.nodes);
+    let requests = api.requests();
+    assert!(!requests.iter().any(|path| path.contains("/endpointslices")));
 }
 
 #[tokio::test]

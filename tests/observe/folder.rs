@@ -265,7 +265,13 @@ async fn what_is_wanted_is_found_without_a_cluster() {
     wanted.secrets.insert(Key::new("default", "tls"));
     wanted.names.insert("192.0.2.7".to_owned());
     folder.watch.wanted.send_replace(wanted.clone());
-    let seen = folder.watch.until(|seen| *seen.looked_up == wanted).await;
+    let seen = folder
+        .watch
+        .until(|seen| {
+            let looked_up = &seen.looked_up;
+            looked_up.secrets == wanted.secrets && looked_up.names == wanted.names
+        })
+        .await;
     assert_eq!(seen.secrets.len(), 1);
     assert_eq!(seen.resolved["192.0.2.7"].len(), 1);
     write(folder.place.path(), "b.yaml", &["one"]);

@@ -110,7 +110,7 @@ async fn a_secret_that_may_not_be_read_is_forbidden_until_it_may() {
     assert_eq!(content(&seen, "shop/tls"), Some(b"first".as_slice()));
     watch.wanted.send_replace(Wanted::default());
     let seen = watch.until(|seen| seen.secrets.is_empty()).await;
-    assert_eq!(*seen.looked_up, Wanted::default());
+    assert!(seen.looked_up.is_empty());
 }
 
 #[tokio::test]

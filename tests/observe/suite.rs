@@ -13,7 +13,7 @@ mod program;
 use std::sync::{Arc, Mutex};
 
 use ballast_controller::observe::{Observed, Wanted};
-use ballast_controller::settings::{Flags, Settings};
+use ballast_controller::settings::{Flags, Role, Settings};
 use clap::Parser;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -33,7 +33,12 @@ struct Watch {
 impl Watch {
     /// Watches a cluster.
     fn of(api: &Api, arguments: &[&str]) -> Self {
-        let settings = settings(arguments);
+        Self::in_role(api, arguments, Role::Whole)
+    }
+
+    fn in_role(api: &Api, arguments: &[&str], role: Role) -> Self {
+        let settings = Settings::clone(&settings(arguments)).in_role(role);
+        let settings = Arc::new(settings);
         Self::start(|wanted, observed| {
             ballast_controller::observe::cluster::watch(api.client(), settings, wanted, observed)
         })

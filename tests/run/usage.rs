@@ -42,9 +42,9 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         ("--context", "b"),
         ("--use-kubernetes-cluster-service", "perhaps"),
         ("--dry", "perhaps"),
-        ("--finalizer", "perhaps"),
         ("--dataplane", "here"),
-        ("--ingress-hostname-suffix", "a b"),
+        ("--lease-duration", "1s"),
+        ("--lease-duration", "soon"),
         ("--admin", "here"),
         ("--log-format", "yaml"),
         ("--log-level", "loud"),
@@ -105,6 +105,24 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         let (code, _, said) = to_its_end(&flags);
         assert_eq!(code, Some(64), "{value}: {said}");
         assert!(said.contains(flag), "{value}: {said}");
+    }
+}
+
+#[test]
+fn a_wrong_value_of_a_flag_of_publish_is_a_refusal_that_names_it() {
+    for (flag, value) in [
+        ("--finalizer", "perhaps"),
+        ("--take-over", "perhaps"),
+        ("--ingress-hostname-suffix", "a b"),
+        ("--admin", "here"),
+        ("--http-services", "some"),
+        ("--kubeconfig", "/nowhere/at/all"),
+        // A role that does not write it does not take it.
+        ("--table-dir", "/run/ballast"),
+    ] {
+        let (code, _, said) = to_its_end(&["publish", &format!("{flag}={value}")]);
+        assert_eq!(code, Some(64), "{flag}: {said}");
+        assert!(said.contains(flag), "{flag}: {said}");
     }
 }
 

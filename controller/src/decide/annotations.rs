@@ -66,6 +66,10 @@ pub(super) struct Reader<'a> {
     pub(super) memory: Memory,
     has_own: bool,
     pub(super) notices: BTreeSet<Notice>,
+    /// Those that follow from what only nodes look at: endpoints, Secrets and names.
+    pub(super) node_notices: BTreeSet<Notice>,
+    /// Whether what becomes of it depends on other nodes than this one.
+    pub(super) needs_nodes: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -84,6 +88,8 @@ impl<'a> Reader<'a> {
             memory: Memory::new(),
             has_own: keys.any(|key| key.starts_with(OWN)),
             notices: BTreeSet::new(),
+            node_notices: BTreeSet::new(),
+            needs_nodes: false,
         }
     }
 
@@ -282,6 +288,18 @@ impl<'a> Reader<'a> {
             .insert(Notice::normal(self.about(), reason, message));
     }
 
+    /// A warning about what only nodes look at.
+    pub(super) fn warn_by_node(&mut self, reason: Reason, message: impl Into<String>) {
+        self.node_notices
+            .insert(Notice::warning(self.about(), reason, message));
+    }
+
+    /// A remark on what only nodes look at.
+    pub(super) fn say_by_node(&mut self, reason: Reason, message: impl Into<String>) {
+        self.node_notices
+            .insert(Notice::normal(self.about(), reason, message));
+    }
+
     fn about(&self) -> About {
         About::Service(self.service.key.clone())
     }
@@ -322,13 +340,13 @@ pub(super) const OWN: &str = "ballast.dev/";
 pub(super) const O: &str = "loadbalancer.openstack.org/";
 
 /// What we say to OpenStack's users: where a Service is.
-pub(super) const ADDRESS: &str = "loadbalancer.openstack.org/load-balancer-address";
+pub(crate) const ADDRESS: &str = "loadbalancer.openstack.org/load-balancer-address";
 
 /// And what others may call it by; theirs, where it is not its UID.
-pub(super) const ID: &str = "loadbalancer.openstack.org/load-balancer-id";
+pub(crate) const ID: &str = "loadbalancer.openstack.org/load-balancer-id";
 
 /// What people were told; whoever writes events writes it.
-pub(super) const TOLD: &str = "ballast.dev/told";
+pub(crate) const TOLD: &str = "ballast.dev/told";
 
 pub(super) const E: &str = "service.beta.kubernetes.io/exoscale-loadbalancer-";
 

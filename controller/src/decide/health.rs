@@ -254,11 +254,15 @@ fn target(
         EndpointsVia::ClusterIp => Some(other.number),
     };
     if number.is_none() {
-        let why = match other.node_port {
-            None if via == EndpointsVia::NodePort => "it has no node port",
-            _ => "no endpoint says which number its port has",
-        };
-        no_check(reader, checked, why);
+        match other.node_port {
+            None if via == EndpointsVia::NodePort => {
+                no_check(reader, checked, "it has no node port");
+            }
+            _ => {
+                let message = without_check(checked, "no endpoint says which number its port has");
+                reader.say_by_node(Reason::NoActiveCheck, message);
+            }
+        }
     }
     number.map(NonZeroU16::new)
 }
@@ -277,12 +281,15 @@ fn pods_number(reader: &Reader<'_>, slices: &Slices<'_>, other: &Port) -> Option
 }
 
 fn no_check(reader: &mut Reader<'_>, port: &Port, why: &str) {
-    let message = format!(
+    reader.say(Reason::NoActiveCheck, without_check(port, why));
+}
+
+fn without_check(port: &Port, why: &str) -> String {
+    format!(
         "port {}/{} has no active check: {why}; readiness decides",
         port.number,
         port.protocol.word()
-    );
-    reader.say(Reason::NoActiveCheck, message);
+    )
 }
 
 fn clamp(

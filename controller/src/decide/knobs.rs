@@ -421,6 +421,7 @@ knobs! {
     EXTERNAL_PORT: Vec<(Option<u16>, u16)> = "external-port" [] values::external_port;
     ON_REMOVED: OnGone = "on-endpoint-removed" [] values::on_gone;
     IGNORE: bool = "ignore" ["kube-vip.io/ignore"] values::boolean;
+    TAKE_OVER: bool = "take-over" [] values::boolean;
     /// Without OpenStack's class, which is no pool's name.
     POOL: String = "address-pool" [
         "metallb.io/address-pool",

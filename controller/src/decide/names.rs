@@ -119,6 +119,11 @@ fn says_ignore(service: &Service, observed: &Observed, settings: &Settings) -> b
 }
 
 pub(super) fn contends(service: &Service, observed: &Observed, settings: &Settings) -> bool {
+    may_contend(service, settings) && is_eligible(service, observed, settings)
+}
+
+/// The same, as far as it can be said without reading annotations.
+pub(super) fn may_contend(service: &Service, settings: &Settings) -> bool {
     let named = settings.flags.tcp_services.all().iter().any(|entry| {
         let here = entry
             .namespace
@@ -126,7 +131,7 @@ pub(super) fn contends(service: &Service, observed: &Observed, settings: &Settin
             .is_none_or(|namespace| *namespace == service.key.namespace);
         entry.name == service.key.name && here && has_port(service, entry.port)
     });
-    (named || wants_http(service, settings)) && is_eligible(service, observed, settings)
+    named || wants_http(service, settings)
 }
 
 pub(super) fn wants_http(service: &Service, settings: &Settings) -> bool {

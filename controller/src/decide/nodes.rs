@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::notice::{About, Notice, Reason};
 use crate::observe::{Family, Node, Observed};
-use crate::settings::{Selector, Settings};
+use crate::settings::{Role, Selector, Settings};
 
 /// The nodes as they matter for one decision.
 pub(super) struct Nodes<'a> {
@@ -44,6 +44,8 @@ impl<'a> Nodes<'a> {
             }
         }
         let here = match &flags.node_name {
+            // It may run anywhere.
+            _ if settings.role == Role::Publisher => Here::Idle,
             Some(name) => match members.iter().find(|node| node.name == *name) {
                 Some(node) => Here::Serves(node),
                 None if settings.another_cluster && !observed.nodes.contains_key(name) => {

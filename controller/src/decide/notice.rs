@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::lease::Message;
 use crate::observe::Key;
 
 /// One thing to tell. Acting on it, as an event or in a log, is for others.
@@ -37,6 +38,46 @@ impl Notice {
             reason,
             message: message.into(),
         }
+    }
+}
+
+impl Notice {
+    /// What a node's Lease asks to be told. A reason that is not known here is a common one.
+    pub(super) fn said_by_node(about: About, message: &Message) -> Self {
+        Self {
+            about,
+            kind: match message.warning {
+                true => Kind::Warning,
+                false => Kind::Normal,
+            },
+            reason: Reason::of_nodes(&message.reason),
+            message: message.text.clone(),
+        }
+    }
+
+    /// The same, as a node's Lease says it.
+    pub(crate) fn to_message(&self) -> Message {
+        Message {
+            warning: self.kind == Kind::Warning,
+            reason: self.reason.to_string(),
+            text: self.message.clone(),
+        }
+    }
+}
+
+impl Reason {
+    /// Those that nodes alone find out about.
+    fn of_nodes(word: &str) -> Self {
+        let known = [
+            Self::LeftOut,
+            Self::NoActiveCheck,
+            Self::RefNotPermitted,
+            Self::SecretUnreadable,
+            Self::TableRefused,
+        ];
+        let mut known = known.into_iter();
+        let found = known.find(|reason| reason.to_string() == word);
+        found.unwrap_or(Self::SyncLoadBalancerFailed)
     }
 }
 
@@ -135,6 +176,10 @@ pub enum Reason {
     RefNotPermitted,
     /// A LoadBalancer has the port that the routes of `--http-services=all` were on.
     RoutesWithdrawn,
+    /// A node's settings are not the publisher's.
+    SettingsDiffer,
+    /// The data plane of a node refuses the newest table.
+    TableRefused,
     /// A Secret that cannot be used.
     SecretUnreadable,
     /// Something of this Service cannot be served.

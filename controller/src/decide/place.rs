@@ -12,8 +12,8 @@ use super::notice::Reason;
 use super::served::Expected;
 use super::status::Ingress;
 use super::{World, endpoints};
-use crate::observe::{Family, Node, Service};
-use crate::settings::Selector;
+use crate::observe::{Family, Key, Node, Service};
+use crate::settings::{Role, Selector};
 
 /// Where a Service is reached.
 pub(super) struct Place<'a> {
@@ -23,8 +23,10 @@ pub(super) struct Place<'a> {
     pub(super) strict: bool,
     /// Whose addresses may be published, once they serve it.
     candidates: Vec<&'a Node>,
-    /// Strict, and nobody has an endpoint now: what is published stays, and nothing comes.
+    /// Strict, and no node has an endpoint now: what is published stays, and nothing comes.
     nobody: bool,
+    /// Strict, and this node has no endpoint now.
+    pub(super) idle_here: bool,
     families: Vec<Family>,
     hostnames: Option<Vec<String>>,
 }
@@ -85,6 +87,8 @@ pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Pla
     let requested = requested(reader)?;
     let strict = strict(reader);
     let hostnames = reader.knob(&knobs::HOSTNAME, None).map(|found| found.value);
+    // All of these ask for other nodes than this one.
+    reader.needs_nodes |= chosen.is_some() || internal || requested.is_some();
     let chosen_nodes = world.nodes.chosen(chosen.as_ref());
     let is_host = matches!(world.nodes.here, Here::Host);
     let mut candidates = chosen_nodes.clone();
@@ -105,13 +109,14 @@ pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Pla
         None if internal => at_internal(world, reader, &chosen_nodes, &families)?,
         None => anywhere(reader, &chosen_nodes, &families)?,
     };
+    let has_ready = |node: &&Node| has_endpoints(world, &reader.service.key, node);
     let ready: Vec<&Node> = match strict {
         false => candidates.clone(),
-        true => {
-            let slices = world.slices.of_service(&reader.service.key);
-            let has_ready = |node: &&Node| endpoints::has_ready_on(slices, &node.name);
-            candidates.iter().copied().filter(has_ready).collect()
-        }
+        true => candidates.iter().copied().filter(has_ready).collect(),
+    };
+    let idle_here = match world.nodes.here {
+        Here::Serves(node) => strict && !has_ready(&node),
+        Here::Host | Here::Idle => false,
     };
     let nobody = ready.is_empty();
     Ok(Place {
@@ -120,9 +125,27 @@ pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Pla
         strict,
         candidates: if nobody { candidates } else { ready },
         nobody,
+        idle_here,
         families,
         hostnames,
     })
+}
+
+/// Whether a node has a ready endpoint on itself. The publisher sees no endpoints: nodes say it.
+fn has_endpoints(world: &World<'_>, service: &Key, node: &Node) -> bool {
+    if world.settings.role != Role::Publisher {
+        let slices = world.slices.of_service(service);
+        return endpoints::has_ready_on(slices, &node.name);
+    }
+    let leases = world.observed.leases.as_ref();
+    let exception = leases.and_then(|leases| {
+        leases
+            .get(&node.name)?
+            .exceptions
+            .services
+            .get(&service.to_string())
+    });
+    exception.is_none_or(|exception| !exception.idle)
 }
 
 impl Place<'_> {
@@ -131,7 +154,7 @@ impl Place<'_> {
         &self,
         world: &World<'_>,
         service: &Service,
-        expected: &Expected,
+        expected: &Expected<'_>,
     ) -> (Vec<Ingress>, Vec<IpAddr>) {
         let live = self.candidates.iter().copied();
         let live = live.filter(|node| self.is_live(world, service, node, expected));
@@ -146,14 +169,14 @@ impl Place<'_> {
         (ingress, addresses)
     }
 
-    /// Whether a node's address is published for a Service: its Lease lives, none of the Service's ports is an exception,
-    /// and it serves what it should. What is published stays while only the last is missing.
+    /// Whether a node's address is published for a Service: its Lease lives, no port of the Service is
+    /// closed there, and it serves what it should. What is published stays while only the last is missing.
     fn is_live(
         &self,
         world: &World<'_>,
         service: &Service,
         node: &Node,
-        expected: &Expected,
+        expected: &Expected<'_>,
     ) -> bool {
         let is_published = || {
             let names = self.hostnames.as_deref().unwrap_or_default();
@@ -169,14 +192,14 @@ impl Place<'_> {
         let Some(lease) = leases.get(&node.name) else {
             return false;
         };
-        let is_ours = |frontend: &String| {
-            let rest = frontend.strip_prefix(&*service.key.namespace);
-            let rest = rest.and_then(|rest| rest.strip_prefix('.'));
-            let rest = rest.and_then(|rest| rest.strip_prefix(&*service.key.name));
-            rest.is_some_and(|rest| rest.starts_with(':'))
-        };
-        let may_come = !self.nobody && expected.of_node(&node.name) == Some(&lease.served);
-        !lease.exceptions.iter().any(is_ours) && (may_come || is_published())
+        let exception = lease.exceptions.services.get(&service.key.to_string());
+        if exception.is_some_and(|exception| exception.closed) {
+            return false;
+        }
+        let owner = format!("{}.{}", service.key.namespace, service.key.name);
+        let agrees = lease.settings.is_empty() || lease.settings == world.claims;
+        let is_served = || expected.is_served(&node.name, &owner, &lease.served);
+        (!self.nobody && agrees && is_served()) || is_published()
     }
 
     /// Why nothing is published.
@@ -324,6 +347,7 @@ fn anywhere(
     families: &[Family],
 ) -> Result<(Reach, Listen), String> {
     if !chosen.is_empty() && published(chosen, families, nodes::public).is_empty() {
+        reader.needs_nodes = true;
         let words = families.iter().map(|family| match family {
             Family::V4 => "IPv4",
             Family::V6 => "IPv6",

@@ -1,103 +1,153 @@
-//! What a node listens at, as one hash: of a table, and of the tables that all live nodes should have.
+//! What nodes listen at: of the node that a decision is for, and of all live nodes as the publisher expects it.
 //!
-//! A node's Lease says the hash of what is served there ([`served`]); `decide` compares it with its own ([`Expected`]).
+//! A node's Lease says what is served there ([`crate::lease::Served`]); `place` compares it with what is expected.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use ballast_core::table::{Bind, Name, RoutingTable};
-use sha2::{Digest, Sha256};
+use ballast_core::table::{Bind, Name};
 
 use super::nodes::{Here, may_be_published};
 use super::place::Site;
 use super::table::{HTTP, HTTPS, Shared};
 use super::{Asked, World};
+use crate::lease::{Binds, Buckets, Served, number, owner};
+use crate::observe::Node;
 use crate::settings::HTTPS_PORT;
 
-/// The SHA-256, in hex, of what a table listens at: a line `FRONTEND BIND` for each bind of each frontend, sorted.
-#[must_use]
-pub fn served(table: &RoutingTable) -> String {
-    let lines = table
-        .frontends
-        .iter()
-        .flat_map(|frontend| frontend.bind.iter().map(|bind| line(&frontend.name, bind)));
-    let mut lines: Vec<String> = lines.collect();
-    lines.sort();
-    hash(lines.iter())
+/// What this node listens at, ports that stay closed for want of a certificate included.
+pub(super) fn binds_here(world: &World<'_>, shared: Shared, asked: &[Asked<'_>]) -> Binds {
+    let mut binds = binds_of_shared(world, shared);
+    for one in asked {
+        let lines = one.offers.iter().flat_map(|offer| {
+            let frontend = &offer.frontend;
+            frontend
+                .bind
+                .iter()
+                .map(move |bind| line(&frontend.name, bind))
+        });
+        collect(&mut binds, lines);
+    }
+    binds
 }
 
-/// What [`served`] says of each live node's table, by node.
-pub(super) struct Expected(BTreeMap<String, String>);
+/// What each live node should listen at.
+#[derive(Default)]
+pub(super) struct Expected<'a> {
+    /// The owners that listen on every node alike.
+    everywhere: Binds,
+    nodes: BTreeMap<&'a str, OfNode>,
+}
 
-impl Expected {
-    /// Without deciding again for each node: tables differ by what is not [`Site::EVERYWHERE`] alone.
-    pub(super) fn of(world: &World<'_>, shared: Shared, asked: &[Asked<'_>]) -> Self {
+/// What one node should listen at.
+struct OfNode {
+    buckets: Buckets,
+    /// The owners that do not listen on every node alike.
+    sited: Binds,
+}
+
+impl<'a> Expected<'a> {
+    /// Without deciding again for each node: they differ by what is not [`Site::EVERYWHERE`] alone.
+    pub(super) fn of(world: &World<'a>, shared: Shared, asked: &[Asked<'_>]) -> Self {
         let Some(leases) = &world.observed.leases else {
-            return Self(BTreeMap::new());
+            return Self::default();
         };
         let mut nodes = world.nodes.chosen(None);
         nodes.retain(|node| may_be_published(node) && leases.contains_key(&node.name));
-        let mut lines = shared_lines(world, shared);
-        for one in asked {
-            let site = one
-                .place
-                .as_ref()
-                .map_or(&Site::EVERYWHERE, |place| &place.site);
-            for offer in &one.offers {
-                let (name, port) = (&offer.frontend.name, offer.claim.port);
-                if site.is_everywhere() {
-                    lines.push((line(name, &Bind::Any { port }), None));
-                    continue;
-                }
-                for (index, node) in nodes.iter().enumerate() {
-                    let binds = site.binds(Here::Serves(node), port);
-                    lines.extend(binds.iter().map(|bind| (line(name, bind), Some(index))));
-                }
+        if nodes.is_empty() {
+            return Self::default();
+        }
+        let mut everywhere = binds_of_shared(world, shared);
+        let mut sited = Vec::new();
+        for one in asked.iter().filter(|one| !one.offers.is_empty()) {
+            match one.place.as_ref().map(|place| &place.site) {
+                Some(site) if !site.is_everywhere() => sited.push((one, site)),
+                _ => collect(&mut everywhere, lines_everywhere(one)),
             }
         }
-        lines.sort();
-        let is_same = lines.iter().all(|(_, only_on)| only_on.is_none());
-        let of_all = is_same.then(|| hash(lines.iter().map(|(line, _)| line)));
-        let hashes = nodes.iter().enumerate().map(|(index, node)| {
-            let here =
-                |(_, only_on): &&(String, Option<usize>)| only_on.is_none_or(|only| only == index);
-            let hash = || hash(lines.iter().filter(here).map(|(line, _)| line));
-            (node.name.clone(), of_all.clone().unwrap_or_else(hash))
+        let common = Buckets::of(&everywhere);
+        let nodes = nodes.into_iter().map(|node| {
+            let mut own = Binds::new();
+            for (one, site) in &sited {
+                collect(&mut own, lines_on(one, site, node).into_iter());
+            }
+            let mut buckets = common;
+            own.iter()
+                .for_each(|(owner, number)| buckets.add(owner, *number));
+            let of_node = OfNode {
+                buckets,
+                sited: own,
+            };
+            (node.name.as_str(), of_node)
         });
-        Self(hashes.collect())
+        Self {
+            nodes: nodes.collect(),
+            everywhere,
+        }
     }
 
-    pub(super) fn of_node(&self, node: &str) -> Option<&String> {
-        self.0.get(node)
+    /// Whether a node says that it serves an owner as it should.
+    pub(super) fn is_served(&self, node: &str, owner: &str, served: &Served) -> bool {
+        let Some(expected) = self.nodes.get(node) else {
+            return false;
+        };
+        let number = expected
+            .sited
+            .get(owner)
+            .or_else(|| self.everywhere.get(owner));
+        served.confirms(owner, number.copied(), &expected.buckets)
     }
 }
 
+fn lines_everywhere(one: &Asked<'_>) -> impl Iterator<Item = (String, String)> {
+    one.offers.iter().map(|offer| {
+        let port = offer.claim.port;
+        line(&offer.frontend.name, &Bind::Any { port })
+    })
+}
+
+fn lines_on(one: &Asked<'_>, site: &Site, node: &Node) -> Vec<(String, String)> {
+    let offers = one.offers.iter();
+    let lines = offers.flat_map(|offer| {
+        let binds = site.binds(Here::Serves(node), offer.claim.port);
+        binds
+            .into_iter()
+            .map(move |bind| line(&offer.frontend.name, &bind))
+    });
+    lines.collect()
+}
+
 /// Those of the shared ports, which are on every node.
-fn shared_lines(world: &World<'_>, shared: Shared) -> Vec<(String, Option<usize>)> {
+fn binds_of_shared(world: &World<'_>, shared: Shared) -> Binds {
     let http_port = world.settings.flags.http_port;
     let ports = [
         (shared.http, HTTP, http_port),
         (shared.https, HTTPS, HTTPS_PORT),
     ];
     let there = ports.into_iter().filter(|(is_there, ..)| *is_there);
-    there
-        .filter_map(|(_, name, port)| Some((line(&name.parse().ok()?, &Bind::Any { port }), None)))
-        .collect()
+    let mut binds = Binds::new();
+    for (_, name, port) in there {
+        if let Ok(name) = name.parse() {
+            collect(
+                &mut binds,
+                std::iter::once(line(&name, &Bind::Any { port })),
+            );
+        }
+    }
+    binds
 }
 
-fn line(frontend: &Name, bind: &Bind) -> String {
-    format!("{frontend} {bind}\n")
+/// The owner of a frontend, and a line for one bind of it.
+fn line(frontend: &Name, bind: &Bind) -> (String, String) {
+    (owner(frontend).to_owned(), format!("{frontend} {bind}"))
 }
 
-fn hash<'a>(lines: impl Iterator<Item = &'a String>) -> String {
-    let mut hasher = Sha256::new();
-    for line in lines {
-        hasher.update(line);
+fn collect(binds: &mut Binds, lines: impl Iterator<Item = (String, String)>) {
+    let mut by_owner: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (owner, line) in lines {
+        by_owner.entry(owner).or_default().push(line);
     }
-    let mut hex = String::with_capacity(64);
-    for byte in hasher.finalize() {
-        // A String takes everything.
-        _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    let numbers = by_owner
+        .into_iter()
+        .map(|(owner, lines)| (owner, number(lines)));
+    binds.extend(numbers);
 }

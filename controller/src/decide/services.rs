@@ -19,7 +19,7 @@ use super::status::{PortError, Status, Verdict, is_foreign, is_to_be_given_back}
 use super::table::{Offer, backend, frontend};
 use super::{Asked, World, endpoints, health};
 use crate::observe::{Key, Port, Protocol, Secret, Service};
-use crate::settings::Family;
+use crate::settings::{Family, Role};
 
 /// What a LoadBalancer of ours asks for.
 pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
@@ -35,8 +35,14 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
         };
         return Asked::nothing(service, status).ignored(reader);
     }
+    let mut taken_from = None;
     if is_foreign(service) {
-        return foreign(service);
+        let says = reader.knob(&knobs::TAKE_OVER, None);
+        let is_wanted = world.settings.take_over || says.is_some_and(|found| found.value);
+        if !is_wanted || !world.observed.abandoned.contains(&service.key) {
+            return foreign(service);
+        }
+        taken_from = Some(writer(service).to_owned());
     }
     reader.remark();
     remark_slices(world, &mut reader);
@@ -53,7 +59,7 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
             for port in served_ports(&mut reader) {
                 open(world, &mut reader, &place, port, &mut asked);
             }
-            if asked.offers.is_empty() {
+            if asked.offers.iter().all(|offer| offer.closed) {
                 let port_errors = std::mem::take(&mut asked.status.port_errors);
                 asked.status = Status {
                     port_errors,
@@ -71,6 +77,7 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
             asked.place = Some(place);
         }
     }
+    asked.status.taken_from = taken_from;
     asked.read_by(reader)
 }
 
@@ -78,8 +85,9 @@ pub(super) fn ask<'a>(world: &World<'a>, service: &'a Service) -> Asked<'a> {
 fn foreign(service: &Service) -> Asked<'_> {
     let status = Status::left_alone(service, "somebody else publishes it");
     let mut asked = Asked::nothing(service, status);
+    let writer = writer(service);
     let message = format!(
-        "has no class and publishes {}, which is not Ballast's: it is not touched; give it a class, or stop the other controller",
+        "{writer} publishes this Service at {}, so Ballast does not touch it; to have it published by Ballast once {writer} has not written its status for a minute: \"ballast-controller publish --take-over\", or the annotation ballast.dev/take-over: \"true\" on this Service",
         service.ingress.join(", ")
     );
     asked.notices.insert(Notice::warning(
@@ -88,6 +96,12 @@ fn foreign(service: &Service) -> Asked<'_> {
         message,
     ));
     asked
+}
+
+/// The other controller that publishes a Service, as far as it can be seen.
+fn writer(service: &Service) -> &str {
+    let rival = service.rival.as_ref();
+    rival.map_or("another controller", |rival| &rival.manager)
 }
 
 /// The ports of a Service that are served: the first ones, in the order of its spec. Its owner is told which are not.
@@ -154,8 +168,10 @@ fn open(
     if wish.ranges == Ranges::Closed {
         return;
     }
-    let Some(certificate) = certificate(world, reader, &wish, port, asked) else {
-        return;
+    let (certificate, closed) = match certificate(world, reader, &wish, port, asked) {
+        Ends::Nowhere => return,
+        Ends::Closed => (None, true),
+        Ends::Open(certificate) => (certificate, false),
     };
     let service = reader.service;
     let Some(name) = qualified(&service.key, port) else {
@@ -171,6 +187,7 @@ fn open(
             _ => None,
         },
     };
+    asked.wanted.nodes |= scope.nodes.is_some();
     let endpoints = world.slices.endpoints(world, service, port, scope);
     let binds = place.site.binds(world.nodes.here, external);
     asked.offers.push(Offer {
@@ -181,6 +198,7 @@ fn open(
         },
         frontend: frontend(&name, front_text, &service.key, &wish, certificate, binds),
         backend: backend(&name, back_text, service, port, &wish, check, endpoints),
+        closed,
     });
 }
 
@@ -191,10 +209,10 @@ pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
         let message = format!(
             "Error syncing load balancer: the endpoint {address} is {what}; it is left out"
         );
-        reader.warn(Reason::SyncLoadBalancerFailed, message);
+        reader.warn_by_node(Reason::SyncLoadBalancerFailed, message);
     }
     if endpoints::have_names(slices) {
-        reader.warn(
+        reader.warn_by_node(
             Reason::SyncLoadBalancerFailed,
             "Error syncing load balancer: an EndpointSlice of addressType FQDN is not read; use IPv4 or IPv6, or a Service of type ExternalName",
         );
@@ -202,7 +220,7 @@ pub(super) fn remark_slices(world: &World<'_>, reader: &mut Reader<'_>) {
 }
 
 /// Says where a Service is published, once every port has its owner.
-pub(super) fn publish(world: &World<'_>, asked: &mut Asked<'_>, expected: &Expected) {
+pub(super) fn publish(world: &World<'_>, asked: &mut Asked<'_>, expected: &Expected<'_>) {
     let is_host = matches!(world.nodes.here, Here::Host);
     let service = asked.service;
     let status = &mut asked.status;
@@ -303,26 +321,39 @@ fn text(name: Option<String>, description: Option<String>) -> Option<Text> {
     parts.join(": ").parse().ok().filter(|_| !parts.is_empty())
 }
 
-/// The certificate of a port where TLS ends: the outer `None` means that there should be one and is not.
-#[expect(clippy::option_option, reason = "closed, plain, or with a certificate")]
+/// Where TLS of a port ends.
+pub(super) enum Ends {
+    /// It is not served, whatever Secrets there are.
+    Nowhere,
+    /// Its certificate cannot be had now: it stays closed, and keeps its port.
+    Closed,
+    /// Not here, or with this certificate.
+    Open(Option<ballast_core::table::Certificate>),
+}
+
+/// The certificate of a port where TLS ends.
 pub(super) fn certificate(
     world: &World<'_>,
     reader: &mut Reader<'_>,
     wish: &Wish,
     port: &Port,
     asked: &mut Asked<'_>,
-) -> Option<Option<ballast_core::table::Certificate>> {
+) -> Ends {
     let key = match &wish.tls {
-        Tls::Plain => return Some(None),
-        Tls::Closed => return None,
-        Tls::Default => return Some(Some(WantedFile::default_certificate())),
+        Tls::Plain => return Ends::Open(None),
+        Tls::Closed => return Ends::Nowhere,
+        Tls::Default => return Ends::Open(Some(WantedFile::default_certificate())),
         Tls::Secret(key) => key,
     };
+    if world.settings.role == Role::Publisher {
+        // Nodes read Secrets, and say which they cannot use.
+        return Ends::Open(None);
+    }
     asked.wanted.secrets.insert(key.clone());
     let found = world.observed.secrets.get(key);
     if found != Some(&Secret::Forbidden) && !may_use(world, reader.service, key, found, asked) {
         refuse_reference(world, reader, key, port);
-        return None;
+        return Ends::Closed;
     }
     let why = match found {
         Some(Secret::Readable(material)) => match files::flaw(material) {
@@ -330,7 +361,7 @@ pub(super) fn certificate(
             None => {
                 let (certificate, wanted) = WantedFile::of_secret(key);
                 asked.files.extend(wanted);
-                return Some(Some(certificate));
+                return Ends::Open(Some(certificate));
             }
         },
         Some(Secret::Forbidden) => {
@@ -340,19 +371,18 @@ pub(super) fn certificate(
                 key.namespace
             )
         }
-        // Without Leases there is no cluster, and Secrets are seen like everything else.
-        None if world.observed.leases.is_some()
+        None if (world.settings.role == Role::Node || world.observed.leases.is_some())
             && !world.observed.looked_up.secrets.contains(key) =>
         {
             "could not be read yet: the API server does not answer".to_owned()
         }
         None => "does not exist".to_owned(),
     };
-    reader.warn(
+    reader.warn_by_node(
         Reason::SecretUnreadable,
         format!("port {} stays closed: Secret {key} {why}", port.number),
     );
-    None
+    Ends::Closed
 }
 
 /// Whether a Service may use a Secret: one of its own namespace, or one that permits it. The ReferenceGrants are looked up only
@@ -402,7 +432,7 @@ fn refuse_reference(world: &World<'_>, reader: &mut Reader<'_>, key: &Key, port:
         "port {} stays closed: Secret {key} is of another namespace, which does not permit its use from {from}; {why}",
         port.number
     );
-    reader.warn(Reason::RefNotPermitted, message);
+    reader.warn_by_node(Reason::RefNotPermitted, message);
 }
 
 /// `NAMESPACE.NAME:PORT`, and `-udp` for UDP.

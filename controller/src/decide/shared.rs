@@ -11,7 +11,7 @@ use super::names::{Names, asks_for_route, contends, wants_http};
 use super::notice::Reason;
 use super::place::{Site, internal};
 use super::ranges::Ranges;
-use super::services::{certificate, qualified, remark_slices, served_ports};
+use super::services::{Ends, certificate, qualified, remark_slices, served_ports};
 use super::status::{Status, Verdict};
 use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
 use super::{Asked, World, endpoints, health};
@@ -76,7 +76,7 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
     if asked.offers.is_empty() {
         reader.without_effect(OF_A_PORT, "the shared port has one for all");
     }
-    if asked.routes.is_empty() && asked.offers.is_empty() {
+    if asked.routes.iter().all(|route| route.closed) && asked.offers.is_empty() {
         let is_tcp = |port: &Port| port.protocol == observe::Protocol::Tcp;
         let why = match service.ports.iter().any(is_tcp) {
             true => "none of its ports can be served",
@@ -122,7 +122,7 @@ fn look_up(world: &World<'_>, reader: &mut Reader<'_>, name: &str, asked: &mut A
     });
     wrongs.extend(named);
     for wrong in wrongs {
-        reader.warn(
+        reader.warn_by_node(
             Reason::SyncLoadBalancerFailed,
             format!("Error syncing load balancer: {wrong}"),
         );
@@ -146,9 +146,9 @@ fn listen(
         return;
     };
     let binds = Site::EVERYWHERE.binds(world.nodes.here, external);
-    let endpoints = world
-        .slices
-        .endpoints(world, service, port, scope(world, service, &wish));
+    let scope = scope(world, service, &wish);
+    asked.wanted.nodes |= scope.nodes.is_some();
+    let endpoints = world.slices.endpoints(world, service, port, scope);
     asked.offers.push(Offer {
         claim: Claim {
             udp: false,
@@ -157,6 +157,7 @@ fn listen(
         },
         frontend: frontend(&name, None, &service.key, &wish, None, binds),
         backend: backend(&name, None, service, port, &wish, check, endpoints),
+        closed: false,
     });
 }
 
@@ -189,13 +190,15 @@ fn publish(
     let Some(name) = table_name(names, service, port) else {
         return;
     };
-    let Some(certificate) = certificate(world, reader, &wish, port, asked) else {
-        return;
+    let (certificate, closed) = match certificate(world, reader, &wish, port, asked) {
+        Ends::Nowhere => return,
+        Ends::Closed => (None, true),
+        Ends::Open(certificate) => (certificate, false),
     };
     without_effect(reader, port, &wish, secure);
-    let endpoints = world
-        .slices
-        .endpoints(world, service, port, scope(world, service, &wish));
+    let scope = scope(world, service, &wish);
+    asked.wanted.nodes |= scope.nodes.is_some();
+    let endpoints = world.slices.endpoints(world, service, port, scope);
     let backend = backend(&name, None, service, port, &wish, check, endpoints);
     let by_annotation = asks_for_route(service, world.settings);
     let passed = wish.passthrough.iter().map(|host| SharedRoute {
@@ -209,6 +212,7 @@ fn publish(
         },
         certificate: None,
         backend: Some(backend.clone()),
+        closed,
     });
     let opened = matches.into_iter().flat_map(|found| {
         let here = Route {
@@ -227,6 +231,7 @@ fn publish(
             route: elsewhere,
             certificate: None,
             backend: None,
+            closed,
         });
         let main = SharedRoute {
             secure,
@@ -235,6 +240,7 @@ fn publish(
             route: here,
             certificate: certificate.clone(),
             backend: Some(backend.clone()),
+            closed,
         };
         [Some(main), redirect]
     });

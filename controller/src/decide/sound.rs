@@ -97,7 +97,7 @@ pub(super) fn left_out<'a>(world: &World<'_>, service: &'a Service, why: &str) -
     let mut asked = Asked::nothing(service, status);
     let before = &world.observed.remembered;
     asked.memory = before.get(&service.key).cloned().unwrap_or_default();
-    asked.notices.insert(Notice::warning(
+    asked.node_notices.insert(Notice::warning(
         About::Service(service.key.clone()),
         Reason::LeftOut,
         message,

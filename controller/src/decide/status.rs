@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::annotations::{ADDRESS, ID, LAST_GOOD};
 use crate::observe::{Key, Protocol, Service};
+use crate::request::is_ours;
 use crate::settings::{Family, Settings};
 
 /// The decision about one Service.
@@ -32,6 +33,9 @@ pub struct Status {
     /// Annotations of ours to take away, whatever the verdict.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stale_annotations: BTreeSet<String>,
+    /// Who published it before, where it is taken over.
+    #[serde(skip)]
+    pub taken_from: Option<String>,
 }
 
 /// What became of a Service.
@@ -91,6 +95,7 @@ impl Status {
             port_errors: Vec::new(),
             annotations: BTreeMap::new(),
             stale_annotations: BTreeSet::new(),
+            taken_from: None,
         }
     }
 
@@ -120,21 +125,21 @@ impl Status {
 }
 
 /// Whether a Service that is ours only by having no class is published by somebody else.
-pub(super) fn is_foreign(service: &Service) -> bool {
+pub(crate) fn is_foreign(service: &Service) -> bool {
     service.class.is_none()
         && !service.ingress.is_empty()
-        && !service.status_managers.contains(MANAGER)
+        && !service.status_managers.iter().any(|name| is_ours(name))
 }
 
 /// Whether a Service that is ours no more still carries what we gave it. What others gave it is theirs.
 pub(super) fn is_to_be_given_back(service: &Service, settings: &Settings) -> bool {
     let managers = &service.status_managers;
-    match managers.contains(MANAGER) {
-        true => service.finalizer || (managers.len() == 1 && !service.ingress.is_empty()),
+    match managers.iter().any(|name| is_ours(name)) {
+        true => {
+            let is_alone = managers.iter().all(|name| is_ours(name));
+            service.finalizer || (is_alone && !service.ingress.is_empty())
+        }
         // The finalizer comes before the status.
         false => service.finalizer && managers.is_empty() && settings.takes_classless(),
     }
 }
-
-/// As whom we write a status.
-const MANAGER: &str = "ballast-controller";

@@ -25,6 +25,8 @@ pub(super) struct Offer {
     /// Without a bind: not on this node.
     pub(super) frontend: Frontend,
     pub(super) backend: table::Service,
+    /// Its certificate cannot be had: the port is held, and nothing listens there.
+    pub(super) closed: bool,
 }
 
 /// A route of a shared port.
@@ -38,6 +40,8 @@ pub(super) struct SharedRoute {
     pub(super) certificate: Option<Certificate>,
     /// The service to which the route leads.
     pub(super) backend: Option<table::Service>,
+    /// Its certificate cannot be had: it is held, and nothing is served by it.
+    pub(super) closed: bool,
 }
 
 impl SharedRoute {
@@ -121,14 +125,15 @@ pub(super) fn assemble(
     let offers = asked
         .iter_mut()
         .flat_map(|one| std::mem::take(&mut one.offers));
-    for offer in offers.filter(|offer| !offer.frontend.bind.is_empty()) {
+    for offer in offers.filter(|offer| !offer.frontend.bind.is_empty() && !offer.closed) {
         frontends.push(offer.frontend);
         services.insert(offer.backend.name.clone(), offer.backend);
     }
     let routes = asked
         .iter_mut()
         .flat_map(|one| std::mem::take(&mut one.routes));
-    for backend in routes.filter_map(|route| route.backend) {
+    let open = routes.filter(|route| !route.closed);
+    for backend in open.filter_map(|route| route.backend) {
         services.entry(backend.name.clone()).or_insert(backend);
     }
     frontends.sort_by(|one, other| one.name.cmp(&other.name));
@@ -183,9 +188,9 @@ fn shared_https(settings: &Settings, asked: &[Asked<'_>]) -> Option<Frontend> {
         .ssl_cert
         .as_ref()
         .map(|_| WantedFile::default_certificate());
-    let of_services = asked
-        .iter()
-        .flat_map(|one| &one.routes)
+    let routes_of_all = || asked.iter().flat_map(|one| &one.routes);
+    let of_services = routes_of_all()
+        .filter(|route| !route.closed)
         .filter_map(|route| route.certificate.clone());
     let mut certificates: Vec<Certificate> = of_services.collect();
     certificates.sort_by(|one, other| one.cert.cmp(&other.cert));
@@ -197,6 +202,12 @@ fn shared_https(settings: &Settings, asked: &[Asked<'_>]) -> Option<Frontend> {
         is_new
     });
     let name = HTTPS.parse().ok()?;
+    let is_all = settings.flags.http_services == HttpServices::All;
+    let is_open = routes_of_all().any(|route| route.secure && !route.closed);
+    let answers_all = is_all && !certificates.is_empty();
+    if !is_open && !answers_all {
+        return None;
+    }
     let (routes, root) = routes(asked, true);
     if certificates.is_empty() {
         return Some(Frontend {
@@ -229,7 +240,7 @@ fn routes(asked: &[Asked<'_>], secure: bool) -> (List<Route>, Option<Route>) {
     let mut routes: Vec<Route> = asked
         .iter()
         .flat_map(|one| &one.routes)
-        .filter(|route| route.secure == secure)
+        .filter(|route| route.secure == secure && !route.closed)
         .map(|route| route.route.clone())
         .collect();
     routes.sort_by(|one, other| (&one.host, one.path()).cmp(&(&other.host, other.path())));

@@ -5,15 +5,16 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use serde_json::Value;
 
 use super::{
-    Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Service, ServiceKind, Slice,
-    SlicePort, Target,
+    Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Rival, Service, ServiceKind,
+    Slice, SlicePort, Target,
 };
+use crate::request::is_ours;
 
 /// The name of an object of a namespace.
 pub(super) fn key(meta: &ObjectMeta) -> Result<Key, String> {
@@ -75,6 +76,7 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
         .status
         .and_then(|status| status.load_balancer)
         .unwrap_or_default();
+    let rival = rival(meta.managed_fields.as_deref().unwrap_or_default());
     let ports = spec
         .ports
         .unwrap_or_default()
@@ -135,7 +137,26 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
             .filter(|entry| entry.subresource.as_deref() == Some("status"))
             .filter_map(|entry| entry.manager)
             .collect(),
+        rival,
     })
+}
+
+/// Who else wrote what a Service publishes: the latest of them.
+fn rival(entries: &[ManagedFieldsEntry]) -> Option<Rival> {
+    let publishes = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        fields.is_some_and(|fields| {
+            fields
+                .pointer("/f:status/f:loadBalancer/f:ingress")
+                .is_some()
+        })
+    };
+    let rivals = entries.iter().filter(publishes).filter_map(|entry| {
+        let manager = entry.manager.clone().filter(|name| !is_ours(name))?;
+        let written = entry.time.as_ref().map(|time| time.0.as_second());
+        Some(Rival { manager, written })
+    });
+    rivals.max_by_key(|rival| rival.written)
 }
 
 /// The API server takes no other names; the names in the table are unambiguous only with these.

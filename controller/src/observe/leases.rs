@@ -9,7 +9,7 @@
 //! `renewTime` is older than its duration and [`DOUBT`] by this node's clock lives for a term as well, because it may be
 //! that clock that is wrong; but what it says is not believed: nothing is published by it, and nothing is unpublished.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use k8s_openapi::api::coordination::v1 as coordination;
 use tokio::time::Instant;
 
 use super::{Key, Lease};
-use crate::lease::{self, EXCEPTIONS, SERVED};
+use crate::lease::{self, EXCEPTIONS, Exceptions, Message, SERVED, SETTINGS, Served};
 
 /// A Lease of a load balancer node, as it is kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +34,7 @@ impl Renewal {
     /// What a Lease says.
     pub(super) fn of(from: coordination::Lease) -> Self {
         let spec = from.spec.unwrap_or_default();
-        let mut annotations = from.metadata.annotations.unwrap_or_default();
+        let annotations = from.metadata.annotations.unwrap_or_default();
         let name = from.metadata.name.unwrap_or_default();
         let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
         let node = lease::node_of(&name, holder.as_deref()).map(str::to_owned);
@@ -50,8 +50,15 @@ impl Renewal {
             ),
             term: Duration::from_secs(seconds.unwrap_or(10).clamp(1, 300)),
             lease: Lease {
-                served: annotations.remove(SERVED).unwrap_or_default(),
-                exceptions: exceptions(&annotations.remove(EXCEPTIONS).unwrap_or_default()),
+                served: annotations
+                    .get(SERVED)
+                    .map(|text| Served::read(text))
+                    .unwrap_or_default(),
+                exceptions: annotations
+                    .get(EXCEPTIONS)
+                    .map(|text| Exceptions::read(text))
+                    .unwrap_or_default(),
+                settings: annotations.get(SETTINGS).cloned().unwrap_or_default(),
             },
         }
     }
@@ -59,14 +66,6 @@ impl Renewal {
     fn is_held(&self) -> bool {
         self.stamp.2.is_some()
     }
-}
-
-/// One exception a line: the name of the frontend comes first.
-fn exceptions(text: &str) -> BTreeSet<String> {
-    let words = text
-        .lines()
-        .filter_map(|line| line.split_whitespace().next());
-    words.map(str::to_owned).collect()
 }
 
 /// The Leases, and the time by which they live.
@@ -137,6 +136,17 @@ impl Leases {
             .collect()
     }
 
+    /// What the others say of their nodes: a node that serves nothing may say why.
+    pub(super) fn others_say(&self, now: Instant) -> BTreeMap<String, Vec<Message>> {
+        let clock = self.at(now);
+        let is_live = |seen: &Seen| seen.renewal.is_held() && seen.until > clock;
+        let others = self.seen.iter().filter(|(_, seen)| !is_live(seen));
+        let say = others.map(|(node, seen)| (node, &seen.renewal.lease.exceptions.node));
+        say.filter(|(_, messages)| !messages.is_empty())
+            .map(|(node, messages)| (node.clone(), messages.clone()))
+            .collect()
+    }
+
     /// When the next one ends, if nothing is heard until then.
     pub(super) fn next_end(&self, now: Instant) -> Option<Instant> {
         let clock = self.at(now);
@@ -159,8 +169,8 @@ impl Seen {
     fn says(&self) -> Lease {
         let mut lease = self.renewal.lease.clone();
         if self.is_doubted {
-            // No table has this hash: no address comes by it, and those that are published stay.
-            lease.served.clear();
+            // Nothing is known of what it serves: no address comes by it, and those that are published stay.
+            lease.served = Served::default();
         }
         lease
     }
@@ -180,6 +190,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn everything() -> Served {
+        Served::of(&[("a.b".to_owned(), 7)].into())
+    }
+
+    const EXCEPTION: &str = r#"{"services": {"c/d": {"closed": true}}}"#;
 
     /// In microseconds of Unix time.
     fn wall(seconds: f64) -> i64 {
@@ -214,7 +230,7 @@ mod tests {
         fn put_lease(&mut self, name: &str, holder: &str, renewed: f64) {
             let time = k8s_openapi::jiff::Timestamp::from_microsecond(wall(renewed)).unwrap();
             let lease = json!({
-                "metadata": {"name": name, "annotations": {SERVED: "abc", EXCEPTIONS: "a.b:80 *:80 failed\nc.d:81 *:81 failed\n"}},
+                "metadata": {"name": name, "annotations": {SERVED: everything().to_string(), EXCEPTIONS: EXCEPTION, SETTINGS: "s"}},
                 "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10, "renewTime": format!("{time:.6}")},
             });
             let lease = serde_json::from_value(lease).unwrap();
@@ -243,9 +259,11 @@ mod tests {
         world.renew("lb1", 0.0);
         let live = world.leases.live(world.at(0.0));
         let expected = Lease {
-            served: "abc".to_owned(),
-            exceptions: ["a.b:80", "c.d:81"].map(str::to_owned).into(),
+            served: everything(),
+            exceptions: Exceptions::read(EXCEPTION),
+            settings: "s".to_owned(),
         };
+        assert_eq!(expected.exceptions.services.len(), 1);
         assert_eq!(live, BTreeMap::from([("lb1".to_owned(), expected)]));
     }
 
@@ -338,18 +356,15 @@ mod tests {
                 let live = world.leases.live(world.at(seconds));
                 live.get("lb1").map(|lease| lease.served.clone())
             };
-            let expected = if is_believed { "abc" } else { "" };
-            assert_eq!(
-                served(&world, 1000.0).as_deref(),
-                Some(expected),
-                "{age} s old"
-            );
+            let all = everything();
+            let expected = if is_believed {
+                all.clone()
+            } else {
+                Served::default()
+            };
+            assert_eq!(served(&world, 1000.0), Some(expected), "{age} s old");
             world.renew("lb1", 1001.0);
-            assert_eq!(
-                served(&world, 1001.0).as_deref(),
-                Some("abc"),
-                "{age} s old, renewed"
-            );
+            assert_eq!(served(&world, 1001.0), Some(all), "{age} s old, renewed");
         }
     }
 

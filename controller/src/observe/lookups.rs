@@ -1,4 +1,4 @@
-//! What is looked up again and again, one by one, as long as somebody wants it. Used by `lookout`.
+//! What is looked up again and again, one by one, as long as somebody wants it. Used by `debounce`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Resolves one name of an ExternalName Service again and again. Started by `lookout` for each that is wanted.
+//! Resolves one name of an ExternalName Service again and again. Started by `debounce` for each that is wanted.
 //!
 //! It is asked again when its records' time to live is over, at least every [`LONGEST`] and at most every [`SHORTEST`].
 //! A lookup that finds nothing keeps the addresses that were found before.

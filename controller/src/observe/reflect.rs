@@ -32,16 +32,34 @@ pub(super) enum Event<T> {
     Gone(Key),
 }
 
-/// Sends every event, until nobody listens any more.
+impl<T> Event<T> {
+    /// The same of other objects.
+    pub(super) fn change(&mut self, change: impl Fn(&mut T)) {
+        let objects = match self {
+            Self::Listed(_, objects) => objects.as_mut_slice(),
+            Self::Changed(object) => std::slice::from_mut(&mut **object),
+            Self::Gone(_) => &mut [],
+        };
+        for object in objects {
+            if let Ok(Some(said)) = &mut object.said {
+                change(said);
+            }
+        }
+    }
+}
+
+/// Sends every event about objects that these fields select, until the receiver is gone.
 pub(super) async fn follow<T: Kind, M: From<Event<T>>>(
     api: Api<Arrived<T>>,
     place: Option<String>,
+    fields: Option<String>,
     events: mpsc::Sender<M>,
 ) {
+    let fields = fields.as_deref();
     let mut trouble = Trouble::new(T::NAME, place.clone());
     let mut page = Some(PAGE);
     loop {
-        let (objects, mut version) = match list(&api, page).await {
+        let (objects, mut version) = match list(&api, fields, page).await {
             Ok(listed) => {
                 page = Some(PAGE);
                 listed
@@ -61,7 +79,7 @@ pub(super) async fn follow<T: Kind, M: From<Event<T>>>(
         while refusals < LIST_AGAIN_AFTER {
             let begun = Instant::now();
             let before = version.clone();
-            let ended = watch(&api, &mut version, &events, &mut trouble).await;
+            let ended = watch(&api, fields, &mut version, &events, &mut trouble).await;
             if events.is_closed() {
                 return;
             }
@@ -91,11 +109,13 @@ pub(super) async fn follow<T: Kind, M: From<Event<T>>>(
 /// All objects, and the version to watch from.
 async fn list<T: Kind>(
     api: &Api<Arrived<T>>,
+    fields: Option<&str>,
     page: Option<u32>,
 ) -> Result<(Vec<Arrived<T>>, String), Failure> {
     let mut objects = Vec::new();
     let mut asked = ListParams {
         limit: page,
+        field_selector: fields.map(str::to_owned),
         ..ListParams::default()
     };
     loop {
@@ -115,12 +135,16 @@ async fn list<T: Kind>(
 /// Follows what happens after `version`, and moves that on. `Ok`: the server ended it in order, or was not heard.
 async fn watch<T: Kind, M: From<Event<T>>>(
     api: &Api<Arrived<T>>,
+    fields: Option<&str>,
     version: &mut String,
     events: &mpsc::Sender<M>,
     trouble: &mut Trouble,
 ) -> Result<(), Failure> {
     let seconds = u32::try_from(WATCH_FOR.as_secs()).unwrap_or(30);
-    let asked = WatchParams::default().timeout(seconds);
+    let asked = WatchParams {
+        field_selector: fields.map(str::to_owned),
+        ..WatchParams::default().timeout(seconds)
+    };
     let mut stream = pin!(timeout(ANSWER_WITHIN, api.watch(&asked, version)).await??);
     trouble.is_over();
     let mut patience = WATCH_FOR + ANSWER_WITHIN;

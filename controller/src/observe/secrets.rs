@@ -1,4 +1,4 @@
-//! Follows one Secret: reads it, and watches it by its name. Started by `lookout` for each that is wanted.
+//! Follows one Secret: reads it, and watches it by its name. Started by `debounce` for each that is wanted.
 //!
 //! A watch costs a connection, and tenants choose the names of Secrets: so the number of watches is limited, separately for Secrets
 //! that exist and for those that do not. A Secret without a watch is read again every minute or so.

@@ -1,4 +1,4 @@
-//! When a burst of changes is over. Pure: the time is an argument. Used by `lookout`.
+//! When a burst of changes is over. Pure: the time is an argument. Used by `debounce`.
 
 use std::time::Duration;
 

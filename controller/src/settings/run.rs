@@ -1,12 +1,14 @@
-//! The flags of `run` alone: where the cluster is, where the table goes, who is asked and answered. Read by `run`.
+//! The flags of each role: where the cluster is, where the table goes, what is written, where the process answers. Read by `run` and
+//! `publish`.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Settings, WrongFlag};
+use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Role, Settings, WrongFlag};
 use crate::decide::pem::{CERT, KEY};
 use crate::log;
 
@@ -62,15 +64,23 @@ pub struct RunFlags {
     /// Print what would be served, and why, once; change nothing
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub dry: bool,
-    /// Keep Services of ours from being deleted before their addresses are taken back
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
-    pub finalizer: bool,
     /// Where the data plane answers /readyz [default: 127.0.0.1 at --stats-port]
     #[arg(long, value_name = "ADDR")]
     pub dataplane: Option<SocketAddr>,
-    /// What to publish where the API server knows no ipMode (before 1.30): the name ADDRESS.SUFFIX, as with nip.io
-    #[arg(long, value_name = "SUFFIX", value_parser = suffix)]
-    pub ingress_hostname_suffix: Option<String>,
+    /// How long this node's Lease holds without renewal; it is renewed three times as often
+    #[arg(long, value_name = "TIME", default_value = "12s", value_parser = lease_duration)]
+    pub lease_duration: Duration,
+    /// Where it answers, and how it logs.
+    #[command(flatten)]
+    pub process: AdminFlags,
+    /// What is served, and how.
+    #[command(flatten)]
+    pub flags: Flags,
+}
+
+/// Where a process answers, and how it logs.
+#[derive(Clone, Debug, Args)]
+pub struct AdminFlags {
     /// Where this process answers /healthz, /readyz and /metrics, or `none`
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1937", value_parser = place)]
     pub admin: Place,
@@ -80,9 +90,44 @@ pub struct RunFlags {
     /// Which lines there are on stderr: these, and all that matter more
     #[arg(long, value_name = "L", value_enum, default_value_t)]
     pub log_level: log::Level,
+}
+
+/// Everything that `publish` is told. Of the flags that say what is served it needs those that give ports to Services: they must be
+/// those of `run`.
+#[derive(Clone, Debug, Args)]
+pub struct PublishFlags {
+    /// Where the cluster is.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+    /// Keep Services of ours from being deleted before their addresses are taken back
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
+    pub finalizer: bool,
+    /// What to publish where the API server knows no ipMode (before 1.30): the name ADDRESS.SUFFIX, as with nip.io
+    #[arg(long, value_name = "SUFFIX", value_parser = suffix)]
+    pub ingress_hostname_suffix: Option<String>,
+    /// Publish Services that another controller has published, once it has not written their status for a minute
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
+    pub take_over: bool,
+    /// Where it answers, and how it logs.
+    #[command(flatten)]
+    pub process: AdminFlags,
     /// What is served, and how.
     #[command(flatten)]
     pub flags: Flags,
+}
+
+impl PublishFlags {
+    /// What to decide by; refuses what is wrong with any flag.
+    ///
+    /// # Errors
+    /// A flag that cannot be followed.
+    pub fn settings(&self) -> Result<Settings, WrongFlag> {
+        let settings = Settings::new(self.flags.clone())?.of(&self.cluster)?;
+        Ok(Settings {
+            take_over: self.take_over,
+            ..settings.in_role(Role::Publisher)
+        })
+    }
 }
 
 impl RunFlags {
@@ -115,7 +160,7 @@ impl RunFlags {
         self.addresses_agree()?;
         let settings = Settings::new(flags.clone())?.of(&self.cluster)?;
         Ok(Settings {
-            admin_port: match self.admin {
+            admin_port: match self.process.admin {
                 Place::At(address) => Some(address.port()),
                 Place::Nowhere => None,
             },
@@ -125,7 +170,7 @@ impl RunFlags {
 
     /// Refuses a port of this process that is also the data plane's.
     fn addresses_agree(&self) -> Result<(), WrongFlag> {
-        let Place::At(admin) = self.admin else {
+        let Place::At(admin) = self.process.admin else {
             return Ok(());
         };
         let own = format!(
@@ -182,9 +227,23 @@ fn place(text: &str) -> Result<Place, String> {
     if text == "none" {
         return Ok(Place::Nowhere);
     }
-    text.parse()
+    // An IPv6 address without brackets, too: that of a pod comes so.
+    let apart = || {
+        let (address, port) = text.rsplit_once(':')?;
+        Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
+    };
+    let place = text.parse().ok().or_else(apart);
+    place
         .map(Place::At)
-        .map_err(|_| "expected IP:PORT, [IP6]:PORT or none".to_owned())
+        .ok_or_else(|| "expected IP:PORT or none".to_owned())
+}
+
+fn lease_duration(text: &str) -> Result<Duration, String> {
+    let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok();
+    let seconds = seconds.filter(|seconds| (3..=300).contains(seconds));
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| "expected 3s to 300s".to_owned())
 }
 
 fn suffix(text: &str) -> Result<String, String> {

@@ -110,7 +110,7 @@ pub(super) fn write(state: &State, asked: &Asked, method: &str, body: &[u8]) -> 
     }
     if asked.is_status {
         object["metadata"]["managedFields"] = json!([
-            {"manager": "ballast-controller", "operation": "Update", "subresource": "status"},
+            {"manager": "ballast", "operation": "Update", "subresource": "status"},
         ]);
     }
     let version = *state.moved.borrow() + 1;

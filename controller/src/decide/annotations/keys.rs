@@ -195,6 +195,7 @@ const KNOWN: &[&str] = &[
     "sharing-key",
     "source-ranges",
     "sslTerm",
+    "take-over",
     "target-node-selector",
     "timeout-client",
     "timeout-connect",
@@ -219,5 +220,6 @@ const WHOLE: &[&str] = &[
     "load-balancer-ips",
     "node-selector",
     "sharing-key",
+    "take-over",
     "told",
 ];

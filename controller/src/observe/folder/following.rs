@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::super::lookout::Lookout;
+use super::super::debounce::Debouncer;
 use super::super::{Observed, Wanted};
 use super::{BadDocument, is_manifest};
 use crate::follow;
@@ -34,7 +34,7 @@ pub async fn watch(
     observed: watch::Sender<Option<Arc<Observed>>>,
     mut bad: impl FnMut(&[BadDocument]),
 ) {
-    let mut lookout = Lookout::new(None, wanted, observed);
+    let mut debouncer = Debouncer::new(None, wanted, observed);
     let ears = Ears::new(&folder);
     let mut files = Files::default();
     let mut seen = None;
@@ -59,7 +59,7 @@ pub async fn watch(
                 .retain(|key, _| settings.looks_at(&key.namespace));
             if files.was_read {
                 seen = Some(all);
-                lookout.changed();
+                debouncer.changed();
             }
             if wrong != said {
                 bad(&wrong);
@@ -67,7 +67,7 @@ pub async fn watch(
             }
         }
         let pause = look.again_in.unwrap_or(LOOK_EVERY);
-        whole = wait(&ears, &folder, pause, &mut lookout, seen.as_ref()).await;
+        whole = wait(&ears, &folder, pause, &mut debouncer, seen.as_ref()).await;
     }
 }
 
@@ -76,7 +76,7 @@ async fn wait(
     ears: &Ears,
     folder: &Path,
     pause: Duration,
-    lookout: &mut Lookout,
+    debouncer: &mut Debouncer,
     seen: Option<&Observed>,
 ) -> Whole {
     let pause = sleep(pause);
@@ -88,9 +88,9 @@ async fn wait(
                 ears.listen(folder);
                 return Whole::default();
             }
-            () = lookout.due(), if seen.is_some() => {
+            () = debouncer.due(), if seen.is_some() => {
                 if let Some(seen) = seen {
-                    lookout.send(seen.clone());
+                    debouncer.send(seen.clone());
                 }
             }
         }

@@ -1,0 +1,360 @@
+//! Leader election: which publisher writes to Services and tells events. It is the one that holds the Lease `ballast-leader`.
+//!
+//! [`Election`] decides, with time as an argument; [`campaign`] asks and writes. A leader that cannot renew stops acting well
+//! before anybody else may begin: both count from what they saw themselves, by clocks of their own machines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::clock;
+use crate::lease;
+use crate::metrics::Metrics;
+use crate::request::{self, patiently};
+
+/// Until when this process leads: while the time is before it. Announced anew with every renewal.
+#[derive(Clone, Debug)]
+pub(crate) struct Leading(watch::Receiver<Option<Duration>>);
+
+impl Leading {
+    /// Whether this process may act now.
+    pub(crate) fn is_now(&self) -> bool {
+        self.0.borrow().is_some_and(|until| clock::now() < until)
+    }
+
+    /// Returns when it may have changed.
+    pub(crate) async fn changed(&mut self) {
+        let until = *self.0.borrow_and_update();
+        let rest = until.map(|until| until.saturating_sub(clock::now()));
+        let ends = async {
+            match rest {
+                Some(rest) if !rest.is_zero() => sleep(rest).await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = self.0.changed() => if changed.is_err() {
+                std::future::pending::<()>().await;
+            },
+            () = ends => {}
+        }
+    }
+}
+
+/// What a candidate sees of the Lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    holder: String,
+    version: String,
+}
+
+/// What a candidate does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Somebody else leads.
+    Wait,
+    /// Write the Lease, if it is still as it was seen, or if there is still none.
+    Take,
+}
+
+/// The state of one candidate.
+#[derive(Debug)]
+struct Election {
+    me: String,
+    /// What was seen last, and when it was seen so first.
+    seen: Option<(Seen, Duration)>,
+    /// When the last renewal that succeeded was begun.
+    renewed: Option<Duration>,
+}
+
+impl Election {
+    fn new(me: String) -> Self {
+        Self {
+            me,
+            seen: None,
+            renewed: None,
+        }
+    }
+
+    /// The Lease was looked at.
+    fn look(&mut self, now: Duration, lease: Option<Seen>) -> Step {
+        let Some(lease) = lease else {
+            return Step::Take;
+        };
+        if lease.holder == self.me || lease.holder.is_empty() {
+            return Step::Take;
+        }
+        self.renewed = None;
+        match &self.seen {
+            Some((seen, since)) if *seen == lease => {
+                if now >= *since + LEASE {
+                    Step::Take
+                } else {
+                    Step::Wait
+                }
+            }
+            _ => {
+                self.seen = Some((lease, now));
+                Step::Wait
+            }
+        }
+    }
+
+    /// The Lease was written by a request that left at `begun`.
+    fn won(&mut self, begun: Duration) {
+        self.renewed = Some(begun);
+        self.seen = None;
+    }
+
+    /// Until when this process may act.
+    fn until(&self) -> Option<Duration> {
+        Some(self.renewed? + ACTS)
+    }
+
+    fn leads(&self, now: Duration) -> bool {
+        self.until().is_some_and(|until| now < until)
+    }
+}
+
+/// What is needed to take part.
+pub(crate) struct Campaign {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    /// Unique among all processes that take part, now and before.
+    pub(crate) me: String,
+    pub(crate) ending: watch::Receiver<bool>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What says whether this process leads, and the task that makes it so. The task ends when the process does, and gives
+/// the Lease back then.
+pub(crate) fn campaign(campaign: Campaign) -> (Leading, impl Future<Output = ()>) {
+    let (tell, leading) = watch::channel(None);
+    (Leading(leading), campaign.run(tell))
+}
+
+impl Campaign {
+    async fn run(mut self, tell: watch::Sender<Option<Duration>>) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut election = Election::new(self.me.clone());
+        let mut held: Option<Lease> = None;
+        while !*self.ending.borrow_and_update() {
+            let was_leading = election.leads(clock::now());
+            let result = self.round(&leases, &mut election, &mut held).await;
+            if let Err(error) = &result {
+                // What is there is not known any more.
+                held = None;
+                if !request::is_lost_race(error) {
+                    self.metrics.api_failed(error);
+                    tracing::debug!(%error, "cannot read or write the leader's Lease");
+                }
+            }
+            let leads = election.leads(clock::now());
+            tell.send_if_modified(|until| {
+                let now = election.until();
+                std::mem::replace(until, now) != now
+            });
+            self.metrics.leads(leads);
+            match (was_leading, leads) {
+                (false, true) => tracing::info!(identity = self.me, "leads"),
+                (true, false) => tracing::warn!(identity = self.me, "leads no more"),
+                _ => {}
+            }
+            let pause = match (&result, leads) {
+                (Ok(()), true) => RENEW_EVERY,
+                _ => LOOK_EVERY,
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                changed = self.ending.changed() => if changed.is_err() {
+                    return;
+                },
+            }
+        }
+        let leads = election.leads(clock::now());
+        tell.send_replace(None);
+        if leads {
+            self.leave(&leases).await;
+        }
+    }
+
+    async fn round(
+        &self,
+        leases: &Api<Lease>,
+        election: &mut Election,
+        held: &mut Option<Lease>,
+    ) -> Result<(), kube::Error> {
+        let found = match held.take() {
+            Some(lease) => Some(lease),
+            None => patiently(leases.get_opt(lease::LEADER)).await?,
+        };
+        let begun = clock::now();
+        if election.look(begun, found.as_ref().map(seen)) == Step::Wait {
+            return Ok(());
+        }
+        let params = request::post();
+        let lease = self.lease(found.as_ref());
+        let written = match found {
+            None => patiently(leases.create(&params, &lease)).await?,
+            Some(_) => patiently(leases.replace(lease::LEADER, &params, &lease)).await?,
+        };
+        election.won(begun);
+        *held = Some(written);
+        Ok(())
+    }
+
+    /// The Lease as this process holds it, in the place of `found`.
+    fn lease(&self, found: Option<&Lease>) -> Lease {
+        let now = MicroTime(Timestamp::now());
+        let spec = found.and_then(|lease| lease.spec.as_ref());
+        let holder = spec.and_then(|spec| spec.holder_identity.as_ref());
+        let is_mine = holder == Some(&self.me);
+        let acquired = spec.and_then(|spec| spec.acquire_time.clone());
+        let turns = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
+        Lease {
+            metadata: match found {
+                Some(lease) => lease.metadata.clone(),
+                None => ObjectMeta {
+                    name: Some(lease::LEADER.to_owned()),
+                    ..ObjectMeta::default()
+                },
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.me.clone()),
+                lease_duration_seconds: i32::try_from(LEASE.as_secs()).ok(),
+                acquire_time: acquired.filter(|_| is_mine).or_else(|| Some(now.clone())),
+                renew_time: Some(now),
+                lease_transitions: Some(turns.saturating_add(i32::from(!is_mine))),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    /// Gives the Lease back, so that another one leads at once.
+    async fn leave(&self, leases: &Api<Lease>) {
+        let left = async {
+            let Some(mut lease) = patiently(leases.get_opt(lease::LEADER)).await? else {
+                return Ok(());
+            };
+            let spec = lease.spec.get_or_insert_default();
+            if spec.holder_identity.as_ref() != Some(&self.me) {
+                return Ok(());
+            }
+            spec.holder_identity = Some(String::new());
+            spec.lease_duration_seconds = Some(1);
+            spec.renew_time = Some(MicroTime(Timestamp::now()));
+            let params = request::post();
+            patiently(leases.replace(lease::LEADER, &params, &lease)).await?;
+            Ok::<_, kube::Error>(())
+        };
+        match left.await {
+            Ok(()) => tracing::info!(identity = self.me, "gave the leader's Lease back"),
+            Err(error) => tracing::warn!(%error, "cannot give the leader's Lease back"),
+        }
+    }
+}
+
+fn seen(lease: &Lease) -> Seen {
+    let holder = lease
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.holder_identity.clone());
+    Seen {
+        holder: holder.unwrap_or_default(),
+        version: lease.metadata.resource_version.clone().unwrap_or_default(),
+    }
+}
+
+/// A Lease that was not renewed for so long may be taken by any candidate.
+pub(crate) const LEASE: Duration = Duration::from_secs(11);
+/// For so long after a renewal a leader acts: less than a candidate waits, by as long as a request may take.
+const ACTS: Duration = Duration::from_secs(8);
+const RENEW_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn held_by(holder: &str, version: &str) -> Option<Seen> {
+        Some(Seen {
+            holder: holder.to_owned(),
+            version: version.to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_lease_that_nobody_holds_is_taken_at_once() {
+        let mut election = Election::new("a".to_owned());
+        assert_eq!(election.look(at(0), None), Step::Take);
+        assert_eq!(election.look(at(0), held_by("", "7")), Step::Take);
+        assert!(!election.leads(at(0)), "not before it is written");
+        election.won(at(0));
+        assert!(election.leads(at(0)));
+    }
+
+    #[test]
+    fn a_lease_of_another_is_taken_when_it_was_seen_unchanged_for_its_whole_length() {
+        let mut election = Election::new("a".to_owned());
+        for (millis, version, step) in [
+            (0, "1", Step::Wait),
+            (2_000, "2", Step::Wait),
+            (9_000, "2", Step::Wait),
+            (12_999, "2", Step::Wait),
+            (13_000, "2", Step::Take),
+            (13_500, "3", Step::Wait),
+            (24_499, "3", Step::Wait),
+        ] {
+            assert_eq!(
+                election.look(at(millis), held_by("b", version)),
+                step,
+                "{millis}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_leader_stops_acting_before_another_may_begin() {
+        let mut leader = Election::new("a".to_owned());
+        leader.won(at(0));
+        // Another candidate saw the renewal after its request left.
+        let mut other = Election::new("b".to_owned());
+        assert_eq!(other.look(at(0), held_by("a", "1")), Step::Wait);
+        let mut begins = 0;
+        while other.look(at(begins), held_by("a", "1")) == Step::Wait {
+            begins += 100;
+        }
+        assert!(
+            !leader.leads(at(begins - 3_000)),
+            "with time for a request that is under way"
+        );
+        assert!(begins < 15_000);
+    }
+
+    #[test]
+    fn a_leader_that_sees_another_ones_name_stops_at_once() {
+        let mut election = Election::new("a".to_owned());
+        election.won(at(0));
+        assert!(election.leads(at(1_000)));
+        assert_eq!(election.look(at(1_000), held_by("b", "9")), Step::Wait);
+        assert!(!election.leads(at(1_000)));
+    }
+
+    #[test]
+    fn the_time_counts_from_when_a_renewal_left() {
+        let mut election = Election::new("a".to_owned());
+        election.won(at(1_000));
+        assert!(election.leads(at(8_999)));
+        assert!(!election.leads(at(9_000)));
+    }
+}

@@ -1,0 +1,218 @@
+//! What this node does not serve as decided, for its Lease: what its data plane says, and what follows from what the node alone
+//! looks at. Pure; called by [`super::report`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ballast_core::ack::{Ack, ExceptionState};
+use ballast_core::table::{RoutingTable, Service};
+
+use crate::decide::{About, Desired};
+use crate::lease::{Exceptions, Message};
+use crate::observe::Key;
+
+/// All of them. A port that is merely idle is none. `closed` are Services that are served nowhere here.
+pub(super) fn exceptions(
+    ack: &Ack,
+    desired: &Desired,
+    closed: &BTreeSet<Key>,
+    node: &str,
+) -> Exceptions {
+    let mut all = Exceptions::default();
+    all.node.extend(refused(ack));
+    unserved(ack, desired, node, &mut all);
+    let report = &desired.report;
+    for key in closed.iter().chain(&report.closed) {
+        all.services.entry(key.to_string()).or_default().closed = true;
+    }
+    for key in &report.idle {
+        all.services.entry(key.to_string()).or_default().idle = true;
+    }
+    for notice in &report.notices {
+        let messages = match &notice.about {
+            About::Service(key) => &mut all.services.entry(key.to_string()).or_default().messages,
+            About::Node(_) => &mut all.node,
+            About::Flag(_) => continue,
+        };
+        messages.push(notice.to_message());
+    }
+    all
+}
+
+/// Binds that do not listen as asked. Those of the shared ports are the node's.
+fn unserved(ack: &Ack, desired: &Desired, node: &str, all: &mut Exceptions) {
+    let mut unserved = ack
+        .exceptions
+        .iter()
+        .filter(|exception| exception.state != ExceptionState::Idle)
+        .peekable();
+    let table = desired.table.as_ref().filter(|_| unserved.peek().is_some());
+    let Some(table) = table else {
+        return;
+    };
+    let owners = owners(table);
+    let mut texts: BTreeMap<Option<&Key>, Vec<String>> = BTreeMap::new();
+    for exception in unserved {
+        let owner = owners.get(&*exception.frontend);
+        texts.entry(owner).or_default().push(format!(
+            "{} at {}: {}",
+            exception.frontend, exception.bind, exception.why
+        ));
+    }
+    for (owner, texts) in texts {
+        let what = texts.join("; ");
+        let warning = |text| Message {
+            warning: true,
+            reason: UNSERVED.to_owned(),
+            text,
+        };
+        match owner {
+            None => all
+                .node
+                .push(warning(format!("the data plane does not serve {what}"))),
+            Some(key) => {
+                let exception = all.services.entry(key.to_string()).or_default();
+                exception.closed = true;
+                exception.messages.push(warning(format!(
+                    "Error syncing load balancer: node {node} does not serve {what}"
+                )));
+            }
+        }
+    }
+}
+
+/// A table that the data plane refused, as long as it does.
+fn refused(ack: &Ack) -> Option<Message> {
+    let refused = ack.refused.as_ref()?;
+    let what = match refused.problems.as_slice() {
+        [] => "no problem is named".to_owned(),
+        [first] => first.to_string(),
+        [first, more @ ..] => format!("{first} (and {} more)", more.len()),
+    };
+    let stays = match ack.served {
+        Some(_) => "what was served before stays",
+        None => "it serves nothing",
+    };
+    Some(Message {
+        warning: true,
+        reason: "TableRefused".to_owned(),
+        text: format!("the data plane refuses the newest table, and {stays}: {what}"),
+    })
+}
+
+/// Kubernetes' Services by the frontends that lead to them. The shared ports belong to none.
+fn owners(table: &RoutingTable) -> BTreeMap<&str, Key> {
+    let services: BTreeMap<&str, &Service> = table
+        .services
+        .iter()
+        .map(|service| (&*service.name, service))
+        .collect();
+    let owners = table.frontends.iter().filter_map(|frontend| {
+        let service = services.get(&**frontend.service.as_ref()?)?;
+        let label = |name: &str| {
+            let found = service.labels.iter().find(|(key, _)| **key == *name);
+            found.map(|(_, value)| value.to_string())
+        };
+        let key = Key {
+            namespace: label("namespace")?,
+            name: label("service")?,
+        };
+        Some((&*frontend.name, key))
+    });
+    owners.collect()
+}
+
+/// As cloud controllers say it.
+const UNSERVED: &str = "SyncLoadBalancerFailed";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::decide;
+    use crate::observe::Observed;
+    use crate::settings::{Flags, Role, Settings};
+
+    #[derive(clap::Parser)]
+    struct Told {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn desired(annotation: &str) -> Desired {
+        let mut observed = Observed::default();
+        let manifest = format!(
+            "kind: Service\nmetadata: {{name: db, namespace: shop, uid: u, annotations: {{{annotation}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: 3306}}]}}\n"
+        );
+        assert_eq!(observed.take_file("a.yaml", &manifest), []);
+        let told: Told = clap::Parser::parse_from(["x"]);
+        let settings = Settings::new(told.flags).unwrap().in_role(Role::Node);
+        decide(&observed, &settings)
+    }
+
+    fn ack(served: &str, refused: &str, exceptions: &str) -> Ack {
+        let text = format!(
+            r#"{{"version":1,"instance":"i","served":{served},"refused":{refused},"exceptions":[{exceptions}]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn of(ack: &Ack, annotation: &str) -> Exceptions {
+        exceptions(ack, &desired(annotation), &BTreeSet::new(), "edge")
+    }
+
+    #[test]
+    fn a_port_that_does_not_listen_as_asked_closes_its_service_whatever_the_reason() {
+        let exception = |frontend: &str, state: &str| {
+            let exception = format!(
+                r#"{{"frontend":"{frontend}","bind":"*:3306","state":"{state}","why":"because"}}"#
+            );
+            of(&ack("null", "null", &exception), "")
+        };
+        for state in ["failed", "not-local", "not-yet-served"] {
+            let all = exception("shop.db:3306", state);
+            let db = &all.services["shop/db"];
+            assert!(db.closed, "{state}");
+            assert_eq!(
+                db.messages[0].text,
+                "Error syncing load balancer: node edge does not serve shop.db:3306 at *:3306: because"
+            );
+        }
+        assert_eq!(exception("shop.db:3306", "idle"), Exceptions::default());
+        let all = exception("http", "failed");
+        assert_eq!(
+            all.node[0].text, "the data plane does not serve http at *:3306: because",
+            "a shared port is the node's"
+        );
+        assert!(all.services.is_empty());
+    }
+
+    #[test]
+    fn a_refused_table_is_told_with_its_first_problem() {
+        let problem = r#"{"at":"services[0]","why":"is wrong","remedy":"mend it"}"#;
+        let refused = |served: &str, problems: &str| {
+            let refused = format!(r#"{{"generation":2,"digest":"d","problems":[{problems}]}}"#);
+            let all = of(&ack(served, &refused, ""), "");
+            all.node[0].text.clone()
+        };
+        let served = r#"{"generation":1,"digest":"c"}"#;
+        let text = refused(served, &format!("{problem},{problem}"));
+        assert!(
+            text.contains("what was served before stays: services[0]"),
+            "{text}"
+        );
+        assert!(text.ends_with("(and 1 more)"), "{text}");
+        let text = refused("null", problem);
+        assert!(text.contains("it serves nothing"), "{text}");
+    }
+
+    #[test]
+    fn a_service_whose_only_certificate_is_missing_is_closed_and_keeps_its_port() {
+        let ack = ack("null", "null", "");
+        let annotation = "ballast.dev/tls-secret: cert";
+        let all = of(&ack, annotation);
+        let db = &all.services["shop/db"];
+        assert!(db.closed);
+        assert_eq!(db.messages[0].reason, "SecretUnreadable");
+        let report = desired(annotation).report;
+        assert!(report.binds.contains_key("shop.db"), "{report:?}");
+    }
+}

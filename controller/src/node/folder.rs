@@ -1,0 +1,369 @@
+//! The table's folder as it is on disk: the table, the files that it names, and which of them are ours.
+//!
+//! Called by [`super::table`]. Every file is written by a rename, so that no reader ever sees half of one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use ballast_core::ack::Ack;
+use ballast_core::table::{Format, RoutingTable, parse};
+use sha2::{Digest, Sha256};
+
+use super::fetch::Pages;
+use crate::decide::{Source, WantedFile};
+use crate::observe::{Key, Secret};
+
+/// The folder, and what is known to be in it.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// As written, but without its label.
+    table: Option<Arc<RoutingTable>>,
+    generation: u64,
+    /// What was written, by its digest.
+    files: BTreeMap<String, [u8; 32]>,
+    /// Ours, but named by no table any more; they go when the table of that label is served.
+    leaving: BTreeMap<String, u64>,
+    /// Which files are ours, as it is on disk.
+    recorded: Vec<u8>,
+    /// What cannot be had or written, and why, as it was logged.
+    failing: BTreeMap<String, String>,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrote {
+    /// Everything was there already.
+    Nothing,
+    /// Files that the table names, and not the table.
+    Files,
+    /// A new table.
+    Table {
+        /// Its size.
+        bytes: usize,
+    },
+}
+
+impl Folder {
+    /// Makes the folder if need be, and reads what an earlier process left there.
+    ///
+    /// # Errors
+    /// It cannot be made or written to, or it has a table that another program wrote.
+    pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&path)?;
+        if path.join("table.yaml").exists() {
+            return Err(io::Error::other(
+                "has a table.yaml; the controller writes table.json, and there can be only one table",
+            ));
+        }
+        let mut folder = Self {
+            path,
+            table: None,
+            generation: 0,
+            files: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            recorded: Vec::new(),
+            failing: BTreeMap::new(),
+        };
+        folder.read_table()?;
+        folder.read_record();
+        // Says now, and not with the first table, that nothing can be written.
+        let record = record(folder.files.keys().map(String::as_str));
+        folder.replace(RECORD, &record)?;
+        folder.recorded = record;
+        Ok(folder)
+    }
+
+    /// The label of the last table.
+    #[must_use]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Where the data plane answers.
+    #[must_use]
+    pub(crate) fn ack(&self) -> PathBuf {
+        self.path.join("ack.json")
+    }
+
+    /// How many of the files that the table names cannot be had or written.
+    #[must_use]
+    pub(crate) fn failing(&self) -> usize {
+        self.failing.len()
+    }
+
+    /// Makes the table so, its files first. A file that cannot be written holds nothing up: who needs it is closed, or
+    /// keeps what was there.
+    ///
+    /// # Errors
+    /// The table cannot be written. Calling it again goes on.
+    pub(crate) fn write(
+        &mut self,
+        table: &Arc<RoutingTable>,
+        wanted: &BTreeSet<WantedFile>,
+        secrets: &BTreeMap<Key, Secret>,
+        pages: &Pages,
+    ) -> io::Result<Wrote> {
+        let mut wrote = Wrote::Nothing;
+        let names: BTreeSet<&str> = wanted.iter().map(|file| &*file.path).collect();
+        // Before they are there: what an end in between leaves is known to be ours.
+        let known = self.files.keys().map(String::as_str);
+        let ours = record(known.chain(names.iter().copied()));
+        let recorded = self.write_record(ours);
+        let mut failing = BTreeMap::new();
+        for file in wanted {
+            self.leaving.remove(&file.path);
+            let written = match &recorded {
+                Err(why) if !self.files.contains_key(&file.path) => Err(why.clone()),
+                _ => self
+                    .write_file(file, secrets, pages)
+                    .map_err(|error| error.to_string()),
+            };
+            match written {
+                Ok(true) => wrote = Wrote::Files,
+                Ok(false) => {}
+                Err(why) => {
+                    failing.insert(file.path.clone(), why);
+                }
+            }
+        }
+        self.note(failing);
+        if self.table.as_ref() != Some(table) {
+            let bytes = self.write_table(table)?;
+            wrote = Wrote::Table { bytes };
+        }
+        let gone = self.files.keys().filter(|path| !names.contains(&***path));
+        for path in gone {
+            self.leaving.entry(path.clone()).or_insert(self.generation);
+        }
+        Ok(wrote)
+    }
+
+    /// The data plane serves the table with this label: what only older ones named goes.
+    pub(crate) fn acknowledged(&mut self, served: Option<u64>) {
+        let Some(served) = served else { return };
+        let gone: Vec<String> = self
+            .leaving
+            .iter()
+            .filter(|(_, since)| **since <= served)
+            .map(|(path, _)| path.clone())
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        for path in gone {
+            match fs::remove_file(self.path.join(&path)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, path, "cannot remove a file that no table names");
+                    continue;
+                }
+                _ => tracing::info!(path, "removed a file that no table names"),
+            }
+            self.leaving.remove(&path);
+            self.files.remove(&path);
+        }
+        let ours = record(self.files.keys().map(String::as_str));
+        if let Err(why) = self.write_record(ours) {
+            tracing::warn!(why, "cannot write down which files are ours");
+        }
+    }
+
+    /// Says what cannot be written, once, and when it can.
+    fn note(&mut self, failing: BTreeMap<String, String>) {
+        let is_news = |(path, why): &(&String, &String)| self.failing.get(*path) != Some(*why);
+        for (path, why) in failing.iter().filter(is_news) {
+            tracing::error!(
+                path,
+                why,
+                "cannot write a file that the table names; what was there stays, and without it the ports that need it are closed"
+            );
+        }
+        for path in self.failing.keys() {
+            if !failing.contains_key(path) {
+                tracing::info!(path, "nothing is wrong with this file any more");
+            }
+        }
+        self.failing = failing;
+    }
+
+    fn write_record(&mut self, record: Vec<u8>) -> Result<(), String> {
+        if self.recorded == record {
+            return Ok(());
+        }
+        let written = self.replace(RECORD, &record);
+        written.map_err(|error| error.to_string())?;
+        self.recorded = record;
+        Ok(())
+    }
+
+    fn write_table(&mut self, table: &Arc<RoutingTable>) -> io::Result<usize> {
+        let labelled = RoutingTable {
+            generation: Some(self.generation + 1),
+            ..RoutingTable::clone(table)
+        };
+        let bytes = serde_json::to_vec(&labelled)?;
+        drop(labelled);
+        self.replace(TABLE, &bytes)?;
+        self.generation += 1;
+        self.table = Some(Arc::clone(table));
+        Ok(bytes.len())
+    }
+
+    /// Whether it had to be written. What cannot be had is removed: frontends that need it are closed then.
+    fn write_file(
+        &mut self,
+        wanted: &WantedFile,
+        secrets: &BTreeMap<Key, Secret>,
+        pages: &Pages,
+    ) -> io::Result<bool> {
+        let bytes = match &wanted.from {
+            Source::Secret(key, entry) => match secrets.get(key) {
+                Some(Secret::Readable(material)) => material.entry(entry).map(<[u8]>::to_vec),
+                _ => None,
+            },
+            Source::File(path) => {
+                let named = |error| io::Error::other(format!("{}: {error}", path.display()));
+                Some(fs::read(path).map_err(named)?)
+            }
+            Source::Url(url) => match pages.page(url) {
+                Some(bytes) => Some(bytes.to_vec()),
+                // What an earlier process fetched, or a page of our own until it comes.
+                None if self.path.join(&wanted.path).exists() => return Ok(false),
+                None => Some(STAND_IN.to_vec()),
+            },
+        };
+        let Some(bytes) = bytes else {
+            let was_there = self.files.remove(&wanted.path).is_some();
+            if was_there {
+                fs::remove_file(self.path.join(&wanted.path)).ok();
+            }
+            return Ok(was_there);
+        };
+        let digest = digest(&bytes);
+        if self.files.get(&wanted.path) == Some(&digest) {
+            return Ok(false);
+        }
+        self.replace(&wanted.path, &bytes)?;
+        self.files.insert(wanted.path.clone(), digest);
+        Ok(true)
+    }
+
+    /// A new file in the place of the old one, whole or not at all.
+    fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = inside(&self.path, name)?;
+        if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(parent)?;
+        }
+        let mut draft = path.clone().into_os_string();
+        draft.push(".draft");
+        let draft = PathBuf::from(draft);
+        let mode = match name {
+            TABLE | RECORD => 0o644,
+            _ => 0o600,
+        };
+        // Never through a link, and never with the rights of what was there.
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(&draft)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_data());
+        let written = written.and_then(|()| fs::rename(&draft, &path));
+        if written.is_err() {
+            // Half a key is nothing to leave behind.
+            fs::remove_file(&draft).ok();
+        }
+        written
+    }
+
+    fn read_table(&mut self) -> io::Result<()> {
+        let acked = fs::read(self.ack()).ok();
+        let acked = acked.and_then(|bytes| serde_json::from_slice::<Ack>(&bytes).ok());
+        let labels = acked.into_iter().flat_map(|ack| {
+            let served = ack.served.and_then(|served| served.generation);
+            let refused = ack.refused.and_then(|refused| refused.generation);
+            served.into_iter().chain(refused)
+        });
+        // No label is used twice.
+        self.generation = labels.max().unwrap_or(0);
+        let bytes = match fs::read(self.path.join(TABLE)) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match parse(&bytes, Format::Json) {
+            Ok(mut table) => {
+                let label = table.generation.take();
+                let is_known = label.is_some_and(|label| label >= self.generation);
+                self.generation = self.generation.max(label.unwrap_or(0));
+                // With an older label it would be taken for that older table.
+                self.table = is_known.then(|| Arc::new(table));
+            }
+            Err(problems) => {
+                tracing::warn!(
+                    "the table that is there is no good one, and is replaced: {problems}"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Which files an earlier process wrote, and what they hold.
+    fn read_record(&mut self) {
+        let record = fs::read_to_string(self.path.join(RECORD)).unwrap_or_default();
+        for name in record.lines() {
+            let bytes = inside(&self.path, name).and_then(fs::read);
+            if let Ok(bytes) = bytes {
+                self.files.insert(name.to_owned(), digest(&bytes));
+            }
+        }
+    }
+}
+
+fn record<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
+    let names: BTreeSet<&str> = names.collect();
+    let lines = names.into_iter().map(|name| format!("{name}\n"));
+    lines.collect::<String>().into_bytes()
+}
+
+/// A name of the folder, and of nothing outside it.
+fn inside(folder: &Path, name: &str) -> io::Result<PathBuf> {
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    match !name.is_empty() && Path::new(name).components().all(is_plain) {
+        true => Ok(folder.join(name)),
+        false => Err(io::Error::other(format!(
+            "{name:?} is no file of the table's folder"
+        ))),
+    }
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+const TABLE: &str = "table.json";
+
+/// The names of the files that were written, a line each: nothing else is ever removed.
+const RECORD: &str = ".written";
+
+/// In place of a page that is not there yet.
+const STAND_IN: &[u8] =
+    b"<!doctype html>\n<title>Not found</title>\n<p>Nothing is served here.</p>\n";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! What this node serves as its Lease says it: buckets, and the owners that changed recently. Pure: the time is an argument.
+//!
+//! The changed owners of a bucket are kept until nothing of the bucket changed for a while: what the publisher did not see
+//! until then it sees by the bucket itself, and in a bucket that never rests the owners' own numbers stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::decide::Report;
+use crate::lease::{BUCKETS, Buckets, MOST_RECENT, Served, bucket_of};
+
+/// What the data plane serves, and what of it changed recently.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    served: Option<(Arc<Report>, Buckets)>,
+    changed: BTreeMap<usize, Changed>,
+}
+
+/// The changes of one bucket.
+#[derive(Debug, Default)]
+struct Changed {
+    last: Duration,
+    /// The owners that changed, the last one at the end.
+    owners: Vec<String>,
+}
+
+impl Recent {
+    /// The data plane serves this now; `None`: it is not known what.
+    pub(super) fn serves(&mut self, now: Duration, report: Option<&Arc<Report>>) {
+        let Some(report) = report else {
+            self.served = None;
+            return;
+        };
+        if let Some((before, _)) = &self.served {
+            if Arc::ptr_eq(before, report) {
+                return;
+            }
+            let (old, new) = (&before.binds, &report.binds);
+            let gone = old.keys().filter(|owner| !new.contains_key(*owner));
+            let other = new
+                .iter()
+                .filter(|(owner, number)| old.get(*owner) != Some(number));
+            let changed: Vec<&String> = gone.chain(other.map(|(owner, _)| owner)).collect();
+            for owner in changed {
+                let bucket = self.changed.entry(bucket_of(owner)).or_default();
+                bucket.last = now;
+                bucket.owners.retain(|known| known != owner);
+                bucket.owners.push(owner.clone());
+                if bucket.owners.len() > MOST_OF_BUCKET {
+                    bucket.owners.remove(0);
+                }
+            }
+        }
+        self.served = Some((Arc::clone(report), Buckets::of(&report.binds)));
+    }
+
+    /// What the Lease says.
+    pub(super) fn said(&mut self, now: Duration) -> Served {
+        self.changed.retain(|_, changed| now < changed.last + QUIET);
+        let Some((report, buckets)) = &self.served else {
+            return Served::default();
+        };
+        let owners = self.changed.values().flat_map(|changed| &changed.owners);
+        let recent: BTreeSet<u64> = owners
+            .filter_map(|owner| report.binds.get(owner))
+            .copied()
+            .collect();
+        Served {
+            buckets: Some(*buckets),
+            recent,
+        }
+    }
+}
+
+/// The publisher sees a bucket that did not change for so long as it is.
+const QUIET: Duration = Duration::from_secs(5);
+const MOST_OF_BUCKET: usize = MOST_RECENT / BUCKETS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Binds;
+
+    fn report(owners: &[(&str, u64)]) -> Arc<Report> {
+        let owners = owners.iter();
+        let binds: Binds = owners
+            .map(|(owner, number)| ((*owner).to_owned(), *number))
+            .collect();
+        Arc::new(Report {
+            binds,
+            ..Report::default()
+        })
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_new_service_is_named_until_its_bucket_rests() {
+        let mut recent = Recent::default();
+        recent.serves(at(0), Some(&report(&[("a.old", 1)])));
+        assert_eq!(
+            recent.said(at(0)).recent,
+            BTreeSet::new(),
+            "at the start buckets say all"
+        );
+        let now = report(&[("a.old", 1), ("a.new", 2)]);
+        recent.serves(at(10), Some(&now));
+        recent.serves(at(14), Some(&now));
+        assert_eq!(recent.said(at(14)).recent, BTreeSet::from([2]));
+        assert_eq!(recent.said(at(15)), Served::of(&now.binds));
+    }
+
+    #[test]
+    fn in_a_bucket_that_never_rests_a_service_stays_named() {
+        let mut recent = Recent::default();
+        let near = (0..).map(|number| format!("a.n{number}"));
+        let mut near = near.filter(|name| bucket_of(name) == bucket_of("a.new"));
+        let (flips, more) = (near.next().unwrap(), near.next().unwrap());
+        recent.serves(at(0), Some(&report(&[(&flips, 0)])));
+        for second in 1..100 {
+            recent.serves(
+                at(second),
+                Some(&report(&[("a.new", 7), (&flips, second + 100), (&more, 9)])),
+            );
+            let said = recent.said(at(second)).recent;
+            assert!(said.contains(&7) && said.contains(&9), "{second}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_not_named() {
+        let mut recent = Recent::default();
+        recent.serves(at(0), Some(&report(&[("a.b", 1)])));
+        recent.serves(at(1), Some(&report(&[])));
+        assert_eq!(recent.said(at(1)), Served::of(&Binds::new()));
+        recent.serves(at(2), None);
+        assert_eq!(recent.said(at(2)), Served::default());
+    }
+}

@@ -1,0 +1,120 @@
+//! `ballast-controller publish`: statuses, finalizers and events of Services, by one of several processes, until a signal.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kube::Client;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::client;
+use crate::cluster::{Campaign, EventWriter, StatusWriter, campaign};
+use crate::metrics::Metrics;
+use crate::observe::Wanted;
+use crate::reconcile::{Decisions, Reconciler};
+use crate::request::REPORTER;
+use crate::run::{block_on, leave, observe, serve_admin, until_told_to_end};
+use crate::settings::{PublishFlags, Settings, follow_cfg};
+
+/// Runs until a signal says to end.
+///
+/// # Errors
+/// A flag that cannot be followed, as a [`WrongFlag`](crate::settings::WrongFlag); or what the system refuses at the start.
+pub fn publish(flags: PublishFlags) -> anyhow::Result<()> {
+    let settings = flags.settings()?;
+    block_on(begin(flags, settings))
+}
+
+async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
+    for remark in &settings.remarks {
+        tracing::warn!("{remark}");
+    }
+    let client = client::client(&flags.cluster).await?;
+    let metrics = Arc::new(Metrics::default());
+    let mut tasks = JoinSet::new();
+    let settings = settings.in_namespace(client.default_namespace());
+    let namespace = settings.own_namespace.clone();
+    serve_admin(&flags.process, &metrics, &mut tasks);
+    let (seen, observed) = watch::channel(None);
+    // Nothing is looked up beside what is watched.
+    let (want, wanted) = watch::channel(Wanted::default());
+    tasks.spawn(observe(None, &settings, Some(client.clone()), wanted, seen));
+    let (decided, decisions) = watch::channel(None);
+    let (live, settings) = watch::channel(Arc::new(settings));
+    tasks.spawn(follow_cfg(flags.flags.clone(), live));
+    let reconciler = Reconciler {
+        observed,
+        settings,
+        want,
+        decided,
+        logs_notices: false,
+        metrics: Arc::clone(&metrics),
+    };
+    tasks.spawn(reconciler.run());
+    let (end, ending) = watch::channel(false);
+    let leaving = write(
+        &flags, namespace, client, decisions, ending, metrics, &mut tasks,
+    );
+    tracing::info!("ballast-controller {} publishes", env!("CARGO_PKG_VERSION"));
+    until_told_to_end(&mut tasks).await?;
+    tracing::info!("ending: what is published stays published");
+    end.send_replace(true);
+    leave(leaving).await;
+    Ok(())
+}
+
+/// Starts what writes; returns what has something to do at the end.
+fn write(
+    flags: &PublishFlags,
+    namespace: String,
+    client: Client,
+    decisions: Decisions,
+    ending: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+    tasks: &mut JoinSet<()>,
+) -> JoinSet<()> {
+    let me = identity();
+    let (leading, election) = campaign(Campaign {
+        client: client.clone(),
+        namespace,
+        me: me.clone(),
+        ending,
+        metrics: Arc::clone(&metrics),
+    });
+    let mut leaving = JoinSet::new();
+    leaving.spawn(election);
+    let (modes, known_modes) = watch::channel(None);
+    let (recorder, events) = EventWriter::new(
+        client.clone(),
+        me,
+        decisions.clone(),
+        known_modes,
+        leading.clone(),
+        Arc::clone(&metrics),
+    );
+    tasks.spawn(events.run());
+    let statuses = StatusWriter {
+        client,
+        decisions,
+        leading,
+        recorder,
+        finalizer: flags.finalizer,
+        suffix: flags.ingress_hostname_suffix.clone(),
+        modes,
+        metrics,
+    };
+    tasks.spawn(statuses.run());
+    leaving
+}
+
+/// A name that no other process has or had.
+fn identity() -> String {
+    // In a pod, its name.
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = Some(host.trim()).filter(|host| !host.is_empty());
+    let host = host.unwrap_or(REPORTER);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let begun = since.unwrap_or_default().as_nanos();
+    format!("{host}_{}_{begun:x}", std::process::id())
+}

@@ -1,0 +1,378 @@
+//! The reconcile loop of both roles: what is observed is decided upon, and every decision goes to the tasks that act on it.
+//!
+//! It is paced: in the long run deciding takes at most a quarter of one core, whatever changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::{sleep, sleep_until};
+
+use crate::clock;
+use crate::decide::{About, Desired, Kind, Notice, Reason, decide, wanted_by};
+use crate::metrics::Metrics;
+use crate::observe::{Observed, Remembered, Service, Wanted};
+use crate::settings::Settings;
+use crate::waiting::{Waiting, with_held};
+
+/// What was observed, and what was decided upon it.
+#[derive(Clone, Debug)]
+pub(crate) struct Decision {
+    /// What was observed.
+    pub(crate) observed: Arc<Observed>,
+    /// What must be.
+    pub(crate) desired: Arc<Desired>,
+}
+
+/// The newest decision; none before everything was listed once.
+pub(crate) type Decisions = watch::Receiver<Option<Decision>>;
+
+/// The loop from observing to acting.
+pub(crate) struct Reconciler {
+    pub(crate) observed: watch::Receiver<Option<Arc<Observed>>>,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) want: watch::Sender<Wanted>,
+    pub(crate) decided: watch::Sender<Option<Decision>>,
+    /// No publisher writes events: notices go to the log.
+    pub(crate) logs_notices: bool,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// The result of one pass over what is observed.
+struct Outcome {
+    /// `None`: the first decision waits for what is missing.
+    decision: Option<Decision>,
+    /// What must be looked up.
+    want: Wanted,
+    waiting: Waiting,
+    /// The time until the first held Service is released.
+    again: Option<Duration>,
+    /// The processor time of the pass.
+    took: Duration,
+}
+
+impl Reconciler {
+    /// Decides for as long as anything is observed.
+    pub(crate) async fn run(mut self) {
+        let mut remembered = Remembered::new();
+        let mut said = BTreeSet::new();
+        let mut waiting = Waiting::default();
+        loop {
+            let seen = self.observed.borrow_and_update().clone();
+            let mut again = None;
+            let mut not_before = tokio::time::Instant::now() + SHORTEST_PAUSE;
+            if let Some(seen) = seen {
+                match self
+                    .decide(seen, &remembered, std::mem::take(&mut waiting))
+                    .await
+                {
+                    Ok(outcome) => {
+                        waiting = outcome.waiting;
+                        again = outcome.again;
+                        not_before = tokio::time::Instant::now() + pause_after(outcome.took);
+                        self.want.send_if_modified(|want| {
+                            let is_new = *want != outcome.want;
+                            *want = outcome.want;
+                            is_new
+                        });
+                        if let Some(decision) = outcome.decision {
+                            remembered.clone_from(&decision.desired.remembered);
+                            self.say(&decision.desired, &mut said);
+                            self.decided.send_replace(Some(decision));
+                        }
+                    }
+                    // The panic hook logs and counts it. The previous decision stays in force until something changes.
+                    Err(error) if error.is_panic() => {}
+                    Err(_) => return,
+                }
+            }
+            let patience = async {
+                match again {
+                    Some(rest) => sleep(rest).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = self.observed.changed() => if changed.is_err() {
+                    return;
+                },
+                changed = self.settings.changed() => if changed.is_err() {
+                    return;
+                },
+                () = patience => {}
+            }
+            sleep_until(not_before).await;
+        }
+    }
+
+    async fn decide(
+        &mut self,
+        seen: Arc<Observed>,
+        remembered: &Remembered,
+        waiting: Waiting,
+    ) -> Result<Outcome, JoinError> {
+        let settings = Arc::clone(&self.settings.borrow_and_update());
+        let remembered = remembered.clone();
+        let before = self.decided.borrow().clone();
+        let outcome = spawn_blocking(move || {
+            // Clients' connections come first. Where this is not permitted, they share the processor.
+            _ = rustix::process::setpriority_process(None, NICE);
+            let begun = clock::of_thread();
+            let seen = match seen.remembered == remembered {
+                true => seen,
+                false => Arc::new(Observed {
+                    remembered,
+                    ..(*seen).clone()
+                }),
+            };
+            let mut outcome = look(seen, &settings, before.as_ref(), waiting);
+            outcome.took = clock::of_thread().saturating_sub(begun);
+            outcome
+        });
+        let outcome = outcome.await?;
+        if let Some(decision) = &outcome.decision {
+            self.metrics.decided(outcome.took, &decision.desired);
+        }
+        Ok(outcome)
+    }
+
+    /// Logs what is new; where there is a cluster, only what no event tells to everybody whom it concerns.
+    fn say(&self, desired: &Desired, said: &mut BTreeSet<Notice>) {
+        let told = |notice: &&Notice| {
+            let is_no_event = self.logs_notices || matches!(notice.about, About::Flag(_));
+            // These concern more Services than the one that is told.
+            is_no_event || matches!(notice.reason, Reason::LeftOut | Reason::RoutesWithdrawn)
+        };
+        let all = desired.notices.iter().chain(&desired.report.notices);
+        let now: BTreeSet<Notice> = all.filter(told).cloned().collect();
+        for notice in now.difference(said) {
+            match notice.kind {
+                _ if notice.reason == Reason::LeftOut => tracing::error!("{notice}"),
+                Kind::Warning => tracing::warn!("{notice}"),
+                Kind::Normal => tracing::info!("{notice}"),
+            }
+        }
+        *said = now;
+    }
+}
+
+/// Decides. A new or changed Service for which something is not looked up yet keeps its form of `before` for a while; no other
+/// Service waits. The first decision waits for all Services: a restart of this process must not change what clients see.
+fn look(
+    seen: Arc<Observed>,
+    settings: &Settings,
+    before: Option<&Decision>,
+    mut waiting: Waiting,
+) -> Outcome {
+    let known = before.map(|before| &*before.observed);
+    let is_new = |service: &&Arc<Service>| {
+        let known = known.and_then(|known| known.services.get(&service.key));
+        known != Some(service)
+    };
+    let new = seen
+        .services
+        .values()
+        .filter(is_new)
+        .map(|service| &**service);
+    let mut wanted = wanted_by(new, &seen, settings);
+    let patience = match before {
+        Some(_) => SHORT_WAIT,
+        None => LONG_WAIT,
+    };
+    let (held, again) = waiting.held(&wanted, &seen, patience, Instant::now());
+    let mut want = Wanted::default();
+    if before.is_none() && !held.is_empty() {
+        wanted.into_values().for_each(|wanted| want.extend(wanted));
+        return Outcome {
+            decision: None,
+            want,
+            waiting,
+            again,
+            took: Duration::ZERO,
+        };
+    }
+    let observed = with_held(seen, &held, known);
+    let mut desired = decide(&observed, settings);
+    let table = before.and_then(|before| before.desired.table.as_ref());
+    if desired.table.as_ref() == table {
+        desired.table = table.cloned();
+    }
+    want.clone_from(&desired.wanted);
+    let of_held = held.iter().filter_map(|key| wanted.remove(key));
+    of_held.for_each(|wanted| want.extend(wanted));
+    Outcome {
+        decision: Some(Decision {
+            observed,
+            desired: Arc::new(desired),
+        }),
+        want,
+        waiting,
+        again,
+        took: Duration::ZERO,
+    }
+}
+
+/// How long to wait after a pass that took so long.
+fn pause_after(took: Duration) -> Duration {
+    (took * 3).max(SHORTEST_PAUSE)
+}
+
+/// Between two decisions.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const NICE: i32 = 10;
+const SHORT_WAIT: Duration = Duration::from_secs(1);
+const LONG_WAIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[test]
+    fn deciding_takes_at_most_a_quarter_of_a_core() {
+        let at = Duration::from_millis;
+        for (took, pause) in [(0, 50), (10, 50), (20, 60), (400, 1200)] {
+            assert_eq!(pause_after(at(took)), at(pause), "{took} ms");
+        }
+    }
+    use crate::observe::{Key, Material, Secret};
+    use crate::settings::Flags;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    /// Two Services of which the first wants this Secret and the second has this port; these Secrets were looked up.
+    fn seen(secret: &str, port: u16, looked_up: &[&str]) -> Arc<Observed> {
+        static MATERIAL: OnceLock<Material> = OnceLock::new();
+        let mut observed = Observed {
+            leases: Some([].into()),
+            ..Observed::default()
+        };
+        let manifests = format!(
+            "kind: Service\nmetadata: {{name: a, namespace: shop, annotations: {{ballast.dev/tls-secret: {secret}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: 443}}]}}\n---\nkind: Service\nmetadata: {{name: b, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
+        );
+        assert_eq!(observed.take_file("a.yaml", &manifests), []);
+        let secrets = looked_up.iter().map(|name| Key::new("shop", name));
+        let looked_up = Wanted {
+            secrets: secrets.clone().collect(),
+            ..Wanted::default()
+        };
+        observed.looked_up = Arc::new(looked_up);
+        let entries = [
+            (
+                "tls.crt",
+                include_str!("../../tests/decide/certificate.pem"),
+            ),
+            ("tls.key", include_str!("../../tests/decide/key.pem")),
+        ];
+        // Looked at once, as in a cluster: to read a key anew takes a debug build so long that the pacing would show.
+        let material = MATERIAL.get_or_init(|| {
+            let entries = entries.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+            Material::new(entries.into())
+        });
+        let readable = secrets.map(|key| (key, Secret::Readable(material.clone())));
+        observed.secrets = readable.collect();
+        Arc::new(observed)
+    }
+
+    /// The frontends, and which certificate the first one has.
+    fn served(decided: &watch::Receiver<Option<Decision>>) -> (Vec<String>, String) {
+        let decided = decided.borrow();
+        let table = decided.as_ref().and_then(|one| one.desired.table.clone());
+        let table = table.expect("a table");
+        let names = table.frontends.iter().map(|one| one.name.to_string());
+        let text = serde_json::to_string(&*table).unwrap();
+        let certificate = text
+            .split("tls/shop.")
+            .nth(1)
+            .map(|rest| rest.split(".crt").next());
+        (
+            names.collect(),
+            certificate.flatten().unwrap_or_default().to_owned(),
+        )
+    }
+
+    #[tokio::test]
+    async fn one_service_that_waits_for_its_secret_holds_up_no_other() {
+        let cli: Cli = clap::Parser::parse_from(["x"]);
+        let settings = Arc::new(Settings::new(cli.flags).unwrap());
+        let (see, observed) = watch::channel(Some(seen("one", 81, &["one"])));
+        let (_told, settings) = watch::channel(settings);
+        let (want, mut wanted) = watch::channel(Wanted::default());
+        let (decide, mut decided) = watch::channel(None);
+        let reconciler = Reconciler {
+            observed,
+            settings,
+            want,
+            decided: decide,
+            logs_notices: true,
+            metrics: Arc::default(),
+        };
+        let _mind = tokio::spawn(reconciler.run());
+        let begun = Instant::now();
+        timeout(SHORT_WAIT, decided.changed())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            served(&decided),
+            (vec!["shop.a:443".into(), "shop.b:81".into()], "one".into())
+        );
+
+        // The first one wants a Secret that does not come, and another one again and again; the second one changes meanwhile.
+        for round in 0..20_u16 {
+            wanted.mark_unchanged();
+            let begun = Instant::now();
+            see.send_replace(Some(seen(&format!("none-{round}"), 82 + round, &["one"])));
+            timeout(SHORT_WAIT, decided.changed())
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(
+                begun.elapsed() < Duration::from_millis(300),
+                "{:?}",
+                begun.elapsed()
+            );
+            let port = format!("shop.b:{}", 82 + round);
+            assert_eq!(
+                served(&decided),
+                (vec!["shop.a:443".into(), port], "one".into())
+            );
+            timeout(SHORT_WAIT, wanted.changed())
+                .await
+                .unwrap()
+                .unwrap();
+            let names = wanted.borrow().secrets.clone();
+            let expected = ["one".to_owned(), format!("none-{round}")];
+            let expected = expected.map(|name| Key::new("shop", &name));
+            assert_eq!(names, expected.into(), "what it had is not forgotten");
+        }
+        // Not for ever: then its port is closed.
+        timeout(4 * SHORT_WAIT, decided.changed())
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(begun.elapsed() >= SHORT_WAIT);
+        assert_eq!(served(&decided).0, ["shop.b:101"]);
+        see.send_replace(Some(seen("none-19", 101, &["none-19"])));
+        timeout(SHORT_WAIT, decided.changed())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            served(&decided),
+            (
+                vec!["shop.a:443".into(), "shop.b:101".into()],
+                "none-19".into()
+            )
+        );
+    }
+}

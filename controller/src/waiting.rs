@@ -1,0 +1,267 @@
+//! Which Services wait for something that is looked up for them. Pure: the time is an argument. Used by [`crate::reconcile`].
+//!
+//! A Service that names a Secret or a host for the first time waits for it once, for a limited time, and keeps its previous form
+//! meanwhile: it is *held*. No other Service waits. If the lookup fails until then (a dead name server, an API server that
+//! answers with errors), the Service is released, and does not wait for the same thing again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::observe::{Key, Observed, Wanted};
+
+/// The Services that wait, or waited, for something that is missing still.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting(BTreeMap<Key, Wait>);
+
+/// What one Service waits for.
+#[derive(Debug)]
+struct Wait {
+    /// What is missing, and since when.
+    since: BTreeMap<Missing, Instant>,
+    /// Since when the Service has been held in the form that it had.
+    held: Option<Instant>,
+}
+
+/// Something that was not looked up yet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Missing {
+    Secret(Key),
+    Name(String),
+    Grants(String),
+    Nodes,
+}
+
+/// Whether all of it was looked up.
+pub(crate) fn is_looked_up(wanted: &Wanted, seen: &Observed) -> bool {
+    missing(wanted, &seen.looked_up).is_empty()
+}
+
+fn missing(wanted: &Wanted, done: &Wanted) -> BTreeSet<Missing> {
+    let secrets = wanted.secrets.difference(&done.secrets);
+    let names = wanted.names.difference(&done.names);
+    let grants = wanted.grants.difference(&done.grants);
+    let secrets = secrets.cloned().map(Missing::Secret);
+    let names = names.cloned().map(Missing::Name);
+    let grants = grants.cloned().map(Missing::Grants);
+    let nodes = (wanted.nodes && !done.nodes).then_some(Missing::Nodes);
+    secrets.chain(names).chain(grants).chain(nodes).collect()
+}
+
+impl Waiting {
+    /// The Services that are held, of those that want something, and when the first of them is held no longer. What `wanted`
+    /// does not name stays as it was.
+    pub(crate) fn held(
+        &mut self,
+        wanted: &BTreeMap<Key, Wanted>,
+        seen: &Observed,
+        patience: Duration,
+        now: Instant,
+    ) -> (BTreeSet<Key>, Option<Duration>) {
+        self.0.retain(|key, _| seen.services.contains_key(key));
+        let mut held = BTreeSet::new();
+        let mut first: Option<Duration> = None;
+        for (key, wanted) in wanted {
+            let missing = missing(wanted, &seen.looked_up);
+            if missing.is_empty() {
+                self.0.remove(key);
+                continue;
+            }
+            let patience = match missing.contains(&Missing::Nodes) {
+                // The endpoints of a Service must not be chosen among nodes that are not known. Once all are watched, they stay so.
+                true => patience.max(NODES_WAIT),
+                false => patience,
+            };
+            let wait = self.0.entry(key.clone()).or_insert(Wait {
+                since: BTreeMap::new(),
+                held: None,
+            });
+            if let Some(rest) = wait.rest(missing, patience, now) {
+                held.insert(key.clone());
+                first = Some(first.map_or(rest, |first| first.min(rest)));
+            }
+        }
+        (held, first)
+    }
+}
+
+impl Wait {
+    /// How long a Service that misses these must wait; `None`: no longer.
+    fn rest(
+        &mut self,
+        missing: BTreeSet<Missing>,
+        patience: Duration,
+        now: Instant,
+    ) -> Option<Duration> {
+        self.since.retain(|one, _| missing.contains(one));
+        for one in missing {
+            self.since.entry(one).or_insert(now);
+        }
+        let last = self.since.values().max()?;
+        let held = *self.held.get_or_insert(now);
+        // A Service that wants something else every second must be released, too.
+        let until = (*last + patience).min(held + patience * AT_MOST);
+        let rest = until.saturating_duration_since(now);
+        if rest.is_zero() {
+            self.held = None;
+            return None;
+        }
+        Some(rest)
+    }
+}
+
+/// Replaces held Services by their form in `before`, and removes those that are not there.
+pub(crate) fn with_held(
+    seen: Arc<Observed>,
+    held: &BTreeSet<Key>,
+    before: Option<&Observed>,
+) -> Arc<Observed> {
+    if held.is_empty() {
+        return seen;
+    }
+    let mut seen = Observed::clone(&seen);
+    for key in held {
+        let old = before.and_then(|before| before.services.get(key));
+        let Some(new) = seen.services.get_mut(key) else {
+            continue;
+        };
+        match old.filter(|old| old.uid == new.uid) {
+            Some(old) => *new = Arc::clone(old),
+            None => {
+                seen.services.remove(key);
+            }
+        }
+    }
+    Arc::new(seen)
+}
+
+const NODES_WAIT: Duration = Duration::from_secs(10);
+/// A Service is held for at most so many times the patience in a row.
+const AT_MOST: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// What is missing, by names, `millis` after the beginning; and how long to wait then.
+    struct Case {
+        begin: Instant,
+        wait: Wait,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            Self {
+                begin: Instant::now(),
+                wait: Wait {
+                    since: BTreeMap::new(),
+                    held: None,
+                },
+            }
+        }
+
+        fn rest(&mut self, millis: u64, names: &[&str]) -> Option<u64> {
+            let missing = names.iter().map(|&name| Missing::Name(name.to_owned()));
+            let now = self.begin + Duration::from_millis(millis);
+            let rest = self.wait.rest(missing.collect(), PATIENCE, now)?;
+            u64::try_from(rest.as_millis()).ok()
+        }
+    }
+
+    #[test]
+    fn what_is_wanted_newly_is_waited_for_once_and_never_again() {
+        let mut case = Case::new();
+        assert_eq!(case.rest(100, &["dead"]), Some(1000));
+        assert_eq!(case.rest(600, &["dead"]), Some(500));
+        assert_eq!(case.rest(1100, &["dead"]), None);
+        assert_eq!(case.rest(1101, &["dead"]), None, "another change");
+        assert_eq!(case.rest(90_000, &["dead"]), None);
+        assert_eq!(case.rest(90_100, &["dead", "new"]), Some(1000));
+        assert_eq!(case.rest(90_200, &["dead"]), None, "the new one came");
+    }
+
+    #[test]
+    fn a_service_that_wants_something_else_all_the_time_is_not_held_for_ever() {
+        let mut case = Case::new();
+        let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        let mut released = Vec::new();
+        for (number, _) in names.iter().enumerate() {
+            let wanted: Vec<&str> = names[..=number].iter().map(String::as_str).collect();
+            let millis = u64::try_from(number).unwrap() * 900;
+            if case.rest(millis, &wanted).is_none() {
+                released.push(millis);
+            }
+        }
+        assert_eq!(released, [3600, 8100]);
+    }
+
+    #[test]
+    fn only_the_service_that_misses_something_is_held_in_the_form_that_it_had() {
+        let manifests = |port: u16| {
+            let mut observed = Observed::default();
+            for name in ["a", "b", "new"] {
+                let manifest = format!(
+                    "kind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: {port}}}]}}\n"
+                );
+                assert_eq!(observed.take_file("a.yaml", &manifest), []);
+            }
+            observed
+        };
+        let key = |name: &str| Key::new("shop", name);
+        let mut before = manifests(80);
+        before.services.remove(&key("new"));
+        let seen = manifests(81);
+        let wants = |name: &str| Wanted {
+            secrets: BTreeSet::from([key(name)]),
+            ..Wanted::default()
+        };
+        let wanted = BTreeMap::from([
+            (key("a"), wants("cert")),
+            (key("b"), Wanted::default()),
+            (key("new"), wants("cert")),
+        ]);
+        let mut waiting = Waiting::default();
+        let now = Instant::now();
+        let (held, rest) = waiting.held(&wanted, &seen, PATIENCE, now);
+        assert_eq!(held, BTreeSet::from([key("a"), key("new")]));
+        assert_eq!(rest, Some(PATIENCE));
+        let seen = Arc::new(seen);
+        let with = with_held(Arc::clone(&seen), &held, Some(&before));
+        let ports = with
+            .services
+            .iter()
+            .map(|(key, service)| (&*key.name, service.ports[0].number));
+        assert_eq!(ports.collect::<Vec<_>>(), [("a", 80), ("b", 81)]);
+
+        // One that is not asked again is not forgotten, and one that was deleted is.
+        let later = now + PATIENCE;
+        assert_eq!(
+            waiting.held(&BTreeMap::new(), &seen, PATIENCE, later),
+            (BTreeSet::new(), None)
+        );
+        assert_eq!(
+            waiting.held(&wanted, &seen, PATIENCE, later),
+            (BTreeSet::new(), None)
+        );
+        waiting.held(&BTreeMap::new(), &Observed::default(), PATIENCE, later);
+        assert_eq!(
+            waiting.held(&wanted, &seen, PATIENCE, later).0,
+            held,
+            "new ones of their names"
+        );
+    }
+
+    #[test]
+    fn everything_is_missing_until_it_was_looked_up() {
+        let wanted = Wanted {
+            secrets: BTreeSet::from([Key::new("a", "cert")]),
+            names: BTreeSet::from(["db.example.com".to_owned()]),
+            grants: BTreeSet::from(["a".to_owned()]),
+            nodes: true,
+        };
+        assert_eq!(missing(&wanted, &Wanted::default()).len(), 4);
+        assert_eq!(missing(&wanted, &wanted), BTreeSet::new());
+    }
+}

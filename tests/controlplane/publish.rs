@@ -1,0 +1,335 @@
+//! The publisher beside its nodes: what each role may do, how soon a Service is published while others change, and what nodes tell
+//! it.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::backends::{Backends, service};
+use crate::corner::{Corner, NODES, PUBLISHERS, in_a_corner, with_its_own_server, words};
+use crate::figures::{holds, promised};
+use crate::node::LbNode;
+use crate::process::{comes_within, until};
+
+fn ten_services_a_second_are_each_published_soon() {
+    with_its_own_server("wave", |corner| {
+        let seconds = if promised() { 60 } else { 10 };
+        let before = if promised() { 300 } else { 50 };
+        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        for number in 0..before {
+            corner.apply(&a_service(number));
+        }
+        let last = format!("s{}", before - 1);
+        corner.until_published(&last, &[&addresses[0], &addresses[1]]);
+        let lasted = published_while_created(corner, before, seconds * 10, 2);
+        let (half, most) = (lasted[lasted.len() / 2], lasted[lasted.len() * 99 / 100]);
+        let alone = Duration::from_secs(2);
+        holds(
+            "ten Services a second: created to published, p50",
+            half,
+            alone,
+        );
+        holds(
+            "ten Services a second: created to published, p99",
+            most,
+            alone,
+        );
+        assert!(most < Duration::from_secs(20), "{most:?}");
+    });
+}
+
+/// Creates so many Services, one each 100 ms; returns how long each waited until that many addresses were published, sorted.
+fn published_while_created(
+    corner: &Corner<'_>,
+    first: u16,
+    count: u16,
+    addresses: usize,
+) -> Vec<Duration> {
+    let over = AtomicBool::new(false);
+    let (created, published) = thread::scope(|scope| {
+        let seen = scope.spawn(|| {
+            let mut published = BTreeMap::new();
+            let begun = Instant::now();
+            while published.len() < usize::from(count) {
+                let patience = Duration::from_secs(u64::from(count) / 10 + 60);
+                assert!(
+                    begun.elapsed() < patience && !over.load(Ordering::Relaxed),
+                    "{} of {count} are published",
+                    published.len()
+                );
+                for service in corner.plane.admin.list("Service", corner.name) {
+                    let ingress = service["status"]["loadBalancer"]["ingress"].as_array();
+                    if ingress.is_some_and(|entries| entries.len() == addresses) {
+                        let name = service["metadata"]["name"].as_str().unwrap_or_default();
+                        let number: u16 = name.trim_start_matches('s').parse().unwrap_or(0);
+                        if number >= first {
+                            published.entry(number).or_insert_with(Instant::now);
+                        }
+                    }
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+            published
+        });
+        let begun = Instant::now();
+        let created: Vec<Instant> = (0..count)
+            .map(|number| {
+                let at = begun + Duration::from_millis(100) * u32::from(number);
+                thread::sleep(at.saturating_duration_since(Instant::now()));
+                corner.apply(&a_service(first + number));
+                Instant::now()
+            })
+            .collect();
+        let published = seen.join();
+        over.store(true, Ordering::Relaxed);
+        (created, published.expect("all are published"))
+    });
+    let mut lasted: Vec<Duration> = published
+        .values()
+        .zip(created)
+        .map(|(published, created)| published.saturating_duration_since(created))
+        .collect();
+    lasted.sort();
+    lasted
+}
+
+fn a_tenant_that_never_rests_delays_nobody() {
+    in_a_corner("restless", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        // Of every bucket there is one that flips all the time.
+        for number in 0..20 {
+            corner.apply(&a_service(number));
+        }
+        corner.until_published("s19", &[&node.address()]);
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0.. {
+                    let kind = if round % 2 == 0 {
+                        "ClusterIP"
+                    } else {
+                        "LoadBalancer"
+                    };
+                    let flip = json!({"spec": {"type": kind}});
+                    for number in 0..20 {
+                        if over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        corner.patch("Service", &format!("s{number}"), &flip);
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                }
+            });
+            let mut lasted: Vec<Duration> = (100..120)
+                .map(|number| {
+                    let name = format!("s{number}");
+                    corner.apply(&a_service(number));
+                    let begun = Instant::now();
+                    corner.until_published(&name, &[&node.address()]);
+                    begun.elapsed()
+                })
+                .collect();
+            over.store(true, Ordering::Relaxed);
+            lasted.sort();
+            let most = lasted[lasted.len() - 1];
+            holds(
+                "beside twenty that flip: created to published",
+                most,
+                Duration::from_secs(2),
+            );
+            assert!(most < Duration::from_secs(10), "{lasted:?}");
+        });
+    });
+}
+
+fn each_role_asks_for_what_it_needs_and_nodes_write_no_service() {
+    in_a_corner("roles", |corner| {
+        let pods = Backends::start(corner, 1);
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.apply(&pods.slice("web", &[0]));
+        corner.annotate("web", &json!({"ballast.dev/algorithm": "nonsense"}));
+        corner.until_published("web", &[&node.address()]);
+        corner.until_told("web", "InvalidAnnotation");
+        corner.patch("Service", "web", &json!({"spec": {"type": "ClusterIP"}}));
+        corner.until_told("web", "DeletedLoadBalancer");
+        let writes = |account: &str| {
+            let mut asked = corner.asked_by(account);
+            asked.retain(|entry| {
+                !["get", "list", "watch"]
+                    .map(Value::from)
+                    .contains(&entry["verb"])
+            });
+            asked
+        };
+        for entry in writes(NODES) {
+            let of = &entry["objectRef"];
+            let own = format!("ballast-{}", node.name);
+            assert!(of["resource"] == "leases", "{}", words(&entry));
+            // A POST has no name.
+            assert!(
+                of["name"] == own.as_str() || of["name"].is_null(),
+                "{}",
+                words(&entry)
+            );
+        }
+        for entry in corner.asked_by(NODES) {
+            let what = &entry["objectRef"]["resource"];
+            let allowed = ["services", "endpointslices", "nodes", "leases"];
+            assert!(allowed.map(Value::from).contains(what), "{}", words(&entry));
+        }
+        let written = writes(PUBLISHERS);
+        assert!(
+            written
+                .iter()
+                .any(|entry| entry["objectRef"]["subresource"] == "status")
+        );
+        for entry in corner.asked_by(PUBLISHERS) {
+            let what = &entry["objectRef"]["resource"];
+            let read = ["endpointslices", "secrets"];
+            assert!(!read.map(Value::from).contains(what), "{}", words(&entry));
+        }
+        // And what nodes do not do they may not do either.
+        for (verb, resource) in [
+            ("patch", "services"),
+            ("patch", "services/status"),
+            ("create", "events.events.k8s.io"),
+            ("list", "events"),
+            ("get", "secrets"),
+            ("update", "leases.coordination.k8s.io"),
+            ("list", "leases.coordination.k8s.io"),
+        ] {
+            assert!(!may(corner, NODES, verb, resource), "{verb} {resource}");
+        }
+        for (verb, resource) in [
+            ("get", "secrets"),
+            ("list", "endpointslices.discovery.k8s.io"),
+        ] {
+            assert!(
+                !may(corner, PUBLISHERS, verb, resource),
+                "{verb} {resource}"
+            );
+        }
+    });
+}
+
+/// Whether a role may do that in the namespace of its corner's Services.
+fn may(corner: &Corner<'_>, account: &str, verb: &str, resource: &str) -> bool {
+    let user = format!("--as=system:serviceaccount:{}:{account}", corner.home);
+    let namespace = format!("--namespace={}", corner.name);
+    let asked = ["auth", "can-i", verb, resource, &user, &namespace];
+    corner.yard.kubectl(corner.plane, &asked).is_ok()
+}
+
+fn a_port_that_a_node_cannot_bind_is_told_by_the_publisher_and_not_published_there() {
+    in_a_corner("unbound", |corner| {
+        let pods = Backends::start(corner, 1);
+        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        let taken = (nodes[0].host.address, 8080);
+        let listener = nodes[0].host.network.within(|| TcpListener::bind(taken));
+        let listener = listener.expect("a port");
+        corner.apply(&service("web", 8080, ""));
+        corner.apply(&pods.slice("web", &[0]));
+        corner.until_published("web", &[&addresses[1]]);
+        let told = corner.until_told("web", "SyncLoadBalancerFailed");
+        assert!(told.message.contains(&nodes[0].name), "{told:?}");
+        assert!(!comes_within(Duration::from_secs(3), || {
+            corner.published("web").len() > 1
+        }));
+        drop(listener);
+        corner.until_published("web", &[&addresses[0], &addresses[1]]);
+    });
+}
+
+fn a_node_with_other_settings_is_told_and_not_published() {
+    in_a_corner("settings", |corner| {
+        corner.publish(&[]);
+        let node = LbNode::start(corner, "a", &["--http-port=8000"]);
+        corner.apply(&service("web", 80, ""));
+        until("the node is told", || {
+            let events = corner.plane.admin.list("Event", "default");
+            events.iter().any(|event| {
+                event["reason"] == "SettingsDiffer"
+                    && event["involvedObject"]["name"] == node.name.as_str()
+            })
+        });
+        node.until_serves("settings.web:80");
+        assert!(!comes_within(Duration::from_secs(3), || !corner
+            .published("web")
+            .is_empty()));
+    });
+}
+
+fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
+    in_a_corner("rest", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        thread::sleep(Duration::from_secs(8));
+        let (asked, decisions) = (corner.asked_by(NODES).len(), decisions(&node));
+        let publisher = corner.asked_by(PUBLISHERS).len();
+        thread::sleep(Duration::from_secs(20));
+        // A watch ends and begins anew every half minute.
+        let asked = corner.asked_by(NODES).split_off(asked);
+        let leases = asked
+            .iter()
+            .filter(|entry| entry["objectRef"]["resource"] == "leases");
+        let leases = leases.count();
+        assert!(
+            (4..=6).contains(&leases),
+            "{leases} writes of the Lease in 20 s"
+        );
+        for entry in asked {
+            let verb = &entry["verb"];
+            assert!(verb == "patch" || verb == "watch", "{}", words(&entry));
+        }
+        for entry in corner.asked_by(PUBLISHERS).split_off(publisher) {
+            let of = &entry["objectRef"];
+            let is_watch = entry["verb"] == "watch";
+            assert!(
+                is_watch || of["name"] == "ballast-leader",
+                "{}",
+                words(&entry)
+            );
+        }
+        assert_eq!(
+            self::decisions(&node),
+            decisions,
+            "at rest nothing is decided"
+        );
+        // What the publisher writes on a Service is nothing to a node.
+        corner.annotate("web", &json!({"ballast.dev/told": "x"}));
+        let touched = json!({"metadata": {"annotations": {"touched": "yes"}}});
+        corner.patch("Node", &node.name, &touched);
+        thread::sleep(Duration::from_secs(2));
+        assert_eq!(self::decisions(&node), decisions);
+    });
+}
+
+fn decisions(node: &LbNode<'_>) -> String {
+    let metrics = node.metrics();
+    let name = "ballast_controller_decisions_total ";
+    let line = metrics.lines().find(|line| line.starts_with(name));
+    line.expect("a metric").to_owned()
+}
+
+/// With a port of its own, and none of the nodes'.
+fn a_service(number: u16) -> String {
+    let extra = "  allocateLoadBalancerNodePorts: false\n";
+    service(&format!("s{number}"), 10_000 + number, extra)
+}
+
+tests![
+    ten_services_a_second_are_each_published_soon,
+    a_tenant_that_never_rests_delays_nobody,
+    each_role_asks_for_what_it_needs_and_nodes_write_no_service,
+    a_port_that_a_node_cannot_bind_is_told_by_the_publisher_and_not_published_there,
+    a_node_with_other_settings_is_told_and_not_published,
+    at_rest_a_node_writes_its_lease_and_asks_for_nothing,
+];
