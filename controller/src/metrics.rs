@@ -37,7 +37,7 @@ impl Metrics {
         self.decisions.fetch_add(1, Ordering::Relaxed);
         self.decided_micros.fetch_add(micros, Ordering::Relaxed);
         self.last_micros.store(micros, Ordering::Relaxed);
-        let notices = desired.notices.iter();
+        let notices = desired.notices.iter().chain(&desired.report.notices);
         let left_out = notices.filter(|notice| notice.reason == Reason::LeftOut);
         let left_out = u64::try_from(left_out.count()).unwrap_or(u64::MAX);
         self.left_out.store(left_out, Ordering::Relaxed);

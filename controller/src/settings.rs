@@ -85,7 +85,7 @@ pub struct Flags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub forward_services: bool,
     /// How many ports of one Service are served at most, in the order of its spec
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, env = "BALLAST_MAX_PORTS_PER_SERVICE", value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     pub max_ports_per_service: u16,
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
@@ -263,7 +263,7 @@ impl Settings {
         let mut namespaces: Vec<&String> = flags.namespace.iter().collect();
         namespaces.sort();
         format!(
-            "{} {} {namespaces:?} {:?} {} {:?} {:?} {:?} {} {} {:?} {}",
+            "{} {} {namespaces:?} {:?} {} {:?} {:?} {:?} {} {} {:?} {} {}",
             flags.node_selector,
             flags.ignore_exclude_lb,
             flags.lb_class,
@@ -275,6 +275,7 @@ impl Settings {
             flags.stats_port,
             flags.target_service,
             flags.ssl_cert.is_some(),
+            flags.max_ports_per_service,
         )
     }
 

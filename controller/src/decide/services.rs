@@ -371,9 +371,7 @@ pub(super) fn certificate(
                 key.namespace
             )
         }
-        None if (world.settings.role == Role::Node || world.observed.leases.is_some())
-            && !world.observed.looked_up.secrets.contains(key) =>
-        {
+        None if looks_up(world) && !world.observed.looked_up.secrets.contains(key) => {
             "could not be read yet: the API server does not answer".to_owned()
         }
         None => "does not exist".to_owned(),
@@ -403,7 +401,7 @@ fn may_use(
     {
         return true;
     }
-    let is_read = world.observed.leases.is_none() || world.observed.looked_up.secrets.contains(key);
+    let is_read = !looks_up(world) || world.observed.looked_up.secrets.contains(key);
     if is_read {
         asked.wanted.grants.insert(key.namespace.clone());
     }
@@ -422,7 +420,7 @@ fn refuse_reference(world: &World<'_>, reader: &mut Reader<'_>, key: &Key, port:
     let from = &reader.service.key.namespace;
     let looked_up = &world.observed.looked_up;
     let is_known = looked_up.secrets.contains(key) && looked_up.grants.contains(&key.namespace);
-    let why = match world.observed.leases.is_some() && !is_known {
+    let why = match looks_up(world) && !is_known {
         true => "whether it permits that is not known yet".to_owned(),
         false => format!(
             "it must have the annotation ballast.dev/allow-from: \"{from}\", or a ReferenceGrant there must permit Services of {from}"
@@ -433,6 +431,11 @@ fn refuse_reference(world: &World<'_>, reader: &mut Reader<'_>, key: &Key, port:
         port.number
     );
     reader.warn_by_node(Reason::RefNotPermitted, message);
+}
+
+/// Whether Secrets and ReferenceGrants are looked up one by one. In a folder of manifests they are seen like everything else.
+fn looks_up(world: &World<'_>) -> bool {
+    world.settings.role == Role::Node || world.observed.leases.is_some()
 }
 
 /// `NAMESPACE.NAME:PORT`, and `-udp` for UDP.

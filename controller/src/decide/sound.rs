@@ -14,6 +14,7 @@ use super::status::is_foreign;
 use super::{Asked, Status, World, weight};
 use crate::decide::notice::{About, Notice, Reason};
 use crate::observe::{Key, Service, ServiceKind};
+use crate::settings::Role;
 
 /// Who must be left out of a table, and why.
 pub(super) fn blamed(table: &RoutingTable) -> BTreeMap<Key, String> {
@@ -97,7 +98,12 @@ pub(super) fn left_out<'a>(world: &World<'_>, service: &'a Service, why: &str) -
     let mut asked = Asked::nothing(service, status);
     let before = &world.observed.remembered;
     asked.memory = before.get(&service.key).cloned().unwrap_or_default();
-    asked.node_notices.insert(Notice::warning(
+    let notices = match world.settings.role {
+        Role::Publisher => &mut asked.notices,
+        // The Service may be left out on this node alone.
+        Role::Whole | Role::Node => &mut asked.node_notices,
+    };
+    notices.insert(Notice::warning(
         About::Service(service.key.clone()),
         Reason::LeftOut,
         message,
