@@ -115,7 +115,10 @@ fn in_the_data_plane_only_apply_puts_a_plan_in_force_and_nobody_knows_who_starts
 fn only_the_log_writes_to_standard_streams() {
     for (package, may) in [
         ("dataplane/src", &["main.rs"][..]),
-        ("controller/src", &["main.rs", "run.rs", "run/release.rs"]),
+        (
+            "controller/src",
+            &["main.rs", "run.rs", "cluster/release.rs"],
+        ),
     ] {
         let folder = root().join(package);
         for (file, text) in texts(package) {
