@@ -14,7 +14,7 @@ use crate::poll::EventFlags;
 use crate::protocol::Protocol;
 use crate::{http, origin};
 
-/// What is asked on every connection.
+/// The request that the load client sends on every connection.
 pub(crate) struct Question {
     bytes: Vec<u8>,
     is_http: bool,

@@ -1,7 +1,7 @@
 //! `ballast-controller run`: the table of one node, and the node's Lease, until a signal.
 //!
-//! What is observed goes to `reconcile`, and its decisions to the tasks of `node`. They all pass on the newest value alone, so a
-//! slow task delays no other one.
+//! The observer sends the state of the cluster to `reconcile`, and `reconcile` sends its decisions to the tasks of `node`. Each
+//! channel holds only the newest value, so a slow task delays no other one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -33,7 +33,7 @@ pub struct Status {
     /// Annotations of ours to take away, whatever the verdict.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stale_annotations: BTreeSet<String>,
-    /// Who published it before, where it is taken over.
+    /// The field manager whose published addresses are replaced, if the Service is taken over.
     #[serde(skip)]
     pub taken_from: Option<String>,
 }

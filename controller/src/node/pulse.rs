@@ -13,12 +13,12 @@ pub(super) enum Heard {
     Nothing,
 }
 
-/// What the Lease says.
+/// The annotations of the node's Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Content {
-    /// What is served.
+    /// The hashes of what the data plane serves, as [`Served`](crate::lease::Served) writes them.
     pub(super) served: String,
-    /// What is not served as decided.
+    /// The binds and Secrets that do not work on this node, as [`Exceptions`](crate::lease::Exceptions) writes them.
     pub(super) exceptions: String,
     /// A hash of the settings by which ports are given to Services.
     pub(super) settings: String,

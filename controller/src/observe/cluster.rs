@@ -24,7 +24,7 @@ use crate::settings::{Role, Settings};
 
 /// Sends what is seen of the cluster, whenever that changed and settled. Never returns; ends by being dropped.
 ///
-/// What is watched depends on the role: a node watches Services, EndpointSlices and its own Node, and all Nodes once a decision
+/// The watched objects depend on the role: a node watches Services, EndpointSlices and its own Node, and all Nodes once a decision
 /// wants them; the publisher watches Services, Nodes and Leases.
 pub async fn watch(
     client: Client,

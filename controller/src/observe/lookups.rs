@@ -1,4 +1,5 @@
-//! What is looked up again and again, one by one, as long as somebody wants it. Used by `debounce`.
+//! Lookups of single objects, such as Secrets and DNS names. Each one is repeated as long as a decision wants it. Used by
+//! `debounce`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

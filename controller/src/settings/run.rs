@@ -70,10 +70,10 @@ pub struct RunFlags {
     /// How long this node's Lease holds without renewal; it is renewed three times as often
     #[arg(long, value_name = "TIME", default_value = "12s", value_parser = lease_duration)]
     pub lease_duration: Duration,
-    /// Where it answers, and how it logs.
+    /// The address of the admin server, and the form of the log.
     #[command(flatten)]
     pub process: AdminFlags,
-    /// What is served, and how.
+    /// The settings of decisions.
     #[command(flatten)]
     pub flags: Flags,
 }
@@ -108,10 +108,10 @@ pub struct PublishFlags {
     /// Publish Services that another controller has published, once it has not written their status for a minute
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub take_over: bool,
-    /// Where it answers, and how it logs.
+    /// The address of the admin server, and the form of the log.
     #[command(flatten)]
     pub process: AdminFlags,
-    /// What is served, and how.
+    /// The settings of decisions.
     #[command(flatten)]
     pub flags: Flags,
 }
