@@ -34,6 +34,7 @@ use serde::Serialize;
 
 use crate::decide;
 use crate::lease::{Exceptions, Message, Served};
+pub(crate) use convert::rival;
 pub use folder::{BadDocument, read_folder};
 
 /// Everything that a decision is made from.
@@ -138,7 +139,7 @@ pub struct Service {
     pub ingress: Vec<String>,
     /// Who wrote its status.
     pub status_managers: BTreeSet<String>,
-    /// Who else wrote what its status publishes.
+    /// The other controller that wrote the published addresses last.
     pub rival: Option<Rival>,
 }
 
@@ -313,7 +314,7 @@ pub struct Node {
 pub struct Lease {
     /// What its data plane serves.
     pub served: Served,
-    /// What is not served there as decided.
+    /// The binds and Secrets that do not work on the node.
     pub exceptions: Exceptions,
     /// A hash of the settings by which ports are given to Services there; empty where it does not say.
     pub settings: String,

@@ -141,8 +141,8 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
     })
 }
 
-/// Who else wrote what a Service publishes: the latest of them.
-fn rival(entries: &[ManagedFieldsEntry]) -> Option<Rival> {
+/// The other controller that wrote the published addresses of a Service last.
+pub(crate) fn rival(entries: &[ManagedFieldsEntry]) -> Option<Rival> {
     let publishes = |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
         fields.is_some_and(|fields| {

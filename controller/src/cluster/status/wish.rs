@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::owned;
 use crate::cluster::events::MARK;
 use crate::decide::{Ingress, Status, Verdict};
-use crate::observe::Service;
+use crate::observe::{self, Service};
 
 /// What a Service of ours must look like.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,7 @@ pub(super) struct Wish {
     /// Those to write, and those to take away.
     annotations: BTreeMap<String, Option<String>>,
     finalizer: Finalizer,
-    /// Who published it before, where it is taken over.
+    /// The field manager whose published addresses are replaced, if the Service is taken over.
     pub(super) taken_from: Option<String>,
 }
 
@@ -299,14 +299,12 @@ pub(super) fn was_served(live: &core::Service) -> Option<bool> {
     Some(own.status == "True")
 }
 
-/// Who else wrote what `live` publishes: the latest of them. Who took everything away is not named anywhere.
+/// The name of the other controller that wrote the published addresses of `live` last. Kubernetes does not record which
+/// controller has removed all addresses.
 pub(super) fn rival(live: &core::Service) -> Option<String> {
-    let entries = live.metadata.managed_fields.iter().flatten();
-    let others = entries
-        .filter(|entry| !owned::is_ours(entry) && owned::field(entry, owned::INGRESS).is_some());
-    let latest = others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0));
-    match latest {
-        Some(entry) => entry.manager.clone(),
+    let entries = live.metadata.managed_fields.as_deref();
+    match observe::rival(entries.unwrap_or_default()) {
+        Some(rival) => Some(rival.manager),
         None if ingress(live).is_empty() => Some("another controller".to_owned()),
         None => None,
     }
