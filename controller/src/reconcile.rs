@@ -316,12 +316,9 @@ mod tests {
             logs_notices: true,
             metrics: Arc::default(),
         };
-        let _mind = tokio::spawn(reconciler.run());
+        let _reconciling = tokio::spawn(reconciler.run());
         let begun = Instant::now();
-        timeout(SHORT_WAIT, decided.changed())
-            .await
-            .unwrap()
-            .unwrap();
+        next(&mut decided).await;
         assert_eq!(
             served(&decided),
             (vec!["shop.a:443".into(), "shop.b:81".into()], "one".into())
@@ -332,10 +329,7 @@ mod tests {
             wanted.mark_unchanged();
             let begun = Instant::now();
             see.send_replace(Some(seen(&format!("none-{round}"), 82 + round, &["one"])));
-            timeout(SHORT_WAIT, decided.changed())
-                .await
-                .unwrap()
-                .unwrap();
+            next(&mut decided).await;
             assert!(
                 begun.elapsed() < Duration::from_millis(300),
                 "{:?}",
@@ -346,10 +340,7 @@ mod tests {
                 served(&decided),
                 (vec!["shop.a:443".into(), port], "one".into())
             );
-            timeout(SHORT_WAIT, wanted.changed())
-                .await
-                .unwrap()
-                .unwrap();
+            next(&mut wanted).await;
             let names = wanted.borrow().secrets.clone();
             let expected = ["one".to_owned(), format!("none-{round}")];
             let expected = expected.map(|name| Key::new("shop", &name));
@@ -363,10 +354,7 @@ mod tests {
         assert!(begun.elapsed() >= SHORT_WAIT);
         assert_eq!(served(&decided).0, ["shop.b:101"]);
         see.send_replace(Some(seen("none-19", 101, &["none-19"])));
-        timeout(SHORT_WAIT, decided.changed())
-            .await
-            .unwrap()
-            .unwrap();
+        next(&mut decided).await;
         assert_eq!(
             served(&decided),
             (
@@ -374,5 +362,11 @@ mod tests {
                 "none-19".into()
             )
         );
+    }
+
+    /// Waits for the next value.
+    async fn next<T>(receiver: &mut watch::Receiver<T>) {
+        let changed = timeout(SHORT_WAIT, receiver.changed()).await;
+        changed.expect("a value in time").expect("a sender");
     }
 }
