@@ -1,11 +1,12 @@
-//! What `publish` does with decisions: the status, the finalizer and the annotations of Services, and events. It alone writes them.
+//! What `publish` writes for a decision: the status, the finalizer and the annotations of Services, and events. No other part of
+//! the program writes them.
 //!
-//! `leader` says which publisher writes, by a Lease. `status` writes to Services where they are not as decided, `events` tells
-//! people; `modes` is what is told where the API server drops `ipMode`. `release` takes everything back, for an uninstallation.
+//! `leader` elects the publisher that writes, by a Lease. `status` applies the part of Services that is ours, `events` writes
+//! events; `ip_mode` is the warning where the API server drops `ipMode`. `release` removes everything, for an uninstallation.
 
 mod events;
+mod ip_mode;
 pub(crate) mod leader;
-mod modes;
 mod release;
 mod status;
 

@@ -20,6 +20,7 @@ mod grants;
 mod leases;
 mod lookups;
 mod names;
+mod publication;
 mod reflect;
 mod secrets;
 mod settle;
@@ -34,8 +35,10 @@ use serde::Serialize;
 
 use crate::decide;
 use crate::lease::{Exceptions, Message, Served};
-pub(crate) use convert::rival;
+pub(crate) use convert::service;
 pub use folder::{BadDocument, read_folder};
+pub(crate) use publication::{FINALIZER, PROGRAMMED, hash};
+pub use publication::{Owned, Programmed, Publication};
 
 /// Everything that a decision is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -141,6 +144,8 @@ pub struct Service {
     pub status_managers: BTreeSet<String>,
     /// The other controller that wrote the published addresses last.
     pub rival: Option<Rival>,
+    /// What the publisher compares with what it would write.
+    pub publication: Publication,
 }
 
 /// Another controller that publishes a Service.
@@ -160,6 +165,7 @@ impl Service {
             self.status_managers.clear();
         }
         self.rival = None;
+        self.publication = Publication::default();
         self.finalizer = false;
         self.annotations.remove(decide::TOLD);
         self.annotations.remove(decide::ADDRESS);

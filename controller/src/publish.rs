@@ -1,4 +1,4 @@
-//! `ballast-controller publish`: statuses, finalizers and events of Services, by one of several processes, until a signal.
+//! `ballast-controller publish`: one of several processes writes statuses, finalizers and events of Services, until a signal.
 
 use std::fs;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     let namespace = settings.own_namespace.clone();
     serve_admin(&flags.process, &metrics, &mut tasks);
     let (seen, observed) = watch::channel(None);
-    // Nothing is looked up beside what is watched.
+    // The publisher looks nothing up beside the objects that it watches.
     let (want, wanted) = watch::channel(Wanted::default());
     tasks.spawn(observe(None, &settings, Some(client.clone()), wanted, seen));
     let (decided, decisions) = watch::channel(None);
@@ -53,7 +53,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     };
     tasks.spawn(reconciler.run());
     let (end, ending) = watch::channel(false);
-    let leaving = write(
+    let leaving = begin_writers(
         &flags, namespace, client, decisions, ending, metrics, &mut tasks,
     );
     tracing::info!("ballast-controller {} publishes", env!("CARGO_PKG_VERSION"));
@@ -64,8 +64,8 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts what writes; returns what has something to do at the end.
-fn write(
+/// Starts the tasks that write. Returns those that have something to do when the process ends.
+fn begin_writers(
     flags: &PublishFlags,
     namespace: String,
     client: Client,
@@ -75,42 +75,44 @@ fn write(
     tasks: &mut JoinSet<()>,
 ) -> JoinSet<()> {
     let me = identity();
+    let (told_on_nodes, _) = watch::channel(String::new());
     let (leading, election) = campaign(Campaign {
         client: client.clone(),
         namespace,
         me: me.clone(),
         ending,
+        told_on_nodes: told_on_nodes.clone(),
         metrics: Arc::clone(&metrics),
     });
     let mut leaving = JoinSet::new();
     leaving.spawn(election);
-    let (modes, known_modes) = watch::channel(None);
-    let (recorder, events) = EventWriter::new(
+    let (lacks_ip_mode, knows_ip_mode) = watch::channel(None);
+    let (events, writer) = EventWriter::new(
         client.clone(),
-        me,
+        &me,
         decisions.clone(),
-        known_modes,
+        knows_ip_mode,
         leading.clone(),
+        told_on_nodes,
         Arc::clone(&metrics),
     );
-    tasks.spawn(events.run());
+    tasks.spawn(writer.run());
     let statuses = StatusWriter {
         client,
         decisions,
         leading,
-        recorder,
+        events,
         finalizer: flags.finalizer,
         suffix: flags.ingress_hostname_suffix.clone(),
-        modes,
+        lacks_ip_mode,
         metrics,
     };
     tasks.spawn(statuses.run());
     leaving
 }
 
-/// A name that no other process has or had.
+/// A name that no other process has, or had before. In a pod it begins with the pod's name.
 fn identity() -> String {
-    // In a pod, its name.
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = Some(host.trim()).filter(|host| !host.is_empty());
     let host = host.unwrap_or(REPORTER);

@@ -1,54 +1,54 @@
-//! Kubernetes' events: what is noticed about Services and Nodes, and what was written. Only the leader writes them.
+//! Kubernetes' events: notices about Services and Nodes, and what was written. Only the leader writes them.
 //!
-//! A notice is an event when it comes, not as long as it stands, and not again when another publisher begins to lead: what was
-//! told before is read from the events that are there.
+//! A notice is an event when it comes, not as long as it stands, and not again when another publisher begins to lead: an
+//! annotation of each Service records the events that its owner has, and one of the leader's Lease those of Nodes.
 
 mod limit;
-mod record;
-mod told;
+mod news;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use tokio::sync::mpsc;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use self::limit::Limits;
-use self::record::{Record, Recorded};
-use self::told::Announced;
-pub(super) use self::told::{MARK, marks};
+pub(super) use self::news::told;
+use self::news::{Announced, told_on_nodes};
+use super::ip_mode::{self, LacksIpMode};
 use super::leader::Leading;
-use super::modes::{self, Modes};
 use crate::clock;
 use crate::decide::Kind;
 use crate::metrics::Metrics;
 use crate::observe::Key;
 use crate::reconcile::Decisions;
+use crate::request::{REPORTER, patiently};
 
-/// One event to tell.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// An event to write.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NewEvent {
-    /// Which Service or Node.
-    pub(crate) about: Object,
-    pub(crate) kind: Kind,
-    pub(crate) reason: String,
-    pub(crate) message: String,
+    regarding: Regarding,
+    kind: Kind,
+    reason: String,
+    message: String,
 }
 
-/// What an event is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Object {
-    pub(crate) kind: &'static str,
-    /// Of a Service.
-    pub(crate) namespace: Option<String>,
-    pub(crate) name: String,
-    pub(crate) uid: String,
+/// The object of an event.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Regarding {
+    kind: &'static str,
+    /// That of a Service.
+    namespace: Option<String>,
+    name: String,
+    uid: String,
 }
 
 impl NewEvent {
-    /// About a Service.
+    /// An event of a Service.
     pub(crate) fn of_service(
         key: &Key,
         uid: &str,
@@ -57,7 +57,7 @@ impl NewEvent {
         message: String,
     ) -> Self {
         Self {
-            about: Object {
+            regarding: Regarding {
                 kind: "Service",
                 namespace: Some(key.namespace.clone()),
                 name: key.name.clone(),
@@ -69,10 +69,10 @@ impl NewEvent {
         }
     }
 
-    /// About a Node. Kubelets give its name as the UID too, and `kubectl describe` looks for that.
-    pub(crate) fn of_node(name: &str, kind: Kind, reason: &str, message: String) -> Self {
+    /// An event of a Node. Kubelets give its name as the UID too, and `kubectl describe` looks for that.
+    fn of_node(name: &str, kind: Kind, reason: &str, message: String) -> Self {
         Self {
-            about: Object {
+            regarding: Regarding {
                 kind: "Node",
                 namespace: None,
                 name: name.to_owned(),
@@ -83,9 +83,42 @@ impl NewEvent {
             message: shortened(message),
         }
     }
+
+    fn reference(&self) -> ObjectReference {
+        let Regarding {
+            kind,
+            namespace,
+            name,
+            uid,
+        } = &self.regarding;
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some((*kind).to_owned()),
+            namespace: namespace.clone(),
+            name: Some(name.clone()),
+            uid: Some(uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+
+    /// The event as kube's Recorder takes it. The Recorder counts an event that repeats within six minutes on the first one,
+    /// but does not compare the messages: two events of one reason would be one, with the first message. The action, which it
+    /// does compare, tells them apart.
+    fn event(&self) -> Event {
+        Event {
+            type_: match self.kind {
+                Kind::Normal => EventType::Normal,
+                Kind::Warning => EventType::Warning,
+            },
+            reason: self.reason.clone(),
+            note: Some(self.message.clone()),
+            action: format!("Balance:{}", news::hash(&self.message)),
+            secondary: None,
+        }
+    }
 }
 
-/// As much as the API takes.
+/// A message of at most as many bytes as the API takes.
 fn shortened(mut message: String) -> String {
     if message.len() > LONGEST {
         let mut end = LONGEST - '…'.len_utf8();
@@ -98,217 +131,163 @@ fn shortened(mut message: String) -> String {
     message
 }
 
-/// Takes events, and never waits.
+/// Takes events of other tasks, and never waits.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorder(mpsc::Sender<Queued>, Arc<Metrics>);
+pub(crate) struct EventSender(mpsc::Sender<NewEvent>, Arc<Metrics>);
 
-/// What a part of this process has to tell.
-#[derive(Debug)]
-struct Queued {
-    said: NewEvent,
-    times: Times,
-}
-
-/// How often something is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Times {
-    /// Whenever it happens.
-    Always,
-    /// Unless the same is there already, whichever process told it.
-    Once,
-}
-
-impl Recorder {
-    /// Tells what the leader did, as soon as may be. What is far too much is not told.
-    pub(crate) fn tell(&self, said: NewEvent) {
-        self.send(said, Times::Always);
-    }
-
-    /// Tells what stands, unless the same was told already.
-    pub(crate) fn tell_once(&self, said: NewEvent) {
-        self.send(said, Times::Once);
-    }
-
-    fn send(&self, said: NewEvent, times: Times) {
-        if self.0.try_send(Queued { said, times }).is_err() {
+impl EventSender {
+    /// Has an event written soon. An event beyond the limit of those that wait is dropped, and counted.
+    pub(crate) fn send(&self, event: NewEvent) {
+        if self.0.try_send(event).is_err() {
             self.1.event_unsaid();
         }
     }
 }
 
-/// Writes events, one after the other.
+/// The task that writes events, one after the other.
 pub(crate) struct EventWriter {
-    heard: mpsc::Receiver<Queued>,
-    record: Record,
+    client: Client,
+    reporter: Reporter,
+    recorder: Recorder,
+    received: mpsc::Receiver<NewEvent>,
     decisions: Decisions,
-    modes: Modes,
+    lacks_ip_mode: LacksIpMode,
     leading: Leading,
+    /// The text of the Lease about events of Nodes: the leader's when this process begins to lead, ours from then on.
+    told_on_nodes: watch::Sender<String>,
     metrics: Arc<Metrics>,
 }
 
 impl EventWriter {
-    /// The recorder that others use, and the writer of what it takes. `instance` names this process.
+    /// The sender for other tasks, and the task that writes what it takes. `instance` names this process.
     pub(crate) fn new(
         client: Client,
-        instance: String,
+        instance: &str,
         decisions: Decisions,
-        modes: Modes,
+        lacks_ip_mode: LacksIpMode,
         leading: Leading,
+        told_on_nodes: watch::Sender<String>,
         metrics: Arc<Metrics>,
-    ) -> (Recorder, Self) {
-        let (tell, heard) = mpsc::channel(MOST_WAITING);
-        let events = Self {
-            heard,
-            record: Record::new(client, instance),
+    ) -> (EventSender, Self) {
+        let (send, received) = mpsc::channel(MOST_WAITING);
+        let reporter = Reporter {
+            controller: REPORTER.to_owned(),
+            instance: Some(instance.chars().take(LONGEST_INSTANCE).collect()),
+        };
+        let writer = Self {
+            recorder: Recorder::new(client.clone(), reporter.clone()),
+            client,
+            reporter,
+            received,
             decisions,
-            modes,
+            lacks_ip_mode,
             leading,
+            told_on_nodes,
             metrics: Arc::clone(&metrics),
         };
-        (Recorder(tell, metrics), events)
+        (EventSender(send, metrics), writer)
     }
 
-    /// Tells for as long as the process lives.
+    /// Writes for as long as the process lives.
     pub(crate) async fn run(mut self) {
-        let mut told: Option<Announced> = None;
+        let mut announced: Option<Announced> = None;
         let mut limits = Limits::default();
-        let mut queue: VecDeque<Queued> = VecDeque::new();
+        let mut queue: VecDeque<NewEvent> = VecDeque::new();
         let mut failures = 0;
         loop {
             if !self.leading.is_now() {
-                told = None;
+                announced = None;
                 queue.clear();
-                self.decisions.mark_unchanged();
-            } else if told.is_none() && self.modes.borrow().is_some() {
-                told = Some(Announced::new(self.before().await));
-                self.notice(&mut told, &mut queue);
             }
-            self.hear(None, &mut queue).await;
-            let Some(Queued { said, .. }) = queue.front() else {
-                if !self.wait(&mut told, &mut queue).await {
-                    return;
+            self.announce(&mut announced, &mut queue);
+            while queue.len() < MOST_WAITING
+                && let Ok(event) = self.received.try_recv()
+            {
+                queue.push_back(event);
+            }
+            let Some(event) = queue.front() else {
+                tokio::select! {
+                    changed = self.decisions.changed() => match changed {
+                        Ok(()) => self.decisions.mark_changed(),
+                        Err(_) => return,
+                    },
+                    changed = self.lacks_ip_mode.changed() => match changed {
+                        Ok(()) => self.lacks_ip_mode.mark_changed(),
+                        Err(_) => return,
+                    },
+                    Some(event) = self.received.recv() => queue.push_back(event),
+                    () = self.leading.changed() => {}
                 }
                 continue;
             };
-            // To its end: an event that is given up half way may be there.
-            let written = match limits.allow(&said.about.uid, clock::now()) {
-                true => self.record.write(said).await,
-                false => Ok(Recorded::Dropped),
-            };
-            match written {
-                Err(error) if is_passing(&error) && failures < MOST_FAILURES => {
-                    self.metrics.api_failed(&error);
-                    sleep(FIRST_PAUSE * 2_u32.pow(failures.min(5))).await;
-                    failures += 1;
-                }
-                other => {
-                    self.count(&other);
-                    failures = 0;
-                    queue.pop_front();
-                }
-            }
-            let is_new = self.decisions.has_changed().unwrap_or(false)
-                || self.modes.has_changed().unwrap_or(false);
-            if is_new {
-                self.notice(&mut told, &mut queue);
-            }
-        }
-    }
-
-    /// Waits for something to do; `false`: there will be nothing any more.
-    async fn wait(&mut self, told: &mut Option<Announced>, queue: &mut VecDeque<Queued>) -> bool {
-        let heard = tokio::select! {
-            changed = self.decisions.changed() => {
-                self.notice(told, queue);
-                return changed.is_ok();
-            }
-            changed = self.modes.changed() => {
-                self.notice(told, queue);
-                return changed.is_ok();
-            }
-            Some(heard) = self.heard.recv() => heard,
-            () = self.leading.changed() => return true,
-        };
-        self.hear(Some(heard), queue).await;
-        true
-    }
-
-    /// Takes in everything that parts of this process have to tell now. What was told before is read at most once for all
-    /// of that.
-    async fn hear(&mut self, first: Option<Queued>, queue: &mut VecDeque<Queued>) {
-        let mut batch: Vec<Queued> = first.into_iter().collect();
-        self.drain(&mut batch);
-        if batch.iter().any(|heard| heard.times == Times::Once) {
-            // What a node does not serve comes all at once, and in no time.
-            sleep(GATHER).await;
-            self.drain(&mut batch);
-            let before = self.before().await;
-            batch.retain(|heard| {
-                let NewEvent {
-                    about,
-                    reason,
-                    message,
-                    ..
-                } = &heard.said;
-                heard.times == Times::Always
-                    || !before.contains(&(about.uid.clone(), reason.clone(), message.clone()))
-            });
-        }
-        queue.extend(batch);
-    }
-
-    fn drain(&mut self, batch: &mut Vec<Queued>) {
-        while batch.len() < MOST_WAITING
-            && let Ok(heard) = self.heard.try_recv()
-        {
-            batch.push(heard);
-        }
-    }
-
-    /// What is new among the notices of the newest decision.
-    fn notice(&mut self, told: &mut Option<Announced>, queue: &mut VecDeque<Queued>) {
-        let decision = self.decisions.borrow_and_update().clone();
-        let Some(told) = told else { return };
-        let Some(decision) = decision else { return };
-        let drops_modes = self.modes.borrow_and_update().unwrap_or(false);
-        let notices = modes::notices(&decision, drops_modes);
-        for said in told.news(&notices, &decision.observed) {
-            match queue.len() < MOST_WAITING {
-                true => queue.push_back(Queued {
-                    said,
-                    times: Times::Always,
-                }),
-                false => self.metrics.event_unsaid(),
-            }
-        }
-    }
-
-    /// What was told before this process did.
-    async fn before(&self) -> BTreeSet<(String, String, String)> {
-        match self.record.all().await {
-            Ok(all) => all,
-            Err(error) => {
-                self.metrics.api_failed(&error);
-                tracing::warn!(%error, "cannot read which events were told before; some may be told again");
-                BTreeSet::new()
-            }
-        }
-    }
-
-    fn count(&self, written: &Result<Recorded, kube::Error>) {
-        match written {
-            Ok(Recorded::Written) => self.metrics.event_told(),
-            Ok(Recorded::Dropped) => self.metrics.event_unsaid(),
-            Err(error) => {
-                self.metrics.api_failed(error);
+            if failures == 0 && !limits.allow(&event.regarding.uid, clock::now()) {
                 self.metrics.event_unsaid();
-                tracing::debug!(%error, "cannot tell an event");
+                queue.pop_front();
+                continue;
+            }
+            // To its end: an event that is given up half way may be there.
+            match self.record(event).await {
+                Ok(()) => self.metrics.event_told(),
+                Err(error) => {
+                    self.metrics.api_failed(&error);
+                    if is_passing(&error) && failures < MOST_FAILURES {
+                        sleep(FIRST_PAUSE * 2_u32.pow(failures.min(5))).await;
+                        failures += 1;
+                        continue;
+                    }
+                    self.metrics.event_unsaid();
+                    tracing::debug!(%error, "cannot write an event");
+                }
+            }
+            failures = 0;
+            queue.pop_front();
+        }
+    }
+
+    async fn record(&mut self, event: &NewEvent) -> Result<(), kube::Error> {
+        let (reference, event) = (event.reference(), event.event());
+        match patiently(self.recorder.publish(&event, &reference)).await {
+            // The event that this one repeats was deleted, which the Recorder does not notice.
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+                patiently(self.recorder.publish(&event, &reference)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Queues what is new among the notices of the newest decision.
+    fn announce(&mut self, announced: &mut Option<Announced>, queue: &mut VecDeque<NewEvent>) {
+        let is_new = self.decisions.has_changed().unwrap_or(false)
+            || self.lacks_ip_mode.has_changed().unwrap_or(false);
+        let decision = self.decisions.borrow_and_update().clone();
+        let lacks_ip_mode = *self.lacks_ip_mode.borrow_and_update();
+        let (Some(decision), Some(lacks_ip_mode)) = (decision, lacks_ip_mode) else {
+            return;
+        };
+        if !self.leading.is_now() || (announced.is_some() && !is_new) {
+            return;
+        }
+        let notices = ip_mode::notices(&decision, lacks_ip_mode);
+        let observed = &decision.observed;
+        let before = || Announced::new(observed, &self.told_on_nodes.borrow());
+        let news = announced
+            .get_or_insert_with(before)
+            .news(&notices, observed);
+        self.told_on_nodes.send_if_modified(|text| {
+            let now = told_on_nodes(&notices, observed);
+            std::mem::replace(text, now.clone()) != now
+        });
+        for event in news {
+            match queue.len() < MOST_WAITING {
+                true => queue.push_back(event),
+                false => self.metrics.event_unsaid(),
             }
         }
     }
 }
 
-/// Whether another try may do.
+/// Whether another try may succeed.
 fn is_passing(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
@@ -317,9 +296,9 @@ fn is_passing(error: &kube::Error) -> bool {
 }
 
 const MOST_WAITING: usize = 20_000;
-/// What comes within so short a time is told together.
-const GATHER: Duration = Duration::from_millis(200);
 const MOST_FAILURES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// In bytes.
+/// Bytes of a message.
 const LONGEST: usize = 1024;
+/// Characters of the name of a process.
+const LONGEST_INSTANCE: usize = 128;

@@ -1,7 +1,12 @@
-//! Leader election: which publisher writes to Services and tells events. It is the one that holds the Lease `ballast-leader`.
+//! Leader election: the publisher that holds the Lease `ballast-leader` writes to Services and writes events.
 //!
-//! [`Election`] decides, with time as an argument; [`campaign`] asks and writes. A leader that cannot renew stops acting well
-//! before anybody else may begin: both count from what they saw themselves, by clocks of their own machines.
+//! [`Election`] decides, with time as an argument; [`campaign`] reads and writes the Lease. A leader that cannot renew stops acting
+//! well before another candidate may begin.
+//!
+//! This is our own code because elections by `renewTime`, as client-go and the crates for kube do them, compare times of day of two
+//! machines: with clocks that differ by more than the Lease lasts two publishers write at once. Here a candidate counts how long
+//! it has seen one resourceVersion of the Lease, and the leader counts from its own last renewal, both by a clock that nobody
+//! sets and that goes on while the machine sleeps. Each write carries the resourceVersion, so that of two candidates one wins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +19,21 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::clock;
+use crate::decide::TOLD;
 use crate::lease;
 use crate::metrics::Metrics;
 use crate::request::{self, patiently};
 
-/// Until when this process leads: while the time is before it. Announced anew with every renewal.
+/// The time until which this process leads. Every renewal moves it.
 #[derive(Clone, Debug)]
 pub(crate) struct Leading(watch::Receiver<Option<Duration>>);
 
 impl Leading {
+    /// For a process that takes part in no election, because no publisher runs.
+    pub(crate) fn always() -> Self {
+        Self(watch::channel(Some(Duration::MAX)).1)
+    }
+
     /// Whether this process may act now.
     pub(crate) fn is_now(&self) -> bool {
         self.0.borrow().is_some_and(|until| clock::now() < until)
@@ -47,17 +58,17 @@ impl Leading {
     }
 }
 
-/// What a candidate sees of the Lease.
+/// One state of the Lease, as a candidate sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     holder: String,
     version: String,
 }
 
-/// What a candidate does next.
+/// The next step of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Somebody else leads.
+    /// Another process leads.
     Wait,
     /// Write the Lease, if it is still as it was seen, or if there is still none.
     Take,
@@ -67,7 +78,7 @@ enum Step {
 #[derive(Debug)]
 struct Election {
     me: String,
-    /// What was seen last, and when it was seen so first.
+    /// The state that was seen last, and the time when it was seen first.
     seen: Option<(Seen, Duration)>,
     /// When the last renewal that succeeded was begun.
     renewed: Option<Duration>,
@@ -122,18 +133,20 @@ impl Election {
     }
 }
 
-/// What is needed to take part.
+/// A candidate's part in the election.
 pub(crate) struct Campaign {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     /// Unique among all processes that take part, now and before.
     pub(crate) me: String,
     pub(crate) ending: watch::Receiver<bool>,
+    /// The events of Nodes that were told, which the Lease records: read when this process begins to lead, written from then on.
+    pub(crate) told_on_nodes: watch::Sender<String>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What says whether this process leads, and the task that makes it so. The task ends when the process does, and gives
-/// the Lease back then.
+/// Whether this process leads, and the task that takes part in the election. The task ends when the process does, and gives the
+/// Lease back then.
 pub(crate) fn campaign(campaign: Campaign) -> (Leading, impl Future<Output = ()>) {
     let (tell, leading) = watch::channel(None);
     (Leading(leading), campaign.run(tell))
@@ -148,7 +161,7 @@ impl Campaign {
             let was_leading = election.leads(clock::now());
             let result = self.round(&leases, &mut election, &mut held).await;
             if let Err(error) = &result {
-                // What is there is not known any more.
+                // The state of the Lease is not known any more.
                 held = None;
                 if !request::is_lost_race(error) {
                     self.metrics.api_failed(error);
@@ -198,6 +211,14 @@ impl Campaign {
         if election.look(begun, found.as_ref().map(seen)) == Step::Wait {
             return Ok(());
         }
+        if !election.leads(begun) {
+            let annotations = found
+                .as_ref()
+                .and_then(|lease| lease.metadata.annotations.as_ref());
+            let told = annotations.and_then(|annotations| annotations.get(TOLD));
+            self.told_on_nodes
+                .send_replace(told.cloned().unwrap_or_default());
+        }
         let params = request::post();
         let lease = self.lease(found.as_ref());
         let written = match found {
@@ -217,14 +238,20 @@ impl Campaign {
         let is_mine = holder == Some(&self.me);
         let acquired = spec.and_then(|spec| spec.acquire_time.clone());
         let turns = spec.and_then(|spec| spec.lease_transitions).unwrap_or(0);
-        Lease {
-            metadata: match found {
-                Some(lease) => lease.metadata.clone(),
-                None => ObjectMeta {
-                    name: Some(lease::LEADER.to_owned()),
-                    ..ObjectMeta::default()
-                },
+        let mut metadata = match found {
+            Some(lease) => lease.metadata.clone(),
+            None => ObjectMeta {
+                name: Some(lease::LEADER.to_owned()),
+                ..ObjectMeta::default()
             },
+        };
+        let annotations = metadata.annotations.get_or_insert_default();
+        match self.told_on_nodes.borrow().as_str() {
+            "" => annotations.remove(TOLD),
+            told => annotations.insert(TOLD.to_owned(), told.to_owned()),
+        };
+        Lease {
+            metadata,
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.me.clone()),
                 lease_duration_seconds: i32::try_from(LEASE.as_secs()).ok(),

@@ -1,28 +1,28 @@
-//! `ballast-controller release`: takes back what Ballast wrote to Services, so that nothing of it is left when it is gone. Run
-//! once, when every publisher has ended.
+//! `ballast-controller release`: removes what Ballast wrote to Services, for an uninstallation. It runs once, when every publisher
+//! has ended.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{ListParams, Patch};
+use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
-use super::status::take_back;
+use super::status::{self, DesiredStatus};
 use crate::client;
 use crate::cluster::leader::LEASE;
 use crate::lease;
-use crate::request::{self, is_lost_race, patiently};
+use crate::observe;
+use crate::request::{self, is_outdated, patiently};
 use crate::settings::ClusterFlags;
 
-/// Everything that `release` is told.
+/// The flags of `release`.
 #[derive(Clone, Debug, Args)]
 pub struct ReleaseFlags {
-    /// Where the cluster is.
+    /// How the API server is reached.
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// Say what would be taken back, and take nothing
@@ -42,7 +42,7 @@ pub struct ReleaseFlags {
     pub own_namespace: Option<String>,
 }
 
-/// Takes everything back, and says what.
+/// Removes everything, and prints what.
 ///
 /// # Errors
 /// The cluster cannot be reached, a controller still writes, or a Service cannot be written.
@@ -103,27 +103,37 @@ async fn all(client: &Client, flags: &ReleaseFlags) -> anyhow::Result<()> {
             services.push(service);
         });
         listed.await.context("cannot list Services")?;
-        for service in services {
-            let meta = &service.metadata;
-            let (Some(namespace), Some(name)) = (meta.namespace.clone(), meta.name.clone()) else {
+        for live in services {
+            let (Some(namespace), Some(name)) = (&live.metadata.namespace, &live.metadata.name)
+            else {
                 continue;
             };
-            if take_back(&service).is_none() {
+            let called = format!("{namespace}/{name}");
+            let why = foreign(&live, flags);
+            let Ok(service) = observe::service(live) else {
+                continue;
+            };
+            let desired = DesiredStatus::released(&service);
+            let parts = desired.removes(&service);
+            if parts.is_empty() {
                 continue;
             }
-            if let Some(why) = foreign(&service, flags) {
-                println!("{namespace}/{name}: left alone: {why}");
+            if let Some(why) = why {
+                println!("{called}: left alone: {why}");
                 continue;
             }
-            let services = Api::namespaced(client.clone(), &namespace);
-            match one(&services, &name, service, flags.dry).await {
-                Ok(said) => {
+            let written = match flags.dry {
+                true => Ok(()),
+                false => one(client, service, desired).await,
+            };
+            match written {
+                Ok(()) => {
                     released += 1;
-                    print!("{namespace}/{name}:{said}");
+                    println!("{called}:\n  {}", parts.join("\n  "));
                 }
                 Err(error) => {
                     failed += 1;
-                    println!("{namespace}/{name}: cannot be written: {error}");
+                    println!("{called}: cannot be written: {error}");
                 }
             }
         }
@@ -152,53 +162,31 @@ fn foreign(service: &Service, flags: &ReleaseFlags) -> Option<String> {
     }
 }
 
-/// Takes back what one Service carries, its status first; says what, a line each.
+/// Removes what one Service has of ours, the published addresses first.
 async fn one(
-    services: &Api<Service>,
-    name: &str,
-    mut live: Service,
-    dry: bool,
-) -> Result<String, kube::Error> {
-    let mut said = String::new();
+    client: &Client,
+    mut service: observe::Service,
+    mut desired: DesiredStatus,
+) -> Result<(), kube::Error> {
+    let services: Api<Service> = Api::namespaced(client.clone(), &service.key.namespace);
+    let name = service.key.name.clone();
     let mut tries = 0;
-    while let Some(back) = take_back(&live) {
-        if said.is_empty() {
-            for what in &back.what {
-                // A String takes everything.
-                _ = write!(said, "\n  {what}");
-            }
-            said.push('\n');
-        }
-        if dry {
-            break;
-        }
-        let params = request::patch();
-        let written = match (&back.status, &back.object) {
-            (Some(status), _) => {
-                let patch = Patch::Merge(status);
-                patiently(services.patch_status(name, &params, &patch)).await
-            }
-            (None, Some(object)) => {
-                let patch = Patch::Merge(object);
-                patiently(services.patch(name, &params, &patch)).await
-            }
-            (None, None) => break,
+    loop {
+        let error = match status::release(client, service, desired).await {
+            Err(error) if is_outdated(&error) && tries < TRIES => error,
+            result => return result,
         };
-        live = match written {
-            Ok(written) => written,
-            Err(error) if is_lost_race(&error) && tries < TRIES => {
-                tries += 1;
-                match patiently(services.get_opt(name)).await? {
-                    Some(live) => live,
-                    None => break,
-                }
-            }
+        tries += 1;
+        let Some(live) = patiently(services.get_opt(&name)).await? else {
             // It was to be deleted, and is.
-            Err(kube::Error::Api(status)) if status.code == 404 => break,
-            Err(error) => return Err(error),
+            return Ok(());
         };
+        let Ok(newer) = observe::service(live) else {
+            return Err(error);
+        };
+        desired = DesiredStatus::released(&newer);
+        service = newer;
     }
-    Ok(said)
 }
 
 const TRIES: usize = 5;

@@ -1,16 +1,17 @@
-//! Writes what Services publish: addresses, our condition, finalizer and annotations. Only the leader, only on difference.
+//! Writes the part of Services that is ours: published addresses, condition, finalizer and annotations. Only the leader writes,
+//! and only what differs.
 //!
-//! A Service whose decision, or whose observed state, differs from what is known to be settled is read and patched by a task
-//! of its own, a few at a time. A request that fails is made again later; no Service waits for another.
+//! Every decision is compared with the newest known state of each Service: the observed one, or that of the API server's answer
+//! to the last write until a newer one is observed. A Service that differs gets a pass of its own (`apply`), some Services at a
+//! time. A pass that fails is made again later, and delays no other Service.
 
-mod back;
-mod modes;
-mod owned;
-mod rival;
-mod wish;
-mod write;
+mod apply;
+mod desired;
+mod ip_mode;
+mod managed;
+mod rewrites;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,399 +20,360 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-pub(super) use self::back::take_back;
-use self::modes::ModeSearch;
-use self::rival::Rivalry;
-use self::wish::{Mode, Wish};
-use self::write::{Done, Job, Written};
-use super::events::{NewEvent, Recorder, marks};
+pub(super) use self::apply::release;
+use self::apply::{Outcome, Pass, Passed};
+pub(super) use self::desired::DesiredStatus;
+use self::desired::IpMode;
+use self::ip_mode::IpModeSearch;
+use self::rewrites::Rewrites;
+use super::events::{EventSender, NewEvent, told};
+use super::ip_mode::notices;
 use super::leader::Leading;
-use super::modes::notices;
 use crate::clock;
-use crate::decide::{Kind, Status, Verdict};
+use crate::decide::{Kind, Verdict};
 use crate::metrics::Metrics;
 use crate::observe::{Key, Observed, Service};
 use crate::reconcile::{Decision, Decisions};
 use crate::request;
 
-/// The part of this process that writes to Services.
+/// The task that writes to Services.
 pub(crate) struct StatusWriter {
     pub(crate) client: Client,
     pub(crate) decisions: Decisions,
     pub(crate) leading: Leading,
-    pub(crate) recorder: Recorder,
+    pub(crate) events: EventSender,
     /// Whether Services get a finalizer.
     pub(crate) finalizer: bool,
-    /// What is published where the API server knows no `ipMode`.
+    /// The suffix of the names that are published where the API server knows no `ipMode`.
     pub(crate) suffix: Option<String>,
-    /// Whether people must be told that it knows none.
-    pub(crate) modes: watch::Sender<Option<bool>>,
+    /// Whether the owners of Services must be told that it knows none.
+    pub(crate) lacks_ip_mode: watch::Sender<Option<bool>>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What is known of one Service.
+/// The state of one Service between passes.
 #[derive(Debug, Default)]
-struct Known {
-    /// Another Service of this name is another Service.
+struct Tracked {
+    /// A Service with another UID is another Service.
     uid: String,
-    /// What was written last, or found to be so.
-    settled: Option<Wish>,
-    /// How it was observed when it was looked at last.
-    looked_at: Option<Arc<Service>>,
-    is_busy: bool,
-    rivalry: Rivalry,
-    /// It waits because of another controller's writes.
-    is_left_alone: bool,
+    /// The answer to the last write, until it or a newer state is observed.
+    answer: Option<Arc<Service>>,
+    rewrites: Rewrites,
+    /// Whether the addresses are left to another controller for a while.
+    yields: bool,
     failures: u32,
-    /// What the API server refuses, and its words.
-    refused: Option<(Wish, String)>,
-    /// Nothing is tried before this.
+    /// The part that the API server refuses, and its reason.
+    refused: Option<(DesiredStatus, String)>,
+    /// No pass begins before this time.
     not_before: Duration,
-    /// It must be looked at, whatever is observed.
-    is_due: bool,
-    /// How often it was as wished, but was not observed so then: something else may have been written in between, and look
-    /// the same as before.
-    unseen: u32,
-    /// When to look again because of that.
-    again: Duration,
+    has_pass: bool,
+    /// Its place in the queue.
+    queued: Option<Duration>,
 }
 
-/// Services in the order in which they came: one that changes all the time waits behind those that came meanwhile.
-#[derive(Debug, Default)]
-struct Due {
-    order: VecDeque<Key>,
-    members: BTreeSet<Key>,
-}
-
-impl Due {
-    fn insert(&mut self, key: Key) {
-        if self.members.insert(key.clone()) {
-            self.order.push_back(key);
-        }
-    }
-
-    fn pop(&mut self) -> Option<Key> {
-        let key = self.order.pop_front()?;
-        self.members.remove(&key);
-        Some(key)
-    }
-}
-
-/// What has to be done, and what is known, while this process leads.
+/// The work of a process that leads.
 #[derive(Default)]
-struct Queue {
+struct Work {
     decision: Option<Decision>,
-    /// Of what people are told, by Service.
-    marks: BTreeMap<Key, String>,
-    known: BTreeMap<Key, Known>,
-    /// To be looked at as soon as may be.
-    due: Due,
-    /// To be looked at then.
-    later: BTreeSet<(Duration, Key)>,
-    jobs: JoinSet<Done>,
+    /// The values of the annotation that says which events the owner of a Service has.
+    told: BTreeMap<Key, String>,
+    tracked: BTreeMap<Key, Tracked>,
+    /// The Services that need a pass, by time: one that changes all the time waits behind those that came meanwhile.
+    queue: BTreeSet<(Duration, Key)>,
+    passes: JoinSet<(Key, Passed)>,
+    keeps_ip_mode: bool,
 }
 
 impl StatusWriter {
     /// Writes for as long as the process lives.
     pub(crate) async fn run(mut self) {
-        let mut queue = Queue::default();
-        let mut modes = ModeSearch::default();
+        let mut work = Work::default();
+        let mut search = IpModeSearch::default();
         loop {
             if !self.leading.is_now() {
-                queue.rest();
-                modes.rest();
+                work.rest();
+                search.rest();
                 self.decisions.mark_unchanged();
             } else {
-                if modes.look(&self.client).await {
-                    self.keep_modes(&mut queue, modes.are_kept());
+                if search.look(&self.client).await {
+                    self.take_ip_mode(&mut work, &search);
                 }
-                if queue.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
+                if work.decision.is_none() || self.decisions.has_changed().unwrap_or(false) {
                     let decision = self.decisions.borrow_and_update().clone();
-                    self.survey(&mut queue, decision, modes.are_kept());
+                    self.take_decision(&mut work, decision);
                 }
+                self.begin_passes(&mut work);
             }
-            let next = self.begin(&mut queue, modes.are_kept());
-            let next = next.into_iter().chain(modes.next_look()).min();
-            let again = async {
+            let next = work.queue.first().map(|(at, _)| *at);
+            let next = next.filter(|_| work.passes.len() < AT_ONCE);
+            let next = next.into_iter().chain(search.next_look()).min();
+            let pause = async {
                 match next {
                     Some(at) => sleep(at.saturating_sub(clock::now())).await,
                     None => std::future::pending().await,
                 }
             };
             tokio::select! {
-                // Noted where it is looked at.
+                // It is taken in above.
                 changed = self.decisions.changed() => match changed {
                     Ok(()) => self.decisions.mark_changed(),
                     Err(_) => return,
                 },
                 () = self.leading.changed() => {}
-                Some(done) = queue.jobs.join_next() => if let Ok(done) = done {
-                    let kept = done.kept_modes;
-                    self.finish(&mut queue, done);
-                    if modes.saw(kept) {
-                        self.keep_modes(&mut queue, modes.are_kept());
+                Some(passed) = work.passes.join_next() => if let Ok((key, passed)) = passed {
+                    let keeps_ip_mode = passed.keeps_ip_mode;
+                    self.end_pass(&mut work, &key, passed);
+                    if search.saw(keeps_ip_mode) {
+                        self.take_ip_mode(&mut work, &search);
                     }
                 },
-                () = again => {}
+                () = pause => {}
             }
         }
     }
 
-    /// The API server keeps modes, or it does not: everything is written, and told, in that light.
-    fn keep_modes(&self, queue: &mut Queue, keeps_modes: bool) {
-        self.modes.send_if_modified(|tells| {
-            let now = Some(!keeps_modes && self.suffix.is_none());
-            std::mem::replace(tells, now) != now
+    /// Takes in whether the API server keeps `ipMode`: everything is written, and told, in that light.
+    fn take_ip_mode(&self, work: &mut Work, search: &IpModeSearch) {
+        work.keeps_ip_mode = search.is_kept();
+        self.lacks_ip_mode.send_if_modified(|lacks| {
+            let now = Some(!work.keeps_ip_mode && self.suffix.is_none());
+            std::mem::replace(lacks, now) != now
         });
-        if queue.decision.is_none() {
-            return;
-        }
-        for (key, known) in &mut queue.known {
-            known.is_due = true;
-            queue.due.insert(key.clone());
-        }
-        let decision = queue.decision.take();
-        self.survey(queue, decision, keeps_modes);
+        let decision = work.decision.take();
+        self.take_decision(work, decision);
     }
 
-    /// Finds out which Services must be looked at.
-    fn survey(&self, queue: &mut Queue, decision: Option<Decision>, keeps_modes: bool) {
+    fn take_decision(&self, work: &mut Work, decision: Option<Decision>) {
         let Some(decision) = decision else { return };
         let services = &decision.observed.services;
-        queue
-            .known
-            .retain(|key, known| known.is_busy || services.contains_key(key));
-        let tells_modes = self.modes.borrow().unwrap_or(false);
-        let notices = notices(&decision, tells_modes);
-        let marks = marks(&notices).into_iter();
-        queue.marks = marks.map(|(key, mark)| (key.clone(), mark)).collect();
-        drop(notices);
+        let is_there = |key: &Key| services.contains_key(key);
+        work.tracked
+            .retain(|key, tracked| tracked.has_pass || is_there(key));
+        work.queue.retain(|(_, key)| is_there(key));
+        let lacks_ip_mode = self.lacks_ip_mode.borrow().unwrap_or(false);
+        work.told = told(&notices(&decision, lacks_ip_mode), &decision.observed);
+        work.decision = Some(decision.clone());
         for status in &decision.desired.statuses {
-            let mark = queue.marks.get(&status.service);
-            let Some((wish, service)) = self.wish(status, mark, &decision.observed, keeps_modes)
-            else {
-                continue;
-            };
-            let known = queue.known.get(&status.service);
-            if known.is_none_or(|known| known.needs(&wish, service)) {
-                queue.due.insert(status.service.clone());
-            }
-        }
-        queue.decision = Some(decision);
-    }
-
-    /// Begins what may begin now; returns when to look again.
-    fn begin(&self, queue: &mut Queue, keeps_modes: bool) -> Option<Duration> {
-        let now = clock::now();
-        while let Some((at, _)) = queue.later.first()
-            && *at <= now
-            && let Some((_, key)) = queue.later.pop_first()
-        {
-            queue.due.insert(key);
-        }
-        let decision = queue.decision.clone()?;
-        // The next one that is done begins another.
-        while queue.jobs.len() < AT_ONCE
-            && let Some(key) = queue.due.pop()
-        {
-            let statuses = &decision.desired.statuses;
-            let found = statuses.binary_search_by(|status| status.service.cmp(&key));
-            let status = found.ok().and_then(|index| statuses.get(index));
-            let mark = queue.marks.get(&key);
-            let found =
-                status.and_then(|status| self.wish(status, mark, &decision.observed, keeps_modes));
-            let Some((wish, service)) = found else {
-                continue;
-            };
-            let known = queue.known.entry(key.clone()).or_default();
-            if known.uid != service.uid && !known.is_busy {
-                *known = Known {
-                    uid: service.uid.clone(),
-                    ..Known::default()
-                };
-            }
-            if known.is_busy || !known.needs(&wish, service) {
-                continue;
-            }
-            if known
-                .refused
-                .take_if(|(refused, _)| *refused != wish)
-                .is_some()
-            {
-                // What is refused is left alone for long; this is something else.
-                known.not_before = Duration::ZERO;
-                known.failures = 0;
-            }
-            if wish.verdict == Verdict::Released && std::mem::take(&mut known.is_left_alone) {
-                // Letting go waits for no other controller.
-                known.not_before = Duration::ZERO;
-            }
-            let begins = match known.settled.as_ref() == Some(&wish) && !known.is_due {
-                true => known.again.max(known.not_before),
-                false => known.not_before,
-            };
-            if now < begins {
-                queue.later.insert((begins, key));
-                continue;
-            }
-            known.is_busy = true;
-            known.is_due = false;
-            known.looked_at = Some(Arc::clone(service));
-            let job = self.job(key, wish, known, &decision.observed, keeps_modes);
-            queue.jobs.spawn(job.run());
-        }
-        queue.later.first().map(|(at, _)| *at)
-    }
-
-    fn job(
-        &self,
-        key: Key,
-        wish: Wish,
-        known: &Known,
-        observed: &Observed,
-        keeps_modes: bool,
-    ) -> Job {
-        Job {
-            client: self.client.clone(),
-            leading: self.leading.clone(),
-            key,
-            uid: known.uid.clone(),
-            before: known.settled.clone(),
-            rivalry: known.rivalry.clone(),
-            suffix: self.suffix.clone(),
-            keeps_modes,
-            nodes: nodes(&wish, observed),
-            wish,
-            metrics: Arc::clone(&self.metrics),
+            self.compare(work, &status.service);
         }
     }
 
-    fn wish<'a>(
-        &self,
-        status: &Status,
-        mark: Option<&String>,
-        observed: &'a Observed,
-        keeps_modes: bool,
-    ) -> Option<(Wish, &'a Arc<Service>)> {
-        let service = observed.services.get(&status.service)?;
-        let mode = mode(keeps_modes, self.suffix.as_deref());
-        let wish = Wish::of(status, service, mark, self.finalizer, mode)?;
-        Some((wish, service))
-    }
-
-    fn finish(&self, queue: &mut Queue, done: Done) {
-        for said in done.said {
-            self.recorder.tell(said);
-        }
-        let Some(one) = queue.known.get_mut(&done.key) else {
+    /// Queues a Service for a pass if it is not as it must be.
+    fn compare(&self, work: &mut Work, key: &Key) {
+        let Some((desired, service)) = self.desired(work, key) else {
+            work.leave_queue(key);
             return;
         };
-        one.is_busy = false;
-        one.rivalry = done.rivalry;
-        one.is_left_alone = matches!(done.written, Written::Later(_));
-        match done.written {
-            Written::Settled(wish) => {
-                let observed = queue.decision.as_ref().map(|decision| &decision.observed);
-                let service = observed.and_then(|observed| observed.services.get(&done.key));
-                one.unseen = match service.is_none_or(|service| wish.is_seen(service)) {
-                    true => 0,
-                    false => one.unseen.saturating_add(1),
-                };
-                let pause = FIRST_PAUSE * 2_u32.pow(one.unseen.min(9) + 1);
-                one.again = clock::now() + pause.min(LONGEST_PAUSE);
-                one.settled = Some(wish);
-                one.failures = 0;
-                one.refused = None;
-                one.not_before = Duration::ZERO;
-            }
-            Written::Later(until) => {
-                one.is_due = true;
-                one.not_before = until;
-            }
-            Written::Failed(error, wish) => {
-                if !request::is_lost_race(&error) {
-                    self.metrics.api_failed(&error);
-                    tracing::warn!(%error, service = %done.key, "cannot write a Service; trying again");
-                }
-                let why = request::refusal(&error);
-                if why.is_some() && one.refused.is_none() {
-                    one.failures = 0;
-                }
-                one.failures = one.failures.saturating_add(1);
-                one.is_due = true;
-                let (first, longest) = match why {
-                    Some(_) => (REFUSED_PAUSE, LONGEST_REFUSED_PAUSE),
-                    None => (FIRST_PAUSE, LONGEST_PAUSE),
-                };
-                let pause = first * 2_u32.pow(one.failures.min(9) - 1);
-                one.not_before = clock::now() + pause.min(longest);
-                if let Some(why) = why {
-                    let is_told = one.refused.as_ref().is_some_and(|(_, told)| *told == why);
-                    if !is_told {
-                        self.recorder.tell_once(refused(&done.key, &one.uid, &why));
-                    }
-                    one.refused = Some((wish, why));
-                }
-            }
-            Written::Gone => {
-                let uid = queue.known.remove(&done.key).map(|one| one.uid);
-                let observed = queue.decision.as_ref().map(|decision| &decision.observed);
-                let service = observed.and_then(|observed| observed.services.get(&done.key));
-                // Another one of that name came while this was looked at.
-                if service.is_some_and(|service| uid.as_ref() != Some(&service.uid)) {
-                    queue.due.insert(done.key);
-                }
-                return;
-            }
+        let tracked = work.tracked.entry(key.clone()).or_default();
+        if tracked.has_pass {
+            return;
         }
-        // What was decided meanwhile.
-        queue.due.insert(done.key);
+        tracked.uid.clone_from(&service.uid);
+        if desired.is_in(&service) {
+            tracked.rewrites.written(&desired.places());
+            tracked.settle();
+            work.leave_queue(key);
+            return;
+        }
+        if tracked
+            .refused
+            .take_if(|(refused, _)| *refused != desired)
+            .is_some()
+        {
+            // What is refused is left alone for long; this is something else.
+            tracked.settle();
+        }
+        if desired.verdict == Verdict::Released && std::mem::take(&mut tracked.yields) {
+            // The end of the publication waits for no other controller.
+            tracked.not_before = Duration::ZERO;
+        }
+        let at = match tracked.queued {
+            // It keeps its place.
+            Some(queued) => queued.min(tracked.not_before.max(clock::now())),
+            None => tracked.not_before.max(clock::now()),
+        };
+        work.leave_queue(key);
+        work.enter_queue(key, at);
+    }
+
+    /// The part of a Service that must be, and the newest known state of the Service.
+    fn desired(&self, work: &mut Work, key: &Key) -> Option<(DesiredStatus, Arc<Service>)> {
+        let decision = work.decision.as_ref()?;
+        let statuses = &decision.desired.statuses;
+        let found = statuses.binary_search_by(|status| status.service.cmp(key));
+        let status = statuses.get(found.ok()?)?;
+        let observed = decision.observed.services.get(key)?;
+        let service = match work.tracked.get_mut(key) {
+            Some(tracked) => tracked.newest(observed),
+            None => Arc::clone(observed),
+        };
+        let mode = match work.keeps_ip_mode {
+            true => IpMode::Kept,
+            false => IpMode::Dropped(self.suffix.as_deref()),
+        };
+        let told = work.told.get(key);
+        let desired = DesiredStatus::of(status, &service, told, self.finalizer, mode)?;
+        Some((desired, service))
+    }
+
+    /// Begins the passes that may begin now.
+    fn begin_passes(&self, work: &mut Work) {
+        let now = clock::now();
+        while work.passes.len() < AT_ONCE
+            && let Some((at, key)) = work.queue.first().cloned()
+            && at <= now
+        {
+            work.leave_queue(&key);
+            let Some((desired, service)) = self.desired(work, &key) else {
+                continue;
+            };
+            let observed = work.decision.as_ref().map(|decision| &decision.observed);
+            let nodes = observed.map_or_else(BTreeMap::new, |observed| nodes(&desired, observed));
+            let tracked = work.tracked.entry(key.clone()).or_default();
+            tracked.has_pass = true;
+            tracked.uid.clone_from(&service.uid);
+            let pass = Pass {
+                client: self.client.clone(),
+                leading: self.leading.clone(),
+                service,
+                desired,
+                rewrites: tracked.rewrites.clone(),
+                nodes,
+                metrics: Arc::clone(&self.metrics),
+            };
+            work.passes.spawn(async { (key, pass.run().await) });
+        }
+    }
+
+    fn end_pass(&self, work: &mut Work, key: &Key, passed: Passed) {
+        for event in passed.events {
+            self.events.send(event);
+        }
+        let Some(tracked) = work.tracked.get_mut(key) else {
+            return;
+        };
+        tracked.has_pass = false;
+        tracked.rewrites = passed.rewrites;
+        let is_written = passed.desired.is_in(&passed.service);
+        tracked.answer = Some(passed.service);
+        tracked.yields = false;
+        match passed.outcome {
+            Ok(Outcome::Yielded(until)) => {
+                tracked.yields = true;
+                tracked.not_before = until;
+            }
+            Ok(Outcome::Written) if is_written => tracked.settle(),
+            // The API server has made something else of it.
+            Ok(Outcome::Written) => tracked.fail(FIRST_PAUSE, LONGEST_PAUSE),
+            Err(error) => self.take_error(key, tracked, &error, passed.desired),
+        }
+        // The decision, or the Service itself, may be another one meanwhile.
+        self.compare(work, key);
+    }
+
+    fn take_error(
+        &self,
+        key: &Key,
+        tracked: &mut Tracked,
+        error: &kube::Error,
+        desired: DesiredStatus,
+    ) {
+        if !request::is_outdated(error) {
+            self.metrics.api_failed(error);
+            tracing::warn!(%error, service = %key, "cannot write a Service; trying again");
+        }
+        let Some(why) = request::refusal(error) else {
+            tracked.fail(FIRST_PAUSE, LONGEST_PAUSE);
+            return;
+        };
+        let before = tracked.refused.replace((desired, why.clone()));
+        if before.is_none() {
+            tracked.failures = 0;
+        }
+        tracked.fail(REFUSED_PAUSE, LONGEST_REFUSED_PAUSE);
+        if before.is_none_or(|(_, before)| before != why) {
+            self.events.send(refused(key, &tracked.uid, &why));
+        }
     }
 }
 
-impl Queue {
-    /// When this process leads again it looks at everything anew. Rewrites by other controllers are remembered.
+impl Work {
+    /// This process leads no more. When it leads again it looks at everything anew; it remembers the rewrites of other controllers.
     fn rest(&mut self) {
-        let mut known = std::mem::take(&mut self.known);
-        for known in known.values_mut() {
-            known.is_busy = false;
-            known.is_due = true;
-        }
+        let tracked = std::mem::take(&mut self.tracked).into_iter();
+        let tracked = tracked.map(|(key, tracked)| {
+            let Tracked { uid, rewrites, .. } = tracked;
+            (
+                key,
+                Tracked {
+                    uid,
+                    rewrites,
+                    ..Tracked::default()
+                },
+            )
+        });
         *self = Self {
-            known,
+            tracked: tracked.collect(),
             ..Self::default()
         };
     }
-}
 
-impl Known {
-    /// Whether it has to be looked at.
-    fn needs(&self, wish: &Wish, service: &Arc<Service>) -> bool {
-        let is_new = self.looked_at.as_ref() != Some(service) || self.unseen > 0;
-        self.settled.as_ref() != Some(wish)
-            || self.is_due
-            || self.uid != service.uid
-            || (is_new && !wish.is_seen(service))
+    fn enter_queue(&mut self, key: &Key, at: Duration) {
+        if let Some(tracked) = self.tracked.get_mut(key) {
+            tracked.queued = Some(at);
+            self.queue.insert((at, key.clone()));
+        }
+    }
+
+    fn leave_queue(&mut self, key: &Key) {
+        let tracked = self.tracked.get_mut(key);
+        if let Some(at) = tracked.and_then(|tracked| tracked.queued.take()) {
+            self.queue.remove(&(at, key.clone()));
+        }
     }
 }
 
-/// What its owner is told when the API server does not take what is to be written.
+impl Tracked {
+    /// The newest known state of the Service.
+    fn newest(&mut self, observed: &Arc<Service>) -> Arc<Service> {
+        if self.uid != observed.uid && !self.has_pass {
+            *self = Self {
+                uid: observed.uid.clone(),
+                queued: self.queued,
+                ..Self::default()
+            };
+        }
+        let version = observed.publication.version;
+        let is_newer = |answer: &Arc<Service>| answer.publication.version > version;
+        match self.answer.take_if(|answer| !is_newer(answer)) {
+            Some(_) => Arc::clone(observed),
+            None => Arc::clone(self.answer.as_ref().unwrap_or(observed)),
+        }
+    }
+
+    fn settle(&mut self) {
+        self.failures = 0;
+        self.refused = None;
+        self.not_before = Duration::ZERO;
+    }
+
+    fn fail(&mut self, first_pause: Duration, longest: Duration) {
+        self.failures = self.failures.saturating_add(1);
+        let pause = first_pause * 2_u32.pow(self.failures.min(9) - 1);
+        self.not_before = clock::now() + pause.min(longest);
+    }
+}
+
+/// The event of a Service that the API server does not take as it must be.
 fn refused(key: &Key, uid: &str, why: &str) -> NewEvent {
     let message =
         format!("Error syncing load balancer: the API server refuses what is to be written: {why}");
     NewEvent::of_service(key, uid, Kind::Warning, "SyncLoadBalancerFailed", message)
 }
 
-fn mode(keeps_modes: bool, suffix: Option<&str>) -> Mode<'_> {
-    match keeps_modes {
-        true => Mode::Kept,
-        false => Mode::Dropped(suffix),
-    }
-}
-
 /// The nodes that hold the addresses that are published, by address.
-fn nodes(wish: &Wish, observed: &Observed) -> BTreeMap<String, String> {
-    let places = wish.places();
+fn nodes(desired: &DesiredStatus, observed: &Observed) -> BTreeMap<String, String> {
+    let places = desired.places();
     let mut nodes = BTreeMap::new();
     for node in observed.nodes.values() {
         for address in node.external.iter().chain(&node.internal) {
@@ -424,10 +386,11 @@ fn nodes(wish: &Wish, observed: &Observed) -> BTreeMap<String, String> {
     nodes
 }
 
+/// Passes at the same time.
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// What is refused for what it is will hardly be taken soon.
+/// What the API server refuses it will hardly take soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(300);
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::annotations::{ADDRESS, ID, LAST_GOOD};
 use crate::observe::{Key, Protocol, Service};
-use crate::request::is_ours;
+use crate::request::is_our_name;
 use crate::settings::{Family, Settings};
 
 /// The decision about one Service.
@@ -128,15 +128,15 @@ impl Status {
 pub(crate) fn is_foreign(service: &Service) -> bool {
     service.class.is_none()
         && !service.ingress.is_empty()
-        && !service.status_managers.iter().any(|name| is_ours(name))
+        && !service.status_managers.iter().any(|name| is_our_name(name))
 }
 
 /// Whether a Service that is ours no more still carries what we gave it. What others gave it is theirs.
 pub(super) fn is_to_be_given_back(service: &Service, settings: &Settings) -> bool {
     let managers = &service.status_managers;
-    match managers.iter().any(|name| is_ours(name)) {
+    match managers.iter().any(|name| is_our_name(name)) {
         true => {
-            let is_alone = managers.iter().all(|name| is_ours(name));
+            let is_alone = managers.iter().all(|name| is_our_name(name));
             service.finalizer || (is_alone && !service.ingress.is_empty())
         }
         // The finalizer comes before the status.

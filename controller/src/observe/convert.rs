@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use serde_json::Value;
 
+use super::publication::{FINALIZER, INGRESS, Publication};
 use super::{
     Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Rival, Service, ServiceKind,
     Slice, SlicePort, Target,
@@ -58,7 +59,7 @@ pub(super) fn grant(from: &Value) -> Option<Grant> {
 }
 
 /// A Service.
-pub(super) fn service(from: core::Service) -> Result<Service, String> {
+pub(crate) fn service(from: core::Service) -> Result<Service, String> {
     let key = key(&from.metadata)?;
     for part in [&key.namespace, &key.name] {
         if !is_label(part) {
@@ -67,6 +68,7 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
             ));
         }
     }
+    let publication = Publication::of(&from.metadata, from.status.as_ref());
     let meta = from.metadata;
     let mut annotations = meta.annotations.unwrap_or_default();
     // As large as all the rest, and a copy of it.
@@ -138,21 +140,19 @@ pub(super) fn service(from: core::Service) -> Result<Service, String> {
             .filter_map(|entry| entry.manager)
             .collect(),
         rival,
+        publication,
     })
 }
 
 /// The other controller that wrote the published addresses of a Service last.
-pub(crate) fn rival(entries: &[ManagedFieldsEntry]) -> Option<Rival> {
+fn rival(entries: &[ManagedFieldsEntry]) -> Option<Rival> {
     let publishes = |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-        fields.is_some_and(|fields| {
-            fields
-                .pointer("/f:status/f:loadBalancer/f:ingress")
-                .is_some()
-        })
+        fields.is_some_and(|fields| fields.pointer(INGRESS).is_some())
     };
-    let rivals = entries.iter().filter(publishes).filter_map(|entry| {
-        let manager = entry.manager.clone().filter(|name| !is_ours(name))?;
+    let others = entries.iter().filter(|entry| !is_ours(entry));
+    let rivals = others.filter(publishes).filter_map(|entry| {
+        let manager = entry.manager.clone()?;
         let written = entry.time.as_ref().map(|time| time.0.as_second());
         Some(Rival { manager, written })
     });
@@ -319,9 +319,6 @@ fn protocol(word: Option<&str>) -> Result<Protocol, String> {
 fn some_port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }
-
-/// As the cloud providers call it.
-const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 /// On a Secret: the namespaces whose Services may use it.
 const ALLOW_FROM: &str = "ballast.dev/allow-from";

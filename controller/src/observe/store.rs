@@ -124,11 +124,17 @@ mod tests {
 
     fn listed(place: Option<&str>, list: &[Value]) -> Event<Service> {
         let list = list.iter().cloned().map(arrived).collect();
-        Event::Listed(place.map(str::to_owned), list)
+        on_a_node(Event::Listed(place.map(str::to_owned), list))
     }
 
     fn changed(object: Value) -> Event<Service> {
-        Event::Changed(Box::new(arrived(object)))
+        on_a_node(Event::Changed(Box::new(arrived(object))))
+    }
+
+    /// As a node keeps it. The publisher keeps the version too, by which it knows what its own writes have become.
+    fn on_a_node(mut event: Event<Service>) -> Event<Service> {
+        event.change(Service::forget_publication);
+        event
     }
 
     fn classes(store: &Store<Service>) -> Vec<String> {

@@ -1,57 +1,79 @@
 use kube::Config;
+use serde_json::json;
 
 use super::*;
 use crate::cluster::EventWriter;
-use crate::cluster::leader::{Campaign, campaign};
+use crate::decide::Status;
 
-/// Of a process that leads nothing, and reaches no cluster.
+/// The writer of a process that leads nothing, and reaches no cluster.
 fn statuses() -> StatusWriter {
     let nowhere = Config::new("http://127.0.0.1:1/".parse().unwrap());
     let client = Client::try_from(nowhere).unwrap();
     let metrics = Arc::new(Metrics::default());
     let (_, decisions) = watch::channel(None);
-    let (_, ending) = watch::channel(false);
-    let (modes, known_modes) = watch::channel(None);
-    let (leading, _) = campaign(Campaign {
-        client: client.clone(),
-        namespace: "ballast".to_owned(),
-        me: "me".to_owned(),
-        ending,
-        metrics: Arc::clone(&metrics),
-    });
-    let (recorder, _) = EventWriter::new(
+    let (lacks_ip_mode, knows_ip_mode) = watch::channel(None);
+    let (told_on_nodes, _) = watch::channel(String::new());
+    let (events, _) = EventWriter::new(
         client.clone(),
-        "me".to_owned(),
+        "me",
         decisions.clone(),
-        known_modes,
-        leading.clone(),
+        knows_ip_mode,
+        Leading::always(),
+        told_on_nodes,
         Arc::clone(&metrics),
     );
     StatusWriter {
         client,
         decisions,
-        leading,
-        recorder,
+        leading: Leading::always(),
+        events,
         finalizer: true,
         suffix: None,
-        modes,
+        lacks_ip_mode,
         metrics,
     }
 }
 
-/// Decided when there was a Service of this UID.
-fn decision(uid: &str) -> Decision {
+/// A state of the Service with this UID and this version, published at these addresses.
+fn state(uid: &str, version: u64, addresses: &[&str]) -> Arc<Service> {
     let mut observed = Observed::default();
-    let manifest = format!("kind: Service\nmetadata: {{name: web, namespace: shop, uid: {uid}}}\n");
-    assert_eq!(observed.take_file("a.yaml", &manifest), []);
+    let ingress = addresses
+        .iter()
+        .map(|address| json!({"ip": address, "ipMode": "Proxy"}));
+    let manifest = json!({
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop", "uid": uid, "resourceVersion": version.to_string()},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        "status": {"loadBalancer": {"ingress": ingress.collect::<Vec<_>>()}},
+    });
+    assert_eq!(observed.take_file("a.yaml", &manifest.to_string()), []);
+    observed.services.pop_first().unwrap().1
+}
+
+/// A decision to publish the observed Service at 10.0.0.1.
+fn decision(service: Arc<Service>) -> Decision {
+    let status = Status {
+        service: service.key.clone(),
+        verdict: Verdict::Served,
+        why: String::new(),
+        ingress: vec![crate::decide::Ingress::Ip([10, 0, 0, 1].into())],
+        port_errors: Vec::new(),
+        annotations: BTreeMap::new(),
+        stale_annotations: BTreeSet::new(),
+        taken_from: None,
+    };
     let desired = crate::decide::Desired {
         table: None,
         files: BTreeSet::new(),
-        statuses: Vec::new(),
+        statuses: vec![status],
         notices: BTreeSet::new(),
         wanted: crate::observe::Wanted::default(),
         remembered: BTreeMap::new(),
         report: Arc::default(),
+    };
+    let observed = Observed {
+        services: BTreeMap::from([(service.key.clone(), service)]),
+        ..Observed::default()
     };
     Decision {
         observed: Arc::new(observed),
@@ -59,30 +81,48 @@ fn decision(uid: &str) -> Decision {
     }
 }
 
+/// The work of a process that has just taken in a decision about this state of the Service.
+fn work(statuses: &StatusWriter, service: Arc<Service>) -> Work {
+    let mut work = Work {
+        keeps_ip_mode: true,
+        ..Work::default()
+    };
+    statuses.take_decision(&mut work, Some(decision(service)));
+    work
+}
+
 #[tokio::test]
-async fn a_service_that_was_replaced_while_it_was_looked_at_is_looked_at_again() {
+async fn a_service_that_was_replaced_while_it_was_written_is_compared_again_at_once() {
     let statuses = statuses();
     let key = Key::new("shop", "web");
-    for (observed, is_looked_at) in [("another", true), ("the-same", false)] {
-        let known = Known {
-            uid: "the-same".to_owned(),
-            is_busy: true,
-            ..Known::default()
-        };
-        let mut queue = Queue {
-            decision: Some(decision(observed)),
-            known: BTreeMap::from([(key.clone(), known)]),
-            ..Queue::default()
-        };
-        let done = Done {
-            key: key.clone(),
-            written: Written::Gone,
-            rivalry: Rivalry::default(),
-            said: Vec::new(),
-            kept_modes: None,
-        };
-        statuses.finish(&mut queue, done);
-        assert!(queue.known.is_empty());
-        assert_eq!(queue.due.members.contains(&key), is_looked_at, "{observed}");
+    for (observed, is_at_once) in [("another", true), ("the-same", false)] {
+        let mut work = work(&statuses, state("the-same", 7, &[]));
+        statuses.begin_passes(&mut work);
+        assert!(work.queue.is_empty());
+        statuses.take_decision(&mut work, Some(decision(state(observed, 8, &[]))));
+        assert!(work.queue.is_empty(), "one pass at a time");
+        let (_, mut passed) = work.passes.join_next().await.unwrap().unwrap();
+        let status = kube::core::Status::failure("it was replaced", "Conflict").with_code(409);
+        passed.outcome = Err(kube::Error::Api(status.boxed()));
+        statuses.end_pass(&mut work, &key, passed);
+        let (at, _) = work.queue.first().unwrap();
+        assert_eq!(*at <= clock::now(), is_at_once, "{observed}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_counts_until_a_newer_state_is_observed() {
+    let statuses = statuses();
+    let key = Key::new("shop", "web");
+    let mut work = work(&statuses, state("u-1", 7, &[]));
+    statuses.begin_passes(&mut work);
+    let (_, mut passed) = work.passes.join_next().await.unwrap().unwrap();
+    passed.service = state("u-1", 9, &["10.0.0.1"]);
+    statuses.end_pass(&mut work, &key, passed);
+    for (version, counts) in [(7, 9), (8, 9), (9, 9), (10, 10), (9, 9)] {
+        let observed = state("u-1", version, &[]);
+        statuses.take_decision(&mut work, Some(decision(observed)));
+        let (_, newest) = statuses.desired(&mut work, &key).unwrap();
+        assert_eq!(newest.publication.version, counts, "{version}");
     }
 }

@@ -1,5 +1,5 @@
-//! Whether the API server keeps `ipMode`: by its version when this process begins to lead, and by what it does with a write.
-//! One that drops it is asked for its version now and then, because it may be upgraded. Called by [`super`].
+//! Whether the API server keeps `ipMode`: found out from its version when this process begins to lead, and from its answers to
+//! writes. A server that drops the field is asked for its version every ten minutes, because it may be upgraded. Called by [`super`].
 
 use std::time::Duration;
 
@@ -9,46 +9,46 @@ use kube::Client;
 use crate::clock;
 use crate::request::patiently;
 
-/// What is known.
+/// The knowledge about the API server.
 #[derive(Debug)]
-pub(super) struct ModeSearch {
-    are_kept: bool,
-    /// The version that was found to drop them.
+pub(super) struct IpModeSearch {
+    is_kept: bool,
+    /// The version that was found to drop the field.
     dropped_by: Option<String>,
-    /// When to ask for the version; `None`: now.
+    /// When the server is asked for its version; `None`: now.
     next: Option<Duration>,
 }
 
-impl Default for ModeSearch {
+impl Default for IpModeSearch {
     fn default() -> Self {
         Self {
-            are_kept: true,
+            is_kept: true,
             dropped_by: None,
             next: None,
         }
     }
 }
 
-impl ModeSearch {
-    pub(super) fn are_kept(&self) -> bool {
-        self.are_kept
+impl IpModeSearch {
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
-    /// This process leads no more: the next time it looks anew.
+    /// This process leads no more. When it leads again it asks again.
     pub(super) fn rest(&mut self) {
         self.next = None;
     }
 
-    /// When there is something to do here.
+    /// When [`Self::look`] has something to do.
     pub(super) fn next_look(&self) -> Option<Duration> {
-        self.next.filter(|_| !self.are_kept)
+        self.next.filter(|_| !self.is_kept)
     }
 
-    /// Looks, if it is time to. Says whether that was the first look, or has found out something else than was known.
+    /// Asks for the version, if it is time to. Says whether that was the first time, or the answer changed anything.
     pub(super) async fn look(&mut self, client: &Client) -> bool {
         let now = clock::now();
         let is_first = self.next.is_none();
-        if self.next.is_some_and(|next| now < next || self.are_kept) {
+        if self.next.is_some_and(|next| now < next || self.is_kept) {
             return false;
         }
         let version = patiently(client.apiserver_version()).await;
@@ -61,9 +61,9 @@ impl ModeSearch {
         let Some(version) = version else { return false };
         let name = Some(version.git_version.clone());
         let is_known = self.dropped_by.is_none() || self.dropped_by == name;
-        let keeps = match keeps_modes(version) {
-            // This one was seen to drop them, whatever it says.
-            Some(true) if !self.are_kept && is_known => false,
+        let keeps = match keeps_ip_mode(version) {
+            // This version was seen to drop the field.
+            Some(true) if !self.is_kept && is_known => false,
             Some(keeps) => keeps,
             None => return false,
         };
@@ -73,21 +73,21 @@ impl ModeSearch {
         self.turn(keeps)
     }
 
-    /// Takes note of what a write has shown. Says whether that is another thing than was known.
+    /// Takes note of the answer to a write. Says whether it changed anything.
     pub(super) fn saw(&mut self, kept: Option<bool>) -> bool {
         let turned = kept.is_some_and(|kept| self.turn(kept));
-        if turned && !self.are_kept {
-            // So that it is known which version that was.
+        if turned && !self.is_kept {
+            // The version of that server is not known yet.
             self.next = Some(Duration::ZERO);
         }
         turned
     }
 
     fn turn(&mut self, keeps: bool) -> bool {
-        if self.are_kept == keeps {
+        if self.is_kept == keeps {
             return false;
         }
-        self.are_kept = keeps;
+        self.is_kept = keeps;
         match keeps {
             true => {
                 self.dropped_by = None;
@@ -99,8 +99,8 @@ impl ModeSearch {
     }
 }
 
-/// Since 1.30 they are kept unless a feature gate says otherwise.
-fn keeps_modes(version: &Info) -> Option<bool> {
+/// Since 1.30 the field is kept unless a feature gate says otherwise.
+fn keeps_ip_mode(version: &Info) -> Option<bool> {
     let number = |text: &str| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
         digits.parse::<u32>().ok()
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_says_whether_modes_are_kept() {
+    fn the_version_says_whether_modes_is_kept() {
         for (minor, kept) in [
             ("29", false),
             ("29+", false),
@@ -136,31 +136,31 @@ mod tests {
             ("36", true),
             ("", true),
         ] {
-            let mut modes = ModeSearch::default();
+            let mut modes = IpModeSearch::default();
             modes.take(at(0), Some(&version(minor)));
-            assert_eq!(modes.are_kept(), kept, "{minor}");
+            assert_eq!(modes.is_kept(), kept, "{minor}");
         }
-        let mut modes = ModeSearch::default();
+        let mut modes = IpModeSearch::default();
         modes.take(at(0), None);
-        assert!(modes.are_kept(), "a server that does not say");
+        assert!(modes.is_kept(), "a server that does not say");
         assert_eq!(modes.next_look(), None, "there is nothing to wait for");
     }
 
     #[test]
     fn an_upgrade_is_noticed_when_it_is_asked_again() {
-        let mut modes = ModeSearch::default();
+        let mut modes = IpModeSearch::default();
         assert!(modes.take(at(0), Some(&version("29"))));
         assert_eq!(modes.next_look(), Some(LOOK_EVERY));
         assert!(!modes.take(at(600), Some(&version("29"))));
         assert!(!modes.take(at(1200), None), "it did not answer");
-        assert!(!modes.are_kept());
+        assert!(!modes.is_kept());
         assert!(modes.take(at(1800), Some(&version("30"))));
-        assert!(modes.are_kept());
+        assert!(modes.is_kept());
     }
 
     #[test]
     fn what_a_write_shows_counts_more_than_the_version() {
-        let mut modes = ModeSearch::default();
+        let mut modes = IpModeSearch::default();
         assert!(!modes.take(at(0), Some(&version("30"))));
         assert!(modes.saw(Some(false)));
         assert!(!modes.saw(None));

@@ -1,4 +1,4 @@
-//! What people are told where the API server drops `ipMode`. Found out by [`super::status`], told by [`super::events`].
+//! The warning of Services where the API server drops `ipMode`. [`super::status`] finds that out, [`super::events`] writes the events.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -8,13 +8,13 @@ use tokio::sync::watch;
 use crate::decide::{About, Ingress, Kind, Notice, Reason, Verdict};
 use crate::reconcile::Decision;
 
-/// Whether it drops the mode, and no name is published in place of an address; `None`: it is not known yet.
-pub(crate) type Modes = watch::Receiver<Option<bool>>;
+/// Whether it drops the field, and no name is published in place of an address; `None`: it is not known yet.
+pub(crate) type LacksIpMode = watch::Receiver<Option<bool>>;
 
-/// The notices of a decision, and one for each Service whose published addresses have no mode.
-pub(super) fn notices(decision: &Decision, drops_modes: bool) -> Cow<'_, BTreeSet<Notice>> {
+/// The notices of a decision, and one for each Service whose published addresses have no `ipMode`.
+pub(super) fn notices(decision: &Decision, lacks_ip_mode: bool) -> Cow<'_, BTreeSet<Notice>> {
     let notices = &decision.desired.notices;
-    if !drops_modes {
+    if !lacks_ip_mode {
         return Cow::Borrowed(notices);
     }
     let is_address = |entry: &Ingress| matches!(entry, Ingress::Ip(_));

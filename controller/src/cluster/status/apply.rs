@@ -1,0 +1,334 @@
+//! Makes one Service what it must be, by server-side apply: one task for each pass over a Service. Begun by [`super`].
+//!
+//! The addresses are applied without force, so that the API server names the controller that owns them, if another one does.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+
+use super::desired::DesiredStatus;
+use super::managed;
+use super::rewrites::{Answer, Rewrites};
+use crate::clock;
+use crate::cluster::events::NewEvent;
+use crate::cluster::leader::Leading;
+use crate::decide::{Kind, Verdict};
+use crate::metrics::Metrics;
+use crate::observe::{self, Service};
+use crate::request::{self, patiently};
+
+/// One pass over one Service.
+pub(super) struct Pass {
+    pub(super) client: Client,
+    pub(super) leading: Leading,
+    /// The newest known state of the Service.
+    pub(super) service: Arc<Service>,
+    pub(super) desired: DesiredStatus,
+    pub(super) rewrites: Rewrites,
+    /// The nodes that hold the published addresses, by address.
+    pub(super) nodes: BTreeMap<String, String>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// The result of a pass.
+pub(super) struct Passed {
+    /// The state of the Service in the API server's last answer.
+    pub(super) service: Arc<Service>,
+    pub(super) desired: DesiredStatus,
+    pub(super) outcome: Result<Outcome, kube::Error>,
+    pub(super) rewrites: Rewrites,
+    pub(super) events: Vec<NewEvent>,
+    /// Whether the API server keeps `ipMode`, where the pass has shown that.
+    pub(super) keeps_ip_mode: Option<bool>,
+}
+
+/// The end of a pass without an error.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Everything was written.
+    Written,
+    /// Another controller writes the addresses again and again: they are left to it until then.
+    Yielded(Duration),
+}
+
+/// Removes everything of ours from a Service that no publisher writes to any more.
+pub(in crate::cluster) async fn release(
+    client: &Client,
+    service: Service,
+    desired: DesiredStatus,
+) -> Result<(), kube::Error> {
+    let pass = Pass {
+        client: client.clone(),
+        leading: Leading::always(),
+        service: Arc::new(service),
+        desired,
+        rewrites: Rewrites::default(),
+        nodes: BTreeMap::new(),
+        metrics: Arc::default(),
+    };
+    pass.run().await.outcome.map(drop)
+}
+
+impl Pass {
+    pub(super) async fn run(self) -> Passed {
+        let mut passed = Passed {
+            service: Arc::clone(&self.service),
+            desired: self.desired.clone(),
+            outcome: Ok(Outcome::Written),
+            rewrites: self.rewrites.clone(),
+            events: Vec::new(),
+            keeps_ip_mode: None,
+        };
+        passed.outcome = self.write(&mut passed).await;
+        if let Err(error) = &passed.outcome
+            && request::knows_no_ip_mode(error)
+        {
+            passed.keeps_ip_mode = Some(false);
+        }
+        passed
+    }
+
+    async fn write(&self, passed: &mut Passed) -> Result<Outcome, kube::Error> {
+        if self.service.publication.owned.by_update {
+            self.adopt(passed).await?;
+        }
+        // Kubernetes does not record which controller has removed all addresses.
+        let is_cleared = self.service.ingress.is_empty() && !self.desired.places().is_empty();
+        if is_cleared && let Some(until) = self.yields(passed, "another controller") {
+            return Ok(Outcome::Yielded(until));
+        }
+        self.announce(passed);
+        if self.desired.verdict == Verdict::Released {
+            // Whoever waits for the finalizer waits for the end of the publication.
+            self.write_status(passed).await?;
+            self.write_metadata(passed).await?;
+        } else {
+            let metadata = self.write_metadata(passed).await;
+            if let Err(error) = &metadata
+                && request::refusal(error).is_none()
+            {
+                return metadata.map(|()| Outcome::Written);
+            }
+            if let Some(until) = self.write_status(passed).await? {
+                return Ok(Outcome::Yielded(until));
+            }
+            metadata?;
+        }
+        Ok(Outcome::Written)
+    }
+
+    /// Makes the fields that earlier builds wrote fields of our apply.
+    async fn adopt(&self, passed: &mut Passed) -> Result<(), kube::Error> {
+        let live = patiently(self.services().get(&self.service.key.name)).await?;
+        match managed::adoption(&live, &self.service.uid) {
+            Some(patch) => self
+                .patch(passed, false, &request::patch(), Patch::Merge(patch))
+                .await
+                .map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the finalizer and the annotations.
+    async fn write_metadata(&self, passed: &mut Passed) -> Result<(), kube::Error> {
+        if self.desired.is_in_metadata(&passed.service) {
+            return Ok(());
+        }
+        let params = request::apply(true);
+        let object = self.desired.metadata(&passed.service);
+        let applied = self
+            .patch(passed, false, &params, Patch::Apply(object))
+            .await;
+        let live = match applied {
+            // The user's annotations may leave no room for ours. The finalizer and the status are written all the same.
+            Err(error) if request::refusal(&error).is_some() => {
+                let fewer = self.desired.without_new_annotations(&passed.service);
+                if !fewer.is_in_metadata(&passed.service) {
+                    let object = fewer.metadata(&passed.service);
+                    self.patch(passed, false, &params, Patch::Apply(object))
+                        .await?;
+                }
+                return Err(error);
+            }
+            live => live?,
+        };
+        if let Some(patch) = self.desired.leftovers(&live, &passed.service) {
+            self.patch(passed, false, &request::patch(), Patch::Merge(patch))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the addresses and the condition. Returns until when they are left to another controller.
+    async fn write_status(&self, passed: &mut Passed) -> Result<Option<Duration>, kube::Error> {
+        if self.desired.is_in_status(&passed.service) {
+            return Ok(None);
+        }
+        let object = self
+            .desired
+            .status(&passed.service, Timestamp::now().as_second());
+        let is_taken_over = self.desired.taken_from.is_some();
+        let params = request::apply(is_taken_over);
+        let mut applied = self
+            .patch(passed, true, &params, Patch::Apply(&object))
+            .await;
+        if let Err(error) = &applied
+            && request::is_conflict(error)
+        {
+            // Without one the conflict is about our condition, which is ours by its name.
+            if let Some(publisher) = request::conflicting_publisher(error) {
+                if self.service.rival.is_none() && !passed.rewrites.is_ours() {
+                    // The decision does not know of that controller yet.
+                    return applied.map(|_| None);
+                }
+                if let Some(until) = self.yields(passed, &publisher) {
+                    return Ok(Some(until));
+                }
+            }
+            let params = request::apply(true);
+            applied = self
+                .patch(passed, true, &params, Patch::Apply(&object))
+                .await;
+        }
+        let live = applied?;
+        passed.keeps_ip_mode = keeps_ip_mode(&live);
+        // In the place of another controller's, our addresses are no news.
+        if passed.rewrites.written(&self.desired.places()) {
+            self.tell(passed);
+        }
+        Ok(None)
+    }
+
+    /// Until when the addresses are left to another controller, because it has rewritten ours again and again. A user who deletes a Service
+    /// does not wait for two controllers to agree.
+    fn yields(&self, passed: &mut Passed, publisher: &str) -> Option<Duration> {
+        if self.desired.verdict == Verdict::Released {
+            return None;
+        }
+        let Answer::LeaveAlone(until) = passed.rewrites.rewritten(clock::now()) else {
+            return None;
+        };
+        let message = format!(
+            "{publisher} writes status.loadBalancer.ingress again and again; it is left alone for a while; stop one of the two controllers, or have one of them ignore this Service (ballast.dev/ignore: \"true\")"
+        );
+        self.event(passed, Kind::Warning, "ForeignStatus", message);
+        Some(until)
+    }
+
+    fn services(&self) -> Api<core::Service> {
+        Api::namespaced(self.client.clone(), &self.service.key.namespace)
+    }
+
+    /// Sends a patch, and takes in the state of the Service that the API server answers with.
+    async fn patch<T: serde::Serialize + std::fmt::Debug>(
+        &self,
+        passed: &mut Passed,
+        is_status: bool,
+        params: &PatchParams,
+        patch: Patch<T>,
+    ) -> Result<core::Service, kube::Error> {
+        if !self.leading.is_now() {
+            return Err(kube::Error::Service("leads no more".into()));
+        }
+        let (services, name) = (self.services(), &self.service.key.name);
+        let live = match is_status {
+            true => patiently(services.patch_status(name, params, &patch)).await?,
+            false => patiently(services.patch(name, params, &patch)).await?,
+        };
+        self.metrics.status_written();
+        let service = observe::service(live.clone());
+        passed.service = Arc::new(service.map_err(|why| kube::Error::Service(why.into()))?);
+        Ok(live)
+    }
+
+    /// The events before anything is written.
+    fn announce(&self, passed: &mut Passed) {
+        match (self.desired.verdict, was_served(&self.service)) {
+            (Verdict::Released, Some(_)) => {
+                self.normal(passed, "DeletingLoadBalancer", "Deleting load balancer");
+            }
+            (Verdict::Served | Verdict::Pending, None) => {
+                if let Some(other) = &self.desired.taken_from {
+                    let message = format!(
+                        "{other} has not written the status for a minute: Ballast publishes this Service from now on"
+                    );
+                    self.event(passed, Kind::Normal, "TakenOver", message);
+                }
+                self.normal(passed, "EnsuringLoadBalancer", "Ensuring load balancer");
+            }
+            _ => {}
+        }
+    }
+
+    /// The events after the status is written.
+    fn tell(&self, passed: &mut Passed) {
+        let after = Arc::clone(&passed.service);
+        let (was_served, is_served) = (was_served(&self.service), was_served(&after));
+        if self.desired.verdict == Verdict::Released {
+            if was_served.is_some() {
+                self.normal(passed, "DeletedLoadBalancer", "Deleted load balancer");
+            }
+            return;
+        }
+        let before = &self.service.ingress;
+        let is_new = |place: &&String| !before.contains(place);
+        let new: Vec<&String> = after.ingress.iter().filter(is_new).collect();
+        let is_address = |place: &&String| place.parse::<std::net::IpAddr>().is_ok();
+        if new.iter().any(is_address) {
+            let addresses = after.ingress.iter().filter(is_address);
+            let quoted: Vec<String> = addresses.map(|ip| format!("\"{ip}\"")).collect();
+            let message = format!("Assigned IP [{}]", quoted.join(" "));
+            self.normal(passed, "IPAllocated", &message);
+        }
+        for address in &new {
+            if let Some(node) = self.nodes.get(*address) {
+                let message = format!("announcing from node \"{node}\" with protocol \"proxy\"");
+                self.normal(passed, "nodeAssigned", &message);
+            }
+        }
+        let is_same = before.len() == after.ingress.len() && new.is_empty();
+        match (is_served, was_served) {
+            (Some(true), Some(true)) if !is_same => {
+                let message = "Updated load balancer with new hosts";
+                self.normal(passed, "UpdatedLoadBalancer", message);
+            }
+            (Some(true), None | Some(false)) => {
+                self.normal(passed, "EnsuredLoadBalancer", "Ensured load balancer");
+            }
+            _ => {}
+        }
+    }
+
+    fn normal(&self, passed: &mut Passed, reason: &'static str, message: &str) {
+        self.event(passed, Kind::Normal, reason, message.to_owned());
+    }
+
+    fn event(&self, passed: &mut Passed, kind: Kind, reason: &'static str, message: String) {
+        let Service { key, uid, .. } = &*self.service;
+        passed
+            .events
+            .push(NewEvent::of_service(key, uid, kind, reason, message));
+    }
+}
+
+/// The status of our condition; `None`: the Service never was ours.
+fn was_served(service: &Service) -> Option<bool> {
+    let condition = service.publication.condition?;
+    Some(condition.is_true)
+}
+
+/// Whether the API server kept the modes of the addresses that it took, or gave them one.
+fn keeps_ip_mode(live: &core::Service) -> Option<bool> {
+    let balancer = live.status.as_ref()?.load_balancer.as_ref()?;
+    let mut addresses = balancer
+        .ingress
+        .iter()
+        .flatten()
+        .filter(|entry| entry.ip.is_some());
+    Some(addresses.next()?.ip_mode.is_some())
+}

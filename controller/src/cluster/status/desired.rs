@@ -1,0 +1,362 @@
+//! The part of one Service that Ballast writes, as it must be: compared with the Service as it is, and as the objects that
+//! server-side apply takes. Pure; called by [`super`], and by the uninstallation.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use crate::decide::{Ingress, LAST_GOOD, Status, TOLD, Verdict};
+use crate::observe::{FINALIZER, PROGRAMMED, Service, hash};
+
+/// The fields of a Service that are ours, as they must be.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::cluster) struct DesiredStatus {
+    pub(super) verdict: Verdict,
+    ingress: Vec<core::LoadBalancerIngress>,
+    /// The message of the condition.
+    message: String,
+    /// All annotations that are ours.
+    annotations: BTreeMap<String, String>,
+    /// Annotations that must not be there, whichever manager wrote them: their names are ours.
+    removed: BTreeSet<String>,
+    has_finalizer: bool,
+    /// Whether the finalizer goes though another manager put it there. A Service that was restored from a backup has ours by the
+    /// tool that restored it, and its deletion must not wait for ever.
+    takes_finalizer: bool,
+    /// The field manager whose published addresses are replaced, if the Service is taken over.
+    pub(super) taken_from: Option<String>,
+}
+
+/// What the API server does with `ipMode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IpMode<'a> {
+    /// It keeps the field.
+    Kept,
+    /// It drops the field, or does not know it. With a suffix, names are published in place of addresses.
+    Dropped(Option<&'a str>),
+}
+
+impl DesiredStatus {
+    /// `None`: nothing of the Service is ours. `service` is its newest known state, `told` the value of the annotation that says
+    /// which events its owner has.
+    pub(super) fn of(
+        status: &Status,
+        service: &Service,
+        told: Option<&String>,
+        wants_finalizer: bool,
+        mode: IpMode<'_>,
+    ) -> Option<Self> {
+        let verdict = status.verdict;
+        let is_ours = matches!(verdict, Verdict::Served | Verdict::Pending);
+        let mut written = status.annotations.clone();
+        let mut removed = status.stale_annotations.clone();
+        match (verdict, told) {
+            (Verdict::LeftAlone, _) => {}
+            (Verdict::Served | Verdict::Pending | Verdict::Routed, Some(told)) => {
+                written.insert(TOLD.to_owned(), told.clone());
+            }
+            _ if service.annotations.contains_key(TOLD) => {
+                removed.insert(TOLD.to_owned());
+            }
+            _ => {}
+        }
+        let is_untouched = written.is_empty() && removed.is_empty();
+        if !is_ours && verdict != Verdict::Released && is_untouched {
+            return None;
+        }
+        // An apply removes the annotations of ours that it does not list.
+        let mut annotations = match verdict {
+            Verdict::Released => BTreeMap::new(),
+            _ => annotations_of_ours(service),
+        };
+        annotations.retain(|name, _| !removed.contains(name));
+        annotations.extend(written);
+        let entries = status.ingress.iter().filter(|_| is_ours);
+        let ingress: Vec<_> = entries
+            .map(|entry| published(entry, status, service, mode))
+            .collect();
+        Some(Self {
+            verdict,
+            message: message(&status.why, &ingress),
+            ingress,
+            annotations,
+            removed,
+            // A finalizer cannot be added once the deletion has begun.
+            has_finalizer: is_ours && wants_finalizer && (service.finalizer || !service.deleting),
+            takes_finalizer: verdict == Verdict::Released
+                && (service.deleting || service.rival.is_none()),
+            taken_from: status.taken_from.clone(),
+        })
+    }
+
+    /// A Service with nothing of ours, whatever it has now.
+    pub(in crate::cluster) fn released(service: &Service) -> Self {
+        let was_published = service.publication.condition.is_some();
+        Self {
+            verdict: Verdict::Released,
+            ingress: Vec::new(),
+            message: String::new(),
+            annotations: BTreeMap::new(),
+            removed: BTreeSet::from([TOLD, LAST_GOOD].map(str::to_owned)),
+            has_finalizer: false,
+            takes_finalizer: was_published && service.rival.is_none(),
+            taken_from: None,
+        }
+    }
+
+    /// The same with the annotations that the Service has: where it has no room for others.
+    pub(super) fn without_new_annotations(&self, service: &Service) -> Self {
+        Self {
+            annotations: annotations_of_ours(service),
+            ..self.clone()
+        }
+    }
+
+    /// Whether nothing has to be written.
+    pub(super) fn is_in(&self, service: &Service) -> bool {
+        self.is_in_metadata(service) && self.is_in_status(service)
+    }
+
+    /// Whether the finalizer and the annotations are as they must be.
+    pub(super) fn is_in_metadata(&self, service: &Service) -> bool {
+        let there = &service.annotations;
+        let mut written = self.annotations.iter();
+        let mut removed = self.removed.iter();
+        (service.finalizer || !self.has_finalizer)
+            && !self.loses_finalizer(service)
+            && written.all(|(name, value)| there.get(name) == Some(value))
+            && !removed.any(|name| there.contains_key(name))
+            && (self.verdict != Verdict::Released || annotations_of_ours(service).is_empty())
+    }
+
+    /// Whether the published addresses and the condition are as they must be.
+    pub(super) fn is_in_status(&self, service: &Service) -> bool {
+        let found = &service.publication;
+        let is_published = match self.ingress.is_empty() {
+            // The addresses of another controller stay until there is an address of ours in their place.
+            true => service.ingress.is_empty() || !found.owned.ingress,
+            false => found.ingress == hash(&self.ingress),
+        };
+        let condition = found.condition;
+        let condition = condition.map(|found| (found.is_true, found.text));
+        let desired = self.condition();
+        let desired = desired.map(|(is_true, reason)| (is_true, hash(&[reason, &self.message])));
+        !self.has_status() || (is_published && condition == desired)
+    }
+
+    /// Whether a finalizer that is there has to go.
+    fn loses_finalizer(&self, service: &Service) -> bool {
+        let goes = service.publication.owned.finalizer || self.takes_finalizer;
+        service.finalizer && !self.has_finalizer && goes
+    }
+
+    /// What has to go, in words, of a Service that must have nothing of ours.
+    pub(in crate::cluster) fn removes(&self, service: &Service) -> Vec<String> {
+        let mut parts = Vec::new();
+        let found = &service.publication;
+        if found.owned.ingress && !service.ingress.is_empty() {
+            parts.push(format!("the published {}", service.ingress.join(", ")));
+        }
+        if found.condition.is_some() {
+            parts.push(format!("the condition {PROGRAMMED}"));
+        }
+        if self.loses_finalizer(service) {
+            parts.push(format!("the finalizer {FINALIZER}"));
+        }
+        let is_ours = |name: &&String| {
+            found.owned.annotations.contains(*name) || self.removed.contains(*name)
+        };
+        let annotations = service.annotations.keys().filter(is_ours);
+        parts.extend(annotations.map(|name| format!("the annotation {name}")));
+        parts
+    }
+
+    /// The object to apply.
+    pub(super) fn metadata(&self, service: &Service) -> Value {
+        let mut object = self.identity(service);
+        let metadata = &mut object["metadata"];
+        metadata["annotations"] = json!(self.annotations);
+        if self.has_finalizer {
+            metadata["finalizers"] = json!([FINALIZER]);
+        }
+        object
+    }
+
+    /// The object to apply to the subresource `status`, at a time in seconds of Unix time.
+    pub(super) fn status(&self, service: &Service, now: i64) -> Value {
+        let mut status = Map::new();
+        if !self.ingress.is_empty() {
+            status.insert("loadBalancer".to_owned(), json!({"ingress": self.ingress}));
+        }
+        if let Some((is_true, reason)) = self.condition() {
+            let before = service.publication.condition;
+            let before = before.filter(|before| before.is_true == is_true);
+            let since = Timestamp::from_second(before.map_or(now, |before| before.since));
+            let condition = json!({
+                "type": PROGRAMMED,
+                "status": if is_true { "True" } else { "False" },
+                "reason": reason,
+                "message": self.message,
+                "lastTransitionTime": since.unwrap_or_default().to_string(),
+            });
+            status.insert("conditions".to_owned(), json!([condition]));
+        }
+        let mut object = self.identity(service);
+        object["status"] = status.into();
+        object
+    }
+
+    /// The UID makes the API server refuse a write to another Service of that name.
+    fn identity(&self, service: &Service) -> Value {
+        let mut metadata = json!({
+            "name": service.key.name,
+            "namespace": service.key.namespace,
+            "uid": service.uid,
+        });
+        if self.taken_from.is_some() {
+            // The other controller must not have written since it was observed to be silent.
+            metadata["resourceVersion"] = json!(service.publication.version.to_string());
+        }
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata})
+    }
+
+    /// The merge patch that removes the fields which another manager owns as well, so that an apply has left them. `live` and
+    /// `service` are one state of the Service.
+    pub(super) fn leftovers(&self, live: &core::Service, service: &Service) -> Option<Value> {
+        let mut metadata = Map::new();
+        if self.loses_finalizer(service) {
+            let finalizers = live.metadata.finalizers.iter().flatten();
+            let others: Vec<_> = finalizers.filter(|name| *name != FINALIZER).collect();
+            metadata.insert("finalizers".to_owned(), json!(others));
+        }
+        let there = |name: &&String| service.annotations.contains_key(*name);
+        let annotations: Map<String, Value> = self
+            .removed
+            .iter()
+            .filter(there)
+            .map(|name| (name.clone(), Value::Null))
+            .collect();
+        if !annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), annotations.into());
+        }
+        if metadata.is_empty() {
+            return None;
+        }
+        let version = json!(live.metadata.resource_version);
+        metadata.insert("resourceVersion".to_owned(), version);
+        Some(json!({"metadata": metadata}))
+    }
+
+    /// The addresses and names that are published.
+    pub(super) fn places(&self) -> Vec<&str> {
+        self.ingress.iter().filter_map(place).collect()
+    }
+
+    /// Whether the status of the condition is `True`, and its reason; `None`: there is no condition.
+    fn condition(&self) -> Option<(bool, &'static str)> {
+        match self.verdict {
+            Verdict::Served if self.ingress.is_empty() => Some((false, "Waiting")),
+            Verdict::Served => Some((true, "Served")),
+            Verdict::Pending => Some((false, "Pending")),
+            _ => None,
+        }
+    }
+
+    /// Whether the status of the Service is ours, or was.
+    fn has_status(&self) -> bool {
+        !matches!(self.verdict, Verdict::Routed | Verdict::LeftAlone)
+    }
+}
+
+/// The annotations of a Service that were written by this program.
+fn annotations_of_ours(service: &Service) -> BTreeMap<String, String> {
+    let names = service.publication.owned.annotations.iter();
+    let found = names.filter_map(|name| service.annotations.get_key_value(name));
+    found
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+/// The message of the condition.
+fn message(why: &str, ingress: &[core::LoadBalancerIngress]) -> String {
+    let places: Vec<&str> = ingress.iter().filter_map(place).collect();
+    let message = match (why, places.as_slice()) {
+        ("", []) => "no node serves it yet".to_owned(),
+        ("", places) => format!("published at {}", places.join(", ")),
+        (why, _) => why.to_owned(),
+    };
+    message.chars().take(LONGEST).collect()
+}
+
+/// The address or the name of an entry.
+pub(super) fn place(entry: &core::LoadBalancerIngress) -> Option<&str> {
+    entry.ip.as_deref().or(entry.hostname.as_deref())
+}
+
+fn published(
+    entry: &Ingress,
+    status: &Status,
+    service: &Service,
+    mode: IpMode<'_>,
+) -> core::LoadBalancerIngress {
+    let (ip, hostname) = match (entry, mode) {
+        (Ingress::Ip(address), IpMode::Dropped(Some(suffix))) => {
+            (None, Some(named(*address, suffix)))
+        }
+        (Ingress::Ip(address), _) => (Some(address.to_string()), None),
+        (Ingress::Hostname(name), _) => (None, Some(name.clone())),
+    };
+    let has_mode = ip.is_some() && mode == IpMode::Kept;
+    core::LoadBalancerIngress {
+        ip_mode: has_mode.then(|| "Proxy".to_owned()),
+        ip,
+        hostname,
+        ports: ports(status, service),
+    }
+}
+
+/// `10.0.0.1.nip.io`; an IPv6 address with dashes, as such services have it.
+fn named(address: IpAddr, suffix: &str) -> String {
+    match address {
+        IpAddr::V4(address) => format!("{address}.{suffix}"),
+        IpAddr::V6(address) => {
+            let dashed = address.to_string().replace(':', "-");
+            let (first, last) = (dashed.starts_with('-'), dashed.ends_with('-'));
+            let zero = |is: bool| if is { "0" } else { "" };
+            format!("{}{dashed}{}.{suffix}", zero(first), zero(last))
+        }
+    }
+}
+
+/// Every port, if any of them has an error: the API wants all or none.
+fn ports(status: &Status, service: &Service) -> Option<Vec<core::PortStatus>> {
+    if status.port_errors.is_empty() {
+        return None;
+    }
+    let mut seen = BTreeSet::new();
+    let ports = service
+        .ports
+        .iter()
+        .filter(|port| seen.insert((port.number, port.protocol)));
+    let ports = ports.map(|port| {
+        let error = status
+            .port_errors
+            .iter()
+            .find(|error| error.port == port.number && error.protocol == port.protocol.word());
+        core::PortStatus {
+            port: i32::from(port.number),
+            protocol: port.protocol.word().to_owned(),
+            error: error.map(|error| error.error.to_owned()),
+        }
+    });
+    Some(ports.collect())
+}
+
+/// Characters of the condition's message.
+const LONGEST: usize = 8_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,379 @@
+use super::*;
+use crate::decide::PortError;
+use crate::observe::{Key, Observed};
+use crate::request::MANAGER;
+
+/// A Service as it is observed.
+fn service(manifest: &Value) -> Service {
+    let mut observed = Observed::default();
+    assert_eq!(observed.take_file("a.json", &manifest.to_string()), []);
+    let seen = observed.services.pop_first().unwrap().1;
+    (*seen).clone()
+}
+
+fn plain() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "shop", "namespace": "default", "uid": "u-1", "resourceVersion": "7"},
+        "spec": {"type": "LoadBalancer", "ports": [
+            {"name": "web", "port": 80}, {"name": "sip", "port": 5060, "protocol": "SCTP"},
+        ]},
+    })
+}
+
+fn status(verdict: Verdict, ingress: &[&str]) -> Status {
+    let place = |text: &&str| match text.parse() {
+        Ok(address) => Ingress::Ip(address),
+        Err(_) => Ingress::Hostname((*text).to_owned()),
+    };
+    Status {
+        service: Key::new("default", "shop"),
+        verdict,
+        why: String::new(),
+        ingress: ingress.iter().map(place).collect(),
+        port_errors: Vec::new(),
+        annotations: BTreeMap::new(),
+        stale_annotations: BTreeSet::new(),
+        taken_from: None,
+    }
+}
+
+fn desired(status: &Status, live: &Value, mode: IpMode<'_>) -> DesiredStatus {
+    DesiredStatus::of(status, &service(live), None, true, mode).unwrap()
+}
+
+/// The Service after the API server has taken what is applied: all of it is ours then.
+fn applied(live: &Value, desired: &DesiredStatus) -> Value {
+    let before = service(live);
+    let (metadata, status) = (
+        desired.metadata(&before),
+        desired.status(&before, 1_767_225_600),
+    );
+    let mut live = live.clone();
+    let finalizers = live["metadata"]["finalizers"].as_array().cloned();
+    let others = finalizers
+        .into_iter()
+        .flatten()
+        .filter(|name| *name != FINALIZER);
+    let ours = metadata["metadata"]["finalizers"].as_array().cloned();
+    live["metadata"]["finalizers"] = others.chain(ours.into_iter().flatten()).collect();
+    let annotations = metadata["metadata"]["annotations"].as_object().unwrap();
+    let fields = annotations
+        .keys()
+        .map(|name| (format!("f:{name}"), json!({})));
+    let fields: Map<String, Value> = fields.collect();
+    for (name, value) in annotations {
+        live["metadata"]["annotations"][name] = value.clone();
+    }
+    live["status"] = status.get("status").cloned().unwrap_or_default();
+    let has_finalizer = metadata["metadata"].get("finalizers").is_some();
+    let element = format!("v:\"{FINALIZER}\"");
+    let finalizers = if has_finalizer {
+        json!({element: {}})
+    } else {
+        json!({})
+    };
+    let balancer = match live["status"].get("loadBalancer") {
+        Some(_) => json!({"f:ingress": {}}),
+        None => json!({}),
+    };
+    live["metadata"]["managedFields"] = json!([
+        entry(
+            MANAGER,
+            "Apply",
+            &json!({"f:metadata": {"f:annotations": fields, "f:finalizers": finalizers}})
+        ),
+        entry(
+            MANAGER,
+            "Apply",
+            &json!({"f:status": {"f:loadBalancer": balancer}})
+        ),
+    ]);
+    live
+}
+
+fn entry(manager: &str, operation: &str, fields: &Value) -> Value {
+    json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields})
+}
+
+#[test]
+fn a_new_service_gets_finalizer_addresses_and_condition() {
+    let served = status(Verdict::Served, &["10.0.0.1", "fd00::1"]);
+    let desired = desired(&served, &plain(), IpMode::Kept);
+    let identity = json!({"name": "shop", "namespace": "default", "uid": "u-1"});
+    let mut metadata = identity.clone();
+    metadata["finalizers"] = json!([FINALIZER]);
+    metadata["annotations"] = json!({});
+    assert_eq!(
+        desired.metadata(&service(&plain())),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata})
+    );
+    let status = desired.status(&service(&plain()), 1_767_225_600);
+    assert_eq!(status["metadata"], identity);
+    assert_eq!(
+        status["status"]["loadBalancer"]["ingress"],
+        json!([{"ip": "10.0.0.1", "ipMode": "Proxy"}, {"ip": "fd00::1", "ipMode": "Proxy"}])
+    );
+    assert_eq!(
+        status["status"]["conditions"],
+        json!([{
+            "type": PROGRAMMED, "status": "True", "reason": "Served",
+            "message": "published at 10.0.0.1, fd00::1", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }])
+    );
+}
+
+#[test]
+fn what_is_as_it_must_be_is_not_written_again() {
+    for (verdict, ingress) in [
+        (Verdict::Served, &["10.0.0.1"][..]),
+        (Verdict::Served, &["edge.example.com"]),
+        (Verdict::Pending, &[]),
+        (Verdict::Released, &[]),
+    ] {
+        let status = Status {
+            annotations: BTreeMap::from([("ballast.dev/last-good".to_owned(), "x".to_owned())]),
+            ..status(verdict, ingress)
+        };
+        let live = applied(&plain(), &desired(&status, &plain(), IpMode::Kept));
+        let after = service(&live);
+        // The decision names the annotations that are not there yet.
+        let status = Status {
+            annotations: BTreeMap::new(),
+            ..status
+        };
+        let desired = desired(&status, &live, IpMode::Kept);
+        match verdict {
+            Verdict::Released => assert!(desired.is_in_status(&after)),
+            _ => assert!(desired.is_in(&after), "{verdict:?}: {desired:?} {after:?}"),
+        }
+        let another = DesiredStatus {
+            message: "another".to_owned(),
+            ..desired
+        };
+        assert_eq!(another.is_in_status(&after), verdict == Verdict::Released);
+    }
+}
+
+#[test]
+fn a_service_that_is_released_has_nothing_of_ours_left() {
+    let served = Status {
+        annotations: BTreeMap::from([("ballast.dev/last-good".to_owned(), "x".to_owned())]),
+        ..status(Verdict::Served, &["10.0.0.1"])
+    };
+    let mut live = plain();
+    live["metadata"]["finalizers"] = json!(["example.com/theirs"]);
+    live["metadata"]["annotations"] = json!({"a": "theirs"});
+    let live = applied(&live, &desired(&served, &live, IpMode::Kept));
+    let (uninstalled, before) = (DesiredStatus::released(&service(&live)), service(&live));
+    assert_eq!(
+        uninstalled.removes(&before),
+        [
+            "the published 10.0.0.1".to_owned(),
+            format!("the condition {PROGRAMMED}"),
+            format!("the finalizer {FINALIZER}"),
+            "the annotation ballast.dev/last-good".to_owned(),
+        ]
+    );
+    for released in [
+        desired(&status(Verdict::Released, &[]), &live, IpMode::Kept),
+        uninstalled,
+    ] {
+        assert!(!released.is_in_status(&before) && !released.is_in_metadata(&before));
+        let metadata = released.metadata(&before);
+        assert_eq!(metadata["metadata"]["annotations"], json!({}));
+        assert_eq!(metadata["metadata"].get("finalizers"), None);
+        assert_eq!(released.status(&before, 0)["status"], json!({}));
+    }
+}
+
+#[test]
+fn what_another_manager_publishes_stays() {
+    let mut live = plain();
+    live["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    live["metadata"]["finalizers"] = json!([FINALIZER]);
+    let ingress = json!({"f:status": {"f:loadBalancer": {"f:ingress": {}}}});
+    let ours = json!({"f:metadata": {"f:annotations": {"f:x": {}}}});
+    live["metadata"]["managedFields"] = json!([
+        entry("rival", "Update", &ingress),
+        entry(MANAGER, "Apply", &ours)
+    ]);
+    let seen = service(&live);
+    let pending = desired(&status(Verdict::Pending, &[]), &live, IpMode::Kept);
+    assert_eq!(pending.status(&seen, 0)["status"].get("loadBalancer"), None);
+    let released = DesiredStatus::released(&seen);
+    assert!(released.is_in(&seen));
+    assert_eq!(released.removes(&seen), [""; 0]);
+}
+
+#[test]
+fn a_finalizer_and_annotations_of_ours_go_whichever_manager_owns_them() {
+    let mut live = applied(
+        &plain(),
+        &desired(
+            &status(Verdict::Served, &["10.0.0.1"]),
+            &plain(),
+            IpMode::Kept,
+        ),
+    );
+    live["metadata"]["finalizers"] = json!(["example.com/theirs", FINALIZER]);
+    live["metadata"]["annotations"] = json!({"a": "theirs", TOLD: "x"});
+    let element = format!("v:\"{FINALIZER}\"");
+    let restored = json!({"f:metadata": {"f:finalizers": {element: {}}, "f:annotations": {format!("f:{TOLD}"): {}}}});
+    live["metadata"]["managedFields"][0] = entry("backup", "Update", &restored);
+    let seen = service(&live);
+    let live = serde_json::from_value(live).unwrap();
+    let patch = DesiredStatus::released(&seen)
+        .leftovers(&live, &seen)
+        .unwrap();
+    assert_eq!(
+        patch["metadata"],
+        json!({"resourceVersion": "7", "finalizers": ["example.com/theirs"], "annotations": {TOLD: null}})
+    );
+    let mut rivals = seen;
+    rivals.rival = Some(crate::observe::Rival {
+        manager: "rival".to_owned(),
+        written: None,
+    });
+    let patch = DesiredStatus::released(&rivals)
+        .leftovers(&live, &rivals)
+        .unwrap();
+    assert_eq!(
+        patch["metadata"].get("finalizers"),
+        None,
+        "it may be the other controller's"
+    );
+}
+
+#[test]
+fn a_service_whose_status_is_not_ours_gets_its_annotations_alone() {
+    let routed = Status {
+        annotations: BTreeMap::from([("ballast.dev/last-good".to_owned(), "x".to_owned())]),
+        ..status(Verdict::Routed, &["10.0.0.1"])
+    };
+    let desired = desired(&routed, &plain(), IpMode::Kept);
+    let seen = service(&plain());
+    assert!(desired.is_in_status(&seen) && !desired.is_in_metadata(&seen));
+    let metadata = &desired.metadata(&seen)["metadata"];
+    assert_eq!(
+        metadata["annotations"],
+        json!({"ballast.dev/last-good": "x"})
+    );
+    assert_eq!(metadata.get("finalizers"), None);
+    for verdict in [Verdict::Routed, Verdict::LeftAlone] {
+        let none = DesiredStatus::of(&status(verdict, &[]), &seen, None, true, IpMode::Kept);
+        assert_eq!(none, None);
+    }
+}
+
+#[test]
+fn where_there_is_no_room_the_annotations_that_are_there_stay() {
+    let one = Status {
+        annotations: BTreeMap::from([("ballast.dev/last-good".to_owned(), "x".to_owned())]),
+        ..status(Verdict::Served, &["10.0.0.1"])
+    };
+    let live = applied(&plain(), &desired(&one, &plain(), IpMode::Kept));
+    let seen = service(&live);
+    let told = "InvalidAnnotation:1".to_owned();
+    let more = DesiredStatus::of(&one, &seen, Some(&told), true, IpMode::Kept).unwrap();
+    assert!(!more.is_in_metadata(&seen));
+    assert!(more.without_new_annotations(&seen).is_in_metadata(&seen));
+}
+
+#[test]
+fn a_take_over_is_refused_if_anything_was_written_meanwhile() {
+    let taken = Status {
+        taken_from: Some("old-cloud".to_owned()),
+        ..status(Verdict::Served, &["10.0.0.1"])
+    };
+    let desired = desired(&taken, &plain(), IpMode::Kept);
+    let seen = service(&plain());
+    for object in [desired.metadata(&seen), desired.status(&seen, 0)] {
+        assert_eq!(object["metadata"]["resourceVersion"], "7");
+    }
+}
+
+#[test]
+fn a_port_with_an_error_is_named_beside_those_without() {
+    let mut served = status(Verdict::Served, &["10.0.0.1"]);
+    served.port_errors = vec![PortError {
+        port: 5060,
+        protocol: "SCTP",
+        error: "UnsupportedProtocol",
+    }];
+    let desired = desired(&served, &plain(), IpMode::Kept);
+    assert_eq!(
+        desired.status(&service(&plain()), 0)["status"]["loadBalancer"]["ingress"][0]["ports"],
+        json!([
+            {"port": 80, "protocol": "TCP"},
+            {"port": 5060, "protocol": "SCTP", "error": "UnsupportedProtocol"},
+        ])
+    );
+}
+
+#[test]
+fn an_api_server_that_drops_ip_mode_is_not_written_to_for_ever() {
+    let served = status(Verdict::Served, &["10.0.0.1"]);
+    let ingress = |mode| {
+        let desired = desired(&served, &plain(), mode);
+        desired.status(&service(&plain()), 0)["status"]["loadBalancer"]["ingress"].clone()
+    };
+    assert_eq!(
+        ingress(IpMode::Kept),
+        json!([{"ip": "10.0.0.1", "ipMode": "Proxy"}])
+    );
+    // An apply may not list a field that the API server does not know.
+    assert_eq!(ingress(IpMode::Dropped(None)), json!([{"ip": "10.0.0.1"}]));
+    assert_eq!(
+        ingress(IpMode::Dropped(Some("nip.io"))),
+        json!([{"hostname": "10.0.0.1.nip.io"}])
+    );
+    let dropped = desired(&served, &plain(), IpMode::Dropped(None));
+    let after = applied(&plain(), &dropped);
+    assert!(dropped.is_in(&service(&after)));
+    assert!(!desired(&served, &after, IpMode::Kept).is_in(&service(&after)));
+}
+
+#[test]
+fn an_address_becomes_a_name_that_is_one() {
+    for (address, name) in [
+        ("10.0.0.1", "10.0.0.1.nip.io"),
+        ("fd00::1", "fd00--1.nip.io"),
+        ("::1", "0--1.nip.io"),
+        ("fd00::", "fd00--0.nip.io"),
+    ] {
+        assert_eq!(named(address.parse().unwrap(), "nip.io"), name);
+    }
+}
+
+#[test]
+fn the_condition_keeps_its_time_until_it_turns() {
+    let served = status(Verdict::Served, &["10.0.0.1"]);
+    let live = applied(&plain(), &desired(&served, &plain(), IpMode::Kept));
+    let since = |status: Status| {
+        let desired = desired(&status, &live, IpMode::Kept);
+        let object = desired.status(&service(&live), 1_770_000_000);
+        object["status"]["conditions"][0]["lastTransitionTime"].clone()
+    };
+    assert_eq!(
+        since(status(Verdict::Served, &["10.0.0.2"])),
+        "2026-01-01T00:00:00Z"
+    );
+    assert_eq!(since(status(Verdict::Pending, &[])), "2026-02-02T02:40:00Z");
+}
+
+#[test]
+fn without_finalizers_those_that_we_put_there_go() {
+    let element = format!("v:\"{FINALIZER}\"");
+    let fields = json!({"f:metadata": {"f:finalizers": {&element: {}}}});
+    for (manager, goes) in [(MANAGER, true), ("other-controller", false)] {
+        let mut live = plain();
+        live["metadata"]["finalizers"] = json!(["example.com/theirs", FINALIZER]);
+        live["metadata"]["managedFields"] = json!([entry(manager, "Apply", &fields)]);
+        let served = status(Verdict::Served, &["10.0.0.1"]);
+        let seen = service(&live);
+        let desired = DesiredStatus::of(&served, &seen, None, false, IpMode::Kept).unwrap();
+        assert_eq!(!desired.is_in_metadata(&seen), goes, "{manager}");
+        assert_eq!(desired.metadata(&seen)["metadata"].get("finalizers"), None);
+    }
+}

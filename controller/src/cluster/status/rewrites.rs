@@ -1,0 +1,146 @@
+//! Another controller rewrites the published addresses of a Service: how often ours are written again. Times are arguments; called
+//! by [`super::apply`].
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::observe::hash;
+
+/// The rewrites of one Service.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rewrites {
+    /// When they happened.
+    times: VecDeque<Duration>,
+    pause: Duration,
+    until: Duration,
+    /// Whether addresses of ours were written since the last rewrite.
+    is_ours: bool,
+    /// [`hash`] of the addresses that this process wrote last, or found written.
+    written: u64,
+}
+
+/// What to do about a rewrite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Write ours again.
+    Rewrite,
+    /// Leave the addresses alone until then.
+    LeaveAlone(Duration),
+}
+
+impl Rewrites {
+    /// The Service publishes these addresses, which are ours. Says whether they are others than the last time.
+    pub(super) fn written(&mut self, addresses: &[&str]) -> bool {
+        self.is_ours = !addresses.is_empty();
+        let before = std::mem::replace(&mut self.written, hash(addresses));
+        self.written != before
+    }
+
+    /// Whether the Service published addresses of ours when it was looked at last.
+    pub(super) fn is_ours(&self) -> bool {
+        self.is_ours
+    }
+
+    /// The addresses that we wrote are not there any more. One rewrite counts once, however often it is seen.
+    pub(super) fn rewritten(&mut self, now: Duration) -> Answer {
+        if now < self.until {
+            return Answer::LeaveAlone(self.until);
+        }
+        if !std::mem::take(&mut self.is_ours) {
+            return Answer::Rewrite;
+        }
+        self.times.push_back(now);
+        while self.times.front().is_some_and(|then| *then + WINDOW < now) {
+            self.times.pop_front();
+        }
+        let was_paused = !self.pause.is_zero() && now < self.until + WINDOW;
+        if !was_paused && self.times.len() < MOST {
+            return Answer::Rewrite;
+        }
+        self.pause = match was_paused {
+            true => (self.pause * 2).min(LONGEST),
+            false => FIRST,
+        };
+        self.until = now + self.pause;
+        self.times.clear();
+        Answer::LeaveAlone(self.until)
+    }
+}
+
+const MOST: usize = 3;
+const WINDOW: Duration = Duration::from_secs(300);
+const FIRST: Duration = Duration::from_secs(30);
+const LONGEST: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// We write, and the other controller writes then.
+    fn fight(rewrites: &mut Rewrites, now: u64) -> Answer {
+        rewrites.written(&["10.0.0.1"]);
+        rewrites.rewritten(at(now))
+    }
+
+    #[test]
+    fn the_third_rewrite_within_five_minutes_is_left_alone() {
+        let mut rewrites = Rewrites::default();
+        assert_eq!(fight(&mut rewrites, 1), Answer::Rewrite);
+        assert_eq!(fight(&mut rewrites, 2), Answer::Rewrite);
+        assert_eq!(fight(&mut rewrites, 3), Answer::LeaveAlone(at(33)));
+        assert_eq!(rewrites.rewritten(at(10)), Answer::LeaveAlone(at(33)));
+        assert_eq!(rewrites.rewritten(at(33)), Answer::Rewrite, "another try");
+    }
+
+    #[test]
+    fn a_rewrite_that_could_not_be_answered_yet_counts_once() {
+        let mut rewrites = Rewrites::default();
+        rewrites.written(&["10.0.0.1"]);
+        for seconds in 0..10 {
+            assert_eq!(rewrites.rewritten(at(seconds)), Answer::Rewrite);
+        }
+    }
+
+    #[test]
+    fn rewrites_that_are_far_apart_are_no_fight() {
+        let mut rewrites = Rewrites::default();
+        for times in 1..10 {
+            assert_eq!(
+                fight(&mut rewrites, times * 151),
+                Answer::Rewrite,
+                "{times}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_pause_doubles_up_to_five_minutes_while_the_rival_goes_on() {
+        let mut rewrites = Rewrites::default();
+        let mut now = 0;
+        for _ in 0..2 {
+            assert_eq!(fight(&mut rewrites, now), Answer::Rewrite);
+        }
+        for pause in [30, 60, 120, 240, 300, 300] {
+            assert_eq!(
+                fight(&mut rewrites, now),
+                Answer::LeaveAlone(at(now + pause))
+            );
+            now += pause;
+            assert_eq!(rewrites.rewritten(at(now)), Answer::Rewrite);
+            now += 1;
+        }
+    }
+
+    #[test]
+    fn after_five_quiet_minutes_it_begins_anew() {
+        let mut rewrites = Rewrites::default();
+        for _ in 0..3 {
+            fight(&mut rewrites, 0);
+        }
+        assert_eq!(fight(&mut rewrites, 330), Answer::Rewrite);
+    }
+}

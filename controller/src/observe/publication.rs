@@ -1,0 +1,118 @@
+//! The part of a Service that the publisher writes, in the shortest form in which it can be compared with what must be there:
+//! about 100 bytes a Service. `convert` makes it of every Service; `cluster::status` reads it.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hasher};
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEntry, ObjectMeta};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::request::{is_ours, is_ours_by_apply};
+
+/// What the publisher compares with what it would write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Publication {
+    /// The resourceVersion of the Service: of two states of one Service, the one with the higher number is the newer one.
+    pub version: u64,
+    /// [`hash`] of `status.loadBalancer.ingress`.
+    pub ingress: u64,
+    /// Our condition, if the Service has it.
+    pub condition: Option<Programmed>,
+    /// The fields that this program wrote, as `managedFields` records it.
+    pub owned: Owned,
+}
+
+/// The condition `ballast.dev/Programmed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Programmed {
+    /// Whether its status is `True`.
+    pub is_true: bool,
+    /// [`hash`] of its reason and its message.
+    pub text: u64,
+    /// `lastTransitionTime`, in seconds of Unix time.
+    pub since: i64,
+}
+
+/// Fields of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owned {
+    /// `status.loadBalancer.ingress`. It stays recorded when the API server itself removes the addresses.
+    pub ingress: bool,
+    /// [`FINALIZER`]
+    pub finalizer: bool,
+    /// The names of annotations.
+    pub annotations: BTreeSet<String>,
+    /// Whether some of these fields were written by an earlier build, which did not use server-side apply: an apply that
+    /// does not list them would leave them where they are.
+    pub by_update: bool,
+}
+
+impl Publication {
+    /// That of a Service with this metadata and this status.
+    pub(super) fn of(meta: &ObjectMeta, status: Option<&core::ServiceStatus>) -> Self {
+        let balancer = status.and_then(|status| status.load_balancer.as_ref());
+        let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref());
+        let mut conditions = status
+            .iter()
+            .flat_map(|status| &status.conditions)
+            .flatten();
+        let condition = conditions.find(|condition| condition.type_ == PROGRAMMED);
+        let version = meta.resource_version.as_deref();
+        Self {
+            version: version
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default(),
+            ingress: hash(ingress.unwrap_or_default()),
+            condition: condition.map(Programmed::of),
+            owned: Owned::of(meta.managed_fields.as_deref().unwrap_or_default()),
+        }
+    }
+}
+
+impl Programmed {
+    fn of(condition: &Condition) -> Self {
+        Self {
+            is_true: condition.status == "True",
+            text: hash(&[&condition.reason, &condition.message]),
+            since: condition.last_transition_time.0.as_second(),
+        }
+    }
+}
+
+impl Owned {
+    fn of(entries: &[ManagedFieldsEntry]) -> Self {
+        let mut owned = Self::default();
+        for entry in entries.iter().filter(|entry| is_ours(entry)) {
+            let Some(fields) = entry.fields_v1.as_ref().map(|fields| &fields.0) else {
+                continue;
+            };
+            owned.by_update |= !is_ours_by_apply(entry);
+            owned.ingress |= fields.pointer(INGRESS).is_some();
+            let finalizers = fields.pointer("/f:metadata/f:finalizers");
+            let element = format!("v:\"{FINALIZER}\"");
+            owned.finalizer |= finalizers.is_some_and(|list| list.get(element).is_some());
+            let annotations = fields.pointer("/f:metadata/f:annotations");
+            let names = annotations.and_then(Value::as_object).into_iter().flatten();
+            let names = names.filter_map(|(name, _)| name.strip_prefix("f:"));
+            owned.annotations.extend(names.map(str::to_owned));
+        }
+        owned
+    }
+}
+
+/// A hash that is good within this process.
+pub(crate) fn hash<T: Serialize + ?Sized>(value: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    // What has no JSON form is like nothing at all; the types that are hashed here have one.
+    hasher.write(&serde_json::to_vec(value).unwrap_or_default());
+    hasher.finish()
+}
+
+/// The published addresses, in the form that `managedFields` has.
+pub(super) const INGRESS: &str = "/f:status/f:loadBalancer/f:ingress";
+/// The finalizer of load balancers, by the name that the cloud providers use.
+pub(crate) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+/// The type of our condition.
+pub(crate) const PROGRAMMED: &str = "ballast.dev/Programmed";
