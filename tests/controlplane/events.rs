@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::api::Place;
 use crate::backends::{Backends, service};
 use crate::corner::{Corner, Event, in_a_corner};
-use crate::node::LbNode;
+use crate::node::{LbNode, leader};
 use crate::process::{comes_within, until};
 
 fn a_service_is_told_its_story_once() {
@@ -82,6 +83,48 @@ fn a_bad_annotation_is_one_warning_however_often_the_service_changes() {
             );
         }
         unchanged(corner, "web", &told);
+        // Another leader tells nothing again.
+        assert_eq!(corner.take_publisher().process.stop(), Some(0));
+        corner.publish(&[]);
+        unchanged(corner, "web", &told);
+        // Another value is another event, with its own message.
+        corner.annotate("web", &json!({"ballast.dev/algorithm": "quickest"}));
+        until("an event of the other value", || {
+            corner.events("web").iter().any(|event| {
+                event.reason == "InvalidAnnotation" && event.message.contains("quickest")
+            })
+        });
+    });
+}
+
+fn another_leader_tells_a_node_nothing_again() {
+    in_a_corner("node-once", |corner| {
+        corner.publish(&[]);
+        let node = LbNode::start(corner, "a", &["--http-port=8000"]);
+        let told = || {
+            let mut events = corner.plane.admin.list("Event", "default");
+            events.retain(|event| event["involvedObject"]["name"] == node.name.as_str());
+            events.len()
+        };
+        until("the node is told", || told() == 1);
+        let recorded = || {
+            let lease = Place {
+                kind: "Lease",
+                namespace: &corner.home,
+                name: "ballast-leader",
+            };
+            let lease = corner.plane.admin.read(lease).unwrap_or_default();
+            lease["metadata"]["annotations"]["ballast.dev/told"].to_string()
+        };
+        until("it is recorded", || recorded().contains("SettingsDiffer"));
+        let before = leader(corner);
+        assert_eq!(corner.take_publisher().process.stop(), Some(0));
+        corner.publish(&[]);
+        until("another leader", || {
+            let now = leader(corner);
+            now.is_some() && now != before
+        });
+        assert!(!comes_within(Duration::from_secs(8), || told() != 1));
     });
 }
 
@@ -169,6 +212,7 @@ fn unchanged(corner: &Corner<'_>, object: &str, told: &[Event]) {
 tests![
     a_service_is_told_its_story_once,
     a_bad_annotation_is_one_warning_however_often_the_service_changes,
+    another_leader_tells_a_node_nothing_again,
     the_end_of_a_load_balancer_is_told,
     a_cluster_without_load_balancer_nodes_is_told_so,
     a_table_that_the_data_plane_refuses_is_told_to_its_node,

@@ -209,6 +209,7 @@ fn each_role_asks_for_what_it_needs_and_nodes_write_no_service() {
         for (verb, resource) in [
             ("get", "secrets"),
             ("list", "endpointslices.discovery.k8s.io"),
+            ("list", "events.events.k8s.io"),
         ] {
             assert!(
                 !may(corner, PUBLISHERS, verb, resource),

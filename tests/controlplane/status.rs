@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::backends::{Backends, service, slice};
-use crate::corner::in_a_corner;
+use crate::corner::{Corner, PUBLISHERS, in_a_corner};
 use crate::figures::in_time;
 use crate::node::LbNode;
 use crate::process::{Signal, comes_within, until};
@@ -221,6 +221,179 @@ fn a_rival_writer_is_named_and_left_alone() {
     });
 }
 
+fn a_rival_that_writes_by_update_is_named_too() {
+    in_a_corner("updating", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        let theirs = r#"{"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}"#;
+        for _ in 0..3 {
+            corner.until_published("web", &[&node.address()]);
+            as_manager(
+                corner,
+                "old-cloud",
+                &["--subresource=status", "--patch", theirs],
+            );
+        }
+        let told = corner.until_told("web", "ForeignStatus");
+        assert!(told.message.starts_with("old-cloud writes "), "{told:?}");
+    });
+}
+
+fn conditions_of_other_managers_survive_and_ours_is_restored() {
+    in_a_corner("conditions", |corner| {
+        let path = |manager: &str| {
+            format!(
+                "/api/v1/namespaces/conditions/services/web/status?fieldManager={manager}&force=true"
+            )
+        };
+        let condition = |kind: &str, status: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+                "status": {"conditions": [{
+                    "type": kind, "status": status, "reason": "Theirs", "message": "theirs",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }]},
+            })
+        };
+        let write = |manager: &str, condition: &serde_json::Value| {
+            let patch = hyper::Method::PATCH;
+            let admin = &corner.plane.admin;
+            corner.must(admin.ask(patch, &path(manager), Some(condition)));
+        };
+        let found = || {
+            let service = corner.service("web");
+            let list = service["status"]["conditions"].as_array().cloned();
+            let list = list.into_iter().flatten();
+            let mut list: Vec<String> = list
+                .map(|one| {
+                    format!("{} {} {}", one["type"], one["status"], one["reason"]).replace('"', "")
+                })
+                .collect();
+            list.sort();
+            list
+        };
+        let theirs = "example.com/Probed Unknown Theirs";
+        corner.apply(&service("web", 80, ""));
+        write("prober", &condition("example.com/Probed", "Unknown"));
+        let node = LbNode::start(corner, "a", &[]);
+        corner.until_published("web", &[&node.address()]);
+        until("both conditions", || {
+            found() == ["ballast.dev/Programmed True Served", theirs]
+        });
+        // A condition with our name is ours, whoever writes it.
+        write("somebody", &condition("ballast.dev/Programmed", "False"));
+        until("ours", || {
+            found() == ["ballast.dev/Programmed True Served", theirs]
+        });
+        corner.patch("Service", "web", &json!({"spec": {"type": "ClusterIP"}}));
+        until("only theirs", || found() == [theirs]);
+    });
+}
+
+fn what_earlier_builds_wrote_goes_with_the_rest() {
+    in_a_corner("earlier", |corner| {
+        let earlier = "ballast-controller";
+        corner.apply(&service("web", 80, ""));
+        let metadata = r#"{"metadata": {"finalizers": ["service.kubernetes.io/load-balancer-cleanup"],
+            "annotations": {"ballast.dev/told": "0123456789abcdef", "loadbalancer.openstack.org/load-balancer-address": "192.0.2.1"}}}"#;
+        as_manager(corner, earlier, &["--patch", metadata]);
+        let status = r#"{"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}, "conditions": [{
+            "type": "ballast.dev/Programmed", "status": "True", "reason": "Served", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}"#;
+        as_manager(
+            corner,
+            earlier,
+            &["--subresource=status", "--patch", status],
+        );
+        let node = LbNode::start(corner, "a", &[]);
+        corner.until_published("web", &[&node.address()]);
+        corner.patch("Service", "web", &json!({"spec": {"type": "ClusterIP"}}));
+        until("nothing of ours", || {
+            let service = corner.service("web");
+            let annotations = service["metadata"]["annotations"].as_object();
+            let ours = |name: &&String| name.contains("ballast") || name.contains("openstack");
+            service["metadata"]["finalizers"].is_null()
+                && service["status"] == json!({"loadBalancer": {}})
+                && !annotations.is_some_and(|all| all.keys().any(|name| ours(&name)))
+        });
+    });
+}
+
+fn what_was_restored_from_a_backup_goes_with_the_rest() {
+    in_a_corner("restored", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        let metadata = r#"{"metadata": {"finalizers": ["example.com/theirs", "service.kubernetes.io/load-balancer-cleanup"],
+            "annotations": {"ballast.dev/told": "InvalidAnnotation:01234567", "theirs": "x"}}}"#;
+        corner.apply(&service("web", 80, ""));
+        as_manager(corner, "backup", &["--patch", metadata]);
+        corner.until_published("web", &[&node.address()]);
+        corner.patch("Service", "web", &json!({"spec": {"type": "ClusterIP"}}));
+        until("nothing of ours", || {
+            let metadata = corner.service("web")["metadata"].take();
+            metadata["finalizers"] == json!(["example.com/theirs"])
+                && metadata["annotations"]["ballast.dev/told"].is_null()
+                && metadata["annotations"]["theirs"] == "x"
+        });
+        corner.patch("Service", "web", &json!({"metadata": {"finalizers": null}}));
+    });
+}
+
+fn a_service_that_takes_the_name_of_a_deleted_one_is_not_written_for_it() {
+    in_a_corner("renamed", |corner| {
+        corner.publish(&["--finalizer=false"]);
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("first", 81, ""));
+        corner.until_published("first", &[&node.address()]);
+        let class = "  loadBalancerClass: example.com/other\n";
+        for round in 0..30 {
+            corner.apply(&service("web", 80, ""));
+            // The publisher decides and writes at some time of this.
+            std::thread::sleep(Duration::from_millis(20 * round % 400));
+            corner.delete("Service", "web");
+            corner.apply(&service("web", 80, class));
+            std::thread::sleep(Duration::from_millis(200));
+            let fields = corner.service("web")["metadata"]["managedFields"].clone();
+            assert!(
+                !fields.to_string().contains("ballast"),
+                "round {round}: {fields}"
+            );
+            corner.delete("Service", "web");
+        }
+        let refused = corner.asked_by(PUBLISHERS);
+        let refused = refused.iter().filter(|entry| {
+            let code = &entry["responseStatus"]["code"];
+            entry["objectRef"]["name"] == "web" && (*code == 409 || *code == 422)
+        });
+        println!(
+            "{} writes met another Service of that name, or none",
+            refused.count()
+        );
+        assert!(
+            corner
+                .events("web")
+                .iter()
+                .all(|event| event.kind == "Normal")
+        );
+    });
+}
+
+/// A merge patch of the Service `web` in the name of this field manager.
+fn as_manager(corner: &Corner<'_>, manager: &str, more: &[&str]) {
+    let manager = format!("--field-manager={manager}");
+    let mut words = vec![
+        "--namespace",
+        corner.name,
+        "patch",
+        "service",
+        "web",
+        "--type=merge",
+        &manager,
+    ];
+    words.extend(more);
+    let patched = corner.yard.kubectl(corner.plane, &words);
+    patched.expect("a patch that the API server takes");
+}
+
 fn deleting_waits_for_no_rival() {
     in_a_corner("rival-end", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -345,6 +518,11 @@ tests![
     a_data_plane_that_restarts_makes_no_flap,
     a_node_without_the_label_is_unpublished_and_serves_no_more,
     a_rival_writer_is_named_and_left_alone,
+    a_rival_that_writes_by_update_is_named_too,
+    conditions_of_other_managers_survive_and_ours_is_restored,
+    what_earlier_builds_wrote_goes_with_the_rest,
+    what_was_restored_from_a_backup_goes_with_the_rest,
+    a_service_that_takes_the_name_of_a_deleted_one_is_not_written_for_it,
     deleting_waits_for_no_rival,
     a_status_that_was_left_behind_is_taken_over_once_its_writer_is_silent,
     a_rival_who_takes_the_addresses_away_is_left_alone_too,

@@ -47,6 +47,8 @@ pub struct Owned {
     /// Whether some of these fields were written by an earlier build, which did not use server-side apply: an apply that
     /// does not list them would leave them where they are.
     pub by_update: bool,
+    /// Whether another manager has written a part of our condition: an apply that does not list the condition would leave that part.
+    pub shares_condition: bool,
 }
 
 impl Publication {
@@ -84,15 +86,22 @@ impl Programmed {
 impl Owned {
     fn of(entries: &[ManagedFieldsEntry]) -> Self {
         let mut owned = Self::default();
-        for entry in entries.iter().filter(|entry| is_ours(entry)) {
+        let condition = format!("k:{{\"type\":\"{PROGRAMMED}\"}}");
+        for entry in entries {
             let Some(fields) = entry.fields_v1.as_ref().map(|fields| &fields.0) else {
                 continue;
             };
+            let has = |list: &str, element: &str| {
+                let list = fields.pointer(list);
+                list.is_some_and(|list| list.get(element).is_some())
+            };
+            if !is_ours(entry) {
+                owned.shares_condition |= has("/f:status/f:conditions", &condition);
+                continue;
+            }
             owned.by_update |= !is_ours_by_apply(entry);
             owned.ingress |= fields.pointer(INGRESS).is_some();
-            let finalizers = fields.pointer("/f:metadata/f:finalizers");
-            let element = format!("v:\"{FINALIZER}\"");
-            owned.finalizer |= finalizers.is_some_and(|list| list.get(element).is_some());
+            owned.finalizer |= has("/f:metadata/f:finalizers", &format!("v:\"{FINALIZER}\""));
             let annotations = fields.pointer("/f:metadata/f:annotations");
             let names = annotations.and_then(Value::as_object).into_iter().flatten();
             let names = names.filter_map(|(name, _)| name.strip_prefix("f:"));

@@ -144,28 +144,31 @@ impl Pass {
         let applied = self
             .patch(passed, false, &params, Patch::Apply(object))
             .await;
-        let live = match applied {
+        if let Err(error) = &applied
+            && request::refusal(error).is_some()
+        {
             // The user's annotations may leave no room for ours. The finalizer and the status are written all the same.
-            Err(error) if request::refusal(&error).is_some() => {
-                let fewer = self.desired.without_new_annotations(&passed.service);
-                if !fewer.is_in_metadata(&passed.service) {
-                    let object = fewer.metadata(&passed.service);
-                    self.patch(passed, false, &params, Patch::Apply(object))
-                        .await?;
-                }
-                return Err(error);
+            let fewer = self.desired.without_new_annotations(&passed.service);
+            if !fewer.is_in_metadata(&passed.service) {
+                let object = fewer.metadata(&passed.service);
+                self.patch(passed, false, &params, Patch::Apply(object))
+                    .await?;
             }
-            live => live?,
-        };
-        if let Some(patch) = self.desired.leftovers(&live, &passed.service) {
-            self.patch(passed, false, &request::patch(), Patch::Merge(patch))
-                .await?;
+        }
+        applied?;
+        if let Some(patch) = self.desired.leftovers(&passed.service) {
+            let patch = Patch::Strategic(patch);
+            self.patch(passed, false, &request::patch(), patch).await?;
         }
         Ok(())
     }
 
     /// Writes the addresses and the condition. Returns until when they are left to another controller.
     async fn write_status(&self, passed: &mut Passed) -> Result<Option<Duration>, kube::Error> {
+        if let Some(patch) = self.desired.shared_condition(&passed.service) {
+            let patch = Patch::Strategic(patch);
+            self.patch(passed, true, &request::patch(), patch).await?;
+        }
         if self.desired.is_in_status(&passed.service) {
             return Ok(None);
         }

@@ -223,20 +223,17 @@ impl DesiredStatus {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata})
     }
 
-    /// The merge patch that removes the fields which another manager owns as well, so that an apply has left them. `live` and
-    /// `service` are one state of the Service.
-    pub(super) fn leftovers(&self, live: &core::Service, service: &Service) -> Option<Value> {
+    /// The strategic merge patch that removes the finalizer and the annotations which an apply has left, because another manager
+    /// owns them as well.
+    pub(super) fn leftovers(&self, service: &Service) -> Option<Value> {
         let mut metadata = Map::new();
         if self.loses_finalizer(service) {
-            let finalizers = live.metadata.finalizers.iter().flatten();
-            let others: Vec<_> = finalizers.filter(|name| *name != FINALIZER).collect();
-            metadata.insert("finalizers".to_owned(), json!(others));
+            let finalizers = json!([FINALIZER]);
+            metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), finalizers);
         }
         let there = |name: &&String| service.annotations.contains_key(*name);
-        let annotations: Map<String, Value> = self
-            .removed
-            .iter()
-            .filter(there)
+        let annotations = self.removed.iter().filter(there);
+        let annotations: Map<String, Value> = annotations
             .map(|name| (name.clone(), Value::Null))
             .collect();
         if !annotations.is_empty() {
@@ -245,9 +242,19 @@ impl DesiredStatus {
         if metadata.is_empty() {
             return None;
         }
-        let version = json!(live.metadata.resource_version);
-        metadata.insert("resourceVersion".to_owned(), version);
+        metadata.insert("uid".to_owned(), json!(service.uid));
         Some(json!({"metadata": metadata}))
+    }
+
+    /// The strategic merge patch that removes our condition, where an apply would leave a part of it.
+    pub(super) fn shared_condition(&self, service: &Service) -> Option<Value> {
+        let found = &service.publication;
+        let goes = found.condition.is_some() && found.owned.shares_condition;
+        let goes = goes && self.has_status() && self.condition().is_none();
+        goes.then(|| {
+            let conditions = json!([{"$patch": "delete", "type": PROGRAMMED}]);
+            json!({"metadata": {"uid": service.uid}, "status": {"conditions": conditions}})
+        })
     }
 
     /// The addresses and names that are published.

@@ -222,24 +222,20 @@ fn a_finalizer_and_annotations_of_ours_go_whichever_manager_owns_them() {
     let restored = json!({"f:metadata": {"f:finalizers": {element: {}}, "f:annotations": {format!("f:{TOLD}"): {}}}});
     live["metadata"]["managedFields"][0] = entry("backup", "Update", &restored);
     let seen = service(&live);
-    let live = serde_json::from_value(live).unwrap();
-    let patch = DesiredStatus::released(&seen)
-        .leftovers(&live, &seen)
-        .unwrap();
+    let patch = DesiredStatus::released(&seen).leftovers(&seen).unwrap();
+    let finalizers = "$deleteFromPrimitiveList/finalizers";
     assert_eq!(
         patch["metadata"],
-        json!({"resourceVersion": "7", "finalizers": ["example.com/theirs"], "annotations": {TOLD: null}})
+        json!({"uid": "u-1", finalizers: [FINALIZER], "annotations": {TOLD: null}})
     );
     let mut rivals = seen;
     rivals.rival = Some(crate::observe::Rival {
         manager: "rival".to_owned(),
         written: None,
     });
-    let patch = DesiredStatus::released(&rivals)
-        .leftovers(&live, &rivals)
-        .unwrap();
+    let patch = DesiredStatus::released(&rivals).leftovers(&rivals).unwrap();
     assert_eq!(
-        patch["metadata"].get("finalizers"),
+        patch["metadata"].get(finalizers),
         None,
         "it may be the other controller's"
     );
@@ -376,4 +372,30 @@ fn without_finalizers_those_that_we_put_there_go() {
         assert_eq!(!desired.is_in_metadata(&seen), goes, "{manager}");
         assert_eq!(desired.metadata(&seen)["metadata"].get("finalizers"), None);
     }
+}
+
+#[test]
+fn a_condition_that_another_manager_wrote_to_goes_whole() {
+    let served = status(Verdict::Served, &["10.0.0.1"]);
+    let mut live = applied(&plain(), &desired(&served, &plain(), IpMode::Kept));
+    let released =
+        |live: &Value| DesiredStatus::released(&service(live)).shared_condition(&service(live));
+    assert_eq!(released(&live), None, "an apply removes it");
+    let element = format!("k:{{\"type\":\"{PROGRAMMED}\"}}");
+    let theirs = entry(
+        "backup",
+        "Update",
+        &json!({"f:status": {"f:conditions": {element: {".": {}}}}}),
+    );
+    live["metadata"]["managedFields"]
+        .as_array_mut()
+        .unwrap()
+        .push(theirs);
+    let patch = released(&live).unwrap();
+    assert_eq!(
+        patch["status"]["conditions"],
+        json!([{"$patch": "delete", "type": PROGRAMMED}])
+    );
+    let served = desired(&served, &live, IpMode::Kept);
+    assert_eq!(served.shared_condition(&service(&live)), None, "it stays");
 }
