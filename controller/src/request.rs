@@ -1,14 +1,11 @@
 //! Requests to the API server: their time limit and their parameters, and the meaning of its refusals.
 
-use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::Api;
-use kube::api::{ListParams, PatchParams, PostParams};
+use kube::api::{PatchParams, PostParams};
 use kube::core::response::StatusCause;
-use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 /// Gives a request a time limit.
@@ -18,26 +15,6 @@ pub(crate) async fn patiently<T>(
     match timeout(PATIENCE, request).await {
         Ok(result) => result,
         Err(_) => Err(kube::Error::Service("no answer in time".into())),
-    }
-}
-
-/// Lists objects page by page, and calls `take` with each.
-pub(crate) async fn list<K>(
-    api: &Api<K>,
-    asked: ListParams,
-    mut take: impl FnMut(K),
-) -> Result<(), kube::Error>
-where
-    K: Clone + Debug + DeserializeOwned,
-{
-    let mut asked = asked.limit(PAGE);
-    loop {
-        let page = patiently(api.list(&asked)).await?;
-        page.items.into_iter().for_each(&mut take);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => asked = asked.continue_token(&token),
-            None => return Ok(()),
-        }
     }
 }
 
@@ -60,11 +37,6 @@ pub(crate) fn patch() -> PatchParams {
 /// The parameters of a server-side apply. With `force` a field that another manager owns becomes ours.
 pub(crate) fn apply(force: bool) -> PatchParams {
     PatchParams { force, ..patch() }
-}
-
-/// Whether another writer was faster: the same request may succeed for a newer state of the object.
-pub(crate) fn is_lost_race(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 /// Whether a write was meant for an object that is no more as it was observed: it was written to, is being deleted, is gone, or
@@ -147,8 +119,6 @@ const EARLIER_MANAGER: &str = "ballast-controller";
 /// The reporting controller of events.
 pub(crate) const REPORTER: &str = "ballast-controller";
 
-/// Objects a page.
-const PAGE: u32 = 500;
 /// After this time a request counts as failed.
 const PATIENCE: Duration = Duration::from_secs(3);
 

@@ -22,62 +22,27 @@ use self::news::{Announced, told_on_nodes};
 use super::ip_mode::{self, LacksIpMode};
 use super::leader::Leading;
 use crate::clock;
-use crate::decide::Kind;
+use crate::decide::{About, Kind};
 use crate::metrics::Metrics;
-use crate::observe::Key;
 use crate::reconcile::Decisions;
 use crate::request::{REPORTER, patiently};
 
 /// An event to write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NewEvent {
-    regarding: Regarding,
+    /// A Service or a Node.
+    about: About,
+    uid: String,
     kind: Kind,
     reason: String,
     message: String,
 }
 
-/// The object of an event.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Regarding {
-    kind: &'static str,
-    /// That of a Service.
-    namespace: Option<String>,
-    name: String,
-    uid: String,
-}
-
 impl NewEvent {
-    /// An event of a Service.
-    pub(crate) fn of_service(
-        key: &Key,
-        uid: &str,
-        kind: Kind,
-        reason: &str,
-        message: String,
-    ) -> Self {
+    pub(super) fn new(about: About, uid: &str, kind: Kind, reason: &str, message: String) -> Self {
         Self {
-            regarding: Regarding {
-                kind: "Service",
-                namespace: Some(key.namespace.clone()),
-                name: key.name.clone(),
-                uid: uid.to_owned(),
-            },
-            kind,
-            reason: reason.to_owned(),
-            message: shortened(message),
-        }
-    }
-
-    /// An event of a Node. Kubelets give its name as the UID too, and `kubectl describe` looks for that.
-    fn of_node(name: &str, kind: Kind, reason: &str, message: String) -> Self {
-        Self {
-            regarding: Regarding {
-                kind: "Node",
-                namespace: None,
-                name: name.to_owned(),
-                uid: name.to_owned(),
-            },
+            about,
+            uid: uid.to_owned(),
             kind,
             reason: reason.to_owned(),
             message: shortened(message),
@@ -85,18 +50,17 @@ impl NewEvent {
     }
 
     fn reference(&self) -> ObjectReference {
-        let Regarding {
-            kind,
-            namespace,
-            name,
-            uid,
-        } = &self.regarding;
+        let (kind, namespace, name) = match &self.about {
+            About::Service(key) => ("Service", Some(&key.namespace), key.name.as_str()),
+            About::Node(name) => ("Node", None, name.as_str()),
+            About::Flag(name) => ("Flag", None, *name),
+        };
         ObjectReference {
             api_version: Some("v1".to_owned()),
-            kind: Some((*kind).to_owned()),
-            namespace: namespace.clone(),
-            name: Some(name.clone()),
-            uid: Some(uid.clone()),
+            kind: Some(kind.to_owned()),
+            namespace: namespace.cloned(),
+            name: Some(name.to_owned()),
+            uid: Some(self.uid.clone()),
             ..ObjectReference::default()
         }
     }
@@ -220,7 +184,7 @@ impl EventWriter {
                 }
                 continue;
             };
-            if failures == 0 && !limits.allow(&event.regarding.uid, clock::now()) {
+            if failures == 0 && !limits.allow(&event.uid, clock::now()) {
                 self.metrics.event_unsaid();
                 queue.pop_front();
                 continue;

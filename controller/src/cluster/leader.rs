@@ -163,7 +163,7 @@ impl Campaign {
             if let Err(error) = &result {
                 // The state of the Lease is not known any more.
                 held = None;
-                if !request::is_lost_race(error) {
+                if !request::is_outdated(error) {
                     self.metrics.api_failed(error);
                     tracing::debug!(%error, "cannot read or write the leader's Lease");
                 }

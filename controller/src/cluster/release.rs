@@ -16,7 +16,7 @@ use crate::client;
 use crate::cluster::leader::LEASE;
 use crate::lease;
 use crate::observe;
-use crate::request::{self, is_outdated, patiently};
+use crate::request::{is_outdated, patiently};
 use crate::settings::ClusterFlags;
 
 /// The flags of `release`.
@@ -98,11 +98,17 @@ async fn all(client: &Client, flags: &ReleaseFlags) -> anyhow::Result<()> {
             .collect(),
     };
     for place in places {
+        let mut asked = ListParams::default().limit(PAGE);
         let mut services = Vec::new();
-        let listed = request::list(&place, ListParams::default(), |service| {
-            services.push(service);
-        });
-        listed.await.context("cannot list Services")?;
+        loop {
+            let page = patiently(place.list(&asked)).await;
+            let page = page.context("cannot list Services")?;
+            services.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => asked = asked.continue_token(&token),
+                None => break,
+            }
+        }
         for live in services {
             let (Some(namespace), Some(name)) = (&live.metadata.namespace, &live.metadata.name)
             else {
@@ -189,5 +195,7 @@ async fn one(
     }
 }
 
+/// Services a page.
+const PAGE: u32 = 500;
 const TRIES: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -30,7 +30,7 @@ use super::events::{EventSender, NewEvent, told};
 use super::ip_mode::notices;
 use super::leader::Leading;
 use crate::clock;
-use crate::decide::{Kind, Verdict};
+use crate::decide::{About, Kind, Verdict};
 use crate::metrics::Metrics;
 use crate::observe::{Key, Observed, Service};
 use crate::reconcile::{Decision, Decisions};
@@ -368,7 +368,8 @@ impl Tracked {
 fn refused(key: &Key, uid: &str, why: &str) -> NewEvent {
     let message =
         format!("Error syncing load balancer: the API server refuses what is to be written: {why}");
-    NewEvent::of_service(key, uid, Kind::Warning, "SyncLoadBalancerFailed", message)
+    let about = About::Service(key.clone());
+    NewEvent::new(about, uid, Kind::Warning, "SyncLoadBalancerFailed", message)
 }
 
 /// The nodes that hold the addresses that are published, by address.

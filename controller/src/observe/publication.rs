@@ -1,5 +1,5 @@
 //! The part of a Service that the publisher writes, in the shortest form in which it can be compared with what must be there:
-//! about 100 bytes a Service. `convert` makes it of every Service; `cluster::status` reads it.
+//! less than 100 bytes a Service. `convert` makes it of every Service; `cluster::status` reads it.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};

@@ -1,9 +1,9 @@
-//! How many events one object may have: some at once, and then one now and then. Times are arguments.
+//! The rate limit of events: each object may have 25 at once, and then one a minute. Times are arguments.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What every object may still have.
+/// The events that each object may still have, by UID.
 #[derive(Debug, Default)]
 pub(super) struct Limits(HashMap<String, Bucket>);
 
@@ -14,7 +14,7 @@ struct Bucket {
 }
 
 impl Limits {
-    /// Takes one of the object's, if there is one.
+    /// Whether the object may have an event now; then it has one fewer.
     pub(super) fn allow(&mut self, uid: &str, now: Duration) -> bool {
         if self.0.len() >= MOST_KNOWN && !self.0.contains_key(uid) {
             self.0.retain(|_, bucket| bucket.refill(now) < BURST);

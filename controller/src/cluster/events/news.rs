@@ -37,11 +37,15 @@ impl Announced {
     }
 
     /// The events of notices that are new. Notices of one kind about one object are one event.
-    pub(super) fn news(&mut self, notices: &BTreeSet<Notice>, seen: &Observed) -> Vec<NewEvent> {
-        let standing = gathered(notices, seen);
+    pub(super) fn news(
+        &mut self,
+        notices: &BTreeSet<Notice>,
+        observed: &Observed,
+    ) -> Vec<NewEvent> {
+        let standing = gathered(notices, observed);
         let is_told = |event: &&NewEvent| {
-            let uid = event.regarding.uid.clone();
-            self.before.contains(&(uid, mark(event)))
+            let told = (event.uid.clone(), mark(event));
+            self.before.contains(&told)
         };
         let news = standing.difference(&self.standing);
         let news = news.filter(|event| !is_told(event)).cloned().collect();
@@ -60,9 +64,8 @@ pub(in crate::cluster) fn told(
 ) -> BTreeMap<Key, String> {
     let mut texts: BTreeMap<Key, String> = BTreeMap::new();
     for event in gathered(notices, observed) {
-        if let Some(namespace) = &event.regarding.namespace {
-            let key = Key::new(namespace, &event.regarding.name);
-            append(texts.entry(key).or_default(), &mark(&event));
+        if let About::Service(key) = &event.about {
+            append(texts.entry(key.clone()).or_default(), &mark(&event));
         }
     }
     texts
@@ -71,15 +74,12 @@ pub(in crate::cluster) fn told(
 /// The same of all Nodes, as `NAME/REASON:HASH`.
 pub(super) fn told_on_nodes(notices: &BTreeSet<Notice>, observed: &Observed) -> String {
     let mut text = String::new();
-    let events = gathered(notices, observed);
-    for event in events.iter().filter(|event| event.regarding.kind == "Node") {
-        if text.len() > MOST_ON_NODES {
-            break;
+    for event in gathered(notices, observed) {
+        if let About::Node(name) = &event.about
+            && text.len() < MOST_ON_NODES
+        {
+            append(&mut text, &format!("{name}/{}", mark(&event)));
         }
-        append(
-            &mut text,
-            &format!("{}/{}", event.regarding.name, mark(event)),
-        );
     }
     text
 }
@@ -104,24 +104,30 @@ pub(super) fn hash(message: &str) -> String {
 }
 
 /// One event for each object and reason.
-fn gathered(notices: &BTreeSet<Notice>, seen: &Observed) -> BTreeSet<NewEvent> {
+fn gathered(notices: &BTreeSet<Notice>, observed: &Observed) -> BTreeSet<NewEvent> {
     let mut groups: BTreeMap<_, Vec<&str>> = BTreeMap::new();
     for notice in notices {
         let group = (&notice.about, notice.kind, notice.reason);
         groups.entry(group).or_default().push(&notice.message);
     }
-    let events = groups.into_iter().filter_map(|(group, messages)| {
-        let (about, kind, reason) = group;
-        let (reason, message) = (reason.to_string(), messages.join("; "));
-        match about {
-            About::Flag(_) => None,
-            About::Node(name) => Some(NewEvent::of_node(name, kind, &reason, message)),
-            About::Service(key) => {
-                let uid = &seen.services.get(key)?.uid;
-                Some(NewEvent::of_service(key, uid, kind, &reason, message))
-            }
-        }
-    });
+    let events = groups
+        .into_iter()
+        .filter_map(|((about, kind, reason), messages)| {
+            let uid = match about {
+                About::Flag(_) => return None,
+                // Kubelets give a Node's name as the UID of its events, and `kubectl describe` looks for that.
+                About::Node(name) => name,
+                About::Service(key) => &observed.services.get(key)?.uid,
+            };
+            let message = messages.join("; ");
+            Some(NewEvent::new(
+                about.clone(),
+                uid,
+                kind,
+                &reason.to_string(),
+                message,
+            ))
+        });
     events.collect()
 }
 

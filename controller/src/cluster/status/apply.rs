@@ -13,11 +13,11 @@ use kube::{Api, Client};
 
 use super::desired::DesiredStatus;
 use super::managed;
-use super::rewrites::{Answer, Rewrites};
+use super::rewrites::Rewrites;
 use crate::clock;
 use crate::cluster::events::NewEvent;
 use crate::cluster::leader::Leading;
-use crate::decide::{Kind, Verdict};
+use crate::decide::{About, Kind, Verdict};
 use crate::metrics::Metrics;
 use crate::observe::{self, Service};
 use crate::request::{self, patiently};
@@ -213,9 +213,7 @@ impl Pass {
         if self.desired.verdict == Verdict::Released {
             return None;
         }
-        let Answer::LeaveAlone(until) = passed.rewrites.rewritten(clock::now()) else {
-            return None;
-        };
+        let until = passed.rewrites.rewritten(clock::now())?;
         let message = format!(
             "{publisher} writes status.loadBalancer.ingress again and again; it is left alone for a while; stop one of the two controllers, or have one of them ignore this Service (ballast.dev/ignore: \"true\")"
         );
@@ -313,9 +311,9 @@ impl Pass {
 
     fn event(&self, passed: &mut Passed, kind: Kind, reason: &'static str, message: String) {
         let Service { key, uid, .. } = &*self.service;
-        passed
-            .events
-            .push(NewEvent::of_service(key, uid, kind, reason, message));
+        let about = About::Service(key.clone());
+        let event = NewEvent::new(about, uid, kind, reason, message);
+        passed.events.push(event);
     }
 }
 

@@ -19,15 +19,6 @@ pub(super) struct Rewrites {
     written: u64,
 }
 
-/// What to do about a rewrite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// Write ours again.
-    Rewrite,
-    /// Leave the addresses alone until then.
-    LeaveAlone(Duration),
-}
-
 impl Rewrites {
     /// The Service publishes these addresses, which are ours. Says whether they are others than the last time.
     pub(super) fn written(&mut self, addresses: &[&str]) -> bool {
@@ -41,13 +32,14 @@ impl Rewrites {
         self.is_ours
     }
 
-    /// The addresses that we wrote are not there any more. One rewrite counts once, however often it is seen.
-    pub(super) fn rewritten(&mut self, now: Duration) -> Answer {
+    /// The addresses that we wrote are not there any more. One rewrite counts once, however often it is seen. Returns until when they
+    /// are left alone; `None`: ours are written again.
+    pub(super) fn rewritten(&mut self, now: Duration) -> Option<Duration> {
         if now < self.until {
-            return Answer::LeaveAlone(self.until);
+            return Some(self.until);
         }
         if !std::mem::take(&mut self.is_ours) {
-            return Answer::Rewrite;
+            return None;
         }
         self.times.push_back(now);
         while self.times.front().is_some_and(|then| *then + WINDOW < now) {
@@ -55,7 +47,7 @@ impl Rewrites {
         }
         let was_paused = !self.pause.is_zero() && now < self.until + WINDOW;
         if !was_paused && self.times.len() < MOST {
-            return Answer::Rewrite;
+            return None;
         }
         self.pause = match was_paused {
             true => (self.pause * 2).min(LONGEST),
@@ -63,10 +55,11 @@ impl Rewrites {
         };
         self.until = now + self.pause;
         self.times.clear();
-        Answer::LeaveAlone(self.until)
+        Some(self.until)
     }
 }
 
+/// So many rewrites within the window are too many.
 const MOST: usize = 3;
 const WINDOW: Duration = Duration::from_secs(300);
 const FIRST: Duration = Duration::from_secs(30);
@@ -81,7 +74,7 @@ mod tests {
     }
 
     /// We write, and the other controller writes then.
-    fn fight(rewrites: &mut Rewrites, now: u64) -> Answer {
+    fn fight(rewrites: &mut Rewrites, now: u64) -> Option<Duration> {
         rewrites.written(&["10.0.0.1"]);
         rewrites.rewritten(at(now))
     }
@@ -89,11 +82,11 @@ mod tests {
     #[test]
     fn the_third_rewrite_within_five_minutes_is_left_alone() {
         let mut rewrites = Rewrites::default();
-        assert_eq!(fight(&mut rewrites, 1), Answer::Rewrite);
-        assert_eq!(fight(&mut rewrites, 2), Answer::Rewrite);
-        assert_eq!(fight(&mut rewrites, 3), Answer::LeaveAlone(at(33)));
-        assert_eq!(rewrites.rewritten(at(10)), Answer::LeaveAlone(at(33)));
-        assert_eq!(rewrites.rewritten(at(33)), Answer::Rewrite, "another try");
+        assert_eq!(fight(&mut rewrites, 1), None);
+        assert_eq!(fight(&mut rewrites, 2), None);
+        assert_eq!(fight(&mut rewrites, 3), Some(at(33)));
+        assert_eq!(rewrites.rewritten(at(10)), Some(at(33)));
+        assert_eq!(rewrites.rewritten(at(33)), None, "another try");
     }
 
     #[test]
@@ -101,7 +94,7 @@ mod tests {
         let mut rewrites = Rewrites::default();
         rewrites.written(&["10.0.0.1"]);
         for seconds in 0..10 {
-            assert_eq!(rewrites.rewritten(at(seconds)), Answer::Rewrite);
+            assert_eq!(rewrites.rewritten(at(seconds)), None);
         }
     }
 
@@ -109,11 +102,7 @@ mod tests {
     fn rewrites_that_are_far_apart_are_no_fight() {
         let mut rewrites = Rewrites::default();
         for times in 1..10 {
-            assert_eq!(
-                fight(&mut rewrites, times * 151),
-                Answer::Rewrite,
-                "{times}"
-            );
+            assert_eq!(fight(&mut rewrites, times * 151), None, "{times}");
         }
     }
 
@@ -122,15 +111,12 @@ mod tests {
         let mut rewrites = Rewrites::default();
         let mut now = 0;
         for _ in 0..2 {
-            assert_eq!(fight(&mut rewrites, now), Answer::Rewrite);
+            assert_eq!(fight(&mut rewrites, now), None);
         }
         for pause in [30, 60, 120, 240, 300, 300] {
-            assert_eq!(
-                fight(&mut rewrites, now),
-                Answer::LeaveAlone(at(now + pause))
-            );
+            assert_eq!(fight(&mut rewrites, now), Some(at(now + pause)));
             now += pause;
-            assert_eq!(rewrites.rewritten(at(now)), Answer::Rewrite);
+            assert_eq!(rewrites.rewritten(at(now)), None);
             now += 1;
         }
     }
@@ -141,6 +127,6 @@ mod tests {
         for _ in 0..3 {
             fight(&mut rewrites, 0);
         }
-        assert_eq!(fight(&mut rewrites, 330), Answer::Rewrite);
+        assert_eq!(fight(&mut rewrites, 330), None);
     }
 }
