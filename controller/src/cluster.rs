@@ -1,5 +1,5 @@
-//! What `publish` writes for a decision: the status, the finalizer and the annotations of Services, and events. No other part of
-//! the program writes them.
+//! The writers of `publish`: for each decision they write the status, the finalizer and the annotations of Services, and events. No
+//! other part of the program writes these.
 //!
 //! `leader` elects the publisher that writes, by a Lease. `status` applies the part of Services that is ours, `events` writes
 //! events; `ip_mode` is the warning where the API server drops `ipMode`. `release` removes everything, for an uninstallation.

@@ -144,7 +144,7 @@ pub struct Service {
     pub status_managers: BTreeSet<String>,
     /// The other controller that wrote the published addresses last.
     pub rival: Option<Rival>,
-    /// What the publisher compares with what it would write.
+    /// The state that the publisher compares with the state that it would write.
     pub publication: Publication,
 }
 

@@ -1,4 +1,5 @@
-//! The warning of Services where the API server drops `ipMode`. [`super::status`] finds that out, [`super::events`] writes the events.
+//! The warning of Services where the API server drops `ipMode`. [`super::status`] finds that out, [`super::events`] writes the
+//! events.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

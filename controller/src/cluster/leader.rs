@@ -1,12 +1,13 @@
 //! Leader election: the publisher that holds the Lease `ballast-leader` writes to Services and writes events.
 //!
-//! [`Election`] decides, with time as an argument; [`campaign`] reads and writes the Lease. A leader that cannot renew stops acting
-//! well before another candidate may begin.
+//! [`Election`] decides, with time as an argument; [`campaign`] reads and writes the Lease. A leader that cannot renew stops
+//! acting well before another candidate may begin.
 //!
-//! This is our own code because elections by `renewTime`, as client-go and the crates for kube do them, compare times of day of two
-//! machines: with clocks that differ by more than the Lease lasts two publishers write at once. Here a candidate counts how long
-//! it has seen one resourceVersion of the Lease, and the leader counts from its own last renewal, both by a clock that nobody
-//! sets and that goes on while the machine sleeps. Each write carries the resourceVersion, so that of two candidates one wins.
+//! This is our own code because kube has no leader election, and the crate `kube-leader-election` compares `renewTime`, a time of
+//! day of another machine, with its own: where the clocks differ by more than the Lease lasts, two publishers would write at
+//! once. Here a candidate counts how long it has seen one resourceVersion of the Lease, as client-go does, and the leader counts
+//! from its own last renewal, both by a clock that nobody sets and that goes on while the machine sleeps. Each write of the Lease
+//! carries the resourceVersion, so that one of two candidates wins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,7 +81,7 @@ struct Election {
     me: String,
     /// The state that was seen last, and the time when it was seen first.
     seen: Option<(Seen, Duration)>,
-    /// When the last renewal that succeeded was begun.
+    /// The begin of the last renewal that succeeded.
     renewed: Option<Duration>,
 }
 

@@ -1,5 +1,5 @@
-//! `ballast-controller release`: removes what Ballast wrote to Services, for an uninstallation. It runs once, when every publisher
-//! has ended.
+//! `ballast-controller release`: removes what Ballast wrote to Services, for an uninstallation. It runs once, when every
+//! publisher has ended.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::settings::ClusterFlags;
 /// The flags of `release`.
 #[derive(Clone, Debug, Args)]
 pub struct ReleaseFlags {
-    /// How the API server is reached.
+    /// The API server, and the account there.
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// Say what would be taken back, and take nothing
@@ -81,7 +81,7 @@ async fn no_publisher_leads(client: &Client, namespace: &str) -> anyhow::Result<
             bail!("the publisher {holder} still writes to Services; end all of them first");
         }
         if begun.elapsed() >= LEASE {
-            // It died with the Lease in its hands.
+            // The holder died without giving the Lease back.
             return Ok(());
         }
         sleep(LOOK_EVERY).await;
@@ -184,7 +184,7 @@ async fn one(
         };
         tries += 1;
         let Some(live) = patiently(services.get_opt(&name)).await? else {
-            // It was to be deleted, and is.
+            // Its deletion waited for the finalizer.
             return Ok(());
         };
         let Ok(newer) = observe::service(live) else {

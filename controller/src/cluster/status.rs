@@ -114,7 +114,7 @@ impl StatusWriter {
                 }
             };
             tokio::select! {
-                // It is taken in above.
+                // The next round takes the decision in.
                 changed = self.decisions.changed() => match changed {
                     Ok(()) => self.decisions.mark_changed(),
                     Err(_) => return,
@@ -180,18 +180,16 @@ impl StatusWriter {
             .take_if(|(refused, _)| *refused != desired)
             .is_some()
         {
-            // What is refused is left alone for long; this is something else.
+            // The long pause is for the part that was refused; this is another one.
             tracked.settle();
         }
         if desired.verdict == Verdict::Released && std::mem::take(&mut tracked.yields) {
             // The end of the publication waits for no other controller.
             tracked.not_before = Duration::ZERO;
         }
-        let at = match tracked.queued {
-            // It keeps its place.
-            Some(queued) => queued.min(tracked.not_before.max(clock::now())),
-            None => tracked.not_before.max(clock::now()),
-        };
+        // One that is in the queue keeps its place.
+        let at = tracked.not_before.max(clock::now());
+        let at = tracked.queued.map_or(at, |queued| queued.min(at));
         work.leave_queue(key);
         work.enter_queue(key, at);
     }
@@ -298,22 +296,18 @@ impl StatusWriter {
 }
 
 impl Work {
-    /// This process leads no more. When it leads again it looks at everything anew; it remembers the rewrites of other controllers.
+    /// This process leads no more. When it leads again it looks at everything anew; it remembers the rewrites of other
+    /// controllers.
     fn rest(&mut self) {
-        let tracked = std::mem::take(&mut self.tracked).into_iter();
-        let tracked = tracked.map(|(key, tracked)| {
-            let Tracked { uid, rewrites, .. } = tracked;
-            (
-                key,
-                Tracked {
-                    uid,
-                    rewrites,
-                    ..Tracked::default()
-                },
-            )
-        });
+        for tracked in self.tracked.values_mut() {
+            *tracked = Tracked {
+                uid: std::mem::take(&mut tracked.uid),
+                rewrites: std::mem::take(&mut tracked.rewrites),
+                ..Tracked::default()
+            };
+        }
         *self = Self {
-            tracked: tracked.collect(),
+            tracked: std::mem::take(&mut self.tracked),
             ..Self::default()
         };
     }
@@ -391,7 +385,7 @@ fn nodes(desired: &DesiredStatus, observed: &Observed) -> BTreeMap<String, Strin
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// What the API server refuses it will hardly take soon.
+/// The API server will hardly take soon what it has refused.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(300);
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::request::{is_ours, is_ours_by_apply};
 
-/// What the publisher compares with what it would write.
+/// The state that the publisher compares with the state that it would write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
     /// The resourceVersion of the Service: of two states of one Service, the one with the higher number is the newer one.
@@ -47,12 +47,13 @@ pub struct Owned {
     /// Whether some of these fields were written by an earlier build, which did not use server-side apply: an apply that
     /// does not list them would leave them where they are.
     pub by_update: bool,
-    /// Whether another manager has written a part of our condition: an apply that does not list the condition would leave that part.
+    /// Whether another manager has written a part of our condition: an apply that does not list the condition would leave that
+    /// part.
     pub shares_condition: bool,
 }
 
 impl Publication {
-    /// That of a Service with this metadata and this status.
+    /// The part of a Service with this metadata and this status.
     pub(super) fn of(meta: &ObjectMeta, status: Option<&core::ServiceStatus>) -> Self {
         let balancer = status.and_then(|status| status.load_balancer.as_ref());
         let ingress = balancer.and_then(|balancer| balancer.ingress.as_deref());
@@ -114,7 +115,7 @@ impl Owned {
 /// A hash that is good within this process.
 pub(crate) fn hash<T: Serialize + ?Sized>(value: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
-    // What has no JSON form is like nothing at all; the types that are hashed here have one.
+    // Every type that is hashed here has a JSON form.
     hasher.write(&serde_json::to_vec(value).unwrap_or_default());
     hasher.finish()
 }

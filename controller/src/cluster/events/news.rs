@@ -1,7 +1,8 @@
 //! The notices that are news. Pure; called by [`super`].
 //!
 //! The API server deletes events after an hour or so, and the publisher may not read them. An annotation of each Service lists
-//! therefore the events of the notices that stand, as `REASON:HASH`; `status` writes it. For Nodes there is one on the leader's Lease.
+//! therefore the events of the notices that stand, as `REASON:HASH`; `status` writes it. For Nodes there is one on the leader's
+//! Lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    /// When this process begins to lead. `on_nodes` is the text of the leader's Lease.
+    /// The state of a process that begins to lead. `on_nodes` is the text of the leader's Lease.
     pub(super) fn new(observed: &Observed, on_nodes: &str) -> Self {
         let mut before = BTreeSet::new();
         for service in observed.services.values() {

@@ -207,8 +207,8 @@ impl Pass {
         Ok(None)
     }
 
-    /// Until when the addresses are left to another controller, because it has rewritten ours again and again. A user who deletes a Service
-    /// does not wait for two controllers to agree.
+    /// Until when the addresses are left to another controller, because it has rewritten ours again and again. A user who deletes
+    /// a Service does not wait for two controllers to agree.
     fn yields(&self, passed: &mut Passed, publisher: &str) -> Option<Duration> {
         if self.desired.verdict == Verdict::Released {
             return None;

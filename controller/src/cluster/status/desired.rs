@@ -30,12 +30,12 @@ pub(in crate::cluster) struct DesiredStatus {
     pub(super) taken_from: Option<String>,
 }
 
-/// What the API server does with `ipMode`.
+/// The API server's treatment of `ipMode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IpMode<'a> {
-    /// It keeps the field.
+    /// The server keeps the field.
     Kept,
-    /// It drops the field, or does not know it. With a suffix, names are published in place of addresses.
+    /// The server drops the field, or does not know it. With a suffix, names are published in place of addresses.
     Dropped(Option<&'a str>),
 }
 
@@ -153,7 +153,7 @@ impl DesiredStatus {
         service.finalizer && !self.has_finalizer && goes
     }
 
-    /// What has to go, in words, of a Service that must have nothing of ours.
+    /// The parts that have to go, in words, of a Service that must have nothing of ours.
     pub(in crate::cluster) fn removes(&self, service: &Service) -> Vec<String> {
         let mut parts = Vec::new();
         let found = &service.publication;

@@ -1,5 +1,6 @@
 //! Whether the API server keeps `ipMode`: found out from its version when this process begins to lead, and from its answers to
-//! writes. A server that drops the field is asked for its version every ten minutes, because it may be upgraded. Called by [`super`].
+//! writes. A server that drops the field is asked for its version every ten minutes, because it may be upgraded. Called by
+//! [`super`].
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ pub(super) struct IpModeSearch {
     is_kept: bool,
     /// The version that was found to drop the field.
     dropped_by: Option<String>,
-    /// When the server is asked for its version; `None`: now.
+    /// The time at which the server is asked for its version; `None`: now.
     next: Option<Duration>,
 }
 
@@ -39,7 +40,7 @@ impl IpModeSearch {
         self.next = None;
     }
 
-    /// When [`Self::look`] has something to do.
+    /// The time at which [`Self::look`] has something to do.
     pub(super) fn next_look(&self) -> Option<Duration> {
         self.next.filter(|_| !self.is_kept)
     }

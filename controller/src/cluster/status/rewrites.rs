@@ -1,5 +1,5 @@
-//! Another controller rewrites the published addresses of a Service: how often ours are written again. Times are arguments; called
-//! by [`super::apply`].
+//! Another controller rewrites the published addresses of a Service: how often ours are written again. Times are arguments;
+//! called by [`super::apply`].
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::observe::hash;
 /// The rewrites of one Service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rewrites {
-    /// When they happened.
+    /// The times of the rewrites within the window.
     times: VecDeque<Duration>,
     pause: Duration,
     until: Duration,
@@ -32,8 +32,8 @@ impl Rewrites {
         self.is_ours
     }
 
-    /// The addresses that we wrote are not there any more. One rewrite counts once, however often it is seen. Returns until when they
-    /// are left alone; `None`: ours are written again.
+    /// The addresses that we wrote are not there any more. One rewrite counts once, however often it is seen. Returns until when
+    /// they are left alone; `None`: ours are written again.
     pub(super) fn rewritten(&mut self, now: Duration) -> Option<Duration> {
         if now < self.until {
             return Some(self.until);
