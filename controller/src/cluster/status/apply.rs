@@ -102,7 +102,6 @@ impl Pass {
         if is_cleared && let Some(until) = self.yields(passed, "another controller") {
             return Ok(Outcome::Yielded(until));
         }
-        self.announce(passed);
         if self.desired.verdict == Verdict::Released {
             // Whoever waits for the finalizer waits for the end of the publication.
             self.write_status(passed).await?;
@@ -242,12 +241,15 @@ impl Pass {
             false => patiently(services.patch(name, params, &patch)).await?,
         };
         self.metrics.status_written();
+        if Arc::ptr_eq(&passed.service, &self.service) {
+            self.announce(passed);
+        }
         let service = observe::service(live.clone());
         passed.service = Arc::new(service.map_err(|why| kube::Error::Service(why.into()))?);
         Ok(live)
     }
 
-    /// The events before anything is written.
+    /// The events of the first write of a pass.
     fn announce(&self, passed: &mut Passed) {
         match (self.desired.verdict, was_served(&self.service)) {
             (Verdict::Released, Some(_)) => {
@@ -266,7 +268,7 @@ impl Pass {
         }
     }
 
-    /// The events after the status is written.
+    /// The events of a written status.
     fn tell(&self, passed: &mut Passed) {
         let after = Arc::clone(&passed.service);
         let (was_served, is_served) = (was_served(&self.service), was_served(&after));
