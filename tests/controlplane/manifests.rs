@@ -62,6 +62,13 @@ fn rc_yaml_is_taken() {
     let (_, job) = page.split_once("```yaml\n").expect("a Job");
     let (job, _) = job.split_once("```").expect("its end");
     accepted(yard, plane, &crate::api::documents(job));
+    // And what scales it.
+    let scaler = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../templates/autoscaling/ballast.yaml"
+    );
+    let scaler = fs::read_to_string(scaler).expect("an autoscaler");
+    accepted(yard, plane, &crate::api::documents(&scaler));
 }
 
 fn rc_yaml_makes_a_pod_that_has_all_it_needs() {
