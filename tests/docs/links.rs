@@ -38,7 +38,7 @@ fn follow(root: &Path, page: &Path, link: &str) -> Result<(), &'static str> {
     let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
     let target = match path {
         "" => page.to_owned(),
-        path => normal(&page.parent().unwrap_or(Path::new("")).join(path)),
+        path => normal(&page.with_file_name("").join(path)),
     };
     let target = root.join(target);
     if !target.exists() {

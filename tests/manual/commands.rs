@@ -19,6 +19,10 @@ use crate::text::pages;
 
 #[test]
 fn what_is_marked_as_runnable_runs() {
+    let needed = ["bash", "curl", "ip", "python3", "timeout", "unshare"];
+    if let Some(missing) = needed.iter().find(|name| !is_installed(name)) {
+        return skip(&format!("{missing} is missing"));
+    }
     let network = match Namespace::make() {
         Ok(network) => network,
         Err(why) => return skip(&format!("no network namespaces: {why}")),
@@ -131,6 +135,11 @@ fn follow(page: &str, steps: &[Step<'_>]) {
             }
         }
     }
+}
+
+fn is_installed(name: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(name).exists())
 }
 
 /// Whether two lines have the same words: columns may be wider for longer values.
