@@ -22,6 +22,25 @@ fn every_link_within_the_repository_leads_somewhere() {
     assert!(found > 150, "only {found} links");
 }
 
+/// In commands, too.
+#[test]
+fn every_file_that_a_page_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["benches/", "docs/", "templates/", "tests/"];
+    let mut named = 0;
+    for page in pages(root) {
+        let text = fs::read_to_string(root.join(&page)).expect("a page");
+        let is_of_a_path = |letter: char| letter.is_ascii_alphanumeric() || "/._-".contains(letter);
+        let words = text.split(|letter| !is_of_a_path(letter));
+        let words = words.map(|word| word.trim_end_matches(['.', '-']));
+        for path in words.filter(|word| folders.iter().any(|folder| word.starts_with(folder))) {
+            named += 1;
+            assert!(root.join(path).exists(), "{}: {path}", page.display());
+        }
+    }
+    assert!(named > 50, "only {named}");
+}
+
 #[test]
 fn a_heading_is_named_as_in_links() {
     let page = "# One\n```sh\n# no heading\n```\n## `a.b/C` and *d*, e-f\n## One\n";
