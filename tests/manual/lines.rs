@@ -25,14 +25,9 @@ fn every_error_of_the_log_is_explained() {
     assert!(found > 15, "only {found} errors");
 }
 
-/// The messages of `tracing::error!`, with their placeholders.
+/// The messages of `tracing::error!`, with their placeholders: of each call the first text.
 fn errors(code: &str) -> Vec<&str> {
     let calls = code.split("tracing::error!(").skip(1);
-    let messages = calls.filter_map(|rest| {
-        let (arguments, _) = rest.split_once(')')?;
-        let begin = arguments.find('"')? + 1;
-        let rest = rest.get(begin..)?;
-        rest.get(..rest.find('"')?)
-    });
+    let messages = calls.filter_map(|rest| rest.split('"').nth(1));
     messages.collect()
 }
