@@ -36,7 +36,8 @@ pub(crate) fn sources(folder: &str) -> Vec<String> {
     };
     let code = files.iter().filter(|path| !is_test(path)).map(|path| {
         let text = fs::read_to_string(path).expect("a source file");
-        let (code, _) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
+        let tests = text.find("#[cfg(test)]\nmod tests {");
+        let (code, _) = text.split_at(tests.unwrap_or(text.len()));
         code.to_owned()
     });
     let code: Vec<String> = code.collect();
