@@ -61,14 +61,14 @@ impl Leading {
 
 /// One state of the Lease, as a candidate sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct LeaseState {
     holder: String,
     version: String,
 }
 
 /// The next step of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum NextStep {
     /// Another process leads.
     Wait,
     /// Write the Lease, if it is still as it was seen, or if there is still none.
@@ -80,7 +80,7 @@ enum Step {
 struct Election {
     me: String,
     /// The state that was seen last, and the time when it was seen first.
-    seen: Option<(Seen, Duration)>,
+    seen: Option<(LeaseState, Duration)>,
     /// The begin of the last renewal that succeeded.
     renewed: Option<Duration>,
 }
@@ -94,37 +94,37 @@ impl Election {
         }
     }
 
-    /// The Lease was looked at.
-    fn look(&mut self, now: Duration, lease: Option<Seen>) -> Step {
+    /// Decides what to do about a state of the Lease that was read at this time.
+    fn look(&mut self, now: Duration, lease: Option<LeaseState>) -> NextStep {
         let Some(lease) = lease else {
-            return Step::Take;
+            return NextStep::Take;
         };
         if lease.holder == self.me || lease.holder.is_empty() {
-            return Step::Take;
+            return NextStep::Take;
         }
         self.renewed = None;
         match &self.seen {
             Some((seen, since)) if *seen == lease => {
                 if now >= *since + LEASE {
-                    Step::Take
+                    NextStep::Take
                 } else {
-                    Step::Wait
+                    NextStep::Wait
                 }
             }
             _ => {
                 self.seen = Some((lease, now));
-                Step::Wait
+                NextStep::Wait
             }
         }
     }
 
-    /// The Lease was written by a request that left at `begun`.
+    /// Records that a request which left at `begun` has written the Lease.
     fn won(&mut self, begun: Duration) {
         self.renewed = Some(begun);
         self.seen = None;
     }
 
-    /// Until when this process may act.
+    /// The time until which this process may act.
     fn until(&self) -> Option<Duration> {
         Some(self.renewed? + ACTS)
     }
@@ -209,7 +209,7 @@ impl Campaign {
             None => patiently(leases.get_opt(lease::LEADER)).await?,
         };
         let begun = clock::now();
-        if election.look(begun, found.as_ref().map(seen)) == Step::Wait {
+        if election.look(begun, found.as_ref().map(state)) == NextStep::Wait {
             return Ok(());
         }
         if !election.leads(begun) {
@@ -288,12 +288,12 @@ impl Campaign {
     }
 }
 
-fn seen(lease: &Lease) -> Seen {
+fn state(lease: &Lease) -> LeaseState {
     let holder = lease
         .spec
         .as_ref()
         .and_then(|spec| spec.holder_identity.clone());
-    Seen {
+    LeaseState {
         holder: holder.unwrap_or_default(),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
     }
@@ -314,8 +314,8 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn held_by(holder: &str, version: &str) -> Option<Seen> {
-        Some(Seen {
+    fn held_by(holder: &str, version: &str) -> Option<LeaseState> {
+        Some(LeaseState {
             holder: holder.to_owned(),
             version: version.to_owned(),
         })
@@ -324,8 +324,8 @@ mod tests {
     #[test]
     fn a_lease_that_nobody_holds_is_taken_at_once() {
         let mut election = Election::new("a".to_owned());
-        assert_eq!(election.look(at(0), None), Step::Take);
-        assert_eq!(election.look(at(0), held_by("", "7")), Step::Take);
+        assert_eq!(election.look(at(0), None), NextStep::Take);
+        assert_eq!(election.look(at(0), held_by("", "7")), NextStep::Take);
         assert!(!election.leads(at(0)), "not before it is written");
         election.won(at(0));
         assert!(election.leads(at(0)));
@@ -335,13 +335,13 @@ mod tests {
     fn a_lease_of_another_is_taken_when_it_was_seen_unchanged_for_its_whole_length() {
         let mut election = Election::new("a".to_owned());
         for (millis, version, step) in [
-            (0, "1", Step::Wait),
-            (2_000, "2", Step::Wait),
-            (9_000, "2", Step::Wait),
-            (12_999, "2", Step::Wait),
-            (13_000, "2", Step::Take),
-            (13_500, "3", Step::Wait),
-            (24_499, "3", Step::Wait),
+            (0, "1", NextStep::Wait),
+            (2_000, "2", NextStep::Wait),
+            (9_000, "2", NextStep::Wait),
+            (12_999, "2", NextStep::Wait),
+            (13_000, "2", NextStep::Take),
+            (13_500, "3", NextStep::Wait),
+            (24_499, "3", NextStep::Wait),
         ] {
             assert_eq!(
                 election.look(at(millis), held_by("b", version)),
@@ -357,9 +357,9 @@ mod tests {
         leader.won(at(0));
         // Another candidate saw the renewal after its request left.
         let mut other = Election::new("b".to_owned());
-        assert_eq!(other.look(at(0), held_by("a", "1")), Step::Wait);
+        assert_eq!(other.look(at(0), held_by("a", "1")), NextStep::Wait);
         let mut begins = 0;
-        while other.look(at(begins), held_by("a", "1")) == Step::Wait {
+        while other.look(at(begins), held_by("a", "1")) == NextStep::Wait {
             begins += 100;
         }
         assert!(
@@ -374,7 +374,7 @@ mod tests {
         let mut election = Election::new("a".to_owned());
         election.won(at(0));
         assert!(election.leads(at(1_000)));
-        assert_eq!(election.look(at(1_000), held_by("b", "9")), Step::Wait);
+        assert_eq!(election.look(at(1_000), held_by("b", "9")), NextStep::Wait);
         assert!(!election.leads(at(1_000)));
     }
 

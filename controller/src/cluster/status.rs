@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 pub(super) use self::apply::release;
-use self::apply::{Outcome, Pass, Passed};
+use self::apply::{Pass, Passed};
 pub(super) use self::desired::DesiredStatus;
 use self::desired::IpMode;
 use self::ip_mode::IpModeSearch;
@@ -255,14 +255,14 @@ impl StatusWriter {
         let is_written = passed.desired.is_in(&passed.service);
         tracked.answer = Some(passed.service);
         tracked.yields = false;
-        match passed.outcome {
-            Ok(Outcome::Yielded(until)) => {
+        match passed.result {
+            Ok(Some(until)) => {
                 tracked.yields = true;
                 tracked.not_before = until;
             }
-            Ok(Outcome::Written) if is_written => tracked.settle(),
+            Ok(None) if is_written => tracked.settle(),
             // The API server has made something else of it.
-            Ok(Outcome::Written) => tracked.fail(FIRST_PAUSE, LONGEST_PAUSE),
+            Ok(None) => tracked.fail(FIRST_PAUSE, LONGEST_PAUSE),
             Err(error) => self.take_error(key, tracked, &error, passed.desired),
         }
         // The decision, or the Service itself, may be another one meanwhile.

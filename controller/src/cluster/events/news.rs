@@ -25,8 +25,8 @@ impl Announced {
     pub(super) fn new(observed: &Observed, on_nodes: &str) -> Self {
         let mut before = BTreeSet::new();
         for service in observed.services.values() {
-            let marks = service.annotations.get(TOLD).map(String::as_str);
-            let marks = marks.unwrap_or_default().split(' ');
+            let marks = service.annotations.get(TOLD).into_iter();
+            let marks = marks.flat_map(|text| text.split(' '));
             before.extend(marks.map(|mark| (service.uid.clone(), mark.to_owned())));
         }
         let nodes = on_nodes.split(' ').filter_map(|text| text.split_once('/'));

@@ -40,20 +40,13 @@ pub(super) struct Passed {
     /// The state of the Service in the API server's last answer.
     pub(super) service: Arc<Service>,
     pub(super) desired: DesiredStatus,
-    pub(super) outcome: Result<Outcome, kube::Error>,
+    /// Until when the addresses are left to another controller, which writes them again and again; `None`: everything was
+    /// written.
+    pub(super) result: Result<Option<Duration>, kube::Error>,
     pub(super) rewrites: Rewrites,
     pub(super) events: Vec<NewEvent>,
     /// Whether the API server keeps `ipMode`, where the pass has shown that.
     pub(super) keeps_ip_mode: Option<bool>,
-}
-
-/// The end of a pass without an error.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// Everything was written.
-    Written,
-    /// Another controller writes the addresses again and again: they are left to it until then.
-    Yielded(Duration),
 }
 
 /// Removes everything of ours from a Service that no publisher writes to any more.
@@ -71,7 +64,7 @@ pub(in crate::cluster) async fn release(
         nodes: BTreeMap::new(),
         metrics: Arc::default(),
     };
-    pass.run().await.outcome.map(drop)
+    pass.run().await.result.map(drop)
 }
 
 impl Pass {
@@ -79,13 +72,13 @@ impl Pass {
         let mut passed = Passed {
             service: Arc::clone(&self.service),
             desired: self.desired.clone(),
-            outcome: Ok(Outcome::Written),
+            result: Ok(None),
             rewrites: self.rewrites.clone(),
             events: Vec::new(),
             keeps_ip_mode: None,
         };
-        passed.outcome = self.write(&mut passed).await;
-        if let Err(error) = &passed.outcome
+        passed.result = self.write(&mut passed).await;
+        if let Err(error) = &passed.result
             && request::knows_no_ip_mode(error)
         {
             passed.keeps_ip_mode = Some(false);
@@ -93,32 +86,33 @@ impl Pass {
         passed
     }
 
-    async fn write(&self, passed: &mut Passed) -> Result<Outcome, kube::Error> {
+    async fn write(&self, passed: &mut Passed) -> Result<Option<Duration>, kube::Error> {
         if self.service.publication.owned.by_update {
             self.adopt(passed).await?;
         }
         // Kubernetes does not record which controller has removed all addresses.
         let is_cleared = self.service.ingress.is_empty() && !self.desired.places().is_empty();
         if is_cleared && let Some(until) = self.yields(passed, "another controller") {
-            return Ok(Outcome::Yielded(until));
+            return Ok(Some(until));
         }
         if self.desired.verdict == Verdict::Released {
             // Whoever waits for the finalizer waits for the end of the publication.
             self.write_status(passed).await?;
             self.write_metadata(passed).await?;
+            Ok(None)
         } else {
             let metadata = self.write_metadata(passed).await;
             if let Err(error) = &metadata
                 && request::refusal(error).is_none()
             {
-                return metadata.map(|()| Outcome::Written);
+                return metadata.map(|()| None);
             }
-            if let Some(until) = self.write_status(passed).await? {
-                return Ok(Outcome::Yielded(until));
+            let until = self.write_status(passed).await?;
+            if until.is_none() {
+                metadata?;
             }
-            metadata?;
+            Ok(until)
         }
-        Ok(Outcome::Written)
     }
 
     /// Makes the fields that earlier builds wrote fields of our apply.

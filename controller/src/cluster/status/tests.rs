@@ -103,7 +103,7 @@ async fn a_service_that_was_replaced_while_it_was_written_is_compared_again_at_o
         assert!(work.queue.is_empty(), "one pass at a time");
         let (_, mut passed) = work.passes.join_next().await.unwrap().unwrap();
         let status = kube::core::Status::failure("it was replaced", "Conflict").with_code(409);
-        passed.outcome = Err(kube::Error::Api(status.boxed()));
+        passed.result = Err(kube::Error::Api(status.boxed()));
         statuses.end_pass(&mut work, &key, passed);
         let (at, _) = work.queue.first().unwrap();
         assert_eq!(*at <= clock::now(), is_at_once, "{observed}");
