@@ -1,6 +1,7 @@
 //! Who may know whom: looked for in sources and manifests. The core decides and never acts, the data plane and the controller
 //! know only it and the log, and inside of the data plane what is started knows nothing of who starts it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -135,6 +136,103 @@ fn only_the_log_writes_to_standard_streams() {
             );
         }
     }
+}
+
+/// The modules of the controller's decisions are a tree: whatever one of them names is above it, and nothing names `decide.rs` itself.
+#[test]
+fn the_modules_of_decide_have_no_import_circle() {
+    let folder = root().join("controller/src/decide");
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, text) in texts("controller/src/decide") {
+        let path = file
+            .strip_prefix(&folder)
+            .expect("in it")
+            .with_extension("");
+        let names: Vec<String> = path
+            .iter()
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        // A module of a folder reaches its neighbours by one `super` more.
+        let up = "super::".repeat(names.len());
+        for start in [&*up, "crate::decide::"] {
+            uses.entry(names[0].clone())
+                .or_default()
+                .extend(named_after(without_tests(&text), start));
+        }
+    }
+    let modules: BTreeSet<String> = uses.keys().cloned().collect();
+    assert!(modules.len() > 20, "{modules:?}");
+    for (module, named) in &mut uses {
+        named.remove(module);
+        assert!(
+            named.is_subset(&modules),
+            "{module} names what is in decide.rs: {named:?}"
+        );
+    }
+    // What names no other module, or is named by none, is in no circle.
+    loop {
+        let before = uses.len();
+        let named: BTreeSet<String> = uses.values().flatten().cloned().collect();
+        uses.retain(|module, others| !others.is_empty() && named.contains(module));
+        let left: BTreeSet<String> = uses.keys().cloned().collect();
+        for others in uses.values_mut() {
+            others.retain(|other| left.contains(other));
+        }
+        if uses.len() == before {
+            break;
+        }
+    }
+    assert!(uses.is_empty(), "a circle of imports: {uses:#?}");
+}
+
+/// The first names after each `start`, in paths and in the braces of `use`.
+fn named_after(text: &str, start: &str) -> BTreeSet<String> {
+    let code: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect();
+    let code = code.join(" ");
+    let mut names = BTreeSet::new();
+    for (at, _) in code.match_indices(start) {
+        let before = code.get(..at).unwrap_or_default();
+        if before.ends_with("super::") {
+            continue;
+        }
+        let after = code.get(at + start.len()..).unwrap_or_default();
+        let first = |path: &str| {
+            let path = path.trim_start();
+            let end = path.find(|one: char| !one.is_alphanumeric() && one != '_');
+            path.get(..end.unwrap_or(path.len()))
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let Some(list) = after.strip_prefix('{') else {
+            let name = first(after);
+            if name != "super" && !name.is_empty() {
+                names.insert(name);
+            }
+            continue;
+        };
+        let mut depth = 1;
+        let mut path = String::new();
+        for one in list.chars() {
+            match one {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 || (depth == 1 && one == ',') {
+                names.extend(Some(first(&path)).filter(|name| !name.is_empty()));
+                path.clear();
+            } else {
+                path.push(one);
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    names
 }
 
 /// The names of what a package is built with.

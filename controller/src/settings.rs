@@ -3,6 +3,7 @@
 //! Owns the flags of the controller and those of the old service-loadbalancer, with their meaning. Called by `main` and
 //! by the tests; [`crate::decide`] reads the result. A wrong value is a refusal that names its flag.
 
+mod algorithm;
 mod cfg;
 mod live;
 mod run;
@@ -16,7 +17,7 @@ use ballast_core::table::Algorithm;
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
 
-use crate::decide::algorithm;
+pub use algorithm::algorithm;
 use cfg::Cfg;
 pub(crate) use live::follow as follow_cfg;
 pub use run::{AdminFlags, ClusterFlags, Place, PublishFlags, RunFlags};
@@ -59,8 +60,8 @@ pub struct Flags {
     #[arg(long, value_name = "WAY", value_enum)]
     pub endpoints_via: Option<EndpointsVia>,
     /// Whose annotations are read
-    #[arg(long, env = "BALLAST_COMPAT", value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Family::ALL)]
-    pub compat: Vec<Family>,
+    #[arg(long, env = "BALLAST_COMPAT", value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Compat::ALL)]
+    pub compat: Vec<Compat>,
     /// Which Services the shared port 80 leads to
     #[arg(
         long,
@@ -302,7 +303,7 @@ impl Settings {
 
     /// Whether the annotations of a family are read.
     #[must_use]
-    pub fn reads(&self, family: Family) -> bool {
+    pub fn reads(&self, family: Compat) -> bool {
         self.flags.compat.contains(&family)
     }
 
@@ -382,7 +383,7 @@ pub enum EndpointsVia {
 
 /// A family of annotations that can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Family {
+pub enum Compat {
     /// service-loadbalancer.
     Contrib,
     /// The OpenStack cloud controller.
@@ -395,7 +396,7 @@ pub enum Family {
     Metallb,
 }
 
-impl Family {
+impl Compat {
     const ALL: [Self; 5] = [
         Self::Contrib,
         Self::Openstack,

@@ -16,7 +16,12 @@ fn every_key_that_is_read_is_on_the_page() {
         sections.push((*prefix, section));
     }
     let mut missing = Vec::new();
-    for file in ["annotations/keys.rs", "knobs.rs", "health.rs", "place.rs"] {
+    for file in [
+        "annotations/keys.rs",
+        "knobs.rs",
+        "health.rs",
+        "placement.rs",
+    ] {
         let path = root.join("src/decide").join(file);
         let text = fs::read_to_string(path).expect("a source file");
         for word in text.split('"').filter(|word| is_key(word)) {

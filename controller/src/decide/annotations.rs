@@ -10,9 +10,8 @@ pub(super) mod values;
 use std::collections::BTreeSet;
 
 use super::notice::{About, Notice, Reason};
-use super::status::Status;
 use crate::observe::{Observed, Port, Protocol, Service};
-use crate::settings::{Family, Settings};
+use crate::settings::{Compat, Settings};
 pub(crate) use last_good::LAST_GOOD;
 use last_good::Memory;
 pub(super) use last_good::slot;
@@ -45,7 +44,7 @@ pub(super) struct Found<T> {
 }
 
 /// What one look at a knob brought.
-pub(super) enum Look<T> {
+pub(super) enum Lookup<T> {
     /// Nobody says anything.
     Silent,
     /// The value that counts.
@@ -100,8 +99,8 @@ impl<'a> Reader<'a> {
         port: Option<&Port>,
     ) -> Option<Found<T>> {
         match self.look(knob, port) {
-            Look::Value(found) => Some(found),
-            Look::Silent | Look::Bad => None,
+            Lookup::Value(found) => Some(found),
+            Lookup::Silent | Lookup::Bad => None,
         }
     }
 
@@ -110,14 +109,14 @@ impl<'a> Reader<'a> {
         &mut self,
         knob: &Knob<T>,
         port: Option<&Port>,
-    ) -> Look<T> {
+    ) -> Lookup<T> {
         let is_there = |key: &&&str| self.raw(key).is_some();
         let aliases = knob.aliases.iter().filter(is_there);
         let aliases: Vec<String> = aliases.map(|key| (*key).to_owned()).collect();
         let mut keys = self.own_keys(knob.name, port);
         keys.retain(|key| self.service.annotations.contains_key(key));
         if keys.is_empty() && aliases.is_empty() {
-            return Look::Silent;
+            return Lookup::Silent;
         }
         let of_port = keys.len() - usize::from(keys.last() == Some(&format!("{OWN}{}", knob.name)));
         self.conflict(knob, keys.get(..of_port).unwrap_or_default());
@@ -133,7 +132,7 @@ impl<'a> Reader<'a> {
         knob: &Knob<T>,
         keys: Vec<String>,
         slot: &str,
-    ) -> Look<T> {
+    ) -> Lookup<T> {
         let mut bad = false;
         for key in keys {
             let Some(raw) = self.service.annotations.get(&key) else {
@@ -143,7 +142,7 @@ impl<'a> Reader<'a> {
                 Ok(value) => {
                     self.memory
                         .insert(slot.to_owned(), (key.clone(), raw.clone()));
-                    return Look::Value(Found { value, key });
+                    return Lookup::Value(Found { value, key });
                 }
                 Err(why) => {
                     let kept = if bad { None } else { self.kept(knob, slot) };
@@ -157,12 +156,12 @@ impl<'a> Reader<'a> {
                         format!("{key}: {} {why}; {then}", shown(raw)),
                     );
                     if let Some(found) = kept {
-                        return Look::Value(found);
+                        return Lookup::Value(found);
                     }
                 }
             }
         }
-        if bad { Look::Bad } else { Look::Silent }
+        if bad { Lookup::Bad } else { Lookup::Silent }
     }
 
     /// The last good value of a knob, remembered once more.
@@ -228,18 +227,9 @@ impl<'a> Reader<'a> {
         self.reads(key).then_some(value.as_str())
     }
 
-    /// Has the last good values that are in use written down as an annotation, and takes that away when there are none.
-    pub(super) fn write_down(&self, status: &mut Status) {
-        let written = self.service.annotations.get(LAST_GOOD);
-        match last_good::text(&self.in_use) {
-            Some(text) if written != Some(&text) => {
-                status.annotations.insert(LAST_GOOD.to_owned(), text);
-            }
-            None if written.is_some() => {
-                status.stale_annotations.insert(LAST_GOOD.to_owned());
-            }
-            _ => {}
-        }
+    /// The annotation with the last good values that are in use; `None`: there are none.
+    pub(super) fn last_good(&self) -> Option<String> {
+        last_good::text(&self.in_use)
     }
 
     /// Nothing was read for the ports this time, so what was known of them stays known, and written down.
@@ -314,15 +304,15 @@ pub(super) fn shown(raw: &str) -> String {
 }
 
 /// Whose annotation it is, where it is one that can be switched off.
-fn family(key: &str) -> Option<Family> {
+fn family(key: &str) -> Option<Compat> {
     let families = [
-        (O, Family::Openstack),
-        (INTERNAL, Family::Openstack),
-        (E, Family::Exoscale),
-        (A, Family::Antrea),
-        (M, Family::Metallb),
-        (M_OLD, Family::Metallb),
-        (C, Family::Contrib),
+        (O, Compat::Openstack),
+        (INTERNAL, Compat::Openstack),
+        (E, Compat::Exoscale),
+        (A, Compat::Antrea),
+        (M, Compat::Metallb),
+        (M_OLD, Compat::Metallb),
+        (C, Compat::Contrib),
     ];
     let found = families.iter().find(|(prefix, _)| key.starts_with(prefix));
     found.map(|(_, family)| *family)

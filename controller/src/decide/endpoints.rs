@@ -1,16 +1,16 @@
-//! Which endpoints a Service port has, and in which state. Asked for every port that is served.
+//! Which endpoints a Service port has, and in which state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ballast_core::table::{self, ServerName, State, no_single_host};
 
-use super::{World, nodes};
-use crate::observe::{Endpoint, Family, Key, Observed, Port, Service, ServiceKind, Slice, Target};
+use super::annotations::Reader;
+use super::context::Context;
+use super::nodes;
+use super::notice::Reason;
+use crate::observe::{Endpoint, Family, Observed, Port, Service, ServiceKind, Slice, Target};
 use crate::settings::{EndpointsVia, Selector, Settings};
-
-/// The slices of each Service.
-pub(super) struct Slices<'a>(BTreeMap<&'a Key, Vec<&'a Slice>>);
 
 /// Which endpoints count.
 #[derive(Clone, Copy)]
@@ -21,103 +21,86 @@ pub(super) struct Scope<'a> {
     pub(super) only_on: Option<&'a str>,
 }
 
-impl<'a> Slices<'a> {
-    pub(super) fn of(observed: &'a Observed) -> Self {
-        let mut slices: BTreeMap<&Key, Vec<&Slice>> = BTreeMap::new();
-        for slice in observed.slices.values() {
-            slices.entry(&slice.service).or_default().push(slice);
-        }
-        Self(slices)
+/// The endpoints of one port, of the first family that has a usable one, by address.
+pub(super) fn of_port(
+    context: &Context<'_>,
+    service: &Service,
+    port: &Port,
+    scope: Scope<'_>,
+) -> Vec<table::Endpoint> {
+    let (observed, settings) = (context.observed, context.settings);
+    if let ServiceKind::ExternalName(name) = &service.kind {
+        let mut addresses = match ExternalTarget::of(observed, name) {
+            ExternalTarget::Address(address) => vec![address],
+            ExternalTarget::Name(found) => found.to_vec(),
+            ExternalTarget::NoName => Vec::new(),
+        };
+        addresses.retain(|address| context.may_lead_to(*address));
+        return by_family(service, |family| {
+            plain(&addresses, family, target_number(port))
+        });
     }
-
-    /// Those of one Service.
-    pub(super) fn of_service(&self, key: &Key) -> &[&'a Slice] {
-        self.0.get(key).map_or(&[], Vec::as_slice)
-    }
-
-    /// The endpoints of one port, of the first family that has a usable one, by address.
-    pub(super) fn endpoints(
-        &self,
-        world: &World<'_>,
-        service: &Service,
-        port: &Port,
-        scope: Scope<'_>,
-    ) -> Vec<table::Endpoint> {
-        let (observed, settings) = (world.observed, world.settings);
-        if let ServiceKind::ExternalName(name) = &service.kind {
-            let mut addresses = match Outside::of(observed, name) {
-                Outside::Address(address) => vec![address],
-                Outside::Name(found) => found.to_vec(),
-                Outside::NoName => Vec::new(),
-            };
-            addresses.retain(|address| world.may_lead_to(*address));
-            return by_family(service, |family| {
-                plain(&addresses, family, target_number(port))
-            });
+    match via(settings, service) {
+        EndpointsVia::ClusterIp => by_family(service, |family| {
+            plain(&service.cluster_ips, family, Some(port.number))
+        }),
+        EndpointsVia::NodePort => {
+            by_family(service, |family| node_ports(observed, family, port, scope))
         }
-        match via(settings, service) {
-            EndpointsVia::ClusterIp => by_family(service, |family| {
-                plain(&service.cluster_ips, family, Some(port.number))
-            }),
-            EndpointsVia::NodePort => {
-                by_family(service, |family| node_ports(observed, family, port, scope))
-            }
-            EndpointsVia::Pod => by_family(service, |family| {
-                self.pods(observed, service, port, scope, family)
-            }),
-        }
+        EndpointsVia::Pod => by_family(service, |family| {
+            pods(context, service, port, scope, family)
+        }),
     }
+}
 
-    fn pods(
-        &self,
-        observed: &Observed,
-        service: &Service,
-        port: &Port,
-        scope: Scope<'_>,
-        family: Family,
-    ) -> Vec<table::Endpoint> {
-        let mut seen: BTreeMap<SocketAddr, (Standing, &Endpoint)> = BTreeMap::new();
-        let of_family = self
-            .of_service(&service.key)
-            .iter()
-            .filter(|slice| slice.family == Some(family));
-        for slice in of_family {
-            for number in numbers(slice, port) {
-                for endpoint in slice
-                    .endpoints
-                    .iter()
-                    .filter(|endpoint| is_in(observed, endpoint, scope))
-                {
-                    let (Some(address), Some(standing)) =
-                        (endpoint.address, Standing::of(endpoint))
-                    else {
-                        continue;
-                    };
-                    let place = seen
-                        .entry(SocketAddr::new(address, number))
-                        .or_insert((standing, endpoint));
-                    if standing < place.0 {
-                        *place = (standing, endpoint);
-                    }
+fn pods(
+    context: &Context<'_>,
+    service: &Service,
+    port: &Port,
+    scope: Scope<'_>,
+    family: Family,
+) -> Vec<table::Endpoint> {
+    let mut seen: BTreeMap<SocketAddr, (Readiness, &Endpoint)> = BTreeMap::new();
+    let of_family = context
+        .slices
+        .of_service(&service.key)
+        .iter()
+        .filter(|slice| slice.family == Some(family));
+    for slice in of_family {
+        for number in numbers(slice, port) {
+            for endpoint in slice
+                .endpoints
+                .iter()
+                .filter(|endpoint| is_in(context.observed, endpoint, scope))
+            {
+                let (Some(address), Some(standing)) = (endpoint.address, Readiness::of(endpoint))
+                else {
+                    continue;
+                };
+                let place = seen
+                    .entry(SocketAddr::new(address, number))
+                    .or_insert((standing, endpoint));
+                if standing < place.0 {
+                    *place = (standing, endpoint);
                 }
             }
         }
-        let any_ready = seen
-            .values()
-            .any(|(standing, _)| *standing == Standing::Ready);
-        seen.into_iter()
-            .map(|(address, (standing, endpoint))| table::Endpoint {
-                state: match standing {
-                    Standing::Ready => State::Ready,
-                    Standing::Leaving if !any_ready => State::Ready,
-                    Standing::Leaving | Standing::Gone => State::Disabled,
-                },
-                node: endpoint.node.as_deref().and_then(|node| node.parse().ok()),
-                zone: endpoint.zone.as_deref().and_then(|zone| zone.parse().ok()),
-                ..at(address)
-            })
-            .collect()
     }
+    let any_ready = seen
+        .values()
+        .any(|(standing, _)| *standing == Readiness::Ready);
+    seen.into_iter()
+        .map(|(address, (standing, endpoint))| table::Endpoint {
+            state: match standing {
+                Readiness::Ready => State::Ready,
+                Readiness::Leaving if !any_ready => State::Ready,
+                Readiness::Leaving | Readiness::Gone => State::Disabled,
+            },
+            node: endpoint.node.as_deref().and_then(|node| node.parse().ok()),
+            zone: endpoint.zone.as_deref().and_then(|zone| zone.parse().ok()),
+            ..at(address)
+        })
+        .collect()
 }
 
 /// Where the connections of a Service go. A headless one, or an outside one, has no address of its own.
@@ -140,7 +123,7 @@ pub(super) fn goes_by_node(settings: &Settings, service: &Service) -> bool {
 }
 
 /// Where the name of an ExternalName Service leads.
-pub(super) enum Outside<'a> {
+pub(super) enum ExternalTarget<'a> {
     /// It is an address.
     Address(IpAddr),
     /// To these addresses, as far as is known.
@@ -149,7 +132,7 @@ pub(super) enum Outside<'a> {
     NoName,
 }
 
-impl<'a> Outside<'a> {
+impl<'a> ExternalTarget<'a> {
     pub(super) fn of(observed: &'a Observed, name: &str) -> Self {
         if let Ok(address) = name.parse() {
             return Self::Address(address);
@@ -162,19 +145,9 @@ impl<'a> Outside<'a> {
     }
 }
 
-/// Whether an address may be one of another machine, beyond the link: EndpointSlices take no others either.
-pub(super) fn is_outside(address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    let is_local = match address {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    !is_local && !address.is_loopback() && !address.is_unspecified() && !address.is_multicast()
-}
-
 /// How an endpoint stands; of two words about one address the better one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum Readiness {
     /// It gets clients.
     Ready,
     /// It terminates and still serves: the last resort.
@@ -183,7 +156,7 @@ enum Standing {
     Gone,
 }
 
-impl Standing {
+impl Readiness {
     fn of(endpoint: &Endpoint) -> Option<Self> {
         match endpoint {
             Endpoint { ready: true, .. } => Some(Self::Ready),
@@ -230,8 +203,8 @@ pub(super) fn has_ready_on(slices: &[&Slice], node: &str) -> bool {
     endpoints.any(|endpoint| {
         endpoint.node.as_deref() == Some(node)
             && matches!(
-                Standing::of(endpoint),
-                Some(Standing::Ready | Standing::Leaving)
+                Readiness::of(endpoint),
+                Some(Readiness::Ready | Readiness::Leaving)
             )
     })
 }
@@ -341,5 +314,22 @@ fn at(address: SocketAddr) -> table::Endpoint {
         max_connections: None,
         node: None,
         zone: None,
+    }
+}
+
+/// Slices of names, and addresses of no host, are not read: their owner is told once.
+pub(super) fn remark_slices(context: &Context<'_>, reader: &mut Reader<'_>) {
+    let slices = context.slices.of_service(&reader.service.key);
+    if let Some((address, what)) = unusable(slices) {
+        let message = format!(
+            "Error syncing load balancer: the endpoint {address} is {what}; it is left out"
+        );
+        reader.warn_by_node(Reason::SyncLoadBalancerFailed, message);
+    }
+    if have_names(slices) {
+        reader.warn_by_node(
+            Reason::SyncLoadBalancerFailed,
+            "Error syncing load balancer: an EndpointSlice of addressType FQDN is not read; use IPv4 or IPv6, or a Service of type ExternalName",
+        );
     }
 }

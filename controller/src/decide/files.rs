@@ -8,8 +8,8 @@ use ballast_core::table::Certificate;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::pem::{self, CERT, Flaw, KEY};
 use crate::observe::{Key, Material};
+use crate::pem::{self, CERT, Flaw, KEY};
 use crate::settings::{ErrorPage, Settings};
 
 /// A file of the table's folder.

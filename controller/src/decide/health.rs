@@ -7,7 +7,8 @@ use ballast_core::table::{Health, HealthMode, Shown};
 
 use super::annotations::values::{self, CheckPort};
 use super::annotations::{E, Found, Knob, Reader};
-use super::endpoints::{Slices, numbers, via};
+use super::context::Slices;
+use super::endpoints::{numbers, via};
 use super::notice::Reason;
 use crate::observe::{Port, Protocol, Target};
 use crate::settings::EndpointsVia;

@@ -5,21 +5,19 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ballast_core::table::{
-    Algorithm, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy,
-};
+use ballast_core::table::{Algorithm, HostPattern, MaxAge, OnGone, OrOff, Protocol, SendProxy};
 use ipnet::IpNet;
 
 use super::annotations::values::{self, Paths, Rewrite};
-use super::annotations::{Found, Knob, Look, OWN, Reader, slot};
+use super::annotations::{Found, Knob, Lookup, OWN, Reader, slot};
 use super::endpoints::goes_by_node;
 use super::notice::Reason;
 use super::ranges::{Ranges, ranges};
 use crate::observe::{self, Key, Port};
-use crate::settings::Selector;
+use crate::settings::{self, Selector};
 
 /// What one port asks for.
-pub(super) struct Wish {
+pub(super) struct PortOptions {
     pub(super) protocol: Protocol,
     pub(super) tls: Tls,
     pub(super) send_proxy: SendProxy,
@@ -42,7 +40,7 @@ pub(super) struct Wish {
 
 /// How clients come to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum ReachedBy {
     /// By a port of its own on the node.
     OwnPort,
     /// By the shared port: HTTP is given, whatever the port says.
@@ -64,13 +62,13 @@ pub(super) enum Tls {
     Closed,
 }
 
-impl Wish {
+impl PortOptions {
     /// All knobs of one port.
-    pub(super) fn read(reader: &mut Reader<'_>, port: &Port, by: By) -> Self {
+    pub(super) fn read(reader: &mut Reader<'_>, port: &Port, by: ReachedBy) -> Self {
         let udp = port.protocol == observe::Protocol::Udp;
         let some = Some(port);
         let (send_proxy, forwarded) = proxy_or_forwarded(reader, port);
-        let mut wish = Self {
+        let mut options = Self {
             protocol: if udp { Protocol::Udp } else { Protocol::Tcp },
             tls: Tls::Plain,
             send_proxy,
@@ -99,17 +97,17 @@ impl Wish {
                 .or_else(|| reader.settings.flags.target_node_selector.clone()),
         };
         reader.knob(&TIMEOUT_INSPECT, some);
-        wish.without_nodes(reader, port);
+        options.without_nodes(reader, port);
         match by {
             _ if udp => {
-                wish.no_v1(reader, port);
+                options.no_v1(reader, port);
                 no_http(reader, port);
             }
-            By::OwnPort => wish.speak(reader, port, forwarded, false),
-            By::SharedPort => wish.speak(reader, port, forwarded, true),
-            By::TcpServices => {}
+            ReachedBy::OwnPort => options.speak(reader, port, forwarded, false),
+            ReachedBy::SharedPort => options.speak(reader, port, forwarded, true),
+            ReachedBy::TcpServices => {}
         }
-        wish
+        options
     }
 
     /// Which nodes endpoints are on counts where traffic goes by node alone.
@@ -312,12 +310,12 @@ fn tls(reader: &mut Reader<'_>, port: &Port) -> (Tls, bool) {
         .knob(&SSL_TERM, Some(port))
         .filter(|found| found.value);
     match reader.look(&TLS_SECRET, Some(port)) {
-        Look::Value(found) => {
+        Lookup::Value(found) => {
             let http = found.key == OPENSTACK_TLS || default.is_some();
             let key = Key::in_namespace(&reader.service.key.namespace, &found.value);
             (Tls::Secret(key), http)
         }
-        Look::Bad => {
+        Lookup::Bad => {
             let message = format!(
                 "port {} stays closed: it is never served without its certificate",
                 port.number
@@ -328,7 +326,7 @@ fn tls(reader: &mut Reader<'_>, port: &Port) -> (Tls, bool) {
                 reader.raw(OPENSTACK_TLS).is_some() || default.is_some(),
             )
         }
-        Look::Silent => match (default, &reader.settings.flags.ssl_cert) {
+        Lookup::Silent => match (default, &reader.settings.flags.ssl_cert) {
             (None, _) => (Tls::Plain, false),
             (Some(_), Some(_)) => (Tls::Default, true),
             (Some(found), None) => {
@@ -383,7 +381,7 @@ knobs! {
         "loadbalancer.openstack.org/lb-method",
         "service.beta.kubernetes.io/exoscale-loadbalancer-service-strategy",
         "serviceloadbalancer/lb.algorithm"
-    ] values::algorithm;
+    ] settings::algorithm;
     COOKIE: bool = "cookie-sticky-session" ["serviceloadbalancer/lb.cookie-sticky-session"] values::boolean;
     TIMEOUT_CLIENT: OrOff<Duration> = "timeout-client" ["loadbalancer.openstack.org/timeout-client-data"] values::idle;
     TIMEOUT_SERVER: OrOff<Duration> = "timeout-server" ["loadbalancer.openstack.org/timeout-member-data"] values::idle;
@@ -391,8 +389,6 @@ knobs! {
     TIMEOUT_INSPECT: u32 = "timeout-inspect" ["loadbalancer.openstack.org/timeout-tcp-inspect"] values::millis;
     UDP_TIMEOUT: Duration = "udp-timeout" [] values::duration;
     CONNECTION_LIMIT: Option<NonZeroU32> = "connection-limit" ["loadbalancer.openstack.org/connection-limit"] values::limit;
-    /// Has an order of its own.
-    SOURCES: Option<List<IpNet>> = "source-ranges" [] values::ranges;
     INTERNAL: bool = "internal" ["service.beta.kubernetes.io/openstack-internal-load-balancer"] values::boolean;
     HOSTNAME: Vec<String> = "hostname" ["loadbalancer.openstack.org/hostname", "kube-vip.io/loadbalancerHostname"] values::hostnames;
     ADDRESSES: Vec<std::net::IpAddr> = "load-balancer-ips" [

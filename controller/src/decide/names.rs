@@ -6,14 +6,14 @@ use super::annotations::{C, OWN, Reader};
 use super::knobs;
 use super::notice::{About, Notice, Reason};
 use crate::observe::{self, Key, Observed, Port, Service, ServiceKind};
-use crate::settings::{Family, HttpServices, Settings};
+use crate::settings::{Compat, HttpServices, Settings};
 
 /// Who owns which bare name.
-pub(super) struct Names<'a> {
+pub(super) struct BareNames<'a> {
     owners: BTreeMap<&'a str, &'a Service>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> BareNames<'a> {
     /// Of Services of one name, the home namespace's owns it, else the oldest.
     pub(super) fn of(observed: &'a Observed, settings: &Settings) -> Self {
         let mut owners: BTreeMap<&str, &Service> = BTreeMap::new();
@@ -150,7 +150,7 @@ pub(super) fn asks_for_route(service: &Service, settings: &Settings) -> bool {
                 .iter()
                 .any(|name| rest == *name || rest.starts_with(&format!("{name}.")))
         });
-        own || (key.starts_with(C) && settings.reads(Family::Contrib))
+        own || (key.starts_with(C) && settings.reads(Compat::Contrib))
     })
 }
 

@@ -11,12 +11,12 @@ pub(super) struct Nodes<'a> {
     /// Load balancers, by name.
     members: Vec<&'a Node>,
     /// This node.
-    pub(super) here: Here<'a>,
+    pub(super) here: ThisNode<'a>,
 }
 
 /// What this node is.
 #[derive(Clone, Copy)]
-pub(super) enum Here<'a> {
+pub(super) enum ThisNode<'a> {
     /// A host without Kubernetes, or one that is no node of the cluster: it serves everything, and has no known address.
     Host,
     /// A load balancer.
@@ -45,19 +45,19 @@ impl<'a> Nodes<'a> {
         }
         let here = match &flags.node_name {
             // It may run anywhere.
-            _ if settings.role == Role::Publisher => Here::Idle,
+            _ if settings.role == Role::Publisher => ThisNode::Idle,
             Some(name) => match members.iter().find(|node| node.name == *name) {
-                Some(node) => Here::Serves(node),
+                Some(node) => ThisNode::Serves(node),
                 None if settings.another_cluster && !observed.nodes.contains_key(name) => {
-                    Here::Host
+                    ThisNode::Host
                 }
-                None => Here::Idle,
+                None => ThisNode::Idle,
             },
-            None if observed.nodes.is_empty() || settings.another_cluster => Here::Host,
+            None if observed.nodes.is_empty() || settings.another_cluster => ThisNode::Host,
             // A folder with nodes, and nobody said which one this is: the first one stands for all.
             None => members
                 .first()
-                .map_or(Here::Idle, |node| Here::Serves(node)),
+                .map_or(ThisNode::Idle, |node| ThisNode::Serves(node)),
         };
         Self { members, here }
     }
@@ -82,7 +82,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-impl Here<'_> {
+impl ThisNode<'_> {
     /// Whether this node carries the labels that a Service asks of its nodes.
     pub(super) fn is_chosen(&self, chosen: Option<&Selector>) -> bool {
         match self {

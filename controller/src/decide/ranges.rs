@@ -3,8 +3,7 @@
 use ballast_core::table::List;
 use ipnet::IpNet;
 
-use super::annotations::{Look, Reader, SOURCE_RANGES, shown, slot};
-use super::knobs::SOURCES;
+use super::annotations::{Knob, Lookup, Reader, SOURCE_RANGES, shown, slot, values};
 use super::notice::Reason;
 use crate::observe::Port;
 
@@ -49,9 +48,9 @@ pub(super) fn ranges(reader: &mut Reader<'_>, port: &Port) -> Ranges {
         .into_iter()
         .find(|key| reader.service.annotations.contains_key(key));
     match reader.first(&SOURCES, strongest.into_iter().collect(), &slot) {
-        Look::Silent => Ranges::Open,
-        Look::Value(found) => found.value.map_or(Ranges::Open, Ranges::Only),
-        Look::Bad => closed(reader, port),
+        Lookup::Silent => Ranges::Open,
+        Lookup::Value(found) => found.value.map_or(Ranges::Open, Ranges::Only),
+        Lookup::Bad => closed(reader, port),
     }
 }
 
@@ -90,3 +89,10 @@ fn closed(reader: &mut Reader<'_>, port: &Port) -> Ranges {
     reader.warn(Reason::SyncLoadBalancerFailed, message);
     Ranges::Closed
 }
+
+/// Its order of precedence is in [`ranges`], not that of other knobs.
+const SOURCES: Knob<Option<List<IpNet>>> = Knob {
+    name: "source-ranges",
+    aliases: &[],
+    parse: values::ranges,
+};

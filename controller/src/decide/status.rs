@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::annotations::{ADDRESS, ID, LAST_GOOD};
 use crate::observe::{Key, Protocol, Service};
 use crate::request::is_ours;
-use crate::settings::{Family, Settings};
+use crate::settings::{Compat, Settings};
 
 /// The decision about one Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -105,7 +105,7 @@ impl Status {
 
     pub(super) fn released(service: &Service, why: impl Into<String>, settings: &Settings) -> Self {
         let there = |key: &str| service.annotations.get(key);
-        let is_openstack = settings.reads(Family::Openstack);
+        let is_openstack = settings.reads(Compat::Openstack);
         let stale = [
             (LAST_GOOD, there(LAST_GOOD).is_some()),
             (ADDRESS, there(ADDRESS).is_some() && is_openstack),

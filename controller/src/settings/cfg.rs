@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ballast_core::table::Algorithm;
 use serde::Deserialize;
 
+use super::algorithm;
 use super::tcp_services::{TcpService, TcpServices};
-use crate::decide::algorithm;
 
 /// What such a file says.
 #[derive(Debug)]

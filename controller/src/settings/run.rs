@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Role, Settings, WrongFlag};
-use crate::decide::pem::{CERT, KEY};
 use crate::log;
+use crate::pem::{CERT, KEY};
 
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]

@@ -1,7 +1,7 @@
 //! Keys that are not knobs: what only a cloud can do, what waits for pools, what nobody knows.
 
-use super::super::notice::Reason;
 use super::{A, E, M, M_OLD, O, OWN, Reader};
+use crate::decide::notice::Reason;
 
 impl Reader<'_> {
     /// Says once what is noted and has no effect here.

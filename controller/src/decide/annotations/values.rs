@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ballast_core::table::{
-    Algorithm, Expect, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy,
-    ServerName, Target, UrlPath, Wrong, parse_duration,
+    Expect, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy, ServerName,
+    Target, UrlPath, Wrong, parse_duration,
 };
 use ipnet::IpNet;
 
@@ -21,24 +21,6 @@ pub(in crate::decide) fn boolean(text: &str) -> Result<bool, String> {
         "0" | "f" | "false" => Ok(false),
         _ => Err("is neither true nor false".to_owned()),
     }
-}
-
-/// How endpoints are chosen, in everybody's words.
-///
-/// # Errors
-/// Nobody has such a word.
-pub fn algorithm(text: &str) -> Result<Algorithm, String> {
-    Ok(match text.trim() {
-        "round-robin" | "roundrobin" | "ROUND_ROBIN" => Algorithm::RoundRobin,
-        "least-connections" | "leastconn" | "LEAST_CONNECTIONS" => Algorithm::LeastConnections,
-        "source-hash" | "source" | "maglev" | "maglev-hash" | "SOURCE_IP" => Algorithm::SourceHash,
-        "source-port-hash" | "SOURCE_IP_PORT" => Algorithm::SourcePortHash,
-        "random" => Algorithm::Random,
-        "first" => Algorithm::First,
-        _ => {
-            return Err("is no algorithm; expected round-robin, least-connections, source-hash, source-port-hash, random or first".to_owned());
-        }
-    })
 }
 
 pub(in crate::decide) fn send_proxy(text: &str) -> Result<SendProxy, String> {

@@ -1,39 +1,47 @@
-//! service-loadbalancer's way: Services that are no LoadBalancers, by the shared HTTP port and by `--tcp-services`.
+//! Plans a Service that is no LoadBalancer, as service-loadbalancer did: by routes of the shared HTTP and HTTPS ports, and by
+//! `--tcp-services`.
 
 use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
 
 use super::annotations::values::{Paths, Rewrite};
 use super::annotations::{OWN, Reader};
-use super::claims::{Claim, Reach};
-use super::endpoints::{Outside, Scope};
-use super::knobs::{self, By, Wish};
-use super::names::{Names, asks_for_route, contends, wants_http};
+use super::certificate::{Termination, certificate};
+use super::context::Context;
+use super::endpoints::{ExternalTarget, Scope, remark_slices};
+use super::knobs::{self, PortOptions, ReachedBy};
+use super::names::{BareNames, asks_for_route, contends, wants_http};
 use super::notice::Reason;
-use super::place::{Site, internal};
+use super::parts::{backend, frontend, qualified, route, to_https};
+use super::placement::internal;
+use super::ports::served_ports;
 use super::ranges::Ranges;
-use super::services::{Ends, certificate, qualified, remark_slices, served_ports};
+use super::service_plan::{Claim, HTTP, HTTPS, PortPlan, ServicePlan, SharedRoute};
+use super::site::{Reach, Site};
 use super::status::{Status, Verdict};
-use super::table::{HTTP, HTTPS, Offer, SharedRoute, backend, frontend, route, to_https};
-use super::{Asked, World, endpoints, health};
+use super::{endpoints, health};
 use crate::observe::{self, Key, Port, Service, ServiceKind, Target};
 
 /// What a Service that is no LoadBalancer asks for.
-pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service) -> Asked<'a> {
-    let settings = world.settings;
-    let mut reader = Reader::new(service, world.observed, settings);
+pub(super) fn plan<'a>(
+    context: &Context<'a>,
+    names: &BareNames<'_>,
+    service: &'a Service,
+) -> ServicePlan<'a> {
+    let settings = context.settings;
+    let mut reader = Reader::new(service, context.observed, settings);
     let ignore = reader.knob(&knobs::IGNORE, None);
     if ignore.is_some_and(|found| found.value) {
         let status = Status::left_alone(service, "an annotation says ignore");
-        return Asked::nothing(service, status).ignored(reader);
+        return ServicePlan::nothing(service, status).ignored(reader);
     }
-    if !contends(service, world.observed, settings) {
+    if !contends(service, context.observed, settings) {
         let why = "it is no LoadBalancer, and nothing asks for its publication";
         let status = Status::left_alone(service, why);
-        return Asked::nothing(service, status).silent(&world.observed.remembered);
+        return ServicePlan::nothing(service, status).silent(&context.observed.remembered);
     }
-    let mut asked = Asked::nothing(service, Status::new(service, Verdict::Routed, ""));
+    let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.remark();
-    remark_slices(world, &mut reader);
+    remark_slices(context, &mut reader);
     if internal(&mut reader) {
         // Fails closed: what it shares is open to everybody.
         let why = "it is internal, and neither the shared ports nor those of --tcp-services are";
@@ -41,12 +49,12 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
             Reason::SyncLoadBalancerFailed,
             format!("Error syncing load balancer: {why}; a Service of type LoadBalancer can be"),
         );
-        asked.status = Status::left_alone(service, why);
+        plan.status = Status::left_alone(service, why);
         reader.keep_ports();
-        return asked.read_by(reader);
+        return plan.read_by(reader);
     }
     if let ServiceKind::ExternalName(name) = &service.kind {
-        look_up(world, &mut reader, name, &mut asked);
+        look_up(context, &mut reader, name, &mut plan);
     }
     if let Some(owner) = names
         .owner(service)
@@ -65,47 +73,47 @@ pub(super) fn ask<'a>(world: &World<'a>, names: &Names<'_>, service: &'a Service
     ports.sort_by_key(|port| (port.number != 80, port.number));
     for port in ports {
         match names.listed(settings, service, port) {
-            Some(external) => listen(world, names, &mut reader, port, external, &mut asked),
+            Some(external) => listen(context, names, &mut reader, port, external, &mut plan),
             None if wants_http(service, settings) => {
-                publish(world, names, &mut reader, port, &mut asked);
+                publish(context, names, &mut reader, port, &mut plan);
             }
             None => {}
         }
     }
     reader.without_effect(NOT_SHARED, "only a LoadBalancer has that");
-    if asked.offers.is_empty() {
+    if plan.ports.is_empty() {
         reader.without_effect(OF_A_PORT, "the shared port has one for all");
     }
-    if asked.routes.iter().all(|route| route.closed) && asked.offers.is_empty() {
+    if plan.routes.iter().all(|route| route.closed) && plan.ports.is_empty() {
         let is_tcp = |port: &Port| port.protocol == observe::Protocol::Tcp;
         let why = match service.ports.iter().any(is_tcp) {
             true => "none of its ports can be served",
             false => "it has no TCP port",
         };
-        asked.status = Status::left_alone(service, why);
+        plan.status = Status::left_alone(service, why);
     }
-    asked.read_by(reader)
+    plan.read_by(reader)
 }
 
 /// Has the name of an ExternalName Service looked up, and says what is wrong with it.
-fn look_up(world: &World<'_>, reader: &mut Reader<'_>, name: &str, asked: &mut Asked<'_>) {
-    let nowhere = || match world.refuses_own() {
+fn look_up(context: &Context<'_>, reader: &mut Reader<'_>, name: &str, plan: &mut ServicePlan<'_>) {
+    let nowhere = || match context.refuses_own() {
         true => format!(
             "externalName {name} leads to this machine or its link only; that is not published"
         ),
         false => format!("externalName {name} leads to no single host; that is not published"),
     };
-    let wrong = match Outside::of(world.observed, name) {
-        Outside::Address(address) => (!world.may_lead_to(address)).then(nowhere),
-        Outside::NoName => Some(format!("externalName {name:?} is no DNS name")),
-        Outside::Name(found) => {
-            asked.wanted.names.insert(name.to_owned());
+    let wrong = match ExternalTarget::of(context.observed, name) {
+        ExternalTarget::Address(address) => (!context.may_lead_to(address)).then(nowhere),
+        ExternalTarget::NoName => Some(format!("externalName {name:?} is no DNS name")),
+        ExternalTarget::Name(found) => {
+            plan.wanted.names.insert(name.to_owned());
             match found.is_empty() {
                 true => Some(format!(
                     "externalName {name} has no address; nothing listens until it has one"
                 )),
                 false => {
-                    let leads = found.iter().any(|address| world.may_lead_to(*address));
+                    let leads = found.iter().any(|address| context.may_lead_to(*address));
                     (!leads).then(nowhere)
                 }
             }
@@ -131,52 +139,52 @@ fn look_up(world: &World<'_>, reader: &mut Reader<'_>, name: &str, asked: &mut A
 
 /// A port of its own, as a flag says.
 fn listen(
-    world: &World<'_>,
-    names: &Names<'_>,
+    context: &Context<'_>,
+    names: &BareNames<'_>,
     reader: &mut Reader<'_>,
     port: &Port,
     external: u16,
-    asked: &mut Asked<'_>,
+    plan: &mut ServicePlan<'_>,
 ) {
     let service = reader.service;
-    let wish = Wish::read(reader, port, By::TcpServices);
-    let check = health::check(reader, &world.slices, port);
-    let Some(name) = table_name(names, service, port).filter(|_| wish.ranges != Ranges::Closed)
+    let options = PortOptions::read(reader, port, ReachedBy::TcpServices);
+    let check = health::check(reader, &context.slices, port);
+    let Some(name) = table_name(names, service, port).filter(|_| options.ranges != Ranges::Closed)
     else {
         return;
     };
-    let binds = Site::EVERYWHERE.binds(world.nodes.here, external);
-    let scope = scope(world, service, &wish);
-    asked.wanted.nodes |= scope.nodes.is_some();
-    let endpoints = world.slices.endpoints(world, service, port, scope);
-    asked.offers.push(Offer {
+    let binds = Site::EVERYWHERE.binds(context.nodes.here, external);
+    let scope = scope(context, service, &options);
+    plan.wanted.nodes |= scope.nodes.is_some();
+    let endpoints = endpoints::of_port(context, service, port, scope);
+    plan.ports.push(PortPlan {
         claim: Claim {
             udp: false,
             port: external,
             reach: Reach::Everywhere,
         },
-        frontend: frontend(&name, None, &service.key, &wish, None, binds),
-        backend: backend(&name, None, service, port, &wish, check, endpoints),
+        frontend: frontend(&name, None, &service.key, &options, None, binds),
+        backend: backend(&name, None, service, port, &options, check, endpoints),
         closed: false,
     });
 }
 
 /// Routes of a shared port.
 fn publish(
-    world: &World<'_>,
-    names: &Names<'_>,
+    context: &Context<'_>,
+    names: &BareNames<'_>,
     reader: &mut Reader<'_>,
     port: &Port,
-    asked: &mut Asked<'_>,
+    plan: &mut ServicePlan<'_>,
 ) {
     let service = reader.service;
-    let wish = Wish::read(reader, port, By::SharedPort);
-    let check = health::check(reader, &world.slices, port);
-    let secure = wish.protocol == Protocol::Https;
+    let options = PortOptions::read(reader, port, ReachedBy::SharedPort);
+    let check = health::check(reader, &context.slices, port);
+    let secure = options.protocol == Protocol::Https;
     let matches = matches(reader, names, port, secure);
-    let most = MOST_ROUTES.min(MOST_RANGES / (1 + wish.ranges.count()));
-    let room = most.saturating_sub(asked.routes.len());
-    if matches.len().max(wish.passthrough.len()) > room {
+    let most = MOST_ROUTES.min(MOST_RANGES / (1 + options.ranges.count()));
+    let room = most.saturating_sub(plan.routes.len());
+    if matches.len().max(options.passthrough.len()) > room {
         let message = format!(
             "port {} asks for more routes, each with its source ranges, than one Service may have; it is not on the shared port",
             port.number
@@ -184,30 +192,30 @@ fn publish(
         reader.warn(Reason::InvalidAnnotation, message);
         return;
     }
-    if wish.ranges == Ranges::Closed {
+    if options.ranges == Ranges::Closed {
         return;
     }
     let Some(name) = table_name(names, service, port) else {
         return;
     };
-    let (certificate, closed) = match certificate(world, reader, &wish, port, asked) {
-        Ends::Nowhere => return,
-        Ends::Closed => (None, true),
-        Ends::Open(certificate) => (certificate, false),
+    let (certificate, closed) = match certificate(context, reader, &options, port, plan) {
+        Termination::Nowhere => return,
+        Termination::Closed => (None, true),
+        Termination::Open(certificate) => (certificate, false),
     };
-    without_effect(reader, port, &wish, secure);
-    let scope = scope(world, service, &wish);
-    asked.wanted.nodes |= scope.nodes.is_some();
-    let endpoints = world.slices.endpoints(world, service, port, scope);
-    let backend = backend(&name, None, service, port, &wish, check, endpoints);
-    let by_annotation = asks_for_route(service, world.settings);
-    let passed = wish.passthrough.iter().map(|host| SharedRoute {
+    without_effect(reader, port, &options, secure);
+    let scope = scope(context, service, &options);
+    plan.wanted.nodes |= scope.nodes.is_some();
+    let endpoints = endpoints::of_port(context, service, port, scope);
+    let backend = backend(&name, None, service, port, &options, check, endpoints);
+    let by_annotation = asks_for_route(service, context.settings);
+    let passed = options.passthrough.iter().map(|host| SharedRoute {
         secure: true,
         by_annotation: true,
         route: Route {
             host: Some(host.clone()),
             passthrough: true,
-            source_ranges: wish.ranges.list(),
+            source_ranges: options.ranges.list(),
             ..route(Some(name.clone()))
         },
         certificate: None,
@@ -216,7 +224,7 @@ fn publish(
     });
     let opened = matches.into_iter().flat_map(|found| {
         let here = Route {
-            source_ranges: wish.ranges.list(),
+            source_ranges: options.ranges.list(),
             service: Some(name.clone()),
             ..found.clone()
         };
@@ -225,7 +233,7 @@ fn publish(
             rewrite: None,
             ..found
         };
-        let redirect = (secure && wish.redirect_https).then_some(SharedRoute {
+        let redirect = (secure && options.redirect_https).then_some(SharedRoute {
             secure: false,
             by_annotation: true,
             route: elsewhere,
@@ -245,14 +253,19 @@ fn publish(
         [Some(main), redirect]
     });
     let opened = opened.flatten();
-    match wish.passthrough.is_empty() {
-        true => asked.routes.extend(opened),
-        false => asked.routes.extend(passed),
+    match options.passthrough.is_empty() {
+        true => plan.routes.extend(opened),
+        false => plan.routes.extend(passed),
     }
 }
 
 /// Which requests lead to a port, as routes to nowhere yet.
-fn matches(reader: &mut Reader<'_>, names: &Names<'_>, port: &Port, secure: bool) -> Vec<Route> {
+fn matches(
+    reader: &mut Reader<'_>,
+    names: &BareNames<'_>,
+    port: &Port,
+    secure: bool,
+) -> Vec<Route> {
     let some = Some(port);
     let hosts = reader.knob(&knobs::HOST, some).map(|found| found.value);
     let paths = reader.knob(&knobs::PATH, some).map(|found| found.value);
@@ -326,21 +339,21 @@ fn by_host_and_path(
 }
 
 /// What a shared port cannot do for one of its Services.
-fn without_effect(reader: &mut Reader<'_>, port: &Port, wish: &Wish, secure: bool) {
+fn without_effect(reader: &mut Reader<'_>, port: &Port, options: &PortOptions, secure: bool) {
     let mut keys = Vec::new();
-    if wish.hsts.is_some() {
+    if options.hsts.is_some() {
         keys.push(match secure {
             true => format!("{OWN}hsts (the shared HTTPS port sends one for all)"),
             false => format!("{OWN}hsts (port {} ends no TLS)", port.number),
         });
     }
-    if wish.redirect_https && !secure {
+    if options.redirect_https && !secure {
         keys.push(format!(
             "{OWN}redirect-https (port {} ends no TLS)",
             port.number
         ));
     }
-    if !wish.passthrough.is_empty() {
+    if !options.passthrough.is_empty() {
         let hidden = [
             reader.present(&knobs::HOST, port),
             reader.present(&knobs::PATH, port),
@@ -365,7 +378,7 @@ fn without_effect(reader: &mut Reader<'_>, port: &Port, wish: &Wish, secure: boo
 }
 
 /// `/NAMESPACE/NAME`, and `/NAME` for who owns it; port 80 is not named.
-fn name_paths(names: &Names<'_>, service: &Service, port: &Port) -> Vec<UrlPath> {
+fn name_paths(names: &BareNames<'_>, service: &Service, port: &Port) -> Vec<UrlPath> {
     let Key { namespace, name } = &service.key;
     let suffix = port_suffix(port);
     let bare = names.owns(service).then(|| format!("/{name}{suffix}"));
@@ -376,7 +389,7 @@ fn name_paths(names: &Names<'_>, service: &Service, port: &Port) -> Vec<UrlPath>
 }
 
 /// As the dashboards of service-loadbalancer's users have it, for who owns the bare name.
-fn table_name(names: &Names<'_>, service: &Service, port: &Port) -> Option<Name> {
+fn table_name(names: &BareNames<'_>, service: &Service, port: &Port) -> Option<Name> {
     let bare = format!("{}{}", service.key.name, port_suffix(port));
     match names.owns(service) && bare != HTTP && bare != HTTPS {
         true => bare.parse().ok(),
@@ -391,12 +404,12 @@ fn port_suffix(port: &Port) -> String {
     }
 }
 
-fn scope<'a>(world: &World<'_>, service: &Service, wish: &'a Wish) -> Scope<'a> {
+fn scope<'a>(context: &Context<'_>, service: &Service, options: &'a PortOptions) -> Scope<'a> {
     Scope {
-        nodes: wish
+        nodes: options
             .target_nodes
             .as_ref()
-            .filter(|_| endpoints::goes_by_node(world.settings, service)),
+            .filter(|_| endpoints::goes_by_node(context.settings, service)),
         only_on: None,
     }
 }

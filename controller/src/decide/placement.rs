@@ -1,87 +1,37 @@
-//! Where a Service is reached: which nodes serve it, at which addresses, and what its status lists. Asked by `services`.
+//! Which nodes serve a Service, at which addresses, and which of them may be published.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 
-use ballast_core::table::Bind;
-
-use super::annotations::{A, E, Look, M, M_OLD, O, OWN, Reader, values};
-use super::claims::Reach;
-use super::knobs;
-use super::nodes::{self, Here};
+use super::annotations::{A, E, Lookup, M, M_OLD, O, OWN, Reader, values};
+use super::context::Context;
+use super::nodes::{self, ThisNode};
 use super::notice::Reason;
-use super::served::Expected;
-use super::status::Ingress;
-use super::{World, endpoints};
-use crate::observe::{Family, Key, Node, Service};
-use crate::settings::{Role, Selector};
+use super::site::{ListenAt, Reach, Site};
+use super::{endpoints, knobs};
+use crate::observe::{Family, Key, Node};
+use crate::settings::Role;
 
 /// Where a Service is reached.
-pub(super) struct Place<'a> {
+pub(super) struct Placement<'a> {
     pub(super) reach: Reach,
     pub(super) site: Site,
     /// Local means this node's endpoints alone.
     pub(super) strict: bool,
     /// Whose addresses may be published, once they serve it.
-    candidates: Vec<&'a Node>,
+    pub(super) candidates: Vec<&'a Node>,
     /// Strict, and no node has an endpoint now: what is published stays, and nothing comes.
-    nobody: bool,
+    pub(super) nobody: bool,
     /// Strict, and this node has no endpoint now.
     pub(super) idle_here: bool,
-    families: Vec<Family>,
-    hostnames: Option<Vec<String>>,
-}
-
-/// On which nodes something listens, and at which of their addresses.
-pub(super) struct Site {
-    chosen: Option<Selector>,
-    at: Listen,
-}
-
-/// At which addresses of a node.
-enum Listen {
-    Wildcard,
-    /// Those of these that are the node's.
-    Requested(Vec<IpAddr>),
-    /// Its first internal one of each of these families.
-    Internal(Vec<Family>),
-}
-
-impl Site {
-    /// On every node, at every address.
-    pub(super) const EVERYWHERE: Self = Self {
-        chosen: None,
-        at: Listen::Wildcard,
-    };
-
-    pub(super) fn is_everywhere(&self) -> bool {
-        self.chosen.is_none() && matches!(self.at, Listen::Wildcard)
-    }
-
-    /// The binds of one port there; none where it does not listen.
-    pub(super) fn binds(&self, there: Here<'_>, port: u16) -> Vec<Bind> {
-        if !there.is_chosen(self.chosen.as_ref()) {
-            return Vec::new();
-        }
-        let exact = |address: IpAddr| Bind::Exact(SocketAddr::new(address, port));
-        match (&self.at, there) {
-            (Listen::Wildcard, _) => vec![Bind::Any { port }],
-            (Listen::Requested(addresses), Here::Serves(node)) => {
-                let held = addresses
-                    .iter()
-                    .filter(|address| nodes::holds(node, **address));
-                held.copied().map(exact).collect()
-            }
-            (Listen::Internal(families), Here::Serves(node)) => {
-                let of_family = |family: &Family| nodes::first(&node.internal, *family);
-                families.iter().filter_map(of_family).map(exact).collect()
-            }
-            (Listen::Requested(_) | Listen::Internal(_), Here::Host | Here::Idle) => Vec::new(),
-        }
-    }
+    pub(super) families: Vec<Family>,
+    pub(super) hostnames: Option<Vec<String>>,
 }
 
 /// Finds the place of a Service, or says why it has none.
-pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Place<'a>, String> {
+pub(super) fn find<'a>(
+    context: &Context<'a>,
+    reader: &mut Reader<'_>,
+) -> Result<Placement<'a>, String> {
     let chosen = reader.knob(&knobs::LB_NODES, None).map(|found| found.value);
     let internal = internal(reader);
     let requested = requested(reader)?;
@@ -89,8 +39,8 @@ pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Pla
     let hostnames = reader.knob(&knobs::HOSTNAME, None).map(|found| found.value);
     // All of these ask for other nodes than this one.
     reader.needs_nodes |= chosen.is_some() || internal || requested.is_some();
-    let chosen_nodes = world.nodes.chosen(chosen.as_ref());
-    let is_host = matches!(world.nodes.here, Here::Host);
+    let chosen_nodes = context.nodes.chosen(chosen.as_ref());
+    let is_host = matches!(context.nodes.here, ThisNode::Host);
     let mut candidates = chosen_nodes.clone();
     candidates.retain(|node| nodes::may_be_published(node));
     if candidates.is_empty() && !is_host {
@@ -105,21 +55,21 @@ pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Pla
     // What listens does not depend on who is published, or a node that comes would never be.
     let families = families(reader);
     let (reach, at) = match requested {
-        Some(requested) => at_requested(world, reader, requested, &chosen_nodes, internal)?,
-        None if internal => at_internal(world, reader, &chosen_nodes, &families)?,
+        Some(requested) => at_requested(context, reader, requested, &chosen_nodes, internal)?,
+        None if internal => at_internal(context, reader, &chosen_nodes, &families)?,
         None => anywhere(reader, &chosen_nodes, &families)?,
     };
-    let has_ready = |node: &&Node| has_endpoints(world, &reader.service.key, node);
+    let has_ready = |node: &&Node| has_endpoints(context, &reader.service.key, node);
     let ready: Vec<&Node> = match strict {
         false => candidates.clone(),
         true => candidates.iter().copied().filter(has_ready).collect(),
     };
-    let idle_here = match world.nodes.here {
-        Here::Serves(node) => strict && !has_ready(&node),
-        Here::Host | Here::Idle => false,
+    let idle_here = match context.nodes.here {
+        ThisNode::Serves(node) => strict && !has_ready(&node),
+        ThisNode::Host | ThisNode::Idle => false,
     };
     let nobody = ready.is_empty();
-    Ok(Place {
+    Ok(Placement {
         reach,
         site: Site { chosen, at },
         strict,
@@ -132,12 +82,12 @@ pub(super) fn find<'a>(world: &World<'a>, reader: &mut Reader<'_>) -> Result<Pla
 }
 
 /// Whether a node has a ready endpoint on itself. The publisher sees no endpoints: nodes say it.
-fn has_endpoints(world: &World<'_>, service: &Key, node: &Node) -> bool {
-    if world.settings.role != Role::Publisher {
-        let slices = world.slices.of_service(service);
+fn has_endpoints(context: &Context<'_>, service: &Key, node: &Node) -> bool {
+    if context.settings.role != Role::Publisher {
+        let slices = context.slices.of_service(service);
         return endpoints::has_ready_on(slices, &node.name);
     }
-    let leases = world.observed.leases.as_ref();
+    let leases = context.observed.leases.as_ref();
     let exception = leases.and_then(|leases| {
         leases
             .get(&node.name)?
@@ -148,115 +98,18 @@ fn has_endpoints(world: &World<'_>, service: &Key, node: &Node) -> bool {
     exception.is_none_or(|exception| !exception.idle)
 }
 
-impl Place<'_> {
-    /// What the status lists, and the addresses behind a hostname too.
-    pub(super) fn published(
-        &self,
-        world: &World<'_>,
-        service: &Service,
-        expected: &Expected<'_>,
-    ) -> (Vec<Ingress>, Vec<IpAddr>) {
-        let live = self.candidates.iter().copied();
-        let live = live.filter(|node| self.is_live(world, service, node, expected));
-        let addresses = self.addresses(&live.collect::<Vec<_>>());
-        let is_host = matches!(world.nodes.here, Here::Host);
-        let ingress = match &self.hostnames {
-            // Nobody is live: a name would lead nowhere either.
-            Some(_) if addresses.is_empty() && !is_host => Vec::new(),
-            Some(names) => names.iter().cloned().map(Ingress::Hostname).collect(),
-            None => addresses.iter().copied().map(Ingress::Ip).collect(),
-        };
-        (ingress, addresses)
-    }
-
-    /// Whether a node's address is published for a Service: its Lease lives, no port of the Service is
-    /// closed there, and it serves what it should. What is published stays while only the last is missing.
-    fn is_live(
-        &self,
-        world: &World<'_>,
-        service: &Service,
-        node: &Node,
-        expected: &Expected<'_>,
-    ) -> bool {
-        let is_published = || {
-            let names = self.hostnames.as_deref().unwrap_or_default();
-            let mut published = service.ingress.iter();
-            published.any(|text| match address_in(text) {
-                Some(address) if !names.contains(text) => nodes::holds(node, address),
-                _ => names.contains(text),
-            })
-        };
-        let Some(leases) = &world.observed.leases else {
-            return !self.nobody || is_published();
-        };
-        let Some(lease) = leases.get(&node.name) else {
-            return false;
-        };
-        let exception = lease.exceptions.services.get(&service.key.to_string());
-        if exception.is_some_and(|exception| exception.closed) {
-            return false;
-        }
-        let owner = format!("{}.{}", service.key.namespace, service.key.name);
-        let agrees = lease.settings.is_empty() || lease.settings == world.claims;
-        let is_served = || expected.is_served(&node.name, &owner, &lease.served);
-        (!self.nobody && agrees && is_served()) || is_published()
-    }
-
-    /// Why nothing is published.
-    pub(super) fn why_not(&self) -> &'static str {
-        match (self.candidates.is_empty(), self.nobody) {
-            (true, _) => NO_NODE,
-            (false, true) => "no load balancer node has an endpoint of it",
-            (false, false) => "no load balancer node serves it yet",
-        }
-    }
-
-    /// Those of these nodes at which the Service is reached.
-    fn addresses(&self, live: &[&Node]) -> Vec<IpAddr> {
-        match &self.site.at {
-            Listen::Wildcard => published(live, &self.families, nodes::public),
-            Listen::Internal(_) => published(live, &self.families, |node, family| {
-                nodes::first(&node.internal, family)
-            }),
-            Listen::Requested(requested) => {
-                let is_held =
-                    |address: &&IpAddr| live.iter().any(|node| nodes::holds(node, **address));
-                let mut held: Vec<IpAddr> = requested.iter().filter(is_held).copied().collect();
-                let rank = |address: &IpAddr| {
-                    let mut families = self.families.iter();
-                    families.position(|family| *family == Family::of(*address))
-                };
-                held.sort_by_key(rank);
-                held
-            }
-        }
-    }
-}
-
-/// The address that is published as it is, or as a name such as `10.0.0.1.nip.io` or `fd00--1.nip.io`.
-fn address_in(text: &str) -> Option<IpAddr> {
-    let first_four = || text.splitn(5, '.').take(4).collect::<Vec<_>>().join(".");
-    let dashed = || {
-        text.split_once('.')
-            .map(|(label, _)| label.replace('-', ":"))
-    };
-    let address = text.parse().ok();
-    let address = address.or_else(|| first_four().parse::<Ipv4Addr>().ok().map(IpAddr::V4));
-    address.or_else(|| dashed()?.parse::<Ipv6Addr>().ok().map(IpAddr::V6))
-}
-
 /// Whether it may be seen inside only. What cannot be read says yes.
 pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
     match reader.look(&knobs::INTERNAL, None) {
-        Look::Value(found) => found.value,
-        Look::Bad => {
+        Lookup::Value(found) => found.value,
+        Lookup::Bad => {
             reader.warn(
                 Reason::InvalidAnnotation,
                 "until that can be read, only internal addresses are used",
             );
             true
         }
-        Look::Silent => false,
+        Lookup::Silent => false,
     }
 }
 
@@ -284,11 +137,11 @@ fn strict(reader: &mut Reader<'_>) -> bool {
 fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
     let spec = reader.service.load_balancer_ip.clone();
     let annotation = match reader.look(&knobs::ADDRESSES, None) {
-        Look::Value(found) => Some(found),
-        Look::Bad if spec.is_none() => {
+        Lookup::Value(found) => Some(found),
+        Lookup::Bad if spec.is_none() => {
             return Err("the address that it asks for cannot be read".to_owned());
         }
-        Look::Bad | Look::Silent => None,
+        Lookup::Bad | Lookup::Silent => None,
     };
     let Some(spec) = spec else {
         return Ok(annotation.map(|found| found.value));
@@ -317,19 +170,19 @@ fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
 
 /// At the addresses that were asked for, if load balancer nodes hold them all.
 fn at_requested(
-    world: &World<'_>,
+    context: &Context<'_>,
     reader: &mut Reader<'_>,
     requested: Vec<IpAddr>,
     chosen: &[&Node],
     internal: bool,
-) -> Result<(Reach, Listen), String> {
+) -> Result<(Reach, ListenAt), String> {
     for address in &requested {
         let held = match internal {
             true => chosen.iter().any(|node| node.internal.contains(address)),
             false => chosen.iter().any(|node| nodes::holds(node, *address)),
         };
         if !held {
-            let why = match internal && world.nodes.holds(*address) {
+            let why = match internal && context.nodes.holds(*address) {
                 true => format!("{address} is no internal address"),
                 false => format!("no pool holds {address}"),
             };
@@ -337,7 +190,7 @@ fn at_requested(
             return Err(why);
         }
     }
-    Ok((Reach::At(requested.clone()), Listen::Requested(requested)))
+    Ok((Reach::At(requested.clone()), ListenAt::Requested(requested)))
 }
 
 /// At every address of the nodes, if they have one that can be published.
@@ -345,7 +198,7 @@ fn anywhere(
     reader: &mut Reader<'_>,
     chosen: &[&Node],
     families: &[Family],
-) -> Result<(Reach, Listen), String> {
+) -> Result<(Reach, ListenAt), String> {
     if !chosen.is_empty() && published(chosen, families, nodes::public).is_empty() {
         reader.needs_nodes = true;
         let words = families.iter().map(|family| match family {
@@ -357,29 +210,29 @@ fn anywhere(
         reader.warn(Reason::AllocationFailed, failed(reader, &why));
         return Err(why);
     }
-    Ok((Reach::Everywhere, Listen::Wildcard))
+    Ok((Reach::Everywhere, ListenAt::Wildcard))
 }
 
 /// At the internal addresses of the nodes only.
 fn at_internal(
-    world: &World<'_>,
+    context: &Context<'_>,
     reader: &mut Reader<'_>,
     chosen: &[&Node],
     families: &[Family],
-) -> Result<(Reach, Listen), String> {
+) -> Result<(Reach, ListenAt), String> {
     let addresses = published(chosen, families, |node, family| {
         nodes::first(&node.internal, family)
     });
-    if addresses.is_empty() || matches!(world.nodes.here, Here::Host) {
+    if addresses.is_empty() || matches!(context.nodes.here, ThisNode::Host) {
         let why = "no load balancer node has an InternalIP";
         reader.warn(Reason::AllocationFailed, failed(reader, why));
         return Err(why.to_owned());
     }
-    Ok((Reach::At(addresses), Listen::Internal(families.to_vec())))
+    Ok((Reach::At(addresses), ListenAt::Internal(families.to_vec())))
 }
 
 /// One address of each node for each family, the families in their order.
-fn published(
+pub(super) fn published(
     nodes: &[&Node],
     families: &[Family],
     address: impl Fn(&Node, Family) -> Option<IpAddr>,
@@ -464,4 +317,4 @@ const POOL_KEYS: &[(&str, &str)] = &[
     ("lbipam.cilium.io/", "sharing-key"),
 ];
 
-const NO_NODE: &str = "no load balancer node is there for it";
+pub(super) const NO_NODE: &str = "no load balancer node is there for it";

@@ -1,25 +1,29 @@
-//! What nodes listen at: of the node that a decision is for, and of all live nodes as the publisher expects it.
+//! What nodes listen at: this node, and all live nodes as the publisher expects it.
 //!
-//! A node's Lease says what is served there ([`crate::lease::Served`]); `place` compares it with what is expected.
+//! The Lease of a node says what is served there ([`crate::lease::Served`]); `publish` compares it with what is expected.
 
 use std::collections::BTreeMap;
 
 use ballast_core::table::{Bind, Name};
 
-use super::nodes::{Here, may_be_published};
-use super::place::Site;
-use super::table::{HTTP, HTTPS, Shared};
-use super::{Asked, World};
+use super::context::Context;
+use super::nodes::{ThisNode, may_be_published};
+use super::service_plan::{HTTP, HTTPS, ServicePlan, SharedPorts};
+use super::site::Site;
 use crate::lease::{Binds, Buckets, Served, number, owner};
 use crate::observe::Node;
 use crate::settings::HTTPS_PORT;
 
 /// What this node listens at, ports that stay closed for want of a certificate included.
-pub(super) fn binds_here(world: &World<'_>, shared: Shared, asked: &[Asked<'_>]) -> Binds {
-    let mut binds = binds_of_shared(world, shared);
-    for one in asked {
-        let lines = one.offers.iter().flat_map(|offer| {
-            let frontend = &offer.frontend;
+pub(super) fn binds_here(
+    context: &Context<'_>,
+    shared: SharedPorts,
+    plans: &[ServicePlan<'_>],
+) -> Binds {
+    let mut binds = binds_of_shared(context, shared);
+    for plan in plans {
+        let lines = plan.ports.iter().flat_map(|port| {
+            let frontend = &port.frontend;
             frontend
                 .bind
                 .iter()
@@ -32,48 +36,52 @@ pub(super) fn binds_here(world: &World<'_>, shared: Shared, asked: &[Asked<'_>])
 
 /// What each live node should listen at.
 #[derive(Default)]
-pub(super) struct Expected<'a> {
+pub(super) struct ExpectedBinds<'a> {
     /// The owners that listen on every node alike.
     everywhere: Binds,
-    nodes: BTreeMap<&'a str, OfNode>,
+    nodes: BTreeMap<&'a str, NodeBinds>,
 }
 
 /// What one node should listen at.
-struct OfNode {
+struct NodeBinds {
     buckets: Buckets,
     /// The owners that do not listen on every node alike.
     sited: Binds,
 }
 
-impl<'a> Expected<'a> {
+impl<'a> ExpectedBinds<'a> {
     /// Without deciding again for each node: they differ by what is not [`Site::EVERYWHERE`] alone.
-    pub(super) fn of(world: &World<'a>, shared: Shared, asked: &[Asked<'_>]) -> Self {
-        let Some(leases) = &world.observed.leases else {
+    pub(super) fn of(
+        context: &Context<'a>,
+        shared: SharedPorts,
+        plans: &[ServicePlan<'_>],
+    ) -> Self {
+        let Some(leases) = &context.observed.leases else {
             return Self::default();
         };
-        let mut nodes = world.nodes.chosen(None);
+        let mut nodes = context.nodes.chosen(None);
         nodes.retain(|node| may_be_published(node) && leases.contains_key(&node.name));
         if nodes.is_empty() {
             return Self::default();
         }
-        let mut everywhere = binds_of_shared(world, shared);
+        let mut everywhere = binds_of_shared(context, shared);
         let mut sited = Vec::new();
-        for one in asked.iter().filter(|one| !one.offers.is_empty()) {
-            match one.place.as_ref().map(|place| &place.site) {
-                Some(site) if !site.is_everywhere() => sited.push((one, site)),
-                _ => collect(&mut everywhere, lines_everywhere(one)),
+        for plan in plans.iter().filter(|plan| !plan.ports.is_empty()) {
+            match plan.placement.as_ref().map(|place| &place.site) {
+                Some(site) if !site.is_everywhere() => sited.push((plan, site)),
+                _ => collect(&mut everywhere, lines_everywhere(plan)),
             }
         }
         let common = Buckets::of(&everywhere);
         let nodes = nodes.into_iter().map(|node| {
             let mut own = Binds::new();
-            for (one, site) in &sited {
-                collect(&mut own, lines_on(one, site, node).into_iter());
+            for (plan, site) in &sited {
+                collect(&mut own, lines_on(plan, site, node).into_iter());
             }
             let mut buckets = common;
             own.iter()
                 .for_each(|(owner, number)| buckets.add(owner, *number));
-            let of_node = OfNode {
+            let of_node = NodeBinds {
                 buckets,
                 sited: own,
             };
@@ -98,27 +106,27 @@ impl<'a> Expected<'a> {
     }
 }
 
-fn lines_everywhere(one: &Asked<'_>) -> impl Iterator<Item = (String, String)> {
-    one.offers.iter().map(|offer| {
-        let port = offer.claim.port;
-        line(&offer.frontend.name, &Bind::Any { port })
+fn lines_everywhere(plan: &ServicePlan<'_>) -> impl Iterator<Item = (String, String)> {
+    plan.ports.iter().map(|one| {
+        let port = one.claim.port;
+        line(&one.frontend.name, &Bind::Any { port })
     })
 }
 
-fn lines_on(one: &Asked<'_>, site: &Site, node: &Node) -> Vec<(String, String)> {
-    let offers = one.offers.iter();
-    let lines = offers.flat_map(|offer| {
-        let binds = site.binds(Here::Serves(node), offer.claim.port);
+fn lines_on(plan: &ServicePlan<'_>, site: &Site, node: &Node) -> Vec<(String, String)> {
+    let ports = plan.ports.iter();
+    let lines = ports.flat_map(|port| {
+        let binds = site.binds(ThisNode::Serves(node), port.claim.port);
         binds
             .into_iter()
-            .map(move |bind| line(&offer.frontend.name, &bind))
+            .map(move |bind| line(&port.frontend.name, &bind))
     });
     lines.collect()
 }
 
 /// Those of the shared ports, which are on every node.
-fn binds_of_shared(world: &World<'_>, shared: Shared) -> Binds {
-    let http_port = world.settings.flags.http_port;
+fn binds_of_shared(context: &Context<'_>, shared: SharedPorts) -> Binds {
+    let http_port = context.settings.flags.http_port;
     let ports = [
         (shared.http, HTTP, http_port),
         (shared.https, HTTPS, HTTPS_PORT),

@@ -1,4 +1,4 @@
-//! About how many bytes of a table are whose: never too few. Asked by `sound`.
+//! About how many bytes of a routing table each Service takes, as JSON: never too few.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use ballast_core::table::{
     Endpoint, Entries, Frontend, LabelKey, Name, Route, RoutingTable, Service, State, Text,
 };
 
-use super::sound::{labelled, routes};
+use super::owners::{labelled, routes};
 use crate::observe::Key;
 
 /// A service with its endpoints.
