@@ -66,52 +66,52 @@ pub(crate) use status::is_foreign;
 pub use status::{Ingress, PortError, Status, Verdict};
 pub(crate) use table::stats;
 
-/// What must be.
+/// A decision: what this node serves, and what the status, annotations and events of each Service must say.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Desired {
-    /// The table of this node; `None`: it is no load balancer. Large: one that stays as it was is kept once, however many
-    /// decisions have it.
+    /// The routing table of this node; `None`: the node is no load balancer. Tables are large: decisions with the same table
+    /// share one.
     pub table: Option<Arc<RoutingTable>>,
-    /// The files that the table names, and where each comes from.
+    /// The files that the table names, and where the bytes of each come from.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub files: BTreeSet<WantedFile>,
-    /// Every Service that was looked at, by name.
+    /// The status of every Service in the namespaces that are watched, by name.
     pub statuses: Vec<Status>,
-    /// What people are told, in a fixed order.
+    /// Events about Services and Nodes, and warnings about flags, in a fixed order.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub notices: BTreeSet<Notice>,
-    /// What must be looked up for the next decision.
+    /// The Secrets, ReferenceGrants, DNS names and Nodes that the next decision needs.
     #[serde(skip_serializing_if = "Wanted::is_empty")]
     pub wanted: Wanted,
     /// The last good values of annotations, for the next decision. Those that are in use now are annotations as well
     /// (`ballast.dev/last-good`), so that every node has the same ones, and has them after a restart.
     #[serde(skip)]
     pub remembered: Remembered,
-    /// What this node's Lease says beside what the data plane does.
+    /// What this node's Lease reports beside the state of its data plane.
     #[serde(skip)]
     pub report: Arc<Report>,
 }
 
-/// What the publisher cannot know without the node.
+/// What a node decides and the publisher cannot know: the node reports it in its Lease.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What the node listens at when its data plane serves the table.
+    /// The addresses and ports that the node listens at once its data plane serves the table.
     pub binds: Binds,
     /// Services that have ports on this node, all of which stay closed.
     pub closed: BTreeSet<Key>,
-    /// Services for the endpoints of this node alone that have no ready one.
+    /// Services with a strict Local policy that have no ready endpoint on this node.
     pub idle: BTreeSet<Key>,
-    /// What follows from endpoints, Secrets and names.
+    /// Events that follow from endpoints, Secrets and resolved names.
     pub notices: BTreeSet<Notice>,
 }
 
-/// Decides everything.
+/// Decides what is served and published, for all Services.
 #[must_use]
 pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     decide_by(plan_service, observed, settings)
 }
 
-/// What each of these Services wants to be looked up. `observed` must have the Services too.
+/// The lookups that each of these Services needs. `observed` must contain the Services too.
 #[must_use]
 pub fn wanted_by<'a>(
     services: impl Iterator<Item = &'a Service>,
@@ -128,30 +128,30 @@ pub fn wanted_by<'a>(
         left_out: &left_out,
         claims: String::new(),
         slices: Slices::of(observed),
-        nodes: Nodes::look(observed, settings, &mut Vec::new()),
+        nodes: Nodes::of(observed, settings, &mut Vec::new()),
     };
     let names = BareNames::of(observed, settings);
     let looked_at = services.filter(|service| settings.looks_at(&service.key.namespace));
     let wanted = looked_at.filter_map(|service| {
-        // If this panics, the decision will panic too, and leave the Service out.
-        let plans = validate::guarded(&context, service, &mut BTreeMap::new(), || {
+        // If planning panics here, it panics in the decision too, and the Service is left out there.
+        let plan = validate::catch_panic(&context, service, &mut BTreeMap::new(), || {
             plan_service(&context, &names, service)
         });
-        Some((service.key.clone(), plans?.wanted))
+        Some((service.key.clone(), plan?.wanted))
     });
     wanted.collect()
 }
 
-/// Decides, with `ask` to plan each Service. Tests pass a function that panics.
-fn decide_by(ask: PlanService, observed: &Observed, settings: &Settings) -> Desired {
+/// Decides, with `plan_one` to plan each Service. Tests pass a function that panics.
+fn decide_by(plan_one: PlanService, observed: &Observed, settings: &Settings) -> Desired {
     let mut left_out = BTreeMap::new();
     loop {
-        // One Service must not take the others with it.
-        let blamed = match decide_without(&left_out, ask, observed, settings) {
+        // A Service that cannot be planned, or has its table refused, is left out, and all others are decided again.
+        let blamed = match decide_without(&left_out, plan_one, observed, settings) {
             Err(panicked) => panicked,
             Ok(desired) => {
                 let table = desired.table.as_deref();
-                let mut blamed = table.map(validate::blamed).unwrap_or_default();
+                let mut blamed = table.map(validate::refused).unwrap_or_default();
                 blamed.retain(|key, _| !left_out.contains_key(key));
                 if blamed.is_empty() {
                     return desired;
@@ -170,7 +170,7 @@ type PlanService = for<'a> fn(&Context<'a>, &BareNames<'_>, &'a Service) -> Serv
 /// message.
 fn decide_without(
     left_out: &BTreeMap<Key, String>,
-    ask: PlanService,
+    plan_one: PlanService,
     observed: &Observed,
     settings: &Settings,
 ) -> Result<Desired, BTreeMap<Key, String>> {
@@ -181,7 +181,7 @@ fn decide_without(
         left_out,
         claims: hash_of_settings(&settings.claims()),
         slices: Slices::of(observed),
-        nodes: Nodes::look(observed, settings, &mut notices),
+        nodes: Nodes::of(observed, settings, &mut notices),
     };
     let names = BareNames::of(observed, settings);
     notices.extend(names.unknown_tcp_services(observed, settings));
@@ -189,8 +189,8 @@ fn decide_without(
     let mut plans = Vec::with_capacity(observed.services.len());
     let looked_at = |service: &&Arc<Service>| settings.looks_at(&service.key.namespace);
     for service in observed.services.values().filter(looked_at) {
-        let plan = validate::guarded(&context, service, &mut panicked, || {
-            ask(&context, &names, service)
+        let plan = validate::catch_panic(&context, service, &mut panicked, || {
+            plan_one(&context, &names, service)
         });
         plans.extend(plan);
     }
@@ -200,7 +200,7 @@ fn decide_without(
     let shared = claims::grant(&context, &mut plans);
     let expected = ExpectedBinds::of(&context, shared, &plans);
     for plan in &mut plans {
-        validate::guarded(&context, plan.service, &mut panicked, || {
+        validate::catch_panic(&context, plan.service, &mut panicked, || {
             publish::publish(&context, plan, &expected);
         });
     }
@@ -212,8 +212,8 @@ fn decide_without(
         Role::Whole | Role::Node => report(&context, shared, &plans),
     };
     let table = match context.nodes.here {
-        ThisNode::Idle => None,
-        ThisNode::Host | ThisNode::Serves(_) => {
+        ThisNode::NotSelected => None,
+        ThisNode::Standalone | ThisNode::LoadBalancer(_) => {
             Some(Arc::new(table::assemble(settings, shared, &mut plans)))
         }
     };
@@ -236,7 +236,7 @@ fn decide_without(
         Role::Whole => notices.extend(std::mem::take(&mut report.notices)),
         Role::Node => {}
         Role::Publisher => {
-            // Nodes look things up.
+            // Only nodes read Secrets and resolve names.
             wanted = Wanted::default();
             notices.extend(reported(observed, &context.claims));
         }
@@ -261,8 +261,11 @@ fn report(context: &Context<'_>, shared: SharedPorts, plans: &[ServicePlan<'_>])
         let is_open = here.any(|port| !port.closed);
         !plan.ports.is_empty() && !is_open
     };
-    let is_idle =
-        |plan: &&ServicePlan<'_>| plan.placement.as_ref().is_some_and(|place| place.idle_here);
+    let is_idle = |plan: &&ServicePlan<'_>| {
+        plan.placement
+            .as_ref()
+            .is_some_and(|place| place.without_endpoints_here)
+    };
     let key = |plan: &ServicePlan<'_>| plan.service.key.clone();
     Report {
         binds: binds::binds_here(context, shared, plans),
@@ -272,24 +275,24 @@ fn report(context: &Context<'_>, shared: SharedPorts, plans: &[ServicePlan<'_>])
     }
 }
 
-/// What the Leases of nodes ask the publisher to tell.
+/// The events that nodes report in their Leases, and a warning for each node that runs with other settings.
 fn reported(observed: &Observed, claims: &str) -> BTreeSet<Notice> {
     let mut notices = BTreeSet::new();
     for (node, messages) in &observed.others_say {
         let about = || About::Node(node.clone());
         let said = messages
             .iter()
-            .map(|message| Notice::said_by_node(about(), message));
+            .map(|message| Notice::from_node(about(), message));
         notices.extend(said);
     }
     for (node, lease) in observed.leases.iter().flatten() {
         if !lease.settings.is_empty() && lease.settings != claims {
-            let message = "runs with other settings than the publisher: which Service has which port is decided differently, and no address of it is published anew";
+            let message = "runs with other settings than the publisher: it may give ports to other Services than the publisher does, and no address of it is newly published";
             let about = About::Node(node.clone());
             notices.insert(Notice::warning(about, Reason::SettingsDiffer, message));
         }
         for message in &lease.exceptions.node {
-            notices.insert(Notice::said_by_node(About::Node(node.clone()), message));
+            notices.insert(Notice::from_node(About::Node(node.clone()), message));
         }
         for (service, exception) in &lease.exceptions.services {
             let Some((namespace, name)) = service.split_once('/') else {
@@ -300,14 +303,14 @@ fn reported(observed: &Observed, claims: &str) -> BTreeSet<Notice> {
                 continue;
             }
             for message in &exception.messages {
-                notices.insert(Notice::said_by_node(About::Service(key.clone()), message));
+                notices.insert(Notice::from_node(About::Service(key.clone()), message));
             }
         }
     }
     notices
 }
 
-/// Whether a Service may have a part in a table, so that its endpoints count.
+/// Whether a Service may be part of a routing table, so that changes of its endpoints matter.
 pub(crate) fn may_be_served(service: &Service, settings: &Settings) -> bool {
     match service.kind {
         ServiceKind::LoadBalancer => match &service.class {
@@ -328,10 +331,10 @@ fn plan_service<'a>(
         return validate::left_out(context, service, why);
     }
     if service.kind != ServiceKind::LoadBalancer {
-        return match status::is_to_be_given_back(service, settings) {
+        return match status::must_be_released(service, settings) {
             true => ServicePlan::nothing(
                 service,
-                Status::released(service, "is no LoadBalancer any more", settings),
+                Status::released(service, "it is no longer of type LoadBalancer", settings),
             ),
             false => routed::plan(context, names, service),
         };
@@ -343,10 +346,10 @@ fn plan_service<'a>(
         None => return left_alone("it has no class"),
     }
     match service.deleting {
-        true if is_foreign(service) => left_alone("somebody else publishes it"),
+        true if is_foreign(service) => left_alone("another controller publishes it"),
         true => ServicePlan::nothing(
             service,
-            Status::released(service, "is being deleted", settings),
+            Status::released(service, "it is being deleted", settings),
         ),
         false => load_balancer::plan(context, service),
     }

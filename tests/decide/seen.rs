@@ -174,7 +174,10 @@ spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
             assert_eq!(table.services[0].endpoints.len(), expected, "{address}");
             let json = serde_json::to_vec(&table).expect("a table");
             assert_eq!(parse(&json, Format::Json).as_ref(), Ok(&*table));
-            let words = ["leads to this machine", "leads to no single host"];
+            let words = [
+                "leads only to addresses of this machine",
+                "leads to no address of a single host",
+            ];
             let warned = desired
                 .notices
                 .iter()

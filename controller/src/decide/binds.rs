@@ -1,6 +1,6 @@
-//! What nodes listen at: this node, and all live nodes as the publisher expects it.
+//! The addresses and ports at which this node listens, and at which the publisher expects all live nodes to listen.
 //!
-//! The Lease of a node says what is served there ([`crate::lease::Served`]); `publish` compares it with what is expected.
+//! A node reports in its Lease what it serves ([`crate::lease::Served`]); `publish` compares the report with what is expected.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::lease::{Binds, Buckets, Served, number, owner};
 use crate::observe::Node;
 use crate::settings::HTTPS_PORT;
 
-/// What this node listens at, ports that stay closed for want of a certificate included.
+/// The binds of this node, including those of ports that stay closed without a certificate.
 pub(super) fn binds_here(
     context: &Context<'_>,
     shared: SharedPorts,
@@ -34,23 +34,23 @@ pub(super) fn binds_here(
     binds
 }
 
-/// What each live node should listen at.
+/// The binds that each live node should report.
 #[derive(Default)]
 pub(super) struct ExpectedBinds<'a> {
-    /// The owners that listen on every node alike.
+    /// The binds of Services that listen on every node alike, by owner.
     everywhere: Binds,
     nodes: BTreeMap<&'a str, NodeBinds>,
 }
 
-/// What one node should listen at.
+/// The binds that one node should report.
 struct NodeBinds {
     buckets: Buckets,
-    /// The owners that do not listen on every node alike.
+    /// The binds of Services that do not listen on every node alike, by owner.
     sited: Binds,
 }
 
 impl<'a> ExpectedBinds<'a> {
-    /// Without deciding again for each node: they differ by what is not [`Site::EVERYWHERE`] alone.
+    /// Computes all nodes in one pass: they differ only by Services whose site is not [`Site::EVERYWHERE`].
     pub(super) fn of(
         context: &Context<'a>,
         shared: SharedPorts,
@@ -59,7 +59,7 @@ impl<'a> ExpectedBinds<'a> {
         let Some(leases) = &context.observed.leases else {
             return Self::default();
         };
-        let mut nodes = context.nodes.chosen(None);
+        let mut nodes = context.nodes.selected(None);
         nodes.retain(|node| may_be_published(node) && leases.contains_key(&node.name));
         if nodes.is_empty() {
             return Self::default();
@@ -93,7 +93,7 @@ impl<'a> ExpectedBinds<'a> {
         }
     }
 
-    /// Whether a node says that it serves an owner as it should.
+    /// Whether a node reports that it serves an owner as expected.
     pub(super) fn is_served(&self, node: &str, owner: &str, served: &Served) -> bool {
         let Some(expected) = self.nodes.get(node) else {
             return false;
@@ -116,7 +116,7 @@ fn lines_everywhere(plan: &ServicePlan<'_>) -> impl Iterator<Item = (String, Str
 fn lines_on(plan: &ServicePlan<'_>, site: &Site, node: &Node) -> Vec<(String, String)> {
     let ports = plan.ports.iter();
     let lines = ports.flat_map(|port| {
-        let binds = site.binds(ThisNode::Serves(node), port.claim.port);
+        let binds = site.binds(ThisNode::LoadBalancer(node), port.claim.port);
         binds
             .into_iter()
             .map(move |bind| line(&port.frontend.name, &bind))
@@ -124,7 +124,7 @@ fn lines_on(plan: &ServicePlan<'_>, site: &Site, node: &Node) -> Vec<(String, St
     lines.collect()
 }
 
-/// Those of the shared ports, which are on every node.
+/// The binds of the shared ports, which every node has.
 fn binds_of_shared(context: &Context<'_>, shared: SharedPorts) -> Binds {
     let http_port = context.settings.flags.http_port;
     let ports = [
@@ -144,7 +144,7 @@ fn binds_of_shared(context: &Context<'_>, shared: SharedPorts) -> Binds {
     binds
 }
 
-/// The owner of a frontend, and a line for one bind of it.
+/// The owner of a frontend, and the text of one of its binds that is hashed.
 fn line(frontend: &Name, bind: &Bind) -> (String, String) {
     (owner(frontend).to_owned(), format!("{frontend} {bind}"))
 }

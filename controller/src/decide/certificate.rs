@@ -1,4 +1,4 @@
-//! Where TLS of a port ends, and with which certificate: Secrets that a Service may use, and those that it may not.
+//! The certificate of a port that terminates TLS, and whether the Service may use the Secret that has it.
 
 use super::annotations::Reader;
 use super::context::Context;
@@ -9,17 +9,17 @@ use super::service_plan::ServicePlan;
 use crate::observe::{Key, Port, Secret, Service};
 use crate::settings::Role;
 
-/// Where TLS of a port ends.
+/// Whether a port can be served, and with which certificate.
 pub(super) enum Termination {
-    /// It is not served, whatever Secrets there are.
-    Nowhere,
-    /// Its certificate cannot be had now: it stays closed, and keeps its port.
+    /// Not by any Secret: the port is not planned at all.
+    Unserved,
+    /// The Secret cannot be used now: the port is claimed and stays closed.
     Closed,
-    /// Not here, or with this certificate.
+    /// With this certificate; `None`: TLS is not terminated here.
     Open(Option<ballast_core::table::Certificate>),
 }
 
-/// The certificate of a port where TLS ends.
+/// Finds the certificate of a port.
 pub(super) fn certificate(
     context: &Context<'_>,
     reader: &mut Reader<'_>,
@@ -29,12 +29,12 @@ pub(super) fn certificate(
 ) -> Termination {
     let key = match &options.tls {
         Tls::Plain => return Termination::Open(None),
-        Tls::Closed => return Termination::Nowhere,
+        Tls::Closed => return Termination::Unserved,
         Tls::Default => return Termination::Open(Some(WantedFile::default_certificate())),
         Tls::Secret(key) => key,
     };
     if context.settings.role == Role::Publisher {
-        // Nodes read Secrets, and say which they cannot use.
+        // Only nodes read Secrets; they report those that they cannot use.
         return Termination::Open(None);
     }
     plan.wanted.secrets.insert(key.clone());
@@ -121,7 +121,7 @@ fn refuse_reference(context: &Context<'_>, reader: &mut Reader<'_>, key: &Key, p
     reader.warn_by_node(Reason::RefNotPermitted, message);
 }
 
-/// Whether Secrets and ReferenceGrants are looked up one by one. In a folder of manifests they are seen like everything else.
+/// Whether Secrets and ReferenceGrants are looked up one by one. A folder of manifests has all of them from the start.
 fn looks_up(context: &Context<'_>) -> bool {
     context.settings.role == Role::Node || context.observed.leases.is_some()
 }

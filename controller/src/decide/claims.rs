@@ -14,8 +14,8 @@ use crate::settings::{HTTPS_PORT, HttpServices, Settings};
 /// The owners of ports, by transport (true: UDP) and number: the addresses, and the owner's name.
 type Held = BTreeMap<(bool, u16), Vec<(Reach, String)>>;
 
-/// Grants each port to its oldest claimant. Services that do not get a port lose their offers, stay pending, and are told the
-/// owner. Returns the shared ports that exist.
+/// Grants each port to its oldest claimant. Services that do not get a port lose all ports, stay pending, and get an event that
+/// names the owner. Returns the shared ports that exist.
 ///
 /// A shared port is as old as the oldest Service that asks for a route of it by an annotation. Routes that exist only by
 /// `--http-services=all` are no claim: they are served while no other Service has the port at every address.
@@ -199,7 +199,7 @@ fn withdraw(context: &Context<'_>, plans: &mut [ServicePlan<'_>], secure: bool, 
     }
 }
 
-/// Of two ports of one Service that come out at one port of the node, the first counts.
+/// Drops a port that would listen at the same port of the node as an earlier port of the same Service.
 fn drop_doubles(plan: &mut ServicePlan<'_>) {
     let mut seen = BTreeSet::new();
     let mut lost = BTreeSet::new();
@@ -217,7 +217,7 @@ fn drop_doubles(plan: &mut ServicePlan<'_>) {
     );
 }
 
-/// Of two equal routes the older Service's counts; of one Service, that of its first port.
+/// Drops routes that an older Service has, or an earlier port of the same Service.
 fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, plan: &mut ServicePlan<'_>) {
     let owner = plan.service.key.to_string();
     let mut taken = BTreeSet::new();
@@ -236,7 +236,7 @@ fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, plan: &mut ServiceP
             Some((place, other)) => {
                 if other != owner {
                     taken.insert(format!(
-                        "{place} leads to {other} already; this Service does not get it"
+                        "{place} leads to {other} already; this route of the Service is not served"
                     ));
                 }
                 false

@@ -9,11 +9,11 @@ use super::nodes::{Nodes, ThisNode};
 use crate::observe::{Key, Observed, Service, Slice};
 use crate::settings::Settings;
 
-/// What every part of a decision may look at.
+/// The input of a decision, prepared once.
 pub(super) struct Context<'a> {
     pub(super) observed: &'a Observed,
     pub(super) settings: &'a Settings,
-    /// Services that would have the table refused, or for which a panic was caught, and the reason.
+    /// Services whose part of the table the data plane would refuse, or for which a panic was caught, and the reason.
     pub(super) left_out: &'a BTreeMap<Key, String>,
     /// A hash of the settings by which ports are given to Services.
     pub(super) claims: String,
@@ -22,18 +22,18 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Whether a name may lead to an address. Never to this machine: in a cluster, whoever may make a Service may not reach
-    /// what listens there.
+    /// Whether the name of an ExternalName Service may resolve to an address. In a cluster it must not be an address of this
+    /// machine: users who may create Services must not reach what listens on the host.
     pub(super) fn may_lead_to(&self, address: IpAddr) -> bool {
         no_single_host(address).is_none() && (!self.refuses_own() || is_outside(address))
     }
 
     pub(super) fn refuses_own(&self) -> bool {
-        self.settings.another_cluster || !matches!(self.nodes.here, ThisNode::Host)
+        self.settings.another_cluster || !matches!(self.nodes.here, ThisNode::Standalone)
     }
 }
 
-/// The slices of each Service.
+/// The EndpointSlices of each Service.
 pub(super) struct Slices<'a>(BTreeMap<&'a Key, Vec<&'a Slice>>);
 
 impl<'a> Slices<'a> {
@@ -45,7 +45,7 @@ impl<'a> Slices<'a> {
         Self(slices)
     }
 
-    /// Those of one Service.
+    /// The EndpointSlices of one Service.
     pub(super) fn of_service(&self, key: &Key) -> &[&'a Slice] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }
@@ -58,7 +58,7 @@ impl Service {
     }
 }
 
-/// Whether an address may be one of another machine, beyond the link: EndpointSlices take no others either.
+/// Whether an address can belong to another machine, beyond the link. EndpointSlices take no other addresses either.
 fn is_outside(address: IpAddr) -> bool {
     let address = address.to_canonical();
     let is_local = match address {

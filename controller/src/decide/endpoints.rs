@@ -12,12 +12,12 @@ use super::notice::Reason;
 use crate::observe::{Endpoint, Family, Observed, Port, Service, ServiceKind, Slice, Target};
 use crate::settings::{EndpointsVia, Selector, Settings};
 
-/// Which endpoints count.
+/// Limits the endpoints to those on some nodes.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
-    /// By the labels of their node, where traffic goes by node.
+    /// Only endpoints on nodes with these labels.
     pub(super) nodes: Option<&'a Selector>,
-    /// Those of this node alone.
+    /// Only endpoints on the node of this name.
     pub(super) only_on: Option<&'a str>,
 }
 
@@ -93,8 +93,8 @@ fn pods(
         .map(|(address, (standing, endpoint))| table::Endpoint {
             state: match standing {
                 Readiness::Ready => State::Ready,
-                Readiness::Leaving if !any_ready => State::Ready,
-                Readiness::Leaving | Readiness::Gone => State::Disabled,
+                Readiness::Terminating if !any_ready => State::Ready,
+                Readiness::Terminating | Readiness::NotServing => State::Disabled,
             },
             node: endpoint.node.as_deref().and_then(|node| node.parse().ok()),
             zone: endpoint.zone.as_deref().and_then(|zone| zone.parse().ok()),
@@ -103,7 +103,8 @@ fn pods(
         .collect()
 }
 
-/// Where the connections of a Service go. A headless one, or an outside one, has no address of its own.
+/// Whether connections go to pods, node ports or the ClusterIP. Headless Services have no ClusterIP, and ExternalName Services no
+/// node port either.
 pub(super) fn via(settings: &Settings, service: &Service) -> EndpointsVia {
     let flags = &settings.flags;
     let told = match flags.forward_services {
@@ -117,18 +118,18 @@ pub(super) fn via(settings: &Settings, service: &Service) -> EndpointsVia {
     }
 }
 
-/// Whether the labels of nodes say which endpoints of a Service count.
+/// Whether node selectors limit the endpoints of a Service.
 pub(super) fn goes_by_node(settings: &Settings, service: &Service) -> bool {
     service.local || via(settings, service) == EndpointsVia::NodePort
 }
 
-/// Where the name of an ExternalName Service leads.
+/// What the externalName of a Service stands for.
 pub(super) enum ExternalTarget<'a> {
-    /// It is an address.
+    /// The name is an address.
     Address(IpAddr),
-    /// To these addresses, as far as is known.
+    /// A DNS name with these addresses; empty until it is resolved.
     Name(&'a [IpAddr]),
-    /// It is nothing that could be looked up.
+    /// Neither an address nor a DNS name.
     NoName,
 }
 
@@ -145,15 +146,15 @@ impl<'a> ExternalTarget<'a> {
     }
 }
 
-/// How an endpoint stands; of two words about one address the better one counts.
+/// Whether an endpoint gets connections. If two slices list one address, the better state counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Readiness {
-    /// It gets clients.
+    /// The endpoint gets connections.
     Ready,
-    /// It terminates and still serves: the last resort.
-    Leaving,
-    /// It terminates and serves no more.
-    Gone,
+    /// The endpoint terminates and still serves: it gets connections while no endpoint is ready.
+    Terminating,
+    /// The endpoint terminates and serves no more.
+    NotServing,
 }
 
 impl Readiness {
@@ -164,16 +165,16 @@ impl Readiness {
                 terminating: true,
                 serving: true,
                 ..
-            } => Some(Self::Leaving),
+            } => Some(Self::Terminating),
             Endpoint {
                 terminating: true, ..
-            } => Some(Self::Gone),
+            } => Some(Self::NotServing),
             _ => None,
         }
     }
 }
 
-/// The numbers that a slice has for a Service port: found by the port's name.
+/// The port numbers that a slice has for a Service port, found by the name of the port.
 pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
     let named = slice
         .ports
@@ -182,12 +183,12 @@ pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
     named.filter_map(|known| known.number).collect()
 }
 
-/// Whether any of these slices has names in place of addresses.
+/// Whether any of these slices has names (addressType FQDN) in place of addresses.
 pub(super) fn have_names(slices: &[&Slice]) -> bool {
     slices.iter().any(|slice| slice.family.is_none())
 }
 
-/// The first of the addresses of these slices that can be no endpoint's, and why. The API server takes some of them.
+/// The first address of these slices that no endpoint can have, and why. The API server accepts some of them.
 pub(super) fn unusable(slices: &[&Slice]) -> Option<(IpAddr, &'static str)> {
     let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     let unusable = endpoints.filter_map(|endpoint| {
@@ -197,14 +198,14 @@ pub(super) fn unusable(slices: &[&Slice]) -> Option<(IpAddr, &'static str)> {
     unusable.min()
 }
 
-/// Whether any endpoint of these slices on this node gets clients.
+/// Whether any endpoint of these slices on this node gets connections.
 pub(super) fn has_ready_on(slices: &[&Slice], node: &str) -> bool {
     let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     endpoints.any(|endpoint| {
         endpoint.node.as_deref() == Some(node)
             && matches!(
                 Readiness::of(endpoint),
-                Some(Readiness::Ready | Readiness::Leaving)
+                Some(Readiness::Ready | Readiness::Terminating)
             )
     })
 }
@@ -223,8 +224,8 @@ fn is_in(observed: &Observed, endpoint: &Endpoint, scope: Scope<'_>) -> bool {
     })
 }
 
-/// The first family with a usable endpoint; where none has one, the first that has any. One address that a table cannot
-/// have would have the whole table refused.
+/// The endpoints of the first IP family with a usable one; if there is none, those of the first family that has any. Addresses
+/// that a table cannot have are dropped, since the data plane would refuse the whole table.
 fn by_family(
     service: &Service,
     find: impl Fn(Family) -> Vec<table::Endpoint>,
@@ -267,7 +268,7 @@ fn plain(addresses: &[IpAddr], family: Family, port: Option<u16>) -> Vec<table::
         .collect()
 }
 
-/// Every node is a member; without a node port there is none.
+/// The node port on every node; no endpoint if the Service port has no node port.
 fn node_ports(
     observed: &Observed,
     family: Family,
@@ -317,7 +318,7 @@ fn at(address: SocketAddr) -> table::Endpoint {
     }
 }
 
-/// Slices of names, and addresses of no host, are not read: their owner is told once.
+/// Warns of slices of names and of addresses that no endpoint can have: they are left out.
 pub(super) fn remark_slices(context: &Context<'_>, reader: &mut Reader<'_>) {
     let slices = context.slices.of_service(&reader.service.key);
     if let Some((address, what)) = unusable(slices) {
@@ -329,7 +330,7 @@ pub(super) fn remark_slices(context: &Context<'_>, reader: &mut Reader<'_>) {
     if have_names(slices) {
         reader.warn_by_node(
             Reason::SyncLoadBalancerFailed,
-            "Error syncing load balancer: an EndpointSlice of addressType FQDN is not read; use IPv4 or IPv6, or a Service of type ExternalName",
+            "Error syncing load balancer: an EndpointSlice of addressType FQDN is ignored; use IPv4 or IPv6, or a Service of type ExternalName",
         );
     }
 }

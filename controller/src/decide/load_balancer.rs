@@ -14,23 +14,23 @@ use super::placement::{self, Placement};
 use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::service_plan::{Claim, PortPlan, ServicePlan};
-use super::status::{PortError, Status, Verdict, is_foreign, is_to_be_given_back};
+use super::status::{PortError, Status, Verdict, is_foreign, must_be_released};
 use super::{endpoints, health};
 use crate::observe::{Port, Protocol, Service};
 
-/// What a LoadBalancer of ours asks for.
+/// Plans a LoadBalancer of our class.
 pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePlan<'a> {
     let mut reader = Reader::new(service, context.observed, context.settings);
     if reader
         .knob(&knobs::IGNORE, None)
         .is_some_and(|found| found.value)
     {
-        let why = "an annotation says ignore";
-        let status = match is_to_be_given_back(service, context.settings) {
+        let why = "an annotation says to ignore it";
+        let status = match must_be_released(service, context.settings) {
             true => Status::released(service, why, context.settings),
             false => Status::left_alone(service, why),
         };
-        return ServicePlan::nothing(service, status).ignored(reader);
+        return ServicePlan::nothing(service, status).left_alone_by(reader);
     }
     let mut taken_from = None;
     if is_foreign(service) {
@@ -43,8 +43,8 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
     }
     reader.remark();
     remark_slices(context, &mut reader);
-    placement::wait_for_pools(&mut reader);
-    let why = "a LoadBalancer has ports of its own; hosts and paths are for other Services, on the shared port";
+    placement::note_pool_keys(&mut reader);
+    let why = "a LoadBalancer has ports of its own; hosts and paths are for other Services, behind the shared port";
     reader.without_effect(&["host", "path", "rewrite"], why);
     let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Served, ""));
     match placement::find(context, &mut reader) {
@@ -64,19 +64,19 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
                 };
             }
             if plan.ports.iter().all(|port| port.frontend.bind.is_empty()) {
-                // A node that does not serve it keeps none of its keys.
+                // A node that does not serve the Service gets none of its private keys.
                 plan.files.clear();
             }
             plan.placement = Some(place);
         }
     }
     plan.status.taken_from = taken_from;
-    plan.read_by(reader)
+    plan.with_findings(reader)
 }
 
-/// A Service of no class that somebody else publishes.
+/// The plan of a Service without a class that another controller publishes.
 fn foreign(service: &Service) -> ServicePlan<'_> {
-    let status = Status::left_alone(service, "somebody else publishes it");
+    let status = Status::left_alone(service, "another controller publishes it");
     let mut plan = ServicePlan::nothing(service, status);
     let writer = writer(service);
     let message = format!(
@@ -91,13 +91,13 @@ fn foreign(service: &Service) -> ServicePlan<'_> {
     plan
 }
 
-/// The other controller that publishes a Service, as far as it can be seen.
+/// The name of the controller that publishes a Service, if its field manager is known.
 fn writer(service: &Service) -> &str {
     let rival = service.rival.as_ref();
     rival.map_or("another controller", |rival| &rival.manager)
 }
 
-/// One port of a Service.
+/// Plans one port of a Service.
 fn open(
     context: &Context<'_>,
     reader: &mut Reader<'_>,
@@ -120,7 +120,7 @@ fn open(
         return;
     }
     let (certificate, closed) = match certificate(context, reader, &options, port, plan) {
-        Termination::Nowhere => return,
+        Termination::Unserved => return,
         Termination::Closed => (None, true),
         Termination::Open(certificate) => (certificate, false),
     };
@@ -134,7 +134,7 @@ fn open(
             .as_ref()
             .filter(|_| endpoints::goes_by_node(context.settings, service)),
         only_on: match context.nodes.here {
-            ThisNode::Serves(node) if place.strict => Some(&node.name),
+            ThisNode::LoadBalancer(node) if place.strict => Some(&node.name),
             _ => None,
         },
     };
@@ -160,7 +160,7 @@ fn open(
     });
 }
 
-/// The port of the node.
+/// The port of the node at which a Service port listens.
 fn external(reader: &mut Reader<'_>, port: &Port) -> u16 {
     let Some(found) = reader.knob(&knobs::EXTERNAL_PORT, Some(port)) else {
         return port.number;
@@ -183,7 +183,8 @@ fn external(reader: &mut Reader<'_>, port: &Port) -> u16 {
     }
 }
 
-/// Of the frontend and of the table's service. Exoscale's words for the latter count for Services of one port only.
+/// The descriptions of the frontend and of the table's service. Exoscale's annotations for the latter count only if the Service
+/// has one port.
 fn descriptions(reader: &mut Reader<'_>, port: &Port) -> (Option<Text>, Option<Text>) {
     let some = Some(port);
     let name = reader

@@ -4,7 +4,7 @@ use ballast_core::table::{Entries, Frontend, LabelKey, Name, Route, RoutingTable
 
 use crate::observe::Key;
 
-/// Whose part of the table a place is.
+/// The Service that a path in the table belongs to, such as `frontends[2].bind`.
 pub(super) fn owner(table: &RoutingTable, at: &str) -> Option<Key> {
     if let Some((index, _)) = step(at, "services") {
         return labelled(&table.services.get(index)?.labels);
@@ -24,7 +24,8 @@ pub(super) fn owner(table: &RoutingTable, at: &str) -> Option<Key> {
     owner_of_route(table, route)
 }
 
-/// Of a shared port's route: who it leads to. A redirect belongs to who is found where it leads.
+/// The owner of a route of a shared port: the Service that it leads to. A redirect belongs to the Service that has the same host
+/// and path on the other shared port.
 fn owner_of_route(table: &RoutingTable, route: &Route) -> Option<Key> {
     let owner_of = |name: &Name| {
         let service = table.services.iter().find(|service| service.name == *name);
@@ -52,7 +53,7 @@ pub(super) fn labelled(labels: &Entries<LabelKey, Text>) -> Option<Key> {
     Some(Key::new(label("namespace")?, label("service")?))
 }
 
-/// `LIST[INDEX]REST`
+/// Splits `LIST[INDEX]REST` into the index and the rest.
 fn step<'a>(at: &'a str, list: &str) -> Option<(usize, &'a str)> {
     let (index, rest) = at.strip_prefix(list)?.strip_prefix('[')?.split_once(']')?;
     Some((index.parse().ok()?, rest))

@@ -44,7 +44,7 @@ pub(super) fn frontend(
         },
         tls: certificate.map(|certificate| Box::new(tls(vec![certificate]))),
         http: own_http(options),
-        ..bare(name.clone(), 0, protocol)
+        ..empty_frontend(name.clone(), 0, protocol)
     };
     if protocol == Protocol::Tls && !options.passthrough.is_empty() {
         let hosts = options.passthrough.iter().map(|host| Route {
@@ -128,7 +128,7 @@ pub(super) fn backend(
     }
 }
 
-/// What an endpoint of HTTP speaks that is not plain HTTP/1.1.
+/// The protocol of HTTP endpoints, if it is not plain HTTP/1.1.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndpointProtocol {
     H2,
@@ -136,18 +136,18 @@ enum EndpointProtocol {
 }
 
 impl EndpointProtocol {
-    /// By a port's `appProtocol`. Where bytes are relayed it means nothing.
+    /// By the `appProtocol` of a Service port. It has no meaning where bytes are relayed.
     fn of(word: Option<&str>) -> Option<Self> {
         match word? {
             "kubernetes.io/h2c" | "h2c" => Some(Self::H2),
             "kubernetes.io/wss" | "https" => Some(Self::Tls),
-            // http, kubernetes.io/ws and tcp among them.
+            // http, kubernetes.io/ws, tcp, and all other words.
             _ => None,
         }
     }
 }
 
-/// Nobody said which certificates the pods have.
+/// TLS to endpoints without verification: Kubernetes has no field for the certificates of pods.
 fn unverified() -> EndpointTls {
     EndpointTls {
         sni: None,
@@ -158,7 +158,7 @@ fn unverified() -> EndpointTls {
     }
 }
 
-/// A route to a service of the table, or to nowhere yet.
+/// A route that matches every request, to this service of the table.
 pub(super) fn route(service: Option<Name>) -> Route {
     Route {
         host: None,
@@ -178,7 +178,7 @@ pub(super) fn route(service: Option<Name>) -> Route {
     }
 }
 
-/// The same address, by https.
+/// A redirect to the same URL with the scheme https.
 pub(super) fn to_https() -> Route {
     Route {
         redirect: "https".parse().ok().map(|scheme| {
@@ -204,7 +204,7 @@ pub(super) fn tls(certificates: Vec<Certificate>) -> FrontendTls {
     }
 }
 
-pub(super) fn bare(name: Name, port: u16, protocol: Protocol) -> Frontend {
+pub(super) fn empty_frontend(name: Name, port: u16, protocol: Protocol) -> Frontend {
     Frontend {
         name,
         description: None,
@@ -242,7 +242,7 @@ fn labels(service: &Key) -> Entries<LabelKey, Text> {
 
 const COOKIE: &str = "SERVERID";
 
-/// `NAMESPACE.NAME:PORT`, and `-udp` for UDP.
+/// The name of a Service port in the table: `NAMESPACE.NAME:PORT`, with `-udp` for UDP.
 pub(super) fn qualified(key: &Key, port: &Port) -> Option<Name> {
     let udp = if port.protocol == observe::Protocol::Udp {
         "-udp"

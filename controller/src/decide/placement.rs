@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::annotations::{A, E, Lookup, M, M_OLD, O, OWN, Reader, values};
+use super::annotations::{
+    ANTREA, EXOSCALE, Lookup, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN, Reader, values,
+};
 use super::context::Context;
 use super::nodes::{self, ThisNode};
 use super::notice::Reason;
@@ -11,23 +13,23 @@ use super::{endpoints, knobs};
 use crate::observe::{Family, Key, Node};
 use crate::settings::Role;
 
-/// Where a Service is reached.
+/// Where a LoadBalancer is served, and where it may be published.
 pub(super) struct Placement<'a> {
     pub(super) reach: Reach,
     pub(super) site: Site,
-    /// Local means this node's endpoints alone.
+    /// Whether each node serves only the endpoints on itself.
     pub(super) strict: bool,
-    /// Whose addresses may be published, once they serve it.
+    /// The nodes whose addresses may be published, once they serve the Service.
     pub(super) candidates: Vec<&'a Node>,
-    /// Strict, and no node has an endpoint now: what is published stays, and nothing comes.
-    pub(super) nobody: bool,
-    /// Strict, and this node has no endpoint now.
-    pub(super) idle_here: bool,
+    /// Strict, and no node has a ready endpoint: published addresses stay, and none is added.
+    pub(super) no_ready_node: bool,
+    /// Strict, and this node has no ready endpoint.
+    pub(super) without_endpoints_here: bool,
     pub(super) families: Vec<Family>,
     pub(super) hostnames: Option<Vec<String>>,
 }
 
-/// Finds the place of a Service, or says why it has none.
+/// Finds the placement of a Service; the error is the reason for which it has none.
 pub(super) fn find<'a>(
     context: &Context<'a>,
     reader: &mut Reader<'_>,
@@ -37,10 +39,10 @@ pub(super) fn find<'a>(
     let requested = requested(reader)?;
     let strict = strict(reader);
     let hostnames = reader.knob(&knobs::HOSTNAME, None).map(|found| found.value);
-    // All of these ask for other nodes than this one.
+    // These depend on other nodes than this one.
     reader.needs_nodes |= chosen.is_some() || internal || requested.is_some();
-    let chosen_nodes = context.nodes.chosen(chosen.as_ref());
-    let is_host = matches!(context.nodes.here, ThisNode::Host);
+    let chosen_nodes = context.nodes.selected(chosen.as_ref());
+    let is_host = matches!(context.nodes.here, ThisNode::Standalone);
     let mut candidates = chosen_nodes.clone();
     candidates.retain(|node| nodes::may_be_published(node));
     if candidates.is_empty() && !is_host {
@@ -52,7 +54,7 @@ pub(super) fn find<'a>(
     if chosen_nodes.is_empty() && !is_host {
         return Err(NO_NODE.to_owned());
     }
-    // What listens does not depend on who is published, or a node that comes would never be.
+    // A node listens before it is published: its address is published once it reports that it serves the Service.
     let families = families(reader);
     let (reach, at) = match requested {
         Some(requested) => at_requested(context, reader, requested, &chosen_nodes, internal)?,
@@ -64,24 +66,24 @@ pub(super) fn find<'a>(
         false => candidates.clone(),
         true => candidates.iter().copied().filter(has_ready).collect(),
     };
-    let idle_here = match context.nodes.here {
-        ThisNode::Serves(node) => strict && !has_ready(&node),
-        ThisNode::Host | ThisNode::Idle => false,
+    let without_endpoints_here = match context.nodes.here {
+        ThisNode::LoadBalancer(node) => strict && !has_ready(&node),
+        ThisNode::Standalone | ThisNode::NotSelected => false,
     };
-    let nobody = ready.is_empty();
+    let no_ready_node = ready.is_empty();
     Ok(Placement {
         reach,
         site: Site { chosen, at },
         strict,
-        candidates: if nobody { candidates } else { ready },
-        nobody,
-        idle_here,
+        candidates: if no_ready_node { candidates } else { ready },
+        no_ready_node,
+        without_endpoints_here,
         families,
         hostnames,
     })
 }
 
-/// Whether a node has a ready endpoint on itself. The publisher sees no endpoints: nodes say it.
+/// Whether a node has a ready endpoint on itself. The publisher watches no endpoints, so nodes report it.
 fn has_endpoints(context: &Context<'_>, service: &Key, node: &Node) -> bool {
     if context.settings.role != Role::Publisher {
         let slices = context.slices.of_service(service);
@@ -98,22 +100,22 @@ fn has_endpoints(context: &Context<'_>, service: &Key, node: &Node) -> bool {
     exception.is_none_or(|exception| !exception.idle)
 }
 
-/// Whether it may be seen inside only. What cannot be read says yes.
+/// Whether the Service is internal. An invalid annotation means yes.
 pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
-    match reader.look(&knobs::INTERNAL, None) {
+    match reader.lookup(&knobs::INTERNAL, None) {
         Lookup::Value(found) => found.value,
         Lookup::Bad => {
             reader.warn(
                 Reason::InvalidAnnotation,
-                "until that can be read, only internal addresses are used",
+                "as long as that value is invalid, only internal addresses are used",
             );
             true
         }
-        Lookup::Silent => false,
+        Lookup::Absent => false,
     }
 }
 
-/// Whether Local is meant strictly; what it means here is said once.
+/// Whether the mode of Local is strict. An event says how Local is understood.
 fn strict(reader: &mut Reader<'_>) -> bool {
     let strict = reader
         .knob(&knobs::LOCAL_MODE, None)
@@ -129,19 +131,19 @@ fn strict(reader: &mut Reader<'_>) -> bool {
             "externalTrafficPolicy Local, edge: connections go straight to the pods on any node; their readiness decides, and the PROXY protocol tells them the client's address"
         }
     };
-    reader.say(Reason::ExternalTrafficPolicyLocal, message);
+    reader.note(Reason::ExternalTrafficPolicyLocal, message);
     strict
 }
 
-/// The addresses that were asked for: the spec's, else an annotation's. What cannot be read gets none.
+/// The requested addresses: those of the spec, else of an annotation. An invalid request is an error.
 fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
     let spec = reader.service.load_balancer_ip.clone();
-    let annotation = match reader.look(&knobs::ADDRESSES, None) {
+    let annotation = match reader.lookup(&knobs::ADDRESSES, None) {
         Lookup::Value(found) => Some(found),
         Lookup::Bad if spec.is_none() => {
-            return Err("the address that it asks for cannot be read".to_owned());
+            return Err("the requested address is invalid".to_owned());
         }
-        Lookup::Bad | Lookup::Silent => None,
+        Lookup::Bad | Lookup::Absent => None,
     };
     let Some(spec) = spec else {
         return Ok(annotation.map(|found| found.value));
@@ -153,7 +155,7 @@ fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
                 Reason::AllocationFailed,
                 failed(reader, &format!("spec.loadBalancerIP {spec:?} {why}")),
             );
-            return Err("the address that it asks for cannot be read".to_owned());
+            return Err("the requested address is invalid".to_owned());
         }
     };
     if let Some(found) = annotation
@@ -168,7 +170,7 @@ fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
     Ok(Some(parsed))
 }
 
-/// At the addresses that were asked for, if load balancer nodes hold them all.
+/// Listens at the requested addresses, if load balancer nodes have all of them.
 fn at_requested(
     context: &Context<'_>,
     reader: &mut Reader<'_>,
@@ -183,7 +185,7 @@ fn at_requested(
         };
         if !held {
             let why = match internal && context.nodes.holds(*address) {
-                true => format!("{address} is no internal address"),
+                true => format!("{address} is not an internal address"),
                 false => format!("no pool holds {address}"),
             };
             reader.warn(Reason::AllocationFailed, failed(reader, &why));
@@ -193,7 +195,7 @@ fn at_requested(
     Ok((Reach::At(requested.clone()), ListenAt::Requested(requested)))
 }
 
-/// At every address of the nodes, if they have one that can be published.
+/// Listens at every address of the nodes, if any of them can be published.
 fn anywhere(
     reader: &mut Reader<'_>,
     chosen: &[&Node],
@@ -213,7 +215,7 @@ fn anywhere(
     Ok((Reach::Everywhere, ListenAt::Wildcard))
 }
 
-/// At the internal addresses of the nodes only.
+/// Listens at the internal addresses of the nodes only.
 fn at_internal(
     context: &Context<'_>,
     reader: &mut Reader<'_>,
@@ -223,7 +225,7 @@ fn at_internal(
     let addresses = published(chosen, families, |node, family| {
         nodes::first(&node.internal, family)
     });
-    if addresses.is_empty() || matches!(context.nodes.here, ThisNode::Host) {
+    if addresses.is_empty() || matches!(context.nodes.here, ThisNode::Standalone) {
         let why = "no load balancer node has an InternalIP";
         reader.warn(Reason::AllocationFailed, failed(reader, why));
         return Err(why.to_owned());
@@ -231,7 +233,7 @@ fn at_internal(
     Ok((Reach::At(addresses), ListenAt::Internal(families.to_vec())))
 }
 
-/// One address of each node for each family, the families in their order.
+/// One address of each node for each IP family, in the order of the families.
 pub(super) fn published(
     nodes: &[&Node],
     families: &[Family],
@@ -262,9 +264,9 @@ fn failed(reader: &Reader<'_>, why: &str) -> String {
     )
 }
 
-/// Says once which keys take effect with pools.
-pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
-    // Two that differ are told of.
+/// Notes keys that will have an effect once there are address pools.
+pub(super) fn note_pool_keys(reader: &mut Reader<'_>) {
+    // Reading them warns of values that differ.
     reader.knob(&knobs::POOL, None);
     reader.knob(&knobs::SHARING, None);
     let service = reader.service;
@@ -289,7 +291,7 @@ pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
     );
     let external = reader.knob(&knobs::EXOSCALE_EXTERNAL, None);
     if external.is_some_and(|found| found.value) {
-        let name = format!("{E}name");
+        let name = format!("{EXOSCALE}name");
         keys.extend(reader.raw(&name).is_some().then_some(name));
     }
     if !keys.is_empty() {
@@ -298,23 +300,23 @@ pub(super) fn wait_for_pools(reader: &mut Reader<'_>) {
             "these take effect with address pools: {}; until then node addresses are used",
             keys.join(", ")
         );
-        reader.say(Reason::WaitsForPools, message);
+        reader.note(Reason::WaitsForPools, message);
     }
 }
 
 const POOL_KEYS: &[(&str, &str)] = &[
     (OWN, "address-pool"),
     (OWN, "sharing-key"),
-    (M, "address-pool"),
-    (M_OLD, "address-pool"),
-    (M, "allow-shared-ip"),
-    (M_OLD, "allow-shared-ip"),
-    (A, "external-ip-pool"),
-    (O, "class"),
-    (O, "load-balancer-id"),
-    (E, "id"),
+    (METALLB, "address-pool"),
+    (METALLB_DEPRECATED, "address-pool"),
+    (METALLB, "allow-shared-ip"),
+    (METALLB_DEPRECATED, "allow-shared-ip"),
+    (ANTREA, "external-ip-pool"),
+    (OPENSTACK, "class"),
+    (OPENSTACK, "load-balancer-id"),
+    (EXOSCALE, "id"),
     ("purelb.io/", "service-group"),
     ("lbipam.cilium.io/", "sharing-key"),
 ];
 
-pub(super) const NO_NODE: &str = "no load balancer node is there for it";
+pub(super) const NO_NODE: &str = "no load balancer node is selected for it";

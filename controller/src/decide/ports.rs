@@ -6,7 +6,7 @@ use super::annotations::Reader;
 use super::notice::Reason;
 use crate::observe::{Port, Protocol};
 
-/// The ports of a Service that are served: the first ones, in the order of its spec. Its owner is told which are not.
+/// The ports of a Service that are served: the first ones, in the order of the spec. A Warning names the others.
 pub(super) fn served_ports<'a>(reader: &mut Reader<'a>) -> &'a [Port] {
     let ports = &reader.service.ports;
     let most = usize::from(reader.settings.flags.max_ports_per_service);

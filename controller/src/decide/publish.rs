@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::annotations::{ADDRESS, ID, O};
+use super::annotations::{ADDRESS, ID, OPENSTACK};
 use super::binds::ExpectedBinds;
 use super::context::Context;
 use super::nodes::{self, ThisNode};
@@ -13,13 +13,13 @@ use super::status::{Ingress, Status, Verdict};
 use crate::observe::{Family, Node, Service};
 use crate::settings::Compat;
 
-/// Says where a Service is published, once every port has its owner.
+/// Completes the status of a Service with the addresses at which it is published.
 pub(super) fn publish(
     context: &Context<'_>,
     plan: &mut ServicePlan<'_>,
     expected: &ExpectedBinds<'_>,
 ) {
-    let is_host = matches!(context.nodes.here, ThisNode::Host);
+    let is_host = matches!(context.nodes.here, ThisNode::Standalone);
     let service = plan.service;
     let status = &mut plan.status;
     let mut addresses = Vec::new();
@@ -40,16 +40,20 @@ pub(super) fn publish(
     }
 }
 
-/// The annotations that OpenStack's users read, where they are not there yet, or say what is no more.
+/// Adds the annotations that users of OpenStack read, and removes an address that is published no more.
 fn write_outputs(service: &Service, addresses: &[IpAddr], is_host: bool, status: &mut Status) {
-    if !service.annotations.keys().any(|key| key.starts_with(O)) {
+    if !service
+        .annotations
+        .keys()
+        .any(|key| key.starts_with(OPENSTACK))
+    {
         return;
     }
     let there = service.annotations.get(ADDRESS);
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let addresses = addresses.join(",");
     if addresses.is_empty() {
-        // A host knows no address of its own.
+        // The addresses of a host without Kubernetes are not known.
         let is_stale = there.is_some() && !is_host;
         let stale = is_stale.then(|| ADDRESS.to_owned());
         status.stale_annotations.extend(stale);
@@ -64,7 +68,7 @@ fn write_outputs(service: &Service, addresses: &[IpAddr], is_host: bool, status:
 }
 
 impl Placement<'_> {
-    /// What the status lists, and the addresses behind a hostname too.
+    /// What the status lists, and the addresses, which are also known if the status lists hostnames.
     pub(super) fn published(
         &self,
         context: &Context<'_>,
@@ -74,9 +78,9 @@ impl Placement<'_> {
         let live = self.candidates.iter().copied();
         let live = live.filter(|node| self.is_live(context, service, node, expected));
         let addresses = self.addresses(&live.collect::<Vec<_>>());
-        let is_host = matches!(context.nodes.here, ThisNode::Host);
+        let is_host = matches!(context.nodes.here, ThisNode::Standalone);
         let ingress = match &self.hostnames {
-            // Nobody is live: a name would lead nowhere either.
+            // Without a live node, a hostname would lead nowhere either.
             Some(_) if addresses.is_empty() && !is_host => Vec::new(),
             Some(names) => names.iter().cloned().map(Ingress::Hostname).collect(),
             None => addresses.iter().copied().map(Ingress::Ip).collect(),
@@ -84,8 +88,8 @@ impl Placement<'_> {
         (ingress, addresses)
     }
 
-    /// Whether a node's address is published for a Service: its Lease lives, no port of the Service is
-    /// closed there, and it serves what it should. What is published stays while only the last is missing.
+    /// Whether the address of a node is published for a Service: the node's Lease is live, not all ports of the Service are
+    /// closed there, and the node serves what it should. A published address stays while only the last is missing.
     fn is_live(
         &self,
         context: &Context<'_>,
@@ -102,7 +106,7 @@ impl Placement<'_> {
             })
         };
         let Some(leases) = &context.observed.leases else {
-            return !self.nobody || is_published();
+            return !self.no_ready_node || is_published();
         };
         let Some(lease) = leases.get(&node.name) else {
             return false;
@@ -114,19 +118,19 @@ impl Placement<'_> {
         let owner = format!("{}.{}", service.key.namespace, service.key.name);
         let agrees = lease.settings.is_empty() || lease.settings == context.claims;
         let is_served = || expected.is_served(&node.name, &owner, &lease.served);
-        (!self.nobody && agrees && is_served()) || is_published()
+        (!self.no_ready_node && agrees && is_served()) || is_published()
     }
 
     /// Why nothing is published.
     pub(super) fn why_not(&self) -> &'static str {
-        match (self.candidates.is_empty(), self.nobody) {
+        match (self.candidates.is_empty(), self.no_ready_node) {
             (true, _) => NO_NODE,
-            (false, true) => "no load balancer node has an endpoint of it",
+            (false, true) => "no load balancer node has a ready endpoint of it",
             (false, false) => "no load balancer node serves it yet",
         }
     }
 
-    /// Those of these nodes at which the Service is reached.
+    /// The addresses of these nodes at which the Service is reached.
     fn addresses(&self, live: &[&Node]) -> Vec<IpAddr> {
         match &self.site.at {
             ListenAt::Wildcard => published(live, &self.families, nodes::public),
@@ -148,7 +152,7 @@ impl Placement<'_> {
     }
 }
 
-/// The address that is published as it is, or as a name such as `10.0.0.1.nip.io` or `fd00--1.nip.io`.
+/// Parses a published address: an address, or a name such as `10.0.0.1.nip.io` or `fd00--1.nip.io`.
 fn address_in(text: &str) -> Option<IpAddr> {
     let first_four = || text.splitn(5, '.').take(4).collect::<Vec<_>>().join(".");
     let dashed = || {

@@ -21,7 +21,7 @@ use super::status::{Status, Verdict};
 use super::{endpoints, health};
 use crate::observe::{self, Key, Port, Service, ServiceKind, Target};
 
-/// What a Service that is no LoadBalancer asks for.
+/// Plans a Service that is no LoadBalancer.
 pub(super) fn plan<'a>(
     context: &Context<'a>,
     names: &BareNames<'_>,
@@ -31,27 +31,29 @@ pub(super) fn plan<'a>(
     let mut reader = Reader::new(service, context.observed, settings);
     let ignore = reader.knob(&knobs::IGNORE, None);
     if ignore.is_some_and(|found| found.value) {
-        let status = Status::left_alone(service, "an annotation says ignore");
-        return ServicePlan::nothing(service, status).ignored(reader);
+        let status = Status::left_alone(service, "an annotation says to ignore it");
+        return ServicePlan::nothing(service, status).left_alone_by(reader);
     }
     if !contends(service, context.observed, settings) {
-        let why = "it is no LoadBalancer, and nothing asks for its publication";
+        let why = "it is not of type LoadBalancer, and no annotation or flag asks to serve it";
         let status = Status::left_alone(service, why);
-        return ServicePlan::nothing(service, status).silent(&context.observed.remembered);
+        return ServicePlan::nothing(service, status).withdrawn(&context.observed.remembered);
     }
     let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.remark();
     remark_slices(context, &mut reader);
     if internal(&mut reader) {
-        // Fails closed: what it shares is open to everybody.
-        let why = "it is internal, and neither the shared ports nor those of --tcp-services are";
+        // An internal Service is refused, since these ports are open to all clients.
+        let why = "it is internal, and the shared ports and those of --tcp-services are open to all clients";
         reader.warn(
             Reason::SyncLoadBalancerFailed,
-            format!("Error syncing load balancer: {why}; a Service of type LoadBalancer can be"),
+            format!(
+                "Error syncing load balancer: {why}; a Service of type LoadBalancer can be internal"
+            ),
         );
         plan.status = Status::left_alone(service, why);
         reader.keep_ports();
-        return plan.read_by(reader);
+        return plan.with_findings(reader);
     }
     if let ServiceKind::ExternalName(name) = &service.kind {
         look_up(context, &mut reader, name, &mut plan);
@@ -80,9 +82,12 @@ pub(super) fn plan<'a>(
             None => {}
         }
     }
-    reader.without_effect(NOT_SHARED, "only a LoadBalancer has that");
+    reader.without_effect(NOT_SHARED, "only a Service of type LoadBalancer has it");
     if plan.ports.is_empty() {
-        reader.without_effect(OF_A_PORT, "the shared port has one for all");
+        reader.without_effect(
+            OF_A_PORT,
+            "the shared port has one setting for all Services",
+        );
     }
     if plan.routes.iter().all(|route| route.closed) && plan.ports.is_empty() {
         let is_tcp = |port: &Port| port.protocol == observe::Protocol::Tcp;
@@ -92,20 +97,20 @@ pub(super) fn plan<'a>(
         };
         plan.status = Status::left_alone(service, why);
     }
-    plan.read_by(reader)
+    plan.with_findings(reader)
 }
 
-/// Has the name of an ExternalName Service looked up, and says what is wrong with it.
+/// Has the name of an ExternalName Service resolved, and warns if it cannot be served.
 fn look_up(context: &Context<'_>, reader: &mut Reader<'_>, name: &str, plan: &mut ServicePlan<'_>) {
     let nowhere = || match context.refuses_own() {
         true => format!(
-            "externalName {name} leads to this machine or its link only; that is not published"
+            "externalName {name} leads only to addresses of this machine or its link, which are not served"
         ),
-        false => format!("externalName {name} leads to no single host; that is not published"),
+        false => format!("externalName {name} leads to no address of a single host"),
     };
     let wrong = match ExternalTarget::of(context.observed, name) {
         ExternalTarget::Address(address) => (!context.may_lead_to(address)).then(nowhere),
-        ExternalTarget::NoName => Some(format!("externalName {name:?} is no DNS name")),
+        ExternalTarget::NoName => Some(format!("externalName {name:?} is not a DNS name")),
         ExternalTarget::Name(found) => {
             plan.wanted.names.insert(name.to_owned());
             match found.is_empty() {
@@ -137,7 +142,7 @@ fn look_up(context: &Context<'_>, reader: &mut Reader<'_>, name: &str, plan: &mu
     }
 }
 
-/// A port of its own, as a flag says.
+/// Plans a port of `--tcp-services`.
 fn listen(
     context: &Context<'_>,
     names: &BareNames<'_>,
@@ -169,7 +174,7 @@ fn listen(
     });
 }
 
-/// Routes of a shared port.
+/// Plans the routes of a Service port on a shared port.
 fn publish(
     context: &Context<'_>,
     names: &BareNames<'_>,
@@ -199,7 +204,7 @@ fn publish(
         return;
     };
     let (certificate, closed) = match certificate(context, reader, &options, port, plan) {
-        Termination::Nowhere => return,
+        Termination::Unserved => return,
         Termination::Closed => (None, true),
         Termination::Open(certificate) => (certificate, false),
     };
@@ -259,7 +264,7 @@ fn publish(
     }
 }
 
-/// Which requests lead to a port, as routes to nowhere yet.
+/// The requests that lead to a Service port, as routes without a service.
 fn matches(
     reader: &mut Reader<'_>,
     names: &BareNames<'_>,
@@ -288,9 +293,9 @@ fn matches(
         ..route(None)
     });
     let mut routes: Vec<Route> = whole.collect();
-    // service-loadbalancer read aclMatch on https alone; on plain http its users reach a Service by its name all the same.
+    // service-loadbalancer read aclMatch for https only; on plain http its users reach a Service by its name.
     if acl.is_none() || !secure {
-        // A request that has both the host and the name loses the name, as with service-loadbalancer.
+        // As with service-loadbalancer, the name is stripped from requests that have both the host and the name.
         for host in hosts.into_iter().map(Some).chain([None]) {
             let paths = name_paths(names, reader.service, port).into_iter();
             routes.extend(paths.map(|path| Route {
@@ -313,7 +318,7 @@ fn matches(
     routes
 }
 
-/// Our own keys: every host with every path.
+/// Routes by our own keys: every host with every path.
 fn by_host_and_path(
     hosts: Option<Vec<HostPattern>>,
     paths: Option<Paths>,
@@ -338,46 +343,47 @@ fn by_host_and_path(
     both.collect()
 }
 
-/// What a shared port cannot do for one of its Services.
+/// Notes keys that have no effect on a shared port.
 fn without_effect(reader: &mut Reader<'_>, port: &Port, options: &PortOptions, secure: bool) {
     let mut keys = Vec::new();
     if options.hsts.is_some() {
         keys.push(match secure {
             true => format!("{OWN}hsts (the shared HTTPS port sends one for all)"),
-            false => format!("{OWN}hsts (port {} ends no TLS)", port.number),
+            false => format!("{OWN}hsts (port {} does not terminate TLS)", port.number),
         });
     }
     if options.redirect_https && !secure {
         keys.push(format!(
-            "{OWN}redirect-https (port {} ends no TLS)",
+            "{OWN}redirect-https (port {} does not terminate TLS)",
             port.number
         ));
     }
     if !options.passthrough.is_empty() {
         let hidden = [
-            reader.present(&knobs::HOST, port),
-            reader.present(&knobs::PATH, port),
-            reader.present(&knobs::REWRITE, port),
-            reader.present(&knobs::CONTRIB_HOST, port),
-            reader.present(&knobs::ACL_MATCH, port),
+            reader.present_keys(&knobs::HOST, port),
+            reader.present_keys(&knobs::PATH, port),
+            reader.present_keys(&knobs::REWRITE, port),
+            reader.present_keys(&knobs::CONTRIB_HOST, port),
+            reader.present_keys(&knobs::ACL_MATCH, port),
         ];
         let hidden = hidden.into_iter().flatten();
         keys.extend(hidden.map(|key| {
             format!(
-                "{key} (port {} passes TLS on by the name that it asks for)",
+                "{key} (port {} relays TLS without decrypting it)",
                 port.number
             )
         }));
     }
     if !keys.is_empty() {
-        reader.say(
+        reader.note(
             Reason::AnnotationIgnored,
             format!("without effect here: {}", keys.join(", ")),
         );
     }
 }
 
-/// `/NAMESPACE/NAME`, and `/NAME` for who owns it; port 80 is not named.
+/// The paths that follow from a Service's name: `/NAMESPACE/NAME`, and `/NAME` if it owns the bare name; `:PORT` follows unless
+/// the port is 80.
 fn name_paths(names: &BareNames<'_>, service: &Service, port: &Port) -> Vec<UrlPath> {
     let Key { namespace, name } = &service.key;
     let suffix = port_suffix(port);
@@ -388,7 +394,7 @@ fn name_paths(names: &BareNames<'_>, service: &Service, port: &Port) -> Vec<UrlP
     paths.filter_map(|path| path.parse().ok()).collect()
 }
 
-/// As the dashboards of service-loadbalancer's users have it, for who owns the bare name.
+/// The name of a Service port in the table. The owner of a bare name has service-loadbalancer's name, which dashboards use.
 fn table_name(names: &BareNames<'_>, service: &Service, port: &Port) -> Option<Name> {
     let bare = format!("{}{}", service.key.name, port_suffix(port));
     match names.owns(service) && bare != HTTP && bare != HTTPS {
@@ -414,13 +420,13 @@ fn scope<'a>(context: &Context<'_>, service: &Service, options: &'a PortOptions)
     }
 }
 
-/// Of one Service: it must not fill the memory.
+/// The most routes of one Service, which must not fill the memory.
 const MOST_ROUTES: usize = 10_000;
 
-/// The same, for the source ranges that each route has.
+/// The most source ranges of all routes of one Service together.
 const MOST_RANGES: usize = 100_000;
 
-/// Knobs that need addresses.
+/// Knobs that need an address of the Service's own.
 const NOT_SHARED: &[&str] = &[
     "external-port",
     "external-traffic-policy-mode",
@@ -429,7 +435,7 @@ const NOT_SHARED: &[&str] = &[
     "node-selector",
 ];
 
-/// Knobs that need a port that is nobody else's.
+/// Knobs that need a port of the Service's own.
 const OF_A_PORT: &[&str] = &[
     "accept-proxy",
     "connection-limit",

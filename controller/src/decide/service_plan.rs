@@ -1,4 +1,4 @@
-//! What is planned for one Service: its ports of the node, its routes of the shared ports, its status, and what is said about it.
+//! The plan of one Service: its ports of the node, its routes on the shared ports, its status and its events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,18 @@ use super::site::Reach;
 use super::status::Status;
 use crate::observe::{Remembered, Service, Wanted};
 
-/// What one Service asks for, and what is to be said about it.
+/// The plan of one Service.
 pub(super) struct ServicePlan<'a> {
     pub(super) service: &'a Service,
     pub(super) status: Status,
-    /// Of a LoadBalancer.
+    /// Where a LoadBalancer is served; `None` for other Services, and if it cannot be.
     pub(super) placement: Option<Placement<'a>>,
     pub(super) ports: Vec<PortPlan>,
     pub(super) routes: Vec<SharedRoute>,
     pub(super) files: BTreeSet<WantedFile>,
     pub(super) wanted: Wanted,
     pub(super) notices: BTreeSet<Notice>,
-    /// Those that follow from what only nodes look at.
+    /// Events that follow from what only nodes read.
     pub(super) node_notices: BTreeSet<Notice>,
     pub(super) memory: BTreeMap<String, (String, String)>,
 }
@@ -44,8 +44,8 @@ impl<'a> ServicePlan<'a> {
         }
     }
 
-    /// With all that a reader found out.
-    pub(super) fn read_by(mut self, mut reader: Reader<'_>) -> Self {
+    /// Adds what a reader found in the annotations.
+    pub(super) fn with_findings(mut self, mut reader: Reader<'_>) -> Self {
         let written = self.service.annotations.get(LAST_GOOD);
         match reader.last_good() {
             Some(text) if written != Some(&text) => {
@@ -65,20 +65,20 @@ impl<'a> ServicePlan<'a> {
         self
     }
 
-    /// One that says that it is not to be touched: what was read is remembered, and not written down.
-    pub(super) fn ignored(mut self, reader: Reader<'_>) -> Self {
+    /// For a Service with an annotation to ignore it: the last good values are remembered, and the Service is not written.
+    pub(super) fn left_alone_by(mut self, reader: Reader<'_>) -> Self {
         self.notices = reader.notices;
         self.memory = reader.memory;
         self
     }
 
-    /// One that asks for nothing any more. If it did before, what we wrote on it goes.
-    pub(super) fn silent(mut self, before: &Remembered) -> Self {
+    /// For a Service that asks for nothing: if it did before, our annotations on it are removed.
+    pub(super) fn withdrawn(mut self, before: &Remembered) -> Self {
         let service = self.service;
         let is_there = |key: &&str| service.annotations.contains_key(*key);
         let marks = [LAST_GOOD, TOLD].into_iter().filter(is_there);
         let marks: BTreeSet<String> = marks.map(str::to_owned).collect();
-        // Another Ballast's marks are not ours to take.
+        // Without remembered values, the annotations may be those of another Ballast.
         if let Some(memory) = before.get(&service.key)
             && !marks.is_empty()
         {
@@ -88,13 +88,13 @@ impl<'a> ServicePlan<'a> {
         self
     }
 
-    /// The ports that it would hold.
+    /// The ports of the node that the Service asks for.
     pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.ports.iter().map(|port| &port.claim)
     }
 }
 
-/// A port that a Service asks for.
+/// A port of the node that a Service asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) udp: bool,
@@ -105,16 +105,16 @@ pub(super) struct Claim {
 /// A port of the node that leads to one Service port.
 pub(super) struct PortPlan {
     pub(super) claim: Claim,
-    /// Without a bind: not on this node.
+    /// Without binds if the port is not served on this node.
     pub(super) frontend: Frontend,
     pub(super) backend: table::Service,
-    /// Its certificate cannot be had: the port is held, and nothing listens there.
+    /// Whether the port stays closed, since its certificate cannot be used. Its claim holds.
     pub(super) closed: bool,
 }
 
 /// A route of a shared port.
 pub(super) struct SharedRoute {
-    /// On the HTTPS port, not on the HTTP one.
+    /// Whether the route is on the HTTPS port; else it is on the HTTP port.
     pub(super) secure: bool,
     /// Whether an annotation asks for it; else it exists by `--http-services=all` alone.
     pub(super) by_annotation: bool,
@@ -123,7 +123,7 @@ pub(super) struct SharedRoute {
     pub(super) certificate: Option<Certificate>,
     /// The service to which the route leads.
     pub(super) backend: Option<table::Service>,
-    /// Its certificate cannot be had: it is held, and nothing is served by it.
+    /// Whether the route is not served, since its certificate cannot be used. Its claim holds.
     pub(super) closed: bool,
 }
 
@@ -180,7 +180,7 @@ impl SharedPorts {
     }
 }
 
-/// The names of the shared frontends.
+/// The names of the frontends of the shared ports.
 pub(super) const HTTP: &str = "http";
 
 pub(super) const HTTPS: &str = "https";

@@ -10,7 +10,7 @@ use ballast_core::table::{
 use super::owners::{labelled, routes};
 use crate::observe::Key;
 
-/// A service with its endpoints.
+/// The bytes of a service with its endpoints.
 pub(super) fn of_service(service: &Service) -> usize {
     let description = service.description.as_ref().map_or(0, |text| text.len());
     let health = service.health.as_ref();
@@ -37,7 +37,7 @@ fn of_endpoint(endpoint: &Endpoint) -> usize {
     15 + address + node + zone + state
 }
 
-/// A frontend with its routes.
+/// The bytes of a frontend with its routes.
 pub(super) fn of_frontend(frontend: &Frontend) -> usize {
     let ranges = frontend.source_ranges.as_ref().map_or(0, |list| list.len());
     let trusted = frontend.accept_proxy.as_ref();
@@ -67,7 +67,7 @@ fn of_route(route: &Route) -> usize {
     ROUTE + host + ESCAPED * (route.path().len() + rewrite) + RANGE * ranges
 }
 
-/// All of a table that is anybody's. Routes count for whom they lead to.
+/// The bytes of each Service's parts of a table. A route counts for the Service that it leads to.
 pub(super) fn by_owner(table: &RoutingTable) -> BTreeMap<Key, usize> {
     let mut weights: BTreeMap<Key, usize> = BTreeMap::new();
     let mut owners: BTreeMap<&Name, Key> = BTreeMap::new();
@@ -92,16 +92,16 @@ pub(super) fn by_owner(table: &RoutingTable) -> BTreeMap<Key, usize> {
     weights
 }
 
-/// All that is small.
+/// The fields of a small size, together.
 const PART: usize = 400;
 
 const ROUTE: usize = 350;
 
-/// The names of its two files.
+/// The names of the two files of a certificate.
 const CERTIFICATE: usize = 500;
 
-/// The longest is one of IPv6.
+/// The longest range, which is one of IPv6.
 const RANGE: usize = 48;
 
-/// What JSON may make of a byte.
+/// The most bytes that JSON needs for one.
 const ESCAPED: usize = 6;

@@ -9,11 +9,11 @@ use ballast_core::table::{
 };
 
 use super::files::{CLIENT_CA, ERROR_PAGE, WantedFile};
-use super::parts::{bare, route, tls};
+use super::parts::{empty_frontend, route, tls};
 use super::service_plan::{HTTP, HTTPS, ServicePlan, SharedPorts};
 use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HttpServices, Settings};
 
-/// The whole table. Takes the offers and routes.
+/// The whole table. Takes the ports and routes out of the plans.
 pub(super) fn assemble(
     settings: &Settings,
     ports: SharedPorts,
@@ -59,7 +59,7 @@ pub(super) fn assemble(
     }
 }
 
-/// Where the data plane answers for itself, whatever it serves.
+/// The addresses at which the data plane shows statistics and its health, whatever it serves.
 pub(crate) fn stats(settings: &Settings) -> Stats {
     let flags = &settings.flags;
     Stats {
@@ -82,11 +82,11 @@ fn shared_http(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronten
     Some(Frontend {
         routes,
         default: root.or_else(|| default_route(settings)).map(Box::new),
-        ..bare(HTTP.parse().ok()?, settings.flags.http_port, Protocol::Http)
+        ..empty_frontend(HTTP.parse().ok()?, settings.flags.http_port, Protocol::Http)
     })
 }
 
-/// Without a certificate there are only connections that pass unopened.
+/// The shared HTTPS port. Without any certificate it only relays TLS without decrypting it.
 fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Frontend> {
     let own = settings
         .flags
@@ -117,7 +117,7 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
     if certificates.is_empty() {
         return Some(Frontend {
             routes,
-            ..bare(name, HTTPS_PORT, Protocol::Tls)
+            ..empty_frontend(name, HTTPS_PORT, Protocol::Tls)
         });
     }
     let client_auth = settings.flags.ssl_ca_cert.as_ref().map(|_| ClientAuth {
@@ -136,11 +136,11 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
         })),
         routes,
         default: root.or_else(|| default_route(settings)).map(Box::new),
-        ..bare(name, HTTPS_PORT, Protocol::Https)
+        ..empty_frontend(name, HTTPS_PORT, Protocol::Https)
     })
 }
 
-/// In a fixed order, which means nothing; and the one for every request, which a table has as its default alone.
+/// The routes of a shared port, in a fixed order without a meaning; and the route for every request, which becomes the default.
 fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (List<Route>, Option<Route>) {
     let mut routes: Vec<Route> = plans
         .iter()
@@ -160,7 +160,7 @@ fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (List<Route>, Option<Route
     (List::new(routes), root)
 }
 
-/// What is answered where no Service is meant.
+/// The answer to requests that lead to no Service.
 fn default_route(settings: &Settings) -> Option<Route> {
     Some(Route {
         status: Some(settings.flags.default_return_code),
@@ -173,5 +173,5 @@ fn default_route(settings: &Settings) -> Option<Route> {
     })
 }
 
-/// service-loadbalancer's 15,768,000 seconds.
+/// 15,768,000 seconds, as service-loadbalancer had it.
 const HSTS: &str = "4380h";

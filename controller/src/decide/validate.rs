@@ -1,8 +1,8 @@
 //! Validates a routing table before it is handed out: which Services have parts that the data plane would refuse, and the whole
 //! table with them.
 //!
-//! There should be none: every value was read by the rules of the table. This is for a mistake of Ballast's own, for a panic while one
-//! Service is planned, and for the Service that makes the table larger than one may be.
+//! There should be none, since every value was parsed by the rules of the table. This is for a bug of Ballast, for a panic while
+//! one Service is planned, and for the Service that makes the table larger than the data plane takes.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,8 +18,8 @@ use super::status::{Status, is_foreign};
 use crate::observe::{Key, Service, ServiceKind};
 use crate::settings::Role;
 
-/// Who must be left out of a table, and why.
-pub(super) fn blamed(table: &RoutingTable) -> BTreeMap<Key, String> {
+/// The Services that must be left out of a table, and why.
+pub(super) fn refused(table: &RoutingTable) -> BTreeMap<Key, String> {
     let mut blamed = heaviest(table, LARGEST / 4 * 3);
     if !blamed.is_empty() {
         return blamed;
@@ -28,7 +28,7 @@ pub(super) fn blamed(table: &RoutingTable) -> BTreeMap<Key, String> {
         if let Some(owner) = owner(table, &problem.at) {
             let why = || {
                 format!(
-                    "the data plane would refuse it ({}; {}); this is a fault of Ballast's, please report it",
+                    "the data plane would refuse it ({}; {}); this is a bug of Ballast, please report it",
                     problem.why, problem.remedy
                 )
             };
@@ -38,7 +38,7 @@ pub(super) fn blamed(table: &RoutingTable) -> BTreeMap<Key, String> {
     blamed
 }
 
-/// Those that make a table larger than this, the largest first, until the others fit in.
+/// The largest Services of a table that is larger than `limit`, until the others fit in.
 fn heaviest(table: &RoutingTable, limit: usize) -> BTreeMap<Key, String> {
     let services = table.services.iter().map(size::of_service);
     let frontends = table.frontends.iter().map(size::of_frontend);
@@ -62,9 +62,9 @@ fn heaviest(table: &RoutingTable, limit: usize) -> BTreeMap<Key, String> {
     blamed
 }
 
-/// Runs `work`, which concerns one Service alone. If it panics, the Service and the panic's message are added to `panicked`, unless
-/// the Service is left out already.
-pub(super) fn guarded<T>(
+/// Runs `work`, which concerns one Service. If `work` panics, the Service and the message of the panic are added to `panicked`,
+/// unless the Service is left out already.
+pub(super) fn catch_panic<T>(
     context: &Context<'_>,
     service: &Service,
     panicked: &mut BTreeMap<Key, String>,
@@ -78,7 +78,7 @@ pub(super) fn guarded<T>(
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let why = format!(
-            "deciding about it failed ({}); this is a fault of Ballast's, please report it",
+            "planning it failed ({}); this is a bug of Ballast, please report it",
             text.unwrap_or("for an unknown reason")
         );
         panicked.insert(service.key.clone(), why);
@@ -86,7 +86,7 @@ pub(super) fn guarded<T>(
     None
 }
 
-/// One that is left out. What is known of its annotations stays known.
+/// The plan of a Service that is left out. Its last good values stay remembered.
 pub(super) fn left_out<'a>(
     context: &Context<'_>,
     service: &'a Service,
@@ -97,7 +97,7 @@ pub(super) fn left_out<'a>(
         && !is_foreign(service);
     let status = match (is_ours, service.deleting) {
         (true, false) => Status::pending(service, why),
-        (true, true) => Status::released(service, "is being deleted", context.settings),
+        (true, true) => Status::released(service, "it is being deleted", context.settings),
         (false, _) => Status::left_alone(service, why),
     };
     let message = format!("left out of the table: {why}");
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_heaviest_go_until_the_others_fit_in() {
         let table = table(&[("a", 10), ("b", 3000), ("c", 20), ("d", 2000)]);
-        assert!(blamed(&table).is_empty());
+        assert!(refused(&table).is_empty());
         let names = |limit| -> Vec<String> {
             let found = heaviest(&table, limit).into_keys();
             found.map(|key| key.name).collect()

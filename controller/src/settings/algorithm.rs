@@ -2,10 +2,10 @@
 
 use ballast_core::table::Algorithm;
 
-/// How endpoints are chosen, in everybody's words.
+/// Parses an algorithm, in the words of every system whose annotations are read.
 ///
 /// # Errors
-/// Nobody has such a word.
+/// The word names no algorithm.
 pub fn algorithm(text: &str) -> Result<Algorithm, String> {
     Ok(match text.trim() {
         "round-robin" | "roundrobin" | "ROUND_ROBIN" => Algorithm::RoundRobin,
@@ -15,7 +15,7 @@ pub fn algorithm(text: &str) -> Result<Algorithm, String> {
         "random" => Algorithm::Random,
         "first" => Algorithm::First,
         _ => {
-            return Err("is no algorithm; expected round-robin, least-connections, source-hash, source-port-hash, random or first".to_owned());
+            return Err("is not an algorithm; expected round-robin, least-connections, source-hash, source-port-hash, random or first".to_owned());
         }
     })
 }

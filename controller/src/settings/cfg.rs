@@ -1,4 +1,4 @@
-//! service-loadbalancer's `loadbalancer.json`. Called when the settings are read.
+//! Parses service-loadbalancer's `loadbalancer.json`, the file of `--cfg`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::algorithm;
 use super::tcp_services::{TcpService, TcpServices};
 
-/// What such a file says.
+/// The contents of such a file.
 #[derive(Debug)]
 pub(super) struct Cfg {
     pub(super) algorithm: Option<Algorithm>,
