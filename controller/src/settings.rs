@@ -38,7 +38,7 @@ pub struct Flags {
         default_value = "role=loadbalancer"
     )]
     pub node_selector: Selector,
-    /// Which endpoints count, by their node, where traffic goes by node
+    /// Use only endpoints on nodes with these labels, with externalTrafficPolicy Local or --endpoints-via=nodeport
     #[arg(long, value_name = "SELECTOR")]
     pub target_node_selector: Option<Selector>,
     /// Serve nodes that are excluded from external load balancers too
@@ -47,19 +47,19 @@ pub struct Flags {
     /// The namespace that this process runs in, where Leases are kept [default: that of the kubeconfig's context, or of the pod]
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = non_empty)]
     pub own_namespace: Option<String>,
-    /// A namespace to look at; repeatable [default: all]
+    /// A namespace whose Services are served; repeatable [default: all]
     #[arg(long, env = "BALLAST_NAMESPACE", value_name = "NAME", value_delimiter = ',', value_parser = non_empty)]
     pub namespace: Vec<String>,
-    /// The class whose Services are ours [default: Services without one]
+    /// The loadBalancerClass of the Services that are served [default: Services without one]
     #[arg(long, env = "BALLAST_LB_CLASS", value_name = "CLASS", value_parser = non_empty)]
     pub lb_class: Option<String>,
     /// Serve Services without a class beside those of --lb-class
     #[arg(long, env = "BALLAST_DEFAULT_CLASS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub default_class: bool,
-    /// Where connections go [default: pod]; said beside --kubeconfig: it is another cluster
+    /// Where connections go [default: pod]; together with --kubeconfig, the cluster is another one than that of this node
     #[arg(long, value_name = "WAY", value_enum)]
     pub endpoints_via: Option<EndpointsVia>,
-    /// Whose annotations are read
+    /// The systems whose annotations are read
     #[arg(long, env = "BALLAST_COMPAT", value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Compat::ALL)]
     pub compat: Vec<Compat>,
     /// Which Services the shared port 80 leads to
@@ -91,28 +91,28 @@ pub struct Flags {
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_cert: Option<PathBuf>,
-    /// Who must have signed the certificates of clients, PEM
+    /// The CA that must have signed the certificates of clients, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_ca_cert: Option<PathBuf>,
-    /// The body of the answer where no Service is meant: file:// or http(s)://
+    /// The body of the answer to requests that lead to no Service: file:// or http(s)://
     #[arg(long, value_name = "URL", value_parser = error_page)]
     pub error_page: Option<ErrorPage>,
     /// The status of that answer
     #[arg(long, value_name = "CODE", default_value_t = 404, value_parser = clap::value_parser!(u16).range(200..=599))]
     pub default_return_code: u16,
-    /// How endpoints are chosen where a Service does not say [default: round-robin]
+    /// The algorithm of Services that name none [default: round-robin]
     #[arg(long, value_name = "ALGORITHM", value_parser = algorithm)]
     pub balance_algorithm: Option<Algorithm>,
-    /// The shared port
+    /// The shared HTTP port
     #[arg(long, env = "BALLAST_HTTP_PORT", value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     pub http_port: u16,
-    /// Where the data plane shows its page
+    /// The port at which the data plane shows its statistics
     #[arg(long, env = "BALLAST_STATS_PORT", value_name = "PORT", default_value_t = STATS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub stats_port: u16,
-    /// Who may see that page; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
+    /// The clients that may see the statistics; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
     #[arg(long, value_name = "RANGE", value_delimiter = ',')]
     pub stats_source_ranges: Vec<IpNet>,
-    /// Access lines in the old form
+    /// Write access lines in haproxy's format
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub syslog: bool,
     /// service-loadbalancer's loadbalancer.json

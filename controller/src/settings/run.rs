@@ -98,7 +98,7 @@ pub struct PublishFlags {
     /// Where the cluster is.
     #[command(flatten)]
     pub cluster: ClusterFlags,
-    /// Keep Services of ours from being deleted before their addresses are taken back
+    /// Add a finalizer to Services, so that their addresses are removed before they are deleted
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub finalizer: bool,
     /// What to publish where the API server knows no ipMode (before 1.30): the name ADDRESS.SUFFIX, as with nip.io
