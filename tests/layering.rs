@@ -1,12 +1,13 @@
-//! Who may know whom: looked for in sources and manifests. The core decides and never acts, the data plane and the controller
-//! know only it and the log, and inside of the data plane what is started knows nothing of who starts it.
+//! Which part of the workspace may use which other one, checked in sources and manifests. The core decides and does no input or
+//! output; the data plane and the controller depend on the core and the log only; inside of the data plane, no module uses the
+//! one that starts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 #[test]
-fn the_core_knows_no_socket_clock_task_or_dice_of_its_own() {
+fn the_core_uses_no_socket_clock_task_or_random_source() {
     for (file, text) in texts("dataplane/core/src") {
         for forbidden in FORBIDDEN {
             let is_there = without_tests(&text).contains(forbidden);
@@ -54,7 +55,7 @@ fn the_data_plane_and_the_controller_know_only_the_core() {
             "{package}: {known:?}"
         );
         for (file, text) in texts(&format!("{package}/src")) {
-            // The binary of a package knows its library.
+            // The binary of a package uses its library.
             let uses = text.lines().find(|line| line.contains(as_a_crate));
             assert_eq!(uses, None, "{}", file.display());
         }
@@ -90,7 +91,7 @@ fn only_the_system_calls_of_the_data_plane_are_unsafe() {
 }
 
 #[test]
-fn in_the_data_plane_only_apply_puts_a_plan_in_force_and_nobody_knows_who_starts_him() {
+fn in_the_data_plane_only_apply_publishes_a_plan_and_no_module_uses_its_starter() {
     for (words, who) in [
         (".publish(", &["apply.rs"][..]),
         ("crate::apply", &["runtime.rs"]),
@@ -110,8 +111,8 @@ fn in_the_data_plane_only_apply_puts_a_plan_in_force_and_nobody_knows_who_starts
     }
 }
 
-/// Whoever else wrote there would wait for its reader. `main.rs` does for commands that end by themselves, and `plan`, `release`
-/// and `--dry` of the controller are such.
+/// Any other writer would wait for the reader of the stream. The files in the lists write the output of commands that end by
+/// themselves.
 #[test]
 fn only_the_log_writes_to_standard_streams() {
     for (package, may) in [
@@ -138,7 +139,7 @@ fn only_the_log_writes_to_standard_streams() {
     }
 }
 
-/// The modules of the controller's decisions are a tree: whatever one of them names is above it, and nothing names `decide.rs` itself.
+/// The modules of `decide` import one another without a circle, and none imports `decide.rs` itself.
 #[test]
 fn the_modules_of_decide_have_no_import_circle() {
     let folder = root().join("controller/src/decide");
@@ -152,7 +153,7 @@ fn the_modules_of_decide_have_no_import_circle() {
             .iter()
             .map(|name| name.to_string_lossy().into_owned())
             .collect();
-        // A module of a folder reaches its neighbours by one `super` more.
+        // A file in a subfolder needs one `super` more for each folder.
         let up = "super::".repeat(names.len());
         for start in [&*up, "crate::decide::"] {
             uses.entry(names[0].clone())
@@ -169,7 +170,7 @@ fn the_modules_of_decide_have_no_import_circle() {
             "{module} names what is in decide.rs: {named:?}"
         );
     }
-    // What names no other module, or is named by none, is in no circle.
+    // Modules that import none of the others, or are imported by none, are not part of a circle.
     loop {
         let before = uses.len();
         let named: BTreeSet<String> = uses.values().flatten().cloned().collect();
@@ -185,7 +186,7 @@ fn the_modules_of_decide_have_no_import_circle() {
     assert!(uses.is_empty(), "a circle of imports: {uses:#?}");
 }
 
-/// The first names after each `start`, in paths and in the braces of `use`.
+/// The names that follow `start`, in paths and in the braces of `use`.
 fn named_after(text: &str, start: &str) -> BTreeSet<String> {
     let code: Vec<&str> = text
         .lines()
@@ -235,7 +236,7 @@ fn named_after(text: &str, start: &str) -> BTreeSet<String> {
     names
 }
 
-/// The names of what a package is built with.
+/// The names of the dependencies of a package.
 fn dependencies(package: &str) -> Vec<String> {
     let manifest = root().join(package).join("Cargo.toml");
     let manifest = fs::read_to_string(manifest).expect("a manifest");
@@ -259,7 +260,7 @@ fn texts(folder: &str) -> impl Iterator<Item = (PathBuf, String)> {
     })
 }
 
-/// Tests may do what their subject may not.
+/// The text before the module with tests, which are free to use more.
 fn without_tests(text: &str) -> &str {
     let openings = ["", "pub(super) ", "pub(crate) "];
     let starts = openings.map(|public| text.find(&format!("#[cfg(test)]\n{public}mod tests {{")));
@@ -271,7 +272,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All but those that are tests only.
+/// All source files, without those that have tests only.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {

@@ -1,21 +1,21 @@
 //! Decides: out of what is observed of the cluster, and the settings, what must be.
 //!
-//! [`decide`] is pure: no socket, clock, task or API call; equal input gives equal output, and everything is computed anew each time.
-//! Other modules act on what it returns.
+//! [`decide`] is pure: no socket, clock, task or API call; equal input gives equal output, and everything is computed anew each
+//! time. Other modules act on what it returns.
 //!
 //! # The modules
 //!
-//! They are a tree: each uses only modules that stand above it in this list, and none uses this file. A test in `tests/layering.rs`
-//! fails on a circle.
+//! The groups are layers: a module uses modules of its own group and of those above it, and none uses this file. No module uses
+//! itself by way of others: a test in `tests/layering.rs` fails on such a circle.
 //!
-//! 1. **Annotations**: `annotations` reads them with aliases, precedence and last good values; what is wrong with them becomes a
-//!    `notice`; `status` is the decision about one Service.
-//! 2. **Knobs**: `nodes` says which nodes are load balancers, `context` is what every step reads, `endpoints` finds the endpoints of
-//!    a port; `knobs`, `ranges`, `health` and `names` resolve what annotations and flags say about a port.
-//! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends), `ports`,
-//!    `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
-//! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `binds` says what each node listens at
-//!    then, `publish` which addresses a status lists, and `table` assembles the routing table.
+//! 1. **Annotations**: a `notice` is a message for users; `annotations` are read with aliases, precedence and last good values;
+//!    `status` is the decision about one Service.
+//! 2. **Knobs**: `nodes` says which nodes are load balancers, `context` is what every step reads, `endpoints` finds the endpoints
+//!    of a port; `knobs`, `ranges`, `health` and `names` resolve what annotations and flags say about a port.
+//! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
+//!    `ports`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
+//! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `binds` says what each node
+//!    listens at then, `publish` which addresses a status lists, and `table` assembles the routing table.
 //! 5. **Validation**: `validate` finds the Services, by `owners` and `size`, that the data plane would refuse the table for.
 
 mod annotations;

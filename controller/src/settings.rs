@@ -109,7 +109,7 @@ pub struct Flags {
     /// The port at which the data plane shows its statistics
     #[arg(long, env = "BALLAST_STATS_PORT", value_name = "PORT", default_value_t = STATS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub stats_port: u16,
-    /// The clients that may see the statistics; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
+    /// Clients that may see the statistics; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
     #[arg(long, value_name = "RANGE", value_delimiter = ',')]
     pub stats_source_ranges: Vec<IpNet>,
     /// Write access lines in haproxy's format

@@ -1,4 +1,4 @@
-//! The page about annotations: no key that is read is left out of it.
+//! Every annotation that is read is on the page about annotations.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ fn every_key_that_is_read_is_on_the_page() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// Whether it is a whole key of another system.
+/// Whether a word is a whole key of another system.
 fn is_key(word: &str) -> bool {
     let is_whole = !word.ends_with(['/', '-', '.']) && !word.contains(char::is_whitespace);
     is_whole
@@ -68,7 +68,7 @@ fn is_key(word: &str) -> bool {
         .any(|prefix| word.starts_with(prefix) && word.len() > prefix.len())
 }
 
-/// Where the page has the keys of each family, and what they begin with.
+/// The headings of the families on the page, and the prefixes of their keys.
 const FAMILIES: &[(&str, &str)] = &[
     ("\n**openstack**", "loadbalancer.openstack.org/"),
     (

@@ -1,7 +1,7 @@
 //! Merge patches between YAML documents: a case shows only what differs from the case that it is written over.
 //!
-//! A map is merged key by key, and `null` removes a key. A list of [`KEYED`] is merged item by item, stays sorted by that key, and
-//! `$patch: delete` removes an item. Every other value replaces the old one.
+//! A map is merged key by key, and `null` removes a key. A list of [`KEYED`] is merged item by item, stays sorted by that key,
+//! and `$patch: delete` removes an item. Every other value replaces the old one.
 
 use serde_json::{Map, Value};
 

@@ -16,8 +16,8 @@
 //! `over nothing` stands alone. Its sections, of which `desired` alone must be there:
 //!
 //! - `settings`: arguments, one a line, beside those of the other case; the same flag replaces the other's value.
-//! - `observed`: manifests. One with the kind and name of a manifest of the other case changes it; one without a name changes the only
-//!   manifest of its kind; any other is added. `$patch: delete` takes the manifest away.
+//! - `observed`: manifests. One with the kind and name of a manifest of the other case changes it; one without a name changes the
+//!   only manifest of its kind; any other is added. `$patch: delete` takes the manifest away.
 //! - `before`: the manifests, changed likewise, of the decision before, whose last good values this one remembers.
 //! - `desired`: what is decided, as it differs from the other case's decision. [`patch`] says how both are merged.
 //!

@@ -1,4 +1,5 @@
-//! What the status of a Service lists, once every port has its owner: the addresses or hostnames of the nodes that serve the Service.
+//! What the status of a Service lists, once every port has its owner: the addresses or hostnames of the nodes that serve the
+//! Service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
