@@ -207,7 +207,7 @@ fn decide_without(
     if !panicked.is_empty() {
         return Err(panicked);
     }
-    let mut report = match settings.role {
+    let report = match settings.role {
         Role::Publisher => Report::default(),
         Role::Whole | Role::Node => report(&context, shared, &plans),
     };
@@ -217,6 +217,18 @@ fn decide_without(
             Some(Arc::new(table::assemble(settings, shared, &mut plans)))
         }
     };
+    Ok(collect(&context, table, plans, report, notices))
+}
+
+/// Puts the plans of all Services together.
+fn collect(
+    context: &Context<'_>,
+    table: Option<Arc<RoutingTable>>,
+    plans: Vec<ServicePlan<'_>>,
+    mut report: Report,
+    mut notices: Vec<Notice>,
+) -> Desired {
+    let settings = context.settings;
     let mut files = files::settings_files(settings);
     let mut wanted = Wanted::default();
     let mut remembered = Remembered::new();
@@ -238,10 +250,10 @@ fn decide_without(
         Role::Publisher => {
             // Only nodes read Secrets and resolve names.
             wanted = Wanted::default();
-            notices.extend(reported(observed, &context.claims));
+            notices.extend(reported(context.observed, &context.claims));
         }
     }
-    Ok(Desired {
+    Desired {
         files: match table {
             Some(_) => files,
             None => BTreeSet::new(),
@@ -252,7 +264,7 @@ fn decide_without(
         wanted,
         remembered,
         report: Arc::new(report),
-    })
+    }
 }
 
 fn report(context: &Context<'_>, shared: SharedPorts, plans: &[ServicePlan<'_>]) -> Report {

@@ -51,6 +51,7 @@ impl Case {
     /// This case over what another one is about.
     pub(crate) fn input(&self, over: &Input) -> Input {
         let arguments = self.section("settings").lines().map(str::to_owned);
+        let arguments = arguments.filter(|argument| !argument.is_empty());
         let mut settings = over.settings.clone();
         for argument in arguments {
             let (flag, _) = argument.split_once('=').unwrap_or((&argument, ""));
@@ -68,6 +69,10 @@ impl Case {
         let old = documents(&over.observed);
         let new = documents(self.section("observed"));
         let touched = |manifest: &Value| new.iter().any(|change| is_about(change, manifest, &old));
+        for change in new.iter().filter(|change| deletes(change)) {
+            let is_there = old.iter().any(|one| is_about(change, one, &old));
+            assert!(is_there, "{}: nothing to delete: {change}", self.place());
+        }
         let mut observed: Vec<Value> = old.iter().filter(|one| !touched(one)).cloned().collect();
         observed.extend(self.changed(&old, &new));
         Input {
@@ -84,8 +89,7 @@ impl Case {
     fn changed(&self, old: &[Value], changes: &[Value]) -> Vec<Value> {
         let kept = changes.iter().filter(|change| !deletes(change));
         let changed = kept.map(|change| {
-            let mut counterparts = old.iter().filter(|one| is_about(change, one, old));
-            let counterpart = counterparts.next();
+            let counterpart = old.iter().find(|one| is_about(change, one, old));
             let is_named = change["metadata"]["name"].is_string();
             assert!(
                 counterpart.is_some() || is_named,

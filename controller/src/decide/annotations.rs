@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Keeps the last good values of all ports, for a Service whose ports were not read in this decision.
-    pub(super) fn keep_ports(&mut self) {
+    pub(super) fn keep_last_good_of_ports(&mut self) {
         let of_ports = |(slot, _): &(&String, _)| last_good::is_of_a_port(slot);
         let before = self.before.into_iter().flatten();
         for (slot, known) in self.written.iter().chain(before).filter(of_ports) {

@@ -319,7 +319,7 @@ fn at(address: SocketAddr) -> table::Endpoint {
 }
 
 /// Warns of slices of names and of addresses that no endpoint can have: they are left out.
-pub(super) fn remark_slices(context: &Context<'_>, reader: &mut Reader<'_>) {
+pub(super) fn warn_of_slices(context: &Context<'_>, reader: &mut Reader<'_>) {
     let slices = context.slices.of_service(&reader.service.key);
     if let Some((address, what)) = unusable(slices) {
         let message = format!(

@@ -101,7 +101,7 @@ fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
         } else {
             HealthMode::Off
         };
-        remark_exoscale(reader, port, &found.key, mode);
+        warn_of_exoscale(reader, port, &found.key, mode);
         Dialect {
             mode,
             openstack: true,
@@ -134,7 +134,7 @@ fn exoscale_key<'a>(reader: &Reader<'a>) -> Option<&'a str> {
 }
 
 /// Warns if Exoscale's keys ask for another check than OpenStack's, which is made.
-fn remark_exoscale(reader: &mut Reader<'_>, port: &Port, openstack: &str, mode: HealthMode) {
+fn warn_of_exoscale(reader: &mut Reader<'_>, port: &Port, openstack: &str, mode: HealthMode) {
     let Some(any) = exoscale_key(reader) else {
         return;
     };

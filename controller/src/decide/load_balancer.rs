@@ -5,7 +5,7 @@ use ballast_core::table::Text;
 use super::annotations::Reader;
 use super::certificate::{Termination, certificate};
 use super::context::Context;
-use super::endpoints::{Scope, remark_slices};
+use super::endpoints::{Scope, warn_of_slices};
 use super::knobs::{self, PortOptions, ReachedBy};
 use super::nodes::ThisNode;
 use super::notice::{About, Notice, Reason};
@@ -41,20 +41,20 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
         }
         taken_from = Some(writer(service).to_owned());
     }
-    reader.remark();
-    remark_slices(context, &mut reader);
+    reader.note_keys_without_effect();
+    warn_of_slices(context, &mut reader);
     placement::note_pool_keys(&mut reader);
     let why = "a LoadBalancer has ports of its own; hosts and paths are for other Services, behind the shared port";
     reader.without_effect(&["host", "path", "rewrite"], why);
     let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Served, ""));
     match placement::find(context, &mut reader) {
         Err(why) => {
-            reader.keep_ports();
+            reader.keep_last_good_of_ports();
             plan.status = Status::pending(service, why);
         }
         Ok(place) => {
             for port in served_ports(&mut reader) {
-                open(context, &mut reader, &place, port, &mut plan);
+                plan_port(context, &mut reader, &place, port, &mut plan);
             }
             if plan.ports.iter().all(|port| port.closed) {
                 let port_errors = std::mem::take(&mut plan.status.port_errors);
@@ -98,7 +98,7 @@ fn writer(service: &Service) -> &str {
 }
 
 /// Plans one port of a Service.
-fn open(
+fn plan_port(
     context: &Context<'_>,
     reader: &mut Reader<'_>,
     place: &Placement<'_>,

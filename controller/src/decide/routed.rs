@@ -7,7 +7,7 @@ use super::annotations::values::{Paths, Rewrite};
 use super::annotations::{OWN, Reader};
 use super::certificate::{Termination, certificate};
 use super::context::Context;
-use super::endpoints::{ExternalTarget, Scope, remark_slices};
+use super::endpoints::{ExternalTarget, Scope, warn_of_slices};
 use super::knobs::{self, PortOptions, ReachedBy};
 use super::names::{BareNames, asks_for_route, contends, wants_http};
 use super::notice::Reason;
@@ -40,23 +40,39 @@ pub(super) fn plan<'a>(
         return ServicePlan::nothing(service, status).withdrawn(&context.observed.remembered);
     }
     let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Routed, ""));
-    reader.remark();
-    remark_slices(context, &mut reader);
-    if internal(&mut reader) {
-        // An internal Service is refused, since these ports are open to all clients.
-        let why = "it is internal, and the shared ports and those of --tcp-services are open to all clients";
-        reader.warn(
-            Reason::SyncLoadBalancerFailed,
-            format!(
-                "Error syncing load balancer: {why}; a Service of type LoadBalancer can be internal"
-            ),
-        );
-        plan.status = Status::left_alone(service, why);
-        reader.keep_ports();
-        return plan.with_findings(reader);
+    reader.note_keys_without_effect();
+    warn_of_slices(context, &mut reader);
+    match internal(&mut reader) {
+        true => refuse_internal(&mut reader, &mut plan),
+        false => plan_ports(context, names, &mut reader, &mut plan),
     }
+    plan.with_findings(reader)
+}
+
+/// Refuses an internal Service, since the shared ports and those of `--tcp-services` are open to all clients.
+fn refuse_internal(reader: &mut Reader<'_>, plan: &mut ServicePlan<'_>) {
+    let why =
+        "it is internal, and the shared ports and those of --tcp-services are open to all clients";
+    reader.warn(
+        Reason::SyncLoadBalancerFailed,
+        format!(
+            "Error syncing load balancer: {why}; a Service of type LoadBalancer can be internal"
+        ),
+    );
+    plan.status = Status::left_alone(plan.service, why);
+    reader.keep_last_good_of_ports();
+}
+
+/// Plans the TCP ports of a Service: port 80 first, the others by number.
+fn plan_ports(
+    context: &Context<'_>,
+    names: &BareNames<'_>,
+    reader: &mut Reader<'_>,
+    plan: &mut ServicePlan<'_>,
+) {
+    let (service, settings) = (plan.service, context.settings);
     if let ServiceKind::ExternalName(name) = &service.kind {
-        look_up(context, &mut reader, name, &mut plan);
+        look_up(context, reader, name, plan);
     }
     if let Some(owner) = names
         .owner(service)
@@ -68,16 +84,16 @@ pub(super) fn plan<'a>(
         );
         reader.warn(Reason::NameTaken, message);
     }
-    let mut ports: Vec<&Port> = served_ports(&mut reader)
+    let mut ports: Vec<&Port> = served_ports(reader)
         .iter()
         .filter(|port| port.protocol == observe::Protocol::Tcp)
         .collect();
     ports.sort_by_key(|port| (port.number != 80, port.number));
     for port in ports {
         match names.listed(settings, service, port) {
-            Some(external) => listen(context, names, &mut reader, port, external, &mut plan),
+            Some(external) => plan_tcp_service(context, names, reader, port, external, plan),
             None if wants_http(service, settings) => {
-                publish(context, names, &mut reader, port, &mut plan);
+                plan_routes(context, names, reader, port, plan);
             }
             None => {}
         }
@@ -97,7 +113,6 @@ pub(super) fn plan<'a>(
         };
         plan.status = Status::left_alone(service, why);
     }
-    plan.with_findings(reader)
 }
 
 /// Has the name of an ExternalName Service resolved, and warns if it cannot be served.
@@ -143,7 +158,7 @@ fn look_up(context: &Context<'_>, reader: &mut Reader<'_>, name: &str, plan: &mu
 }
 
 /// Plans a port of `--tcp-services`.
-fn listen(
+fn plan_tcp_service(
     context: &Context<'_>,
     names: &BareNames<'_>,
     reader: &mut Reader<'_>,
@@ -175,7 +190,7 @@ fn listen(
 }
 
 /// Plans the routes of a Service port on a shared port.
-fn publish(
+fn plan_routes(
     context: &Context<'_>,
     names: &BareNames<'_>,
     reader: &mut Reader<'_>,
@@ -213,55 +228,70 @@ fn publish(
     plan.wanted.nodes |= scope.nodes.is_some();
     let endpoints = endpoints::of_port(context, service, port, scope);
     let backend = backend(&name, None, service, port, &options, check, endpoints);
-    let by_annotation = asks_for_route(service, context.settings);
-    let passed = options.passthrough.iter().map(|host| SharedRoute {
+    let model = SharedRoute {
+        secure,
+        // Without an annotation, a Service has no route of the HTTPS port.
+        by_annotation: secure || asks_for_route(service, context.settings),
+        route: Route {
+            source_ranges: options.ranges.list(),
+            ..route(Some(name))
+        },
+        certificate,
+        backend: Some(backend),
+        closed,
+    };
+    if options.passthrough.is_empty() {
+        let routes = matches.into_iter();
+        let routes = routes.flat_map(|found| terminated(&model, found, options.redirect_https));
+        plan.routes.extend(routes);
+    } else {
+        let hosts = options.passthrough.iter();
+        plan.routes
+            .extend(hosts.map(|host| passed_through(&model, host)));
+    }
+}
+
+/// The route of a host whose TLS is relayed without decrypting it. All but the host is taken from `model`.
+fn passed_through(model: &SharedRoute, host: &HostPattern) -> SharedRoute {
+    SharedRoute {
         secure: true,
         by_annotation: true,
         route: Route {
             host: Some(host.clone()),
             passthrough: true,
-            source_ranges: options.ranges.list(),
-            ..route(Some(name.clone()))
+            ..model.route.clone()
         },
-        certificate: None,
-        backend: Some(backend.clone()),
-        closed,
-    });
-    let opened = matches.into_iter().flat_map(|found| {
-        let here = Route {
-            source_ranges: options.ranges.list(),
-            service: Some(name.clone()),
-            ..found.clone()
-        };
-        let elsewhere = Route {
+        ..model.clone()
+    }
+}
+
+/// The route of requests that match `found`, and the redirect to it. All else is taken from `model`.
+fn terminated(
+    model: &SharedRoute,
+    found: Route,
+    redirect_https: bool,
+) -> impl Iterator<Item = SharedRoute> + use<> {
+    let redirect = (model.secure && redirect_https).then(|| SharedRoute {
+        secure: false,
+        by_annotation: true,
+        route: Route {
             redirect: to_https().redirect,
             rewrite: None,
-            ..found
-        };
-        let redirect = (secure && options.redirect_https).then_some(SharedRoute {
-            secure: false,
-            by_annotation: true,
-            route: elsewhere,
-            certificate: None,
-            backend: None,
-            closed,
-        });
-        let main = SharedRoute {
-            secure,
-            // Without an annotation, a Service has no route of the HTTPS port.
-            by_annotation: secure || by_annotation,
-            route: here,
-            certificate: certificate.clone(),
-            backend: Some(backend.clone()),
-            closed,
-        };
-        [Some(main), redirect]
+            ..found.clone()
+        },
+        certificate: None,
+        backend: None,
+        closed: model.closed,
     });
-    let opened = opened.flatten();
-    match options.passthrough.is_empty() {
-        true => plan.routes.extend(opened),
-        false => plan.routes.extend(passed),
-    }
+    let here = SharedRoute {
+        route: Route {
+            source_ranges: model.route.source_ranges.clone(),
+            service: model.route.service.clone(),
+            ..found
+        },
+        ..model.clone()
+    };
+    [Some(here), redirect].into_iter().flatten()
 }
 
 /// The requests that lead to a Service port, as routes without a service.

@@ -113,6 +113,7 @@ pub(super) struct PortPlan {
 }
 
 /// A route of a shared port.
+#[derive(Clone)]
 pub(super) struct SharedRoute {
     /// Whether the route is on the HTTPS port; else it is on the HTTP port.
     pub(super) secure: bool,

@@ -5,7 +5,7 @@ use crate::decide::notice::Reason;
 
 impl Reader<'_> {
     /// Adds one event for each kind of key without effect.
-    pub(in crate::decide) fn remark(&mut self) {
+    pub(in crate::decide) fn note_keys_without_effect(&mut self) {
         self.deprecated();
         self.ignored();
         self.unknown();
