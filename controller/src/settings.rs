@@ -1,7 +1,7 @@
 //! From arguments to [`Settings`], validated once.
 //!
 //! Owns the flags of the controller and those of the old service-loadbalancer, with their meaning. Called by `main` and
-//! by the tests; [`crate::decide`] reads the result. A wrong value is a refusal that names its flag.
+//! by the tests; [`crate::decide`] reads the result. An invalid value is refused with the name of its flag.
 
 mod algorithm;
 mod cfg;
@@ -183,7 +183,7 @@ impl Settings {
     /// Reads what the flags name.
     ///
     /// # Errors
-    /// A file that cannot be read or understood, or two flags that do not go together.
+    /// A file cannot be read or parsed, or two flags contradict one another.
     pub fn new(mut flags: Flags) -> Result<Self, WrongFlag> {
         let mut remarks = Vec::new();
         let mut algorithm = flags.balance_algorithm;
@@ -241,7 +241,7 @@ impl Settings {
     /// `--use-kubernetes-cluster-service=false` is set.
     ///
     /// # Errors
-    /// Two flags that do not go together.
+    /// Two flags contradict one another.
     pub fn of(self, cluster: &ClusterFlags) -> Result<Self, WrongFlag> {
         let is_said = self.flags.endpoints_via.is_some()
             || cluster.use_kubernetes_cluster_service == Some(false);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::patch::{deletes, merge};
 
-/// A case as it is written.
+/// A case as its file has it.
 pub(crate) struct Case {
     /// Its name.
     pub(crate) name: String,
@@ -24,7 +24,7 @@ pub(crate) struct Case {
     sections: BTreeMap<String, String>,
 }
 
-/// What a case is about, with all that it takes from others.
+/// The input of a case, with all that it takes from other cases.
 #[derive(Clone, Default)]
 pub(crate) struct Input {
     /// Arguments.
@@ -41,14 +41,14 @@ impl Case {
         self.sections.get(name).map_or("", String::as_str)
     }
 
-    /// Where an editor finds it, from the root of the repository.
+    /// The file and line of the case, from the root of the repository, and its name.
     pub(crate) fn place(&self) -> String {
         let file = self.file.file_name().unwrap_or_default();
         let (file, line) = (file.to_string_lossy(), self.line);
         format!("tests/decide/cases/{file}:{line}: {}", self.name)
     }
 
-    /// This case over what another one is about.
+    /// The input of this case, which changes the input of another one.
     pub(crate) fn input(&self, over: &Input) -> Input {
         let arguments = self.section("settings").lines().map(str::to_owned);
         let arguments = arguments.filter(|argument| !argument.is_empty());
@@ -85,7 +85,7 @@ impl Case {
         }
     }
 
-    /// The manifests that a section names.
+    /// The manifests of a section, each merged with its counterpart in `old`.
     fn changed(&self, old: &[Value], changes: &[Value]) -> Vec<Value> {
         let kept = changes.iter().filter(|change| !deletes(change));
         let changed = kept.map(|change| {
@@ -104,7 +104,7 @@ impl Case {
     }
 }
 
-/// Whether a change is about a manifest: by kind and name. One without a name is about the only manifest of its kind.
+/// Whether a change is about a manifest, by kind and name. A change without a name is about the only manifest of its kind.
 fn is_about(change: &Value, manifest: &Value, all: &[Value]) -> bool {
     let is_kind = |one: &&Value| one["kind"] == change["kind"];
     let meta = &change["metadata"];
@@ -195,5 +195,5 @@ fn of_file(file: &Path, text: &str) -> Vec<Case> {
 const SECTIONS: [&str; 4] = ["settings", "before", "observed", "desired"];
 /// The case that others change if they name no other one.
 const BASE: &str = "base";
-/// In the place of a case's name: there is none.
+/// Instead of the name of a case: the case changes no other one.
 const NOTHING: &str = "nothing";

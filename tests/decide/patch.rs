@@ -1,11 +1,11 @@
-//! Merge patches between YAML documents: a case shows only what differs from the case that it is written over.
+//! Merge patches of YAML documents, by which a case shows only its difference from another case.
 //!
 //! A map is merged key by key, and `null` removes a key. A list of [`KEYED`] is merged item by item, stays sorted by that key,
 //! and `$patch: delete` removes an item. Every other value replaces the old one.
 
 use serde_json::{Map, Value};
 
-/// The lists that are merged, and the key that tells their items apart.
+/// The lists that are merged item by item, and the key by which items correspond.
 const KEYED: [(&str, &str); 3] = [
     ("frontends", "name"),
     ("services", "name"),
@@ -55,7 +55,7 @@ pub(crate) fn patch(old: &Value, new: &Value) -> Option<Value> {
     Some(Value::Object(changes))
 }
 
-/// Whether a document or an item says that its counterpart goes.
+/// Whether a document or an item removes its counterpart.
 pub(crate) fn deletes(patch: &Value) -> bool {
     patch.get("$patch").is_some_and(|word| word == "delete")
 }

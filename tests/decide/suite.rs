@@ -61,7 +61,7 @@ fn every_case_comes_out_as_it_is_written() {
     let mut wrong = Vec::new();
     for case in cases.values() {
         let found = outcome(&cases, case, &mut outcomes).found;
-        // A failure of the other case is not this one's.
+        // The difference from what is found for the other case: if that one fails, this one need not.
         let other = case.over.as_ref().map(|over| outcomes[over].found.clone());
         let other = other.unwrap_or_else(|| Value::Object(Default::default()));
         let written = document(case);
@@ -130,14 +130,14 @@ fn deciding_knows_no_file_socket_clock_or_cluster() {
     }
 }
 
-/// What a case is about, and what is decided.
+/// The input of a case, and what is decided.
 #[derive(Clone)]
 struct Outcome {
     input: Input,
     found: Value,
 }
 
-/// Decides a case, and before it the one that it changes. Every table on the way must be one that the data plane takes.
+/// Decides a case, and before it the one that it changes. The data plane must accept every table.
 fn outcome(
     cases: &BTreeMap<String, Case>,
     case: &Case,
@@ -204,7 +204,7 @@ fn write(mut wrong: Vec<(&Case, String)>) {
     }
 }
 
-/// The data plane takes it, in both forms, and reads what was meant.
+/// Asserts that the data plane accepts the table in both forms, and reads the same.
 fn check_table(case: &Case, desired: &Desired) {
     let Some(table) = &desired.table else { return };
     let forms = [

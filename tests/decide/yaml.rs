@@ -1,4 +1,4 @@
-//! Writes YAML as people do: what fits on a line is on one line, and what names an item comes first.
+//! Writes YAML as a person would: a value that fits is on one line, and the keys that name an item come first.
 
 use serde_json::{Map, Value};
 
@@ -74,7 +74,7 @@ fn inline(value: &Value) -> String {
     }
 }
 
-/// A text, in quotes where YAML would take it for something else.
+/// A text, in quotes if YAML would read something else than a text.
 fn scalar(text: &str) -> String {
     let is_plain = text
         .starts_with(|first: char| first.is_ascii_alphabetic() || "/$".contains(first))
@@ -118,5 +118,5 @@ const FIRST: [&str; 10] = [
     "why",
     "table",
 ];
-/// Words that are no text in some version of YAML.
+/// Words that some version of YAML does not read as text.
 const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];

@@ -26,7 +26,7 @@ pub(super) fn grant(context: &Context<'_>, plans: &mut [ServicePlan<'_>]) -> Sha
     let claimants = [false, true].map(|secure| oldest_that_asks(plans, secure));
     let mut order: Vec<(usize, &Service)> =
         plans.iter().map(|plan| plan.service).enumerate().collect();
-    order.sort_by(|(_, plan), (_, other)| plan.age().cmp(&other.age()));
+    order.sort_by(|(_, one), (_, other)| one.age().cmp(&other.age()));
     let mut lost = Vec::new();
     for (index, _) in order {
         for secure in [false, true] {
@@ -39,7 +39,7 @@ pub(super) fn grant(context: &Context<'_>, plans: &mut [ServicePlan<'_>]) -> Sha
         };
         grant_routes(&mut routes, plan);
         drop_doubles(plan);
-        grant_offers(context, &mut held, plan);
+        grant_ports(context, &mut held, plan);
     }
     for secure in [false, true] {
         let number = port_number(context, secure);
@@ -95,7 +95,7 @@ fn claim_shared(
 }
 
 /// Gives a Service its ports of the node, all or none.
-fn grant_offers(context: &Context<'_>, held: &mut Held, plan: &mut ServicePlan<'_>) {
+fn grant_ports(context: &Context<'_>, held: &mut Held, plan: &mut ServicePlan<'_>) {
     let own_ports = context.settings.own_ports();
     let taken = plan.claims().find_map(|claim| {
         // No Service may have one of Ballast's own ports, at any address.

@@ -25,10 +25,10 @@ pub(super) fn publish(
     let status = &mut plan.status;
     let mut addresses = Vec::new();
     match (&plan.placement, status.verdict) {
-        (Some(place), Verdict::Served) => {
-            let (ingress, found) = place.published(context, service, expected);
+        (Some(placement), Verdict::Served) => {
+            let (ingress, found) = placement.published(context, service, expected);
             if ingress.is_empty() && !is_host {
-                place.why_not().clone_into(&mut status.why);
+                placement.why_not().clone_into(&mut status.why);
             }
             status.ingress = ingress;
             addresses = found;
