@@ -16,7 +16,7 @@ use crate::request::{is_ours, is_ours_by_apply};
 pub struct Publication {
     /// The resourceVersion of the Service: of two states of one Service, the one with the higher number is the newer one.
     pub version: u64,
-    /// [`hash`] of `status.loadBalancer.ingress`.
+    /// A hash of `status.loadBalancer.ingress`.
     pub ingress: u64,
     /// Our condition, if the Service has it.
     pub condition: Option<Programmed>,
@@ -29,7 +29,7 @@ pub struct Publication {
 pub struct Programmed {
     /// Whether its status is `True`.
     pub is_true: bool,
-    /// [`hash`] of its reason and its message.
+    /// A hash of its reason and its message.
     pub text: u64,
     /// `lastTransitionTime`, in seconds of Unix time.
     pub since: i64,
@@ -40,7 +40,7 @@ pub struct Programmed {
 pub struct Owned {
     /// `status.loadBalancer.ingress`. It stays recorded when the API server itself removes the addresses.
     pub ingress: bool,
-    /// [`FINALIZER`]
+    /// The finalizer of load balancers.
     pub finalizer: bool,
     /// The names of annotations.
     pub annotations: BTreeSet<String>,
