@@ -151,6 +151,68 @@ fn links_within_the_reference_lead_somewhere() {
     assert!(links > 20);
 }
 
+/// Every annotation that the page about moving names is one that the controller knows, or says to be without effect.
+#[test]
+fn annotations_of_the_page_about_moving_exist() {
+    let page = read("docs/migrating.md");
+    let reference = read("docs/annotations.md");
+    let own = read("controller/src/decide/annotations/keys.rs");
+    let mut named = BTreeSet::new();
+    for span in page.split('`').skip(1).step_by(2) {
+        let key = span.split([':', '=']).next().unwrap_or_default();
+        for prefix in PREFIXES {
+            let Some(name) = key.strip_prefix(prefix) else {
+                continue;
+            };
+            let ends_with_a_port = name
+                .rsplit_once('.')
+                .filter(|(_, port)| port.starts_with(|first: char| first.is_ascii_digit()));
+            let name = ends_with_a_port.map_or(name, |(name, _)| name);
+            let is_known = reference.contains(&format!("`{name}`"))
+                || reference.contains(&format!("`{prefix}{name}`"));
+            assert!(is_known, "docs/annotations.md has no {key}");
+            if *prefix == "ballast.dev/" {
+                assert!(own.contains(&format!("\"{name}\"")), "{key}");
+            }
+            named.insert(key);
+            break;
+        }
+    }
+    for prefix in PREFIXES {
+        let is_there = named.iter().any(|key| key.starts_with(prefix));
+        assert!(is_there, "nothing is said of {prefix}");
+    }
+    assert!(named.len() > 40, "{named:?}");
+}
+
+#[test]
+fn flags_and_links_of_the_page_about_moving_exist() {
+    let page = read("docs/migrating.md");
+    let controller = read("docs/controller.md") + &read("docs/annotations.md");
+    let data_plane = read("dataplane/src/main.rs");
+    for span in page.split('`').skip(1).step_by(2) {
+        for word in span
+            .split_whitespace()
+            .filter(|word| word.starts_with("--"))
+        {
+            let flag = word.split('=').next().unwrap_or_default();
+            let field = flag.trim_start_matches('-').replace('-', "_");
+            let is_of_kubectl = flag == "--replicas";
+            let exists = controller.contains(flag) || data_plane.contains(&format!(" {field}: "));
+            assert!(exists || is_of_kubectl, "{flag}");
+        }
+    }
+    let anchors: BTreeSet<String> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .map(|heading| anchor(heading.trim_start_matches('#').trim()))
+        .collect();
+    for rest in page.split("](#").skip(1) {
+        let link = rest.split(')').next().unwrap_or_default();
+        assert!(anchors.contains(link), "#{link} is no heading");
+    }
+}
+
 #[test]
 fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
     let table = "version: 1
@@ -207,6 +269,18 @@ fn prometheus_takes_the_alerts() {
     };
     assert!(checked.status.success(), "{checked:?}");
 }
+
+/// What stands before the keys of each system; longer ones first.
+const PREFIXES: &[&str] = &[
+    "service.beta.kubernetes.io/exoscale-loadbalancer-",
+    "service.beta.kubernetes.io/",
+    "loadbalancer.openstack.org/",
+    "serviceloadbalancer/lb.",
+    "service.antrea.io/",
+    "metallb.universe.tf/",
+    "metallb.io/",
+    "ballast.dev/",
+];
 
 /// As a heading is named in links.
 fn anchor(heading: &str) -> String {
