@@ -30,6 +30,7 @@ mod rules;
 mod section;
 mod server;
 mod services;
+mod settings;
 mod table;
 mod units;
 mod words;

@@ -195,7 +195,7 @@ impl Importer<'_> {
                 ("none", None) => {}
                 ("none", Some(_)) => {
                     tls.client_ca = None;
-                    self.report.note(line, "without `verify` haproxy asks no client for a certificate, and so does Ballast not");
+                    self.report.note(line, "without `verify` haproxy asks no client for a certificate, and neither does Ballast");
                 }
                 (_, None) => {
                     return Err(format!(

@@ -113,8 +113,17 @@ impl Importer<'_> {
             (rule.line.clone(), does, rule.condition.clone(), false)
         });
         let mut steps = Vec::new();
+        if !proxy.is_http {
+            for rule in proxy.requests.iter().chain(&proxy.redirects) {
+                self.report
+                    .note(&rule.line, "in mode tcp it has no effect, as in haproxy");
+            }
+        }
         for (line, does, words, spares_allowed) in requests.chain(redirects).chain(backends) {
             let line = &line;
+            if !proxy.is_http && matches!(does, Does::Request(_)) {
+                continue;
+            }
             let denies = matches!(does, Does::Request(Request::Deny(_) | Request::Auth));
             if matches!(does, Does::Request(Request::Auth)) {
                 self.report.left_out(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");

@@ -93,24 +93,18 @@ pub(super) fn regions<A: Clone + PartialEq>(
 
 /// For each pattern: itself, then the patterns that contain it, the narrowest first.
 fn chains<T>(patterns: &[T], contains: impl Fn(&T, &T) -> bool) -> Vec<Vec<usize>> {
-    let width = |pattern: &T| {
-        patterns
-            .iter()
-            .filter(|other| contains(other, pattern))
-            .count()
+    let around = |pattern: &T| {
+        let others = patterns.iter().enumerate();
+        let others = others.filter(|(_, other)| contains(other, pattern));
+        others.map(|(index, _)| index).collect::<Vec<usize>>()
     };
-    let widths: Vec<usize> = patterns.iter().map(width).collect();
-    let depth = |index: &usize| widths.get(*index).copied().unwrap_or(0);
-    patterns
-        .iter()
-        .map(|pattern| {
-            let around = patterns.iter().enumerate();
-            let around = around.filter(|(_, other)| contains(other, pattern));
-            let mut chain: Vec<usize> = around.map(|(index, _)| index).collect();
-            chain.sort_by_key(|index| std::cmp::Reverse(depth(index)));
-            chain
-        })
-        .collect()
+    let mut chains: Vec<Vec<usize>> = patterns.iter().map(around).collect();
+    // Each pattern lies in all those that contain a wider one: the more contain it, the narrower it is.
+    let depths: Vec<usize> = chains.iter().map(Vec::len).collect();
+    for chain in &mut chains {
+        chain.sort_by_key(|index| std::cmp::Reverse(depths.get(*index).copied()));
+    }
+    chains
 }
 
 /// The chains, the widest pattern first.
