@@ -192,8 +192,23 @@ fn requests_arrive_where_haproxy_sent_them() {
     }
 
     let table = folder.path().join("table.yaml");
-    let imported = ballast([Path::new("import"), &source, Path::new("-o"), &table]);
+    let import = || ballast([Path::new("import"), &source, Path::new("-o"), &table]);
+    let page = folder.path().join("errors/503.html");
+    fs::create_dir(folder.path().join("errors")).unwrap();
+    fs::write(&page, "somebody's").unwrap();
+    let refused = import();
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused
+            .err
+            .contains("it is there with another content; remove it"),
+        "{refused:?}"
+    );
+    fs::remove_file(&page).unwrap();
+    let imported = import();
     assert_eq!(imported.code, Some(0), "{imported:?}");
+    assert_eq!(import().code, Some(0), "a second time, too");
+    assert_eq!(fs::read_to_string(page).unwrap(), "<p>later</p>");
     assert!(
         imported.err.ends_with("nothing was left out\n"),
         "{imported:?}"

@@ -254,11 +254,21 @@ impl Rules<'_> {
         named
     }
 
-    pub(super) fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
-        let own = self.steps.iter();
+    /// All rules, those of the backends too.
+    pub(super) fn all_steps(&self) -> impl Iterator<Item = &Step> {
         let theirs = self.backends.values().flat_map(|(_, steps)| steps);
-        own.chain(theirs)
+        self.steps.iter().chain(theirs)
+    }
+
+    fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
+        self.all_steps()
             .flat_map(|step| &step.condition.alternatives)
+    }
+
+    /// The prefix of the path that a backend takes off.
+    pub(super) fn strip_of(&self, name: &str) -> Option<&str> {
+        let (proxy, _) = self.backends.get(name)?;
+        proxy.strip.as_ref().map(|(_, prefix)| prefix.as_str())
     }
 
     /// Where the requests of a region go, and whose are not denied. `cannot` is told of lines that routes cannot follow, and `took`

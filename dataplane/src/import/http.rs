@@ -1,19 +1,20 @@
 //! Routes of an http or https frontend.
 
+use std::collections::HashSet;
 use std::num::NonZeroU16;
 
 use ballast_core::table::{
-    Frontend, FrontendHttp, List, PathMatch, Protocol, Redirect, Route, UrlPath, XForwarded,
+    Frontend, FrontendHttp, HostPattern, List, PathMatch, Protocol, Redirect, Route, UrlPath,
+    XForwarded,
 };
 
 use super::bind::Way;
-use super::condition::Alternative;
 use super::decide::{Action, Closed, Does, Rules, Step};
 use super::importer::Importer;
-use super::pattern::PathKind;
+use super::pattern::{PathKind, PathPattern};
 use super::proxy::{Proxy, Request, Target};
 use super::ranges::Ranges;
-use super::routes::{self, Named, Region, any_path};
+use super::routes::{self, Named, Region, Verdict, any_path};
 use super::words::Line;
 
 impl Importer<'_> {
@@ -144,35 +145,8 @@ impl Importer<'_> {
         let regions = if named.regions() <= routes::MOST {
             routes::regions(named, &mut decide)
         } else {
-            let both = |one: &Alternative| {
-                let hosts = one.hosts.len() + one.no_hosts.len();
-                let paths = one.paths.len() + one.no_paths.len();
-                hosts > 0 && paths > 0
-            };
-            if rules.alternatives().any(both)
-                || named.hosts.len().max(named.paths.len()) > routes::MOST
-            {
-                return Err(Closed(
-                    "its hosts and paths together are too many; divide it".into(),
-                ));
-            }
-            self.report.note(&proxy.head, "it has very many hosts and paths: where a request fits by both, its host decides, whatever the order of the lines");
-            let mut regions = routes::regions(
-                &Named {
-                    hosts: named.hosts.clone(),
-                    ..Named::default()
-                },
-                &mut decide,
-            );
-            let by_path = routes::regions(
-                &Named {
-                    paths: named.paths.clone(),
-                    ..Named::default()
-                },
-                &mut decide,
-            );
-            regions.extend(by_path.into_iter().skip(1));
-            regions
+            self.report.note(&proxy.head, "it has very many hosts and paths: where a request fits one line by its host and another by its path, its host decides, whatever the order of the lines");
+            apart(rules, named, &mut decide)?
         };
         for (step, took) in rules.steps.iter().zip(took) {
             let never = step.condition.alternatives.is_empty() || cannot.contains(&step.line);
@@ -254,4 +228,57 @@ fn redirect(target: &Target) -> Result<Redirect, Closed> {
             .transpose()?,
         status: Some(target.status),
     })
+}
+
+/// Regions of hosts, and regions of paths, where all of both together would be too many. What is denied, answered or redirected by
+/// its path is so for each host.
+fn apart(
+    rules: &Rules<'_>,
+    named: &Named,
+    decide: &mut dyn FnMut(Option<&HostPattern>, &PathPattern) -> Verdict<Action>,
+) -> Result<Vec<Region<Action>>, Closed> {
+    let mut of_hosts = Named {
+        hosts: named.hosts.clone(),
+        ..Named::default()
+    };
+    for step in rules.all_steps() {
+        for one in &step.condition.alternatives {
+            let by_host = !one.hosts.is_empty() || !one.no_hosts.is_empty();
+            if by_host || !one.no_paths.is_empty() || matches!(step.does, Does::Request(_)) {
+                let paths = one.paths.iter().flatten().chain(&one.no_paths);
+                of_hosts.paths.extend(paths.cloned());
+            }
+        }
+    }
+    if of_hosts.regions().max(named.paths.len()) > routes::MOST {
+        return Err(Closed(
+            "its hosts and paths together are too many; divide it".into(),
+        ));
+    }
+    let mut regions = routes::regions(&of_hosts, decide);
+    let by_path = Named {
+        paths: named.paths.clone(),
+        ..Named::default()
+    };
+    regions.retain(|region| region.host.is_some());
+    let mut all = routes::regions(&by_path, decide);
+    for region in regions {
+        // A backend that takes a prefix off does so for requests that get there by their host, too.
+        let strip = match &region.verdict.action {
+            Action::Service { name, strip: None } => rules.strip_of(name),
+            _ => None,
+        };
+        let path = strip.map(|prefix| PathPattern::new(PathKind::Segment, prefix, false));
+        if let Some(path) = path.filter(|path| region.path.contains(path)) {
+            all.push(Region {
+                host: region.host.clone(),
+                verdict: decide(region.host.as_ref(), &path),
+                path,
+            });
+        }
+        all.push(region);
+    }
+    let mut seen = HashSet::new();
+    all.retain(|region| seen.insert((region.host.clone(), region.path.clone())));
+    Ok(all)
 }

@@ -22,15 +22,17 @@ const ACCOUNT: Keyword = Keyword::Noted(
 pub(super) fn of_global(keyword: &str) -> Option<Keyword> {
     use Keyword::{Missing, Needless, Noted};
     Some(match keyword {
-        "daemon" | "user" | "group" | "uid" | "gid" | "chroot" | "pidfile" | "master-worker"
-        | "ulimit-n" | "set-dumpable" => ACCOUNT,
+        "user" | "group" | "uid" | "gid" | "chroot" | "master-worker" | "ulimit-n"
+        | "set-dumpable" => ACCOUNT,
         "nbproc" | "cpu-map" | "thread-groups" | "numa-cpu-mapping" => Noted(
             "Ballast is one process with a worker for each core; --threads says another number",
         ),
         "server-state-file" | "server-state-base" => {
             Noted("health and counters survive a new table in the same process")
         }
-        "localpeer"
+        "daemon"
+        | "pidfile"
+        | "localpeer"
         | "node"
         | "description"
         | "unix-bind"
@@ -208,7 +210,6 @@ pub(super) fn of_proxy(keyword: &str) -> Option<Keyword> {
         | "external-check"
         | "filter"
         | "force-persist"
-        | "http-after-response"
         | "http-error"
         | "http-send-name-header"
         | "ignore-persist"

@@ -58,7 +58,16 @@ pub fn import(source: &Path, output: Option<&Path>) -> Result<Imported, ImportEr
         output.is_some(),
     );
     if !imported.has_proxies {
-        return Err(refused("has no section of haproxy's configuration that serves anything; expected frontend, listen or backend".into()));
+        let first = imported
+            .report
+            .remarks
+            .iter()
+            .find(|remark| remark.kind == Kind::LeftOut);
+        let first = first.map(|remark| format!(" (line {}: {remark})", remark.line));
+        return Err(refused(format!(
+            "has no section of haproxy's configuration that serves anything{}; expected frontend, listen or backend",
+            first.unwrap_or_default()
+        )));
     }
     if let Some(output) = output {
         write(output, &imported)?;
@@ -122,6 +131,13 @@ fn write(output: &Path, imported: &Imported) -> Result<(), ImportError> {
     let folder = output.parent().unwrap_or_else(|| Path::new(""));
     for (name, bytes) in &imported.files {
         let path = folder.join(name);
+        if fs::read(&path).is_ok_and(|there| there != *bytes) {
+            let why = "it is there with another content; remove it, or write the table into another folder";
+            return Err(ImportError::Output {
+                path,
+                why: io::Error::other(why),
+            });
+        }
         let made = path.parent().map_or(Ok(()), fs::create_dir_all);
         made.and_then(|()| replace(&path, bytes))
             .map_err(|why| ImportError::Output { path, why })?;

@@ -165,7 +165,7 @@ impl Importer<'_> {
                 words.extend_from_slice(line.from(1));
                 self.http_request(line, &words, proxy)
             }
-            "http-response" => self.http_response(line, proxy),
+            "http-response" | "http-after-response" => self.http_response(line, proxy),
             "redirect" => redirect(line, proxy),
             "reqadd" => self.add_field(line, false, proxy),
             "rspadd" => self.add_field(line, true, proxy),

@@ -465,3 +465,29 @@ fn senders_of_proxy_headers() {
         .map(|ranges| ranges[0].to_string());
     assert_eq!(ranges.as_deref(), Some("192.0.2.0/24"));
 }
+
+/// Too many hosts and paths for routes of each pair: hosts and paths are apart then, but what is denied is denied for all.
+#[test]
+fn very_many_hosts_and_paths() {
+    let mut text = String::from(
+        "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n http-request deny if { path_beg /secret }\n",
+    );
+    for number in 0..160 {
+        text.push_str(&format!(" use_backend b{number} if {{ path_beg /b{number} }} or {{ hdr(host) h{number}.example }}\n"));
+    }
+    for number in 0..160 {
+        text.push_str(&format!("backend b{number}\n http-request replace-path /b{number}(/)?(.*) /\\2\n server s 10.0.0.1:80\n"));
+    }
+    let table = table(&text);
+    let routes = &table.frontends[0].routes;
+    let of_host = |path: &str| {
+        let found = routes.iter().find(|route| {
+            let host = route.host.as_ref().map(ToString::to_string);
+            host.as_deref() == Some("h7.example") && route.path() == path
+        });
+        found.expect(path)
+    };
+    assert_eq!(of_host("/").service.as_deref(), Some("b7"));
+    assert_eq!(of_host("/b7").rewrite.as_deref(), Some("/"));
+    assert_eq!(of_host("/secret").status, Some(403));
+}
