@@ -352,7 +352,7 @@ fn all_but(frontend: &Frontend) -> Option<String> {
     few.then(|| format!("source-ranges: all but {}", others.join(", ")))
 }
 
-/// 0.0.0.0 and [::] of one port are `*`.
+/// `0.0.0.0` and `[::]` of one port are `*`.
 fn joined(binds: Vec<Bind>) -> Vec<Bind> {
     let all = binds.clone();
     let both = |port: u16| {
