@@ -1,0 +1,208 @@
+//! Clients outside of the cluster, and what they notice while something is done there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::cluster::{Cluster, Shown};
+
+/// What clients noticed.
+#[derive(Debug, Default)]
+pub(crate) struct Noticed {
+    /// Those that ask where the Service is published at that moment, as those do who are sent by DNS or a router.
+    pub(crate) led: Story,
+    /// Those that ask one node, whatever happens: the first, and the second.
+    pub(crate) fixed: [Story; 2],
+    /// How often the status named no address at all.
+    pub(crate) unpublished: u64,
+}
+
+impl Noticed {
+    pub(crate) fn failed(&self) -> u64 {
+        self.led.failed() + self.fixed.iter().map(Story::failed).sum::<u64>()
+    }
+}
+
+/// What one kind of clients got.
+#[derive(Debug, Default)]
+pub(crate) struct Story {
+    pub(crate) answered: u64,
+    pub(crate) failures: BTreeMap<String, u64>,
+    /// The longest time between two answers in which there was a failure.
+    pub(crate) outage: Duration,
+}
+
+impl Story {
+    pub(crate) fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+}
+
+impl fmt::Display for Story {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} answers, {} failures", self.answered, self.failed())?;
+        for (why, times) in &self.failures {
+            write!(f, ", {why} {times} times")?;
+        }
+        if self.failed() > 0 {
+            write!(
+                f,
+                ", without an answer for {} ms at most",
+                self.outage.as_millis()
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Does something in the cluster under a steady load: about 240 requests a second, each on a connection of its own.
+pub(crate) fn during(cluster: &Cluster, work: impl FnOnce()) -> Noticed {
+    let _shown = Shown(cluster);
+    let over = AtomicBool::new(false);
+    let published = Mutex::new(cluster.published());
+    let [first, second] = cluster.addresses();
+    let (led, fixed) = (Watch::default(), [Watch::default(), Watch::default()]);
+    let mut noticed = Noticed::default();
+    thread::scope(|scope| {
+        let (over, published, led) = (&over, &published, &led);
+        let follows = scope.spawn(move || {
+            let mut unpublished = 0;
+            while !over.load(Ordering::Relaxed) {
+                let now = cluster.published();
+                unpublished += u64::from(now.is_empty());
+                *lock(published) = now;
+                thread::sleep(LOOK);
+            }
+            unpublished
+        });
+        for client in 0..4 {
+            scope.spawn(move || {
+                let address = move |turn: usize| {
+                    let published = lock(published);
+                    (!published.is_empty()).then(|| published[turn % published.len()])
+                };
+                ask_on(cluster, over, led, move |turn| address(turn + client));
+            });
+        }
+        for (address, watch) in [first, second].into_iter().zip(&fixed) {
+            scope.spawn(move || ask_on(cluster, over, watch, move |_| Some(address)));
+        }
+        // A failure of the work ends the load, too.
+        let ends = Ends(over);
+        thread::sleep(BEFORE_AND_AFTER);
+        work();
+        thread::sleep(BEFORE_AND_AFTER);
+        drop(ends);
+        noticed.unpublished = follows.join().expect("a thread that ends");
+    });
+    noticed.led = led.into_story();
+    noticed.fixed = fixed.map(Watch::into_story);
+    println!("    clients of published addresses: {}", noticed.led);
+    for (story, node) in noticed.fixed.iter().zip(&cluster.nodes) {
+        println!("    clients of {}: {story}", node.name);
+    }
+    assert!(noticed.led.answered > 0, "nobody was served");
+    noticed
+}
+
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Who watches one kind of clients.
+#[derive(Default)]
+struct Watch(Mutex<(Story, Option<Instant>, bool)>);
+
+impl Watch {
+    fn note(&self, answer: io::Result<String>) {
+        let mut watch = lock(&self.0);
+        let (story, last, failed) = &mut *watch;
+        match answer {
+            Ok(_) => {
+                story.answered += 1;
+                let now = Instant::now();
+                if let Some(last) = last.replace(now).filter(|_| *failed) {
+                    story.outage = story.outage.max(now - last);
+                }
+                *failed = false;
+            }
+            Err(error) => {
+                *failed = true;
+                *story.failures.entry(reason(&error)).or_default() += 1;
+            }
+        }
+    }
+
+    fn into_story(self) -> Story {
+        let (mut story, last, failed) = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = last.filter(|_| failed) {
+            story.outage = story.outage.max(last.elapsed());
+        }
+        story
+    }
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "timeout".to_owned(),
+        ErrorKind::Other => error.to_string(),
+        kind => kind.to_string(),
+    }
+}
+
+/// One client: a request every 25 ms.
+fn ask_on(
+    cluster: &Cluster,
+    over: &AtomicBool,
+    watch: &Watch,
+    address: impl Fn(usize) -> Option<Ipv4Addr> + Send + Sync,
+) {
+    cluster.client.network.within(|| {
+        for turn in 0.. {
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Some(address) = address(turn) {
+                watch.note(get(address, "/", Duration::from_secs(5)));
+            }
+            thread::sleep(Duration::from_millis(25));
+        }
+    });
+}
+
+/// The body of what is at this path of a node's port 80: the name of a pod.
+pub(crate) fn get(address: Ipv4Addr, path: &str, patience: Duration) -> io::Result<String> {
+    let mut stream = TcpStream::connect_timeout(&(address, 80).into(), Duration::from_secs(2))?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: web\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    if answer.is_empty() {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .or_else(|| answer.split_once("\n\n"))
+        .unwrap_or_default();
+    match head.contains(" 200 ") && body.trim().starts_with("web-") {
+        true => Ok(body.trim().to_owned()),
+        false => Err(io::Error::other(format!("the answer {answer:?}"))),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How often clients look where the Service is published.
+const LOOK: Duration = Duration::from_millis(100);
+const BEFORE_AND_AFTER: Duration = Duration::from_millis(500);
