@@ -32,29 +32,31 @@ impl Noticed {
 #[derive(Debug, Default)]
 pub(crate) struct Story {
     pub(crate) answered: u64,
-    pub(crate) failures: BTreeMap<String, u64>,
+    /// By reason: how often, and when it was the first and the last time.
+    failures: BTreeMap<String, (u64, Duration, Duration)>,
     /// The longest time between two answers in which there was a failure.
     pub(crate) outage: Duration,
+    /// The longest time that a client waited for its answer.
+    pub(crate) slowest: Duration,
 }
 
 impl Story {
     pub(crate) fn failed(&self) -> u64 {
-        self.failures.values().sum()
+        self.failures.values().map(|(times, ..)| times).sum()
     }
 }
 
 impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} answers, {} failures", self.answered, self.failed())?;
-        for (why, times) in &self.failures {
-            write!(f, ", {why} {times} times")?;
+        let slowest = self.slowest.as_millis();
+        write!(f, "{} answers, after {slowest} ms at most", self.answered)?;
+        for (why, (times, first, last)) in &self.failures {
+            let (first, last) = (first.as_secs_f32(), last.as_secs_f32());
+            write!(f, "; {times} times {why}, at {first:.2} to {last:.2} s")?;
         }
         if self.failed() > 0 {
-            write!(
-                f,
-                ", without an answer for {} ms at most",
-                self.outage.as_millis()
-            )?;
+            let outage = self.outage.as_millis();
+            write!(f, "; without an answer for {outage} ms at most")?;
         }
         Ok(())
     }
@@ -66,7 +68,8 @@ pub(crate) fn during(cluster: &Cluster, work: impl FnOnce()) -> Noticed {
     let over = AtomicBool::new(false);
     let published = Mutex::new(cluster.published());
     let [first, second] = cluster.addresses();
-    let (led, fixed) = (Watch::default(), [Watch::default(), Watch::default()]);
+    let [led, one, other] = [Instant::now(); 3].map(Watch::since);
+    let fixed = [one, other];
     let mut noticed = Noticed::default();
     thread::scope(|scope| {
         let (over, published, led) = (&over, &published, &led);
@@ -119,33 +122,48 @@ impl Drop for Ends<'_> {
 }
 
 /// Who watches one kind of clients.
+struct Watch(Mutex<Watched>, Instant);
+
 #[derive(Default)]
-struct Watch(Mutex<(Story, Option<Instant>, bool)>);
+struct Watched {
+    story: Story,
+    last_answer: Option<Instant>,
+    /// Since the last answer.
+    failed: bool,
+}
 
 impl Watch {
-    fn note(&self, answer: io::Result<String>) {
-        let mut watch = lock(&self.0);
-        let (story, last, failed) = &mut *watch;
-        match answer {
-            Ok(_) => {
-                story.answered += 1;
-                let now = Instant::now();
-                if let Some(last) = last.replace(now).filter(|_| *failed) {
-                    story.outage = story.outage.max(now - last);
-                }
-                *failed = false;
-            }
-            Err(error) => {
-                *failed = true;
-                *story.failures.entry(reason(&error)).or_default() += 1;
-            }
+    fn since(begun: Instant) -> Self {
+        Self(Mutex::default(), begun)
+    }
+
+    fn note(&self, asked: Instant, answer: io::Result<String>) {
+        let now = Instant::now();
+        let mut watched = lock(&self.0);
+        let failed = watched.failed;
+        watched.failed = answer.is_err();
+        if let Err(error) = answer {
+            let moment = now - self.1;
+            let failures = watched.story.failures.entry(reason(&error));
+            let (times, _, last) = failures.or_insert((0, moment, moment));
+            *times += 1;
+            *last = moment;
+            return;
+        }
+        let before = watched.last_answer.replace(now);
+        let story = &mut watched.story;
+        story.answered += 1;
+        story.slowest = story.slowest.max(now - asked);
+        if let Some(before) = before.filter(|_| failed) {
+            story.outage = story.outage.max(now - before);
         }
     }
 
     fn into_story(self) -> Story {
-        let (mut story, last, failed) = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = last.filter(|_| failed) {
-            story.outage = story.outage.max(last.elapsed());
+        let watched = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut story = watched.story;
+        if let Some(before) = watched.last_answer.filter(|_| watched.failed) {
+            story.outage = story.outage.max(before.elapsed());
         }
         story
     }
@@ -172,7 +190,8 @@ fn ask_on(
                 return;
             }
             if let Some(address) = address(turn) {
-                watch.note(get(address, "/", Duration::from_secs(5)));
+                let asked = Instant::now();
+                watch.note(asked, get(address, "/", Duration::from_secs(5)));
             }
             thread::sleep(Duration::from_millis(25));
         }
