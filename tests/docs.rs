@@ -94,6 +94,11 @@ fn the_image_of_rc_yaml_is_the_one_that_the_containerfile_makes() {
         .collect();
     assert_eq!(images, [image, image, image]);
     assert!(read("README.md").contains(&format!("`{image}`")));
+    let chart = read("templates/helm/Chart.yaml");
+    for key in ["version", "appVersion"] {
+        let line = format!("\n{key}: {}\n", env!("CARGO_PKG_VERSION"));
+        assert!(chart.contains(&line), "{key} of the chart");
+    }
 
     // `templates/build-image` takes the version from the workspace.
     let containerfile = read("templates/Containerfile");
