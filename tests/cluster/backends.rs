@@ -32,16 +32,7 @@ fn a_killed_pod_fails_the_requests_that_it_was_answering_and_no_other(cluster: &
     let pod = cluster.pods("default", "web").remove(0);
     let noticed = during(cluster, || {
         cluster.kill(&pod, "busybox");
-        cluster.until("the kubelet starts it again", || {
-            let pods = cluster.pods("default", "web");
-            let same = pods
-                .iter()
-                .find(|one| one["metadata"]["uid"] == pod["metadata"]["uid"]);
-            same.is_some_and(|pod| {
-                let container = &pod["status"]["containerStatuses"][0];
-                container["restartCount"] == 1 && container["ready"] == true
-            })
-        });
+        cluster.until_restarted(&pod, "web");
     });
     // Each of the six clients has one request at a time.
     assert!(noticed.failed() <= 6, "{noticed:?}");

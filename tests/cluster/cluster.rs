@@ -1,5 +1,6 @@
 //! The cluster: its control plane, its nodes, what is installed there, and how it is asked.
 
+use std::env;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,6 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::Unable;
 use crate::api::Place;
@@ -19,13 +19,12 @@ use crate::process::{Companion, comes_within};
 
 pub(crate) struct Cluster {
     pub(crate) yard: &'static Yard,
-    pub(crate) plane: Plane,
     pub(crate) nodes: [Node; 2],
+    pub(crate) plane: Plane,
     /// A machine outside of it.
     pub(crate) client: Host,
     form: Option<Form>,
     _control: [Companion; 3],
-    _folder: TempDir,
 }
 
 pub(crate) struct Node {
@@ -61,15 +60,13 @@ impl Cluster {
             return Err(Unable::Missing(why.into()));
         }
         let ballast = archive::of_ballast()?;
-        // In memory, where there is some.
-        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        let folder = folder.expect("a folder");
-        permitted(yard, folder.path())?;
-        let tools = folder.path().join("tools.tar");
-        Buildah::here()?.tools(&tools)?;
+        let buildah = Buildah::here()?;
+        permitted(yard)?;
 
         let plane = Plane::start(yard);
-        let corefile = folder.path().join("Corefile");
+        let tools = plane.folder.join("tools.tar");
+        buildah.tools(&tools)?;
+        let corefile = plane.folder.join("Corefile");
         fs::write(&corefile, names(&plane.admin_config)).expect("a file");
         let scheduler = [
             format!("--kubeconfig={}", plane.admin_config.display()),
@@ -86,14 +83,7 @@ impl Cluster {
         let mut number = 0;
         let nodes = hosts.map(|host| {
             number += 1;
-            Node::start(
-                yard,
-                &plane,
-                host,
-                number,
-                folder.path(),
-                &[&tools, &ballast],
-            )
+            Node::start(yard, &plane, host, number, &[&tools, &ballast])
         });
         let cluster = Self {
             yard,
@@ -102,7 +92,6 @@ impl Cluster {
             client: yard.host(),
             form: None,
             _control: control,
-            _folder: folder,
         };
         cluster.publish_dns();
         cluster.until("two nodes that are ready", || {
@@ -161,7 +150,7 @@ impl Cluster {
         let page = fs::read_to_string(MANUAL).expect("a page");
         let (_, job) = page.split_once("```yaml\n").expect("a Job");
         let (job, _) = job.split_once("```").expect("its end");
-        let file = self._folder.path().join("release.yaml");
+        let file = self.plane.folder.join("release.yaml");
         fs::write(&file, job).expect("a file");
         self.kubectl(&["create", "-f", &file.display().to_string()]);
         self.kubectl(&[
@@ -289,6 +278,26 @@ impl Cluster {
         );
     }
 
+    /// Waits until a container of this pod, as the pod was, is another one, and ready.
+    pub(crate) fn until_restarted(&self, pod: &Value, container: &str) {
+        let place = Place {
+            kind: "Pod",
+            namespace: pod["metadata"]["namespace"].as_str().unwrap_or_default(),
+            name: pod["metadata"]["name"].as_str().unwrap_or_default(),
+        };
+        let id_in = |pod: &Value| {
+            let statuses = pod["status"]["containerStatuses"].as_array();
+            let mut statuses = statuses.into_iter().flatten();
+            let status = statuses.find(|status| status["name"] == container);
+            status.map(|status| status["containerID"].clone())
+        };
+        let before = id_in(pod);
+        self.until(&format!("the kubelet starts {container} again"), || {
+            let now = self.plane.admin.read(place).expect("the pod");
+            is_ready(&now) && id_in(&now) != before
+        });
+    }
+
     /// Waits for something that must come: one that takes a kubelet longer than this is a fault.
     pub(crate) fn until(&self, what: &str, come: impl FnMut() -> bool) {
         assert!(comes_within(PATIENCE, come), "it never came: {what}");
@@ -296,7 +305,7 @@ impl Cluster {
 
     /// Cluster DNS is beside the control plane, on a port that no Service takes; kube-proxy leads there.
     fn publish_dns(&self) {
-        let file = self._folder.path().join("dns.yaml");
+        let file = self.plane.folder.join("dns.yaml");
         let place = crate::plane::PLACE;
         let text = format!(
             "{{apiVersion: v1, kind: Service, metadata: {{name: kube-dns, namespace: kube-system}}, spec: {{clusterIP: {DNS},
@@ -362,17 +371,12 @@ impl Drop for Shown<'_> {
 }
 
 impl Node {
-    fn start(
-        yard: &Yard,
-        plane: &Plane,
-        host: Host,
-        number: u8,
-        folder: &Path,
-        images: &[&Path],
-    ) -> Self {
+    fn start(yard: &Yard, plane: &Plane, host: Host, number: u8, images: &[&Path]) -> Self {
         let name = ["edge1", "edge2"][usize::from(number) - 1];
         // The last part names the node's cgroups.
-        let folder = folder.join(format!("ballast-{}-{name}", process::id()));
+        let folder = plane
+            .folder
+            .join(format!("ballast-{}-{name}", process::id()));
         fs::create_dir(&folder).expect("a folder");
         let mut command = Command::new(SCRIPT);
         command
@@ -411,8 +415,9 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
 }
 
 /// Whether a node can run on this machine.
-fn permitted(yard: &Yard, folder: &Path) -> Result<(), Unable> {
-    let folder = folder.join(format!("ballast-{}-probe", process::id()));
+fn permitted(yard: &Yard) -> Result<(), Unable> {
+    let name = format!("ballast-{}-probe", process::id());
+    let folder = env::temp_dir().join(name);
     fs::create_dir(&folder).expect("a folder");
     let host = yard.host();
     let probe = host

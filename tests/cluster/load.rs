@@ -36,20 +36,32 @@ pub(crate) struct Story {
     failures: BTreeMap<String, (u64, Duration, Duration)>,
     /// The longest time between two answers in which there was a failure.
     pub(crate) outage: Duration,
-    /// The longest time that a client waited for its answer.
-    pub(crate) slowest: Duration,
+    /// The longest time that a client waited for its answer, whose that was, and when.
+    slowest: (Duration, String, Duration),
 }
 
 impl Story {
     pub(crate) fn failed(&self) -> u64 {
         self.failures.values().map(|(times, ..)| times).sum()
     }
+
+    /// The time from the first failure to the last.
+    pub(crate) fn failing(&self) -> Duration {
+        let first = self.failures.values().map(|&(_, first, _)| first).min();
+        let last = self.failures.values().map(|&(.., last)| last).max();
+        last.unwrap_or_default() - first.unwrap_or_default()
+    }
 }
 
 impl fmt::Display for Story {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let slowest = self.slowest.as_millis();
-        write!(f, "{} answers, after {slowest} ms at most", self.answered)?;
+        let (slowest, pod, moment) = &self.slowest;
+        let (slowest, moment) = (slowest.as_millis(), moment.as_secs_f32());
+        write!(
+            f,
+            "{} answers, after {slowest} ms at most (that of {pod}, at {moment:.2} s)",
+            self.answered
+        )?;
         for (why, (times, first, last)) in &self.failures {
             let (first, last) = (first.as_secs_f32(), last.as_secs_f32());
             write!(f, "; {times} times {why}, at {first:.2} to {last:.2} s")?;
@@ -142,18 +154,23 @@ impl Watch {
         let mut watched = lock(&self.0);
         let failed = watched.failed;
         watched.failed = answer.is_err();
-        if let Err(error) = answer {
-            let moment = now - self.1;
-            let failures = watched.story.failures.entry(reason(&error));
-            let (times, _, last) = failures.or_insert((0, moment, moment));
-            *times += 1;
-            *last = moment;
-            return;
-        }
+        let moment = now - self.1;
+        let pod = match answer {
+            Ok(pod) => pod,
+            Err(error) => {
+                let failures = watched.story.failures.entry(reason(&error));
+                let (times, _, last) = failures.or_insert((0, moment, moment));
+                *times += 1;
+                *last = moment;
+                return;
+            }
+        };
         let before = watched.last_answer.replace(now);
         let story = &mut watched.story;
         story.answered += 1;
-        story.slowest = story.slowest.max(now - asked);
+        if now - asked > story.slowest.0 {
+            story.slowest = (now - asked, pod, moment);
+        }
         if let Some(before) = before.filter(|_| failed) {
             story.outage = story.outage.max(now - before);
         }

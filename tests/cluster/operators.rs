@@ -1,10 +1,11 @@
 //! What operators do to load balancer nodes, and what breaks there, under load.
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use crate::Test;
 use crate::cluster::{Cluster, Form};
-use crate::load::during;
+use crate::load::{during, get};
 
 fn a_drained_node_fails_no_request_of_published_addresses(cluster: &mut Cluster) {
     cluster.install(Form::ReplicationController);
@@ -52,23 +53,18 @@ fn a_killed_data_plane_serves_again_within_5_s(cluster: &mut Cluster) {
     let pod = cluster.pod_on(&cluster.ready_pods(), 1);
     let noticed = during(cluster, || {
         cluster.kill(&pod, "ballast");
-        cluster.until("the kubelet starts it again", || {
-            let pods = cluster.ready_pods();
-            let same = pods
-                .iter()
-                .find(|one| one["metadata"]["uid"] == pod["metadata"]["uid"]);
-            let containers = same.and_then(|pod| pod["status"]["containerStatuses"].as_array());
-            containers
-                .into_iter()
-                .flatten()
-                .any(|one| one["restartCount"] == 1)
-        });
+        cluster.until_restarted(&pod, "ballast");
         cluster.until_published(&cluster.addresses());
     });
     assert_eq!(noticed.fixed[0].failed(), 0, "{noticed:?}");
-    for story in [&noticed.led, &noticed.fixed[1]] {
-        assert!(story.outage < Duration::from_secs(5), "{noticed:?}");
-    }
+    assert!(
+        noticed.led.failing() < Duration::from_secs(5),
+        "{noticed:?}"
+    );
+    assert!(
+        noticed.fixed[1].outage < Duration::from_secs(5),
+        "{noticed:?}"
+    );
 }
 
 fn a_killed_controller_fails_no_request(cluster: &mut Cluster) {
@@ -76,21 +72,12 @@ fn a_killed_controller_fails_no_request(cluster: &mut Cluster) {
     let cluster = &*cluster;
     let pod = cluster.pod_on(&cluster.ready_pods(), 1);
     let noticed = during(cluster, || {
+        // The kernel keeps 15 letters.
         cluster.kill(&pod, "ballast-control");
-        cluster.until("the kubelet starts it again", || {
-            let pods = cluster.ready_pods();
-            let same = pods
-                .iter()
-                .find(|one| one["metadata"]["uid"] == pod["metadata"]["uid"]);
-            let containers = same.and_then(|pod| pod["status"]["containerStatuses"].as_array());
-            let restarts = containers
-                .into_iter()
-                .flatten()
-                .filter_map(|one| one["restartCount"].as_u64());
-            restarts.sum::<u64>() > 0
-        });
+        cluster.until_restarted(&pod, "ballast-controller");
     });
     assert_eq!(noticed.failed(), 0, "{noticed:?}");
+    assert_eq!(noticed.unpublished, 0, "{noticed:?}");
 }
 
 fn a_label_taken_away_and_given_back(cluster: &mut Cluster) {
@@ -103,14 +90,22 @@ fn a_label_taken_away_and_given_back_under_a_daemonset(cluster: &mut Cluster) {
     label_away_and_back(cluster);
 }
 
+/// What a node without the label serves is closed, and nothing holds that up until everybody knows: see docs/controller.md.
 fn label_away_and_back(cluster: &Cluster) {
     let [stays, goes] = cluster.addresses();
     let node = cluster.nodes[1].name;
+    let is_closed = || {
+        let ask = || get(goes, "/", Duration::from_secs(5));
+        let answer = cluster.client.network.within(ask);
+        answer.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    };
     let noticed = during(cluster, || {
         let begun = Instant::now();
         cluster.kubectl(&["label", "node", node, "role-"]);
         cluster.until_published(&[stays]);
         println!("    unpublished after {} ms", begun.elapsed().as_millis());
+        cluster.until("its port is closed", is_closed);
+        println!("    closed after {} ms", begun.elapsed().as_millis());
         let begun = Instant::now();
         cluster.kubectl(&["label", "node", node, "role=loadbalancer"]);
         cluster.until_published(&[stays, goes]);
@@ -119,7 +114,10 @@ fn label_away_and_back(cluster: &Cluster) {
             begun.elapsed().as_millis()
         );
     });
-    assert_eq!(noticed.led.failed(), 0, "{noticed:?}");
+    assert!(
+        noticed.led.failing() < Duration::from_secs(1),
+        "{noticed:?}"
+    );
     assert_eq!(noticed.fixed[0].failed(), 0, "{noticed:?}");
 }
 

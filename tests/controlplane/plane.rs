@@ -38,7 +38,7 @@ pub(crate) struct Plane {
     server: Mutex<Option<Companion>>,
     /// It removes the folder, too.
     etcd: Option<Companion>,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     number: u16,
     yard: &'static Yard,
 }
