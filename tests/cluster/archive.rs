@@ -59,20 +59,23 @@ impl Buildah {
 
     /// Makes the archive of an image that has busybox alone, and sleeps unless it is told otherwise.
     pub(crate) fn tools(&self, archive: &Path) -> Result<(), Unable> {
-        if !Path::new(BUSYBOX).exists() {
-            let why = "there is no busybox; on Debian: apt-get install busybox-static";
-            return Err(Unable::Missing(why.into()));
-        }
+        let missing = |why: String| {
+            let remedy = "on Debian: apt-get install busybox-static";
+            Unable::Missing(format!("there is no static busybox ({why}); {remedy}"))
+        };
         let target = format!(
             "docker-archive:{}:docker.io/library/tools:1",
             archive.display()
         );
-        let made = self.run(&["from", "scratch"]).and_then(|container| {
-            self.run(&["copy", &container, BUSYBOX, BUSYBOX])?;
-            let sleep = format!("[\"{BUSYBOX}\", \"sleep\", \"1000000\"]");
-            self.run(&["config", "--cmd", &sleep, &container])?;
-            self.run(&["commit", &container, &target])
-        });
+        let container = self.run(&["from", "scratch"]).map_err(Unable::Refused)?;
+        self.run(&["copy", &container, BUSYBOX, BUSYBOX])
+            .map_err(missing)?;
+        // Nothing else is in the image: no library either.
+        let words = ["run", "--isolation", "chroot", &container, BUSYBOX, "true"];
+        self.run(&words).map_err(missing)?;
+        let sleep = format!("[\"{BUSYBOX}\", \"sleep\", \"1000000\"]");
+        let made = self.run(&["config", "--cmd", &sleep, &container]);
+        let made = made.and_then(|_| self.run(&["commit", &container, &target]));
         made.map(drop).map_err(Unable::Refused)
     }
 }

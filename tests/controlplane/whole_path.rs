@@ -66,6 +66,13 @@ fn what_users_of_openstack_bring() {
         path.until_published("os", "ingress", &[json!({"hostname": "edge.example.com"})]);
         path.until_published("os", "wanted", &[]);
         path.until_told("os", "wanted", "AllocationFailed");
+        // The pod's node is no longer selected.
+        path.kubectl(&["label", "node", "worker", "env-"]);
+        for node in nodes {
+            until("nobody serves the Service that selects nodes", || {
+                path.ask(node, 8004, "/a").is_err()
+            });
+        }
         // The certificate comes later.
         path.until_told("os", "tls", "SecretUnreadable");
         let papers = Papers::new();
@@ -218,6 +225,7 @@ struct Path<'a> {
 impl<'a> Path<'a> {
     /// The nodes have these flags beside those of rc.yaml.
     fn lay(corner: &'a Corner<'_>, flags: &[&str]) -> Self {
+        corner.apply(WORKER);
         let pod = corner.yard.host();
         pod.network.within(|| {
             for port in [80, 443, 3306, 8080, 9376] {
@@ -296,7 +304,7 @@ impl<'a> Path<'a> {
                 "labels": {"kubernetes.io/service-name": metadata["name"]},
             },
             "ports": ports.collect::<Vec<Value>>(),
-            "endpoints": [{"addresses": [self.pod.address]}],
+            "endpoints": [{"addresses": [self.pod.address], "nodeName": "worker"}],
         })
     }
 
@@ -309,21 +317,21 @@ impl<'a> Path<'a> {
     fn until_heard(&self, node: Ipv4Addr, port: u16, path: &str, is_it: impl Fn(&str) -> bool) {
         let mut last = Ok(String::new());
         let heard = crate::process::comes_within(crate::process::PATIENCE, || {
-            last = self
-                .client
-                .network
-                .within(|| request((node, port).into(), path));
+            last = self.ask(node, port, path);
             last.as_ref().is_ok_and(|heard| is_it(heard))
         });
         assert!(heard, "{node}:{port}{path}: {last:?}");
     }
 
+    /// What the pod hears of the client's request.
+    fn ask(&self, node: Ipv4Addr, port: u16, path: &str) -> io::Result<String> {
+        let ask = || request((node, port).into(), path);
+        self.client.network.within(ask)
+    }
+
     /// That this client is not served there.
     fn is_refused(&self, node: Ipv4Addr, port: u16) {
-        let answer = self
-            .client
-            .network
-            .within(|| request((node, port).into(), "/a"));
+        let answer = self.ask(node, port, "/a");
         assert!(answer.is_err(), "{node}:{port}: {answer:?}");
     }
 
@@ -411,6 +419,12 @@ fn echo(address: SocketAddr) -> io::Result<()> {
         false => Err(io::Error::other("something else")),
     }
 }
+
+/// The node that the pod is on.
+const WORKER: &str = "apiVersion: v1
+kind: Node
+metadata: {name: worker, labels: {env: production, region: default}}
+";
 
 tests![
     what_users_of_openstack_bring,
