@@ -181,6 +181,13 @@ impl Cluster {
             .unwrap_or_else(|error| panic!("kubectl {words:?}: {error}"))
     }
 
+    /// Applies this YAML.
+    pub(crate) fn apply(&self, yaml: &str) {
+        let file = self.plane.folder.join("applied.yaml");
+        fs::write(&file, yaml).expect("a file");
+        self.kubectl(&["apply", "-f", &file.display().to_string()]);
+    }
+
     pub(crate) fn rolled_out(&self, namespace: &str, what: &str) {
         self.kubectl(&["-n", namespace, "rollout", "status", what, "--timeout=150s"]);
     }
@@ -305,7 +312,6 @@ impl Cluster {
 
     /// Cluster DNS is beside the control plane, on a port that no Service takes; kube-proxy leads there.
     fn publish_dns(&self) {
-        let file = self.plane.folder.join("dns.yaml");
         let place = crate::plane::PLACE;
         let text = format!(
             "{{apiVersion: v1, kind: Service, metadata: {{name: kube-dns, namespace: kube-system}}, spec: {{clusterIP: {DNS},
@@ -317,8 +323,7 @@ impl Cluster {
   endpoints: [{{addresses: [{place}]}}]}}
 "
         );
-        fs::write(&file, text).expect("a file");
-        self.kubectl(&["apply", "-f", &file.display().to_string()]);
+        self.apply(&text);
     }
 
     /// What can be seen of a cluster in which a test failed.

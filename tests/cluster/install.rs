@@ -55,6 +55,34 @@ fn its_pods_are_ready_within_5_s_of_their_start(cluster: &mut Cluster) {
     cluster.until_published(&cluster.addresses());
 }
 
+/// The image has no resolver of a C library with plugins; its own asks the cluster's DNS, also in the node's network.
+fn names_of_the_cluster_lead_to_its_services(cluster: &mut Cluster) {
+    cluster.install(Form::ReplicationController);
+    let cluster = &*cluster;
+    let _shown = Shown(cluster);
+    // Names are at port 80 where no LoadBalancer has it.
+    cluster.kubectl(&["delete", "service", "web"]);
+    cluster.apply(
+        "apiVersion: v1
+kind: Service
+metadata: {name: inside}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: elsewhere}
+spec: {type: ExternalName, externalName: inside.default.svc.cluster.local, ports: [{port: 80}]}
+",
+    );
+    for address in cluster.addresses() {
+        cluster.until(&format!("an answer at http://{address}/elsewhere"), || {
+            let ask = || get(address, "/elsewhere", Duration::from_secs(5));
+            cluster.client.network.within(ask).is_ok()
+        });
+    }
+    cluster.kubectl(&["delete", "service", "inside", "elsewhere"]);
+}
+
 /// Of a time as the API server writes it, in seconds since some midnight.
 fn seconds(time: &Value) -> i64 {
     let text = time.as_str().expect("a time");
@@ -65,4 +93,5 @@ fn seconds(time: &Value) -> i64 {
 tests![
     rc_yaml_serves_pods_on_port_80_of_its_nodes,
     its_pods_are_ready_within_5_s_of_their_start,
+    names_of_the_cluster_lead_to_its_services,
 ];
