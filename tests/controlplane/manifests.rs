@@ -1,7 +1,6 @@
 //! A real API server takes what we ship and what users bring.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -26,9 +25,11 @@ fn every_manifest_that_users_bring_is_taken() {
 
 /// What users of another system bring: of it what every API server knows.
 pub(crate) fn brought_by(system: &str) -> Vec<Value> {
-    let case = format!("manifests-{system}/observed.yaml");
-    let text = fs::read_to_string(Path::new(CASES).join(case)).expect("a case");
-    let mut documents = documents(&text);
+    let title = format!("\n== manifests-{system} ");
+    let (_, text) = CASES.split_once(&title).expect("a case");
+    let (_, text) = text.split_once("-- observed --\n").expect("manifests");
+    let (text, _) = text.split_once("-- desired --\n").expect("their end");
+    let mut documents = documents(text);
     // A document without a version is the case's own; others may be of kinds that the cluster must be taught.
     documents.retain(|document| {
         document["apiVersion"].is_string()
@@ -154,7 +155,7 @@ pub(crate) const SYSTEMS: [&str; 6] = [
     "openstack",
     "service-loadbalancer",
 ];
-const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/decide");
+const CASES: &str = include_str!("../decide/cases/manifests.txt");
 
 tests![
     every_manifest_that_users_bring_is_taken,

@@ -109,13 +109,13 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
         })
     }
 
-    /// These arguments, with this node's own places: in the pods of rc.yaml each has a folder of its own.
+    /// These arguments, with this node's places for the table and the runtime socket.
     fn placed(&self, arguments: &[String]) -> Vec<String> {
-        let table = self.table_folder().display().to_string();
-        let socket = self.folder.join("socket").display().to_string();
+        let folder = self.table_folder().display().to_string();
+        let socket = self.folder.join("haproxy").display().to_string();
         let placed = arguments
             .iter()
-            .map(|word| word.replace(TABLE_FOLDER, &table).replace(SOCKET, &socket));
+            .map(|word| word.replace(TABLE_FOLDER, &folder).replace(SOCKET, &socket));
         placed.collect()
     }
 
