@@ -82,16 +82,18 @@ fn a_killed_controller_fails_no_request(cluster: &mut Cluster) {
 
 fn a_label_taken_away_and_given_back(cluster: &mut Cluster) {
     cluster.install(Form::ReplicationController);
-    label_away_and_back(cluster);
+    // Its pod stays.
+    label_away_and_back(cluster, 2);
 }
 
 fn a_label_taken_away_and_given_back_under_a_daemonset(cluster: &mut Cluster) {
     cluster.install(Form::DaemonSet);
-    label_away_and_back(cluster);
+    // Its pod is ended.
+    label_away_and_back(cluster, 1);
 }
 
 /// What a node without the label serves is closed, and nothing holds that up until everybody knows: see docs/controller.md.
-fn label_away_and_back(cluster: &Cluster) {
+fn label_away_and_back(cluster: &Cluster, pods_then: usize) {
     let [stays, goes] = cluster.addresses();
     let node = cluster.nodes[1].name;
     let is_closed = || {
@@ -106,6 +108,9 @@ fn label_away_and_back(cluster: &Cluster) {
         println!("    unpublished after {} ms", begun.elapsed().as_millis());
         cluster.until("its port is closed", is_closed);
         println!("    closed after {} ms", begun.elapsed().as_millis());
+        cluster.until("as many pods as then belong there", || {
+            cluster.pods("ballast", "ballast").len() == pods_then
+        });
         let begun = Instant::now();
         cluster.kubectl(&["label", "node", node, "role=loadbalancer"]);
         cluster.until_published(&[stays, goes]);
