@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::observe::Wanted;
 use crate::reconcile::{Decisions, Reconciler};
 use crate::request::REPORTER;
-use crate::run::{block_on, leave, observe, serve_admin, until_told_to_end};
+use crate::run::{FAREWELL, block_on, leave, observe, serve_admin, until_told_to_end};
 use crate::settings::{PublishFlags, Settings, follow_cfg};
 
 /// Runs until a signal says to end.
@@ -60,7 +60,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     until_told_to_end(&mut tasks).await?;
     tracing::info!("ending: what is published stays published");
     end.send_replace(true);
-    leave(leaving).await;
+    leave(leaving, FAREWELL).await;
     Ok(())
 }
 

@@ -116,7 +116,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     until_told_to_end(&mut tasks).await?;
     tracing::info!("ending: what is served stays served");
     end.send_replace(true);
-    leave(leaving).await;
+    leave(leaving, LeaseKeeper::STAYS + FAREWELL).await;
     Ok(())
 }
 
@@ -201,10 +201,10 @@ pub(crate) async fn until_told_to_end(tasks: &mut JoinSet<()>) -> anyhow::Result
     }
 }
 
-/// Waits for those that give Leases back, and not for ever.
-pub(crate) async fn leave(mut leaving: JoinSet<()>) {
+/// Waits for those that give Leases back, and not for longer than this.
+pub(crate) async fn leave(mut leaving: JoinSet<()>, at_most: Duration) {
     let left = async { while leaving.join_next().await.is_some() {} };
-    if timeout(FAREWELL, left).await.is_err() {
+    if timeout(at_most, left).await.is_err() {
         tracing::warn!("ended without giving every Lease back");
     }
 }
@@ -300,4 +300,5 @@ async fn told_to_end() -> anyhow::Result<()> {
 const THREADS: usize = 2;
 /// What looking may take where it is done once.
 const PATIENCE: Duration = Duration::from_secs(30);
-const FAREWELL: Duration = Duration::from_secs(5);
+/// For giving a Lease back.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(5);

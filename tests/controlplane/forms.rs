@@ -290,7 +290,8 @@ const HEADER: &str = "# Ballast on the load balancer nodes of a cluster, the for
 const SPEC: &str = "spec:
   selector:
     matchLabels: {app: ballast}
-  # One node after the other: the next pod is replaced when the one before is ready.
+  # One node after the other: the next pod is replaced when the one before is ready, and had the time to be published again.
+  minReadySeconds: 5
   updateStrategy:
     type: RollingUpdate
     rollingUpdate: {maxUnavailable: 1}

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::{Place, documents, is_known};
 use crate::corner::{RC_YAML, rc_yaml};
@@ -13,31 +13,41 @@ fn every_manifest_that_users_bring_is_taken() {
     let yard = Yard::of_this_process();
     // Its own: the manifests ask for node ports that a Service of another test may have by chance.
     let plane = &Plane::start(yard);
-    let cases = include_str!("../decide/cases/manifests.txt");
     let mut taken = 0;
-    for case in cases.split("\n== ").skip(1) {
-        let (_, text) = case.split_once("-- observed --\n").expect("manifests");
-        let (text, _) = text.split_once("-- desired --\n").expect("their end");
-        // A document without a version is the case's own; others may be of kinds that the cluster must be taught.
-        let ours = |document: &Value| {
-            document["apiVersion"].is_string()
-                && is_known(document["kind"].as_str().unwrap_or_default())
-        };
-        let documents: Vec<_> = documents(text).into_iter().filter(ours).collect();
-        for document in &documents {
-            if let Some(namespace) = document["metadata"]["namespace"].as_str() {
-                let name =
-                    format!("{{kind: Namespace, apiVersion: v1, metadata: {{name: {namespace}}}}}");
-                plane
-                    .admin
-                    .apply(&crate::api::documents(&name)[0], "")
-                    .expect("a namespace");
-            }
-        }
+    for system in SYSTEMS {
+        let documents = brought_by(system);
+        be_named(plane, &documents);
         taken += documents.len();
         accepted(yard, plane, &documents);
     }
     assert!(taken >= 26, "only {taken} documents");
+}
+
+/// What users of another system bring: of it what every API server knows.
+pub(crate) fn brought_by(system: &str) -> Vec<Value> {
+    let title = format!("\n== manifests-{system} ");
+    let (_, text) = CASES.split_once(&title).expect("a case");
+    let (_, text) = text.split_once("-- observed --\n").expect("manifests");
+    let (text, _) = text.split_once("-- desired --\n").expect("their end");
+    let mut documents = documents(text);
+    // A document without a version is the case's own; others may be of kinds that the cluster must be taught.
+    documents.retain(|document| {
+        document["apiVersion"].is_string()
+            && is_known(document["kind"].as_str().unwrap_or_default())
+    });
+    documents
+}
+
+/// Makes the namespaces of these.
+pub(crate) fn be_named(plane: &Plane, documents: &[Value]) {
+    let namespaces = documents
+        .iter()
+        .filter_map(|document| document["metadata"]["namespace"].as_str());
+    for name in namespaces {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        plane.admin.apply(&namespace, "").expect("a namespace");
+    }
 }
 
 fn rc_yaml_is_taken() {
@@ -135,6 +145,17 @@ pub(crate) fn accepted(yard: &Yard, plane: &Plane, documents: &[Value]) {
     let said = answer.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(said.lines().count(), documents.len(), "{said}");
 }
+
+/// The systems whose users move here.
+pub(crate) const SYSTEMS: [&str; 6] = [
+    "antrea",
+    "exoscale",
+    "metakube",
+    "metallb",
+    "openstack",
+    "service-loadbalancer",
+];
+const CASES: &str = include_str!("../decide/cases/manifests.txt");
 
 tests![
     every_manifest_that_users_bring_is_taken,

@@ -18,9 +18,9 @@ use crate::process::{Companion, PATIENCE, comes_within, until};
 /// The network that all tests of this process share: a switch, API servers at its place, and hosts with cables to it.
 pub(crate) struct Yard {
     pub(crate) place: Namespace,
+    pub(crate) assets: PathBuf,
     hosts: AtomicU16,
     planes: AtomicU16,
-    assets: PathBuf,
 }
 
 /// A machine on the switch.
@@ -38,7 +38,7 @@ pub(crate) struct Plane {
     server: Mutex<Option<Companion>>,
     /// It removes the folder, too.
     etcd: Option<Companion>,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     number: u16,
     yard: &'static Yard,
 }
@@ -72,9 +72,9 @@ impl Yard {
         place.ip("link set switch up");
         Ok(Self {
             place,
+            assets: assets.into(),
             hosts: AtomicU16::new(0),
             planes: AtomicU16::new(0),
-            assets: assets.into(),
         })
     }
 
@@ -271,11 +271,16 @@ impl Plane {
             "--secure-port=0".to_owned(),
             "--use-service-account-credentials=false".to_owned(),
         ];
-        let program = self.yard.assets.join("kube-controller-manager");
-        let log = self.folder.join("controllers.log");
+        self.companion("kube-controller-manager", &flags)
+    }
+
+    /// A program beside the API server, until it is dropped.
+    pub(crate) fn companion(&self, program: &str, flags: &[String]) -> Companion {
+        let log = self.folder.join(program).with_extension("log");
+        let program = self.yard.assets.join(program);
         self.yard
             .place
-            .within(|| Companion::start(&program, &flags, &log))
+            .within(|| Companion::start(&program, flags, &log))
     }
 }
 
@@ -310,6 +315,8 @@ fn start_server(yard: &Yard, number: u16, folder: &Path) -> Companion {
         format!("--service-account-key-file={}", at("accounts.key")),
         "--service-cluster-ip-range=10.96.0.0/16,fd96::/108".to_owned(),
         "--allow-privileged=true".to_owned(),
+        // Names of nodes lead nowhere here.
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--audit-policy-file={}", at("audit.yaml")),
         format!("--audit-log-path={}", at("audit.log")),
         // Host bits in source ranges: older API servers take them, and so do their users' manifests.

@@ -1,6 +1,7 @@
 //! Runs programs whose words go to a file, and ends them.
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
@@ -128,17 +129,22 @@ impl Companion {
         log: &Path,
         folder: &Path,
     ) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", HELD]).arg(folder).arg(program);
+        Self::hold(command.args(args), log)
+    }
+
+    /// Starts a program that ends by itself when its standard input does.
+    pub(crate) fn hold(command: &mut Command, log: &Path) -> Self {
         let (out, err) = log_ends(log);
-        let mut guard = Command::new("sh")
-            .args(["-c", HELD])
-            .arg(folder)
-            .arg(program)
-            .args(args)
+        let mut guard = command
+            // What a terminal tells this process is not for the guard: it has to tidy up.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(out)
             .stderr(err)
             .spawn()
-            .expect("a shell");
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let leash = guard.stdin.take();
         Self { guard, leash }
     }

@@ -42,6 +42,7 @@ mod rights;
 mod status;
 mod traffic;
 mod trouble;
+mod whole_path;
 
 #[path = "../common/program.rs"]
 mod program;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         status::TESTS,
         traffic::TESTS,
         trouble::TESTS,
+        whole_path::TESTS,
     ];
     let trials = tests.concat().into_iter().map(|(path, test)| {
         // As libtest names it: without the crate.

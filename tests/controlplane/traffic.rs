@@ -13,7 +13,7 @@ use crate::backends::{Backends, service, slice_on};
 use crate::corner::{Corner, as_installed, in_a_corner};
 use crate::node::{LbNode, ask};
 use crate::plane::Host;
-use crate::process::until;
+use crate::process::{Signal, until};
 
 fn source_ranges_let_in_whom_they_name_and_nobody_else() {
     in_a_corner("ranges", |corner| {
@@ -89,6 +89,31 @@ fn from_kubectl_apply_to_a_clients_answer_through_two_nodes() {
             assert_eq!(hears, node.address());
         }
         turn_every_knob_under_load(corner, &nodes, &pods, &client);
+    });
+}
+
+fn a_node_that_ends_follows_the_cluster_as_long_as_it_serves() {
+    in_a_corner("farewell", |corner| {
+        let pods = Backends::start(corner, 2);
+        let mut node = LbNode::prepare(corner, "a", &[]);
+        node.start_dataplane_with(&["--shutdown-delay=120s"]);
+        node.start_controller();
+        corner.apply(&service("web", 80, ""));
+        corner.apply(&pods.slice("web", &[0]));
+        corner.until_published("web", &[&node.address()]);
+        let dataplane = node.dataplane.take().expect("it runs");
+        let controller = node.controller.take().expect("it runs");
+        dataplane.signal(Signal::TERM);
+        controller.signal(Signal::TERM);
+        corner.until_published("web", &[]);
+        // As when a node is drained: its pods move while it ends.
+        corner.apply(&pods.slice("web", &[1]));
+        let other = pods.addresses[1].to_string();
+        until("the other pod", || {
+            node.ask(80).is_ok_and(|heard| heard.starts_with(&other))
+        });
+        dataplane.crash();
+        assert_eq!(controller.stop(), Some(0));
     });
 }
 
@@ -349,4 +374,5 @@ const QUIET_KNOBS: [&str; 9] = [
 tests![
     source_ranges_let_in_whom_they_name_and_nobody_else,
     from_kubectl_apply_to_a_clients_answer_through_two_nodes,
+    a_node_that_ends_follows_the_cluster_as_long_as_it_serves,
 ];

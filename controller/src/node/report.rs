@@ -11,7 +11,7 @@ use kube::api::Patch;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::exceptions::exceptions;
 use super::pulse::{Act, Content, Heard, Pulse};
@@ -67,6 +67,9 @@ struct Sources {
 }
 
 impl LeaseKeeper {
+    /// How long it may stay for a data plane that ends. Shorter than the termination grace of rc.yaml's pods.
+    pub(crate) const STAYS: Duration = Duration::from_secs(40);
+
     /// Keeps the Lease until the process ends.
     pub(crate) async fn run(mut self) {
         let mut pulse = Pulse::new(self.duration / 3);
@@ -169,7 +172,8 @@ impl LeaseKeeper {
         }
     }
 
-    /// This process ends: the data plane may, too.
+    /// This process ends: the data plane may, too. A data plane that ends goes on serving clients for a while, and the rest of
+    /// this process writes its table as long as this runs.
     async fn leave(&self, mut asker: Asker) {
         for _ in 0..LOOKS {
             if asker.ask().await != Heard::Ready {
@@ -177,6 +181,12 @@ impl LeaseKeeper {
                     Ok(()) => tracing::info!(node = self.node, "gave this node's Lease back"),
                     Err(error) => tracing::warn!(%error, "cannot give this node's Lease back"),
                 }
+                let ended = async {
+                    while asker.ask().await == Heard::Leaving {
+                        sleep(LOOK_EVERY).await;
+                    }
+                };
+                timeout(Self::STAYS, ended).await.ok();
                 return;
             }
             sleep(LOOK_EVERY).await;

@@ -1,0 +1,80 @@
+//! Another version of Ballast on every node, and no Ballast any more.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::Test;
+use crate::api::Place;
+use crate::cluster::{Cluster, Form, Shown};
+use crate::load::{during, get};
+
+fn a_rolling_update_fails_no_request_of_published_addresses(cluster: &mut Cluster) {
+    cluster.install(Form::DaemonSet);
+    let cluster = &*cluster;
+    let noticed = during(cluster, || {
+        thread::scope(|scope| {
+            // Connections of the processes that end; each is answered after 12 s.
+            let slow = cluster.addresses().map(|address| {
+                let ask = move || get(address, "/cgi-bin/slow", Duration::from_secs(30));
+                scope.spawn(move || cluster.client.network.within(ask))
+            });
+            thread::sleep(Duration::from_millis(200));
+            cluster.kubectl(&["-n", "ballast", "rollout", "restart", "daemonset/ballast"]);
+            cluster.rolled_out("ballast", "daemonset/ballast");
+            cluster.until_published(&cluster.addresses());
+            for answer in slow {
+                let answer = answer.join().expect("a thread that ends");
+                answer.expect("a connection outlives the order to end");
+            }
+        });
+    });
+    assert_eq!(noticed.led.failed(), 0, "{noticed:?}");
+    assert_eq!(noticed.unpublished, 0, "{noticed:?}");
+    // One node at a time.
+    for story in &noticed.fixed {
+        assert!(story.outage < Duration::from_secs(30), "{noticed:?}");
+    }
+}
+
+fn uninstalling_leaves_nothing(cluster: &mut Cluster) {
+    cluster.install(Form::DaemonSet);
+    cluster.uninstall();
+    let cluster = &*cluster;
+    let _shown = Shown(cluster);
+    let read = |kind, namespace, name| {
+        cluster.plane.admin.read(Place {
+            kind,
+            namespace,
+            name,
+        })
+    };
+    cluster.until("the end of the namespace", || {
+        read("Namespace", "", "ballast").is_none()
+    });
+    for kind in ["ClusterRole", "ClusterRoleBinding"] {
+        let left = cluster.plane.admin.list(kind, "");
+        let left = left
+            .iter()
+            .filter_map(|one| one["metadata"]["name"].as_str());
+        assert_eq!(
+            left.filter(|name| name.contains("ballast")).count(),
+            0,
+            "{kind}"
+        );
+    }
+    let service = cluster.service().expect("the Service");
+    assert!(service["metadata"]["finalizers"].is_null(), "{service}");
+    assert_eq!(
+        service["status"]["loadBalancer"],
+        serde_json::json!({}),
+        "{service}"
+    );
+    assert!(!service.to_string().contains("ballast"), "{service}");
+    // Nothing holds it.
+    cluster.kubectl(&["delete", "service", "web", "--timeout=10s"]);
+}
+
+tests![
+    a_rolling_update_fails_no_request_of_published_addresses,
+    uninstalling_leaves_nothing,
+];
