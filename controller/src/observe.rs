@@ -1,16 +1,15 @@
-//! What is seen of the cluster, as plain owned data: the input of [`crate::decide`].
+//! The observed state of the cluster, as plain owned data: the input of [`crate::decide`].
 //!
-//! Owns [`Observed`] and its parts, and how Kubernetes' objects become them; nothing here decides what anything means.
+//! Owns [`Observed`] and its parts, and the conversion of Kubernetes' objects to them. Nothing here decides what they mean.
 //!
 //! # The walk
 //!
-//! [`cluster::watch`] follows an API server: `reflect` lists and watches one kind of object, `arrived` and `convert` make
-//! plain data of each as it comes, `store` keeps it, `leases` knows which load balancer nodes live. [`folder::watch`]
-//! follows a folder of manifests instead ([`read_folder`] reads one once). Both give what they see to `debounce`, which
-//! has `secrets` and `names` looked up while somebody wants them (`lookups`; `dns` asks name servers), waits until it is
-//! quiet (`settle`), and sends a new [`Observed`] if it differs from the last one.
+//! [`cluster::watch`] follows an API server: `reflector` lists and watches one kind of object, `object` and `convert` make plain
+//! data of each object while it is parsed, `store` keeps the data, `leases` tells which load balancer nodes are live.
+//! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once). Both pass their state to `debounce`. It
+//! looks up the Secrets, ReferenceGrants and DNS names that the last decision wants (`secrets`, `grants`, `names` with `dns`, all run
+//! by `lookups`), waits for a pause between changes (`settle`), and sends a new [`Observed`] if it differs from the last one.
 
-mod arrived;
 pub mod cluster;
 mod convert;
 mod debounce;
@@ -20,7 +19,8 @@ mod grants;
 mod leases;
 mod lookups;
 mod names;
-mod reflect;
+mod object;
+mod reflector;
 mod secrets;
 mod settle;
 mod store;

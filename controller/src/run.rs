@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::decide::{self, Desired, decide};
 use crate::metrics::Metrics;
-use crate::node::{Folder, LeaseKeeper, Pages, TableWriter, Written, fetch_pages, follow_acks};
+use crate::node::{Folder, LeaseRenewer, Pages, TableWriter, Written, fetch_pages, follow_acks};
 use crate::observe::{self, BadDocument, Observed, Wanted};
 use crate::reconcile::{Decisions, Reconciler};
 use crate::settings::{
@@ -164,7 +164,7 @@ impl Parts {
             return leaving;
         };
         let namespace = self.settings.borrow().own_namespace.clone();
-        let lease = LeaseKeeper {
+        let lease = LeaseRenewer {
             client,
             namespace,
             node: node.clone(),
