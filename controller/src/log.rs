@@ -1,5 +1,4 @@
-//! The log of this process, which is that of `ballast-log`, and its panics. Begun by `main`; written by whoever has something to
-//! tell, through `tracing`.
+//! The log of this process, written by `ballast-log`, and the count of panics. Started by `main`; all modules log through `tracing`.
 
 use std::io;
 use std::panic;

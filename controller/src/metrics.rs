@@ -36,92 +36,86 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let registry = Registry::new();
+        let new = Declarations(Registry::new());
         Self {
-            decisions: counter(&registry, "decisions_total", "Decisions."),
-            decision_seconds: register(
-                &registry,
-                Counter::with_opts(opts("decision_seconds_total", "Time that they took.")),
-            ),
-            last_decision_seconds: register(
-                &registry,
-                Gauge::with_opts(opts(
-                    "last_decision_seconds",
-                    "Time that the last one took.",
-                )),
-            ),
-            tables: counter(
-                &registry,
-                "tables_written_total",
-                "Tables that were written.",
-            ),
-            table_bytes: gauge(
-                &registry,
-                "table_bytes",
-                "Size of the last one that was written.",
-            ),
-            files: counter(
-                &registry,
+            decisions: new.counter("decisions_total", "Decisions."),
+            decision_seconds: new.metric(Counter::with_opts(opts(
+                "decision_seconds_total",
+                "Time that they took.",
+            ))),
+            last_decision_seconds: new.metric(Gauge::with_opts(opts(
+                "last_decision_seconds",
+                "Time that the last one took.",
+            ))),
+            tables: new.counter("tables_written_total", "Tables that were written."),
+            table_bytes: new.gauge("table_bytes", "Size of the last one that was written."),
+            files: new.counter(
                 "files_written_total",
                 "Times that files beside an unchanged table were written.",
             ),
-            failed_writes: counter(
-                &registry,
+            failed_writes: new.counter(
                 "write_errors_total",
                 "Times that the table, or one of its files, could not be written.",
             ),
-            tables_refused: counter(
-                &registry,
+            tables_refused: new.counter(
                 "tables_refused_total",
                 "Tables that the data plane refused.",
             ),
-            table_refused: gauge(
-                &registry,
+            table_refused: new.gauge(
                 "table_refused",
                 "Whether the data plane refuses the newest table, and serves the one before.",
             ),
-            leader: gauge(
-                &registry,
-                "leader",
-                "Whether this process writes statuses and events.",
-            ),
-            dataplane: gauge(
-                &registry,
+            leader: new.gauge("leader", "Whether this process writes statuses and events."),
+            dataplane: new.gauge(
                 "dataplane_ready",
                 "Whether the data plane of this node says that it is ready.",
             ),
-            statuses: counter(&registry, "status_writes_total", "Patches of Services."),
-            events: counter(&registry, "events_total", "Events that were told."),
-            events_unsaid: counter(
-                &registry,
-                "events_unsaid_total",
-                "Events that were too many.",
-            ),
-            left_out: gauge(
-                &registry,
+            statuses: new.counter("status_writes_total", "Patches of Services."),
+            events: new.counter("events_total", "Events that were told."),
+            events_unsaid: new.counter("events_unsaid_total", "Events that were too many."),
+            left_out: new.gauge(
                 "services_left_out",
                 "Services that are left out of the table, so that they harm no other.",
             ),
-            services: register(
-                &registry,
-                IntGaugeVec::new(
-                    opts("services", "Services by what became of them."),
-                    &["verdict"],
+            services: new.metric(IntGaugeVec::new(
+                opts("services", "Services by what became of them."),
+                &["verdict"],
+            )),
+            api_errors: new.metric(IntCounterVec::new(
+                opts(
+                    "api_errors_total",
+                    "Requests that the API server refused, by its code, or did not answer.",
                 ),
-            ),
-            api_errors: register(
-                &registry,
-                IntCounterVec::new(
-                    opts(
-                        "api_errors_total",
-                        "Requests that the API server refused, by its code, or did not answer.",
-                    ),
-                    &["kind"],
-                ),
-            ),
-            registry,
+                &["kind"],
+            )),
+            registry: new.0,
         }
     }
+}
+
+/// Creates metrics, and registers them.
+struct Declarations(Registry);
+
+impl Declarations {
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.metric(IntCounter::with_opts(opts(name, help)))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.metric(IntGauge::with_opts(opts(name, help)))
+    }
+
+    fn metric<T: Collector + Clone + 'static>(&self, metric: prometheus::Result<T>) -> T {
+        let metric = metric.and_then(|metric| {
+            self.0.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        });
+        metric.expect("the names are constants, valid and distinct")
+    }
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(name, help).namespace("ballast_controller")
 }
 
 impl Metrics {
@@ -223,29 +217,6 @@ impl Metrics {
     }
 }
 
-fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    register(registry, IntCounter::with_opts(opts(name, help)))
-}
-
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    register(registry, IntGauge::with_opts(opts(name, help)))
-}
-
-fn opts(name: &str, help: &str) -> Opts {
-    Opts::new(name, help).namespace("ballast_controller")
-}
-
-fn register<T: Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: prometheus::Result<T>,
-) -> T {
-    let metric = metric.and_then(|metric| {
-        registry.register(Box::new(metric.clone()))?;
-        Ok(metric)
-    });
-    metric.expect("the names are constants, valid and distinct")
-}
-
 fn to_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -280,5 +251,7 @@ mod tests {
         }
         assert!(text.contains("ballast_controller_leader 1\n"));
         assert!(text.contains("kind=\"unreachable\"} 1\n"));
+        let panics = "# HELP ballast_controller_panics_total Panics: each is a fault of Ballast's.\n# TYPE ballast_controller_panics_total counter\n";
+        assert!(text.contains(panics), "{text}");
     }
 }

@@ -120,7 +120,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the tasks that act on decisions need.
+/// The input of the tasks that act on decisions.
 struct Parts {
     client: Option<Client>,
     folder: Folder,
@@ -135,10 +135,10 @@ impl Parts {
     /// Starts them; returns those that have something to do at the end.
     fn start(self, flags: &RunFlags, tasks: &mut JoinSet<()>) -> JoinSet<()> {
         let mut leaving = JoinSet::new();
-        let (tell, acks) = watch::channel(None);
+        let (ack, acks) = watch::channel(None);
         tasks.spawn(follow_acks(
             self.folder.ack(),
-            tell,
+            ack,
             Arc::clone(&self.metrics),
         ));
         let (fetched, pages) = watch::channel(Pages::default());
@@ -234,7 +234,7 @@ pub(crate) fn observe(
     }
 }
 
-/// What would be decided for a cluster now.
+/// The decision for a cluster now.
 ///
 /// # Errors
 /// The cluster cannot be reached, or not all of it can be seen.
@@ -298,6 +298,6 @@ async fn told_to_end() -> anyhow::Result<()> {
 
 /// Deciding has threads of its own.
 const THREADS: usize = 2;
-/// What looking may take where it is done once.
+/// The longest time to observe a cluster once.
 const PATIENCE: Duration = Duration::from_secs(30);
 const FAREWELL: Duration = Duration::from_secs(5);

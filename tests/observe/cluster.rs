@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Watch;
-use super::api::Api;
+use super::api::{Api, Habits};
 
 #[tokio::test]
 async fn nothing_is_sent_before_everything_was_listed() {
@@ -348,6 +348,60 @@ async fn large_lists_come_in_pages() {
             .count(),
         3
     );
+}
+
+#[tokio::test]
+async fn a_list_that_expires_between_its_pages_is_requested_as_one_page() {
+    let api = Api::start().await;
+    api.behave(Habits {
+        forgets_pages: true,
+        ..Habits::default()
+    });
+    for number in 0..1201 {
+        api.put("services", service("shop", &format!("web-{number}"), "x"));
+    }
+    let mut watch = Watch::of(&api, &[]);
+    let seen = watch.until(|_| true).await;
+    assert_eq!(seen.services.len(), 1201);
+    let requests = api.requests();
+    let lists = requests.iter().filter(|path| is_list(path, "services"));
+    let limits: Vec<bool> = lists.map(|path| path.contains("limit=")).collect();
+    assert_eq!(limits, [true, true, false]);
+}
+
+#[tokio::test]
+async fn a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause() {
+    let api = Api::start().await;
+    api.behave(Habits {
+        ends_watches: true,
+        ..Habits::default()
+    });
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    sleep(Duration::from_secs(4)).await;
+    let requests = api.requests();
+    let watches = requests.iter().filter(|path| is_watch(path, "services"));
+    let count = watches.count();
+    assert!((2..=6).contains(&count), "{count} watches");
+    let lists = requests.iter().filter(|path| is_list(path, "services"));
+    assert_eq!(lists.count(), 1);
+    api.behave(Habits::default());
+    api.put("services", service("shop", "web", "x"));
+    watch.until(|seen| classes(seen) == ["shop/web x"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_asked_again() {
+    let api = Api::start().await;
+    api.behave(Habits {
+        is_silent: true,
+        ..Habits::default()
+    });
+    let mut watch = Watch::of(&api, &[]);
+    api.asked(|path| is_list(path, "services"), 2).await;
+    assert!(watch.is_silent());
+    api.behave(Habits::default());
+    watch.until(|_| true).await;
 }
 
 #[tokio::test]

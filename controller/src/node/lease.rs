@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::exceptions::exceptions;
 use super::readyz::ReadyzClient;
-use super::recent::Recent;
+use super::recent::RecentChanges;
 use super::renew::{Action, LeaseContent, Readiness, RenewalSchedule};
 use super::table::{Acks, Written};
 use crate::clock::{self, micros};
@@ -52,7 +52,7 @@ pub(crate) struct LeaseRenewer {
 /// The state from which the content of the Lease is made.
 #[derive(Default)]
 struct ContentState {
-    recent: Recent,
+    recent: RecentChanges,
     exceptions: Exceptions,
     sources: Option<Sources>,
     settings: String,

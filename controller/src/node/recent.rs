@@ -12,7 +12,7 @@ use crate::lease::{BUCKETS, Buckets, MOST_RECENT, Served, bucket_of};
 
 /// The state that the data plane serves, and its recent changes.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentChanges {
     served: Option<(Arc<Report>, Buckets)>,
     changed: BTreeMap<usize, Changed>,
 }
@@ -25,7 +25,7 @@ struct Changed {
     owners: Vec<String>,
 }
 
-impl Recent {
+impl RecentChanges {
     /// Notes what the data plane serves now; `None`: that is not known.
     pub(super) fn update(&mut self, now: Duration, report: Option<&Arc<Report>>) {
         let Some(report) = report else {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_new_service_is_named_until_its_bucket_stops_to_change() {
-        let mut recent = Recent::default();
+        let mut recent = RecentChanges::default();
         recent.update(at(0), Some(&report(&[("a.old", 1)])));
         assert_eq!(
             recent.served(at(0)).recent,
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn in_a_bucket_that_never_stops_to_change_a_service_stays_named() {
-        let mut recent = Recent::default();
+        let mut recent = RecentChanges::default();
         let near = (0..).map(|number| format!("a.n{number}"));
         let mut near = near.filter(|name| bucket_of(name) == bucket_of("a.new"));
         let (flips, more) = (near.next().unwrap(), near.next().unwrap());
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_deleted_owner_is_not_named() {
-        let mut recent = Recent::default();
+        let mut recent = RecentChanges::default();
         recent.update(at(0), Some(&report(&[("a.b", 1)])));
         recent.update(at(1), Some(&report(&[])));
         assert_eq!(recent.served(at(1)), Served::of(&Binds::new()));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use super::debounce::Debouncer;
 use super::leases::{LeaseObject, Leases};
 use super::lookups::Task;
-use super::object::{Kind, Parsed};
+use super::object::{Parsed, WatchedKind};
 use super::reflector::{self, Event, paced};
 use super::store::Store;
 use super::{Key, Lease, Node, Observed, Service, Slice, Wanted};
@@ -126,7 +126,7 @@ fn namespaces(settings: &Settings) -> Vec<Option<String>> {
 
 fn in_namespace<T>(client: &Client, namespace: &Option<String>) -> Api<Parsed<T>>
 where
-    T: Kind,
+    T: WatchedKind,
     Parsed<T>: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {
     match namespace {
@@ -135,7 +135,7 @@ where
     }
 }
 
-fn follow<T: Kind>(
+fn follow<T: WatchedKind>(
     api: Api<Parsed<T>>,
     namespace: &Option<String>,
     events: &mpsc::Sender<Change>,
@@ -335,7 +335,7 @@ impl View {
     }
 }
 
-/// In microseconds of Unix time.
+/// The time of day, in microseconds of Unix time.
 fn wall_clock() -> i64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -27,7 +27,7 @@ use config::Config;
 
 /// The addresses of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct Resolved {
     /// The addresses of each family; `None`: no server answered.
     v4: Option<Vec<IpAddr>>,
     v6: Option<Vec<IpAddr>>,
@@ -35,7 +35,7 @@ pub(super) struct Found {
     pub(super) ttl: Duration,
 }
 
-impl Found {
+impl Resolved {
     /// A name with these addresses only.
     #[cfg(test)]
     pub(super) fn only(v4: &[IpAddr], ttl: Duration) -> Self {
@@ -65,9 +65,9 @@ impl Found {
 
 /// The reason for which a name has no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotFound {
+pub(super) enum ResolveError {
     #[error("there is no such name, or it has no address")]
-    Nowhere,
+    NoAddress,
     #[error("is no name")]
     NotAName,
     #[error("no name server answered: {0}")]
@@ -75,7 +75,7 @@ pub(super) enum NotFound {
 }
 
 /// The addresses of a name, at least one.
-pub(super) async fn look_up(name: &str) -> Result<Found, NotFound> {
+pub(super) async fn look_up(name: &str) -> Result<Resolved, ResolveError> {
     let hosts = fs::read_to_string(HOSTS).unwrap_or_default();
     if let Some(found) = config::in_hosts(&hosts, name) {
         return Ok(found);
@@ -84,19 +84,19 @@ pub(super) async fn look_up(name: &str) -> Result<Found, NotFound> {
     look_up_with(&config, name).await
 }
 
-async fn look_up_with(config: &Config, name: &str) -> Result<Found, NotFound> {
+async fn look_up_with(config: &Config, name: &str) -> Result<Resolved, ResolveError> {
     for name in config.candidates(name) {
         let name = Name::from_ascii(format!("{name}.")).ok();
         let name = name
             .filter(|name| !name.is_root())
-            .ok_or(NotFound::NotAName)?;
+            .ok_or(ResolveError::NotAName)?;
         let (v4, v6) = tokio::join!(
             ask(config, &name, RecordType::A),
             ask(config, &name, RecordType::AAAA)
         );
-        let mut found = Found {
+        let mut found = Resolved {
             ttl: Duration::MAX,
-            ..Found::default()
+            ..Resolved::default()
         };
         let mut failed = None;
         for (answer, of_family) in [(v4, &mut found.v4), (v6, &mut found.v6)] {
@@ -116,17 +116,17 @@ async fn look_up_with(config: &Config, name: &str) -> Result<Found, NotFound> {
             return Err(error);
         }
     }
-    Err(NotFound::Nowhere)
+    Err(ResolveError::NoAddress)
 }
 
 /// The addresses of one family.
-struct Answer {
+struct FamilyAddresses {
     addresses: Vec<IpAddr>,
     /// The shortest time to live of the addresses and their aliases. The longest possible where there are no addresses.
     ttl: Duration,
 }
 
-impl Answer {
+impl FamilyAddresses {
     fn new(lookup: &Lookup, name: &Name, kind: RecordType) -> Self {
         let answers = lookup.answers().iter();
         let answers = answers.filter(|record| record.record_type() == kind);
@@ -146,15 +146,19 @@ impl Answer {
 }
 
 /// The answer of the first server that has one. No records are an answer, too.
-async fn ask(config: &Config, name: &Name, kind: RecordType) -> Result<Answer, NotFound> {
+async fn ask(
+    config: &Config,
+    name: &Name,
+    kind: RecordType,
+) -> Result<FamilyAddresses, ResolveError> {
     let mut why = "there is none".to_owned();
     for _ in 0..config.attempts {
         for server in &config.servers {
             let asked = timeout(config.timeout, ask_one(*server, config, name, kind)).await;
             why = match asked {
-                Ok(Ok(lookup)) => return Ok(Answer::new(&lookup, name, kind)),
+                Ok(Ok(lookup)) => return Ok(FamilyAddresses::new(&lookup, name, kind)),
                 Ok(Err(error)) if error.is_no_records_found() => {
-                    return Ok(Answer {
+                    return Ok(FamilyAddresses {
                         addresses: Vec::new(),
                         ttl: Duration::MAX,
                     });
@@ -164,7 +168,7 @@ async fn ask(config: &Config, name: &Name, kind: RecordType) -> Result<Answer, N
             };
         }
     }
-    Err(NotFound::Unanswered(why))
+    Err(ResolveError::Unanswered(why))
 }
 
 async fn ask_one(

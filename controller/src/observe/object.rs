@@ -19,7 +19,7 @@ use super::leases::LeaseObject;
 use super::{Key, Node, Service, Slice, convert};
 
 /// A kind of object that is watched, in the form in which it is stored.
-pub(super) trait Kind: Clone + Debug + PartialEq + Send + Sync + 'static {
+pub(super) trait WatchedKind: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// Kubernetes' form.
     type Object: Resource<DynamicType = ()> + DeserializeOwned;
     /// The name of the kind in the log.
@@ -30,7 +30,7 @@ pub(super) trait Kind: Clone + Debug + PartialEq + Send + Sync + 'static {
     fn convert(object: Self::Object) -> Result<Option<Self>, String>;
 }
 
-impl Kind for Service {
+impl WatchedKind for Service {
     type Object = core::Service;
     const NAME: &'static str = "Service";
     fn convert(object: core::Service) -> Result<Option<Self>, String> {
@@ -38,7 +38,7 @@ impl Kind for Service {
     }
 }
 
-impl Kind for Slice {
+impl WatchedKind for Slice {
     type Object = discovery::EndpointSlice;
     const NAME: &'static str = "EndpointSlice";
     fn convert(object: discovery::EndpointSlice) -> Result<Option<Self>, String> {
@@ -46,7 +46,7 @@ impl Kind for Slice {
     }
 }
 
-impl Kind for Node {
+impl WatchedKind for Node {
     type Object = core::Node;
     const NAME: &'static str = "Node";
     fn convert(object: core::Node) -> Result<Option<Self>, String> {
@@ -54,7 +54,7 @@ impl Kind for Node {
     }
 }
 
-impl Kind for LeaseObject {
+impl WatchedKind for LeaseObject {
     type Object = coordination::Lease;
     const NAME: &'static str = "Lease";
     // A publisher that misses renewals for long withdraws addresses.
@@ -73,7 +73,7 @@ pub(super) struct Parsed<T> {
     meta: ObjectMeta,
 }
 
-impl<'de, T: Kind> Deserialize<'de> for Parsed<T> {
+impl<'de, T: WatchedKind> Deserialize<'de> for Parsed<T> {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(source)?;
         let of_meta = |name: &str| {
@@ -99,7 +99,7 @@ impl<'de, T: Kind> Deserialize<'de> for Parsed<T> {
 }
 
 /// A [`kube::Api`] of this type requests the objects of its kind.
-impl<T: Kind> Resource for Parsed<T> {
+impl<T: WatchedKind> Resource for Parsed<T> {
     type DynamicType = ();
     type Scope = <T::Object as Resource>::Scope;
 

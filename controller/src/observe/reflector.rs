@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::Key;
-use super::object::{Kind, Parsed};
+use super::object::{Parsed, WatchedKind};
 pub(super) use paced::paced;
 
 /// A change of the objects of one kind.
@@ -52,7 +52,7 @@ impl<T> Event<T> {
 }
 
 /// Sends every event about the objects that a field selector selects, until the receiver is gone. `api` has a [`paced`] client.
-pub(super) async fn follow<T: Kind, M: From<Event<T>>>(
+pub(super) async fn follow<T: WatchedKind, M: From<Event<T>>>(
     api: Api<Parsed<T>>,
     namespace: Option<String>,
     fields: Option<String>,
@@ -81,7 +81,7 @@ struct Reflector<T, M> {
     retry: Retry,
 }
 
-impl<T: Kind, M: From<Event<T>>> Reflector<T, M> {
+impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
     /// Lists and watches until a failure after which everything must be listed again. `None`: the receiver is gone.
     async fn follow_until_relist(&mut self, page_size: Option<u32>) -> Option<Failure> {
         let config = Config {

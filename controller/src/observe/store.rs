@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Key;
-use super::object::{Kind, Parsed};
+use super::object::{Parsed, WatchedKind};
 use super::reflector::Event;
 
 /// Objects by name.
@@ -17,7 +17,7 @@ pub(super) struct Store<T> {
     unreadable: BTreeMap<Key, String>,
 }
 
-impl<T: Kind> Store<T> {
+impl<T: WatchedKind> Store<T> {
     /// An empty store, complete once every one of `namespaces` was listed.
     pub(super) fn new(namespaces: impl IntoIterator<Item = Option<String>>) -> Self {
         Self {

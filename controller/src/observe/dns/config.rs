@@ -8,7 +8,7 @@ use hickory_resolver::proto::op::Query;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use resolv_conf::ScopedIp;
 
-use super::Found;
+use super::Resolved;
 
 /// The name servers, and how they are asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Config {
 }
 
 /// The addresses of a name in a hosts file, if it is there.
-pub(super) fn in_hosts(text: &str, name: &str) -> Option<Found> {
+pub(super) fn in_hosts(text: &str, name: &str) -> Option<Resolved> {
     let mut hosts = Hosts::default();
     hosts.read_hosts_conf(text.as_bytes()).ok()?;
     let name = Name::from_ascii(name).ok()?;
@@ -71,7 +71,7 @@ pub(super) fn in_hosts(text: &str, name: &str) -> Option<Found> {
         let records = lookup.iter().flat_map(|lookup| lookup.answers());
         Some(records.filter_map(|record| record.data.ip_addr()).collect())
     };
-    let found = Found {
+    let found = Resolved {
         v4: of_family(RecordType::A),
         v6: of_family(RecordType::AAAA),
         ttl: HOSTS_TTL,

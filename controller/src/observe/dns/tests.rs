@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// What a server of the test does with each question: nothing, or an answer; whether it came over TCP is told.
+/// The answer of a test's server to a question, if it answers. The flag is set for a question over TCP.
 type Script = Box<dyn Fn(&[u8], bool) -> Option<Vec<u8>> + Send + Sync>;
 
 struct Server {
@@ -154,7 +154,7 @@ async fn an_answer_that_does_not_fit_is_asked_for_over_tcp() {
 #[tokio::test]
 async fn what_is_no_answer_to_the_question_is_not_taken() {
     let server = server(Box::new(|question, _| {
-        // Another id: whoever guesses.
+        // Another id, as of an attacker who guesses.
         let mut forged = both(question);
         forged[0] ^= 1;
         Some(forged)
@@ -165,7 +165,10 @@ async fn what_is_no_answer_to_the_question_is_not_taken() {
         ..config(&[&server])
     };
     let found = look_up_with(&config, "db.example").await;
-    assert!(matches!(found, Err(NotFound::Unanswered(_))), "{found:?}");
+    assert!(
+        matches!(found, Err(ResolveError::Unanswered(_))),
+        "{found:?}"
+    );
 }
 
 #[tokio::test]
@@ -187,7 +190,10 @@ async fn a_name_that_does_not_exist_is_searched_for_only_without_a_dot() {
     }))
     .await;
     let config = config(&[&server]);
-    assert_eq!(look_up_with(&config, "db.b").await, Err(NotFound::Nowhere));
+    assert_eq!(
+        look_up_with(&config, "db.b").await,
+        Err(ResolveError::NoAddress)
+    );
     let found = look_up_with(&config, "db").await.unwrap();
     assert_eq!(found.addresses().len(), 2);
     let mut asked = server.asked.lock().unwrap().clone();
@@ -202,7 +208,7 @@ async fn a_family_that_fails_keeps_its_last_addresses() {
         false => Some(answer(question, 0, &[record(SAME, 1, 10, &[127, 0, 0, 8])])),
     }))
     .await;
-    let mut known = Found {
+    let mut known = Resolved {
         v4: Some(addresses(&["127.0.0.7"])),
         v6: Some(addresses(&["::1"])),
         ttl: Duration::ZERO,
@@ -218,7 +224,7 @@ async fn what_is_no_name_is_not_asked_for() {
     let long = "a".repeat(64);
     for name in ["", "a..b", ".", &long, &["a"; 200].join(".")] {
         let found = look_up_with(&config(&[&server]), name).await;
-        assert_eq!(found, Err(NotFound::NotAName), "{name:?}");
+        assert_eq!(found, Err(ResolveError::NotAName), "{name:?}");
     }
     assert!(server.asked.lock().unwrap().is_empty());
 }
@@ -284,6 +290,9 @@ async fn an_answer_that_is_cut_or_garbage_is_none() {
             ..config(&[&server])
         };
         let found = look_up_with(&config, "db.example").await;
-        assert!(matches!(found, Err(NotFound::Unanswered(_))), "{found:?}");
+        assert!(
+            matches!(found, Err(ResolveError::Unanswered(_))),
+            "{found:?}"
+        );
     }
 }
