@@ -5,7 +5,7 @@
 //! # The walk
 //!
 //! [`cluster::watch`] follows an API server: `reflector` lists and watches one kind of object, `object` and `convert` make plain
-//! data of each object while it is parsed, `store` keeps the data, `leases` tells which load balancer nodes are live.
+//! data of each object while it is parsed, `store` keeps the data (`slices` without the endpoints of Services that are not served), `leases` tells which load balancer nodes are live.
 //! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once). Both pass their state to `debounce`. It
 //! looks up the Secrets, ReferenceGrants and DNS names that the last decision wants (`secrets`, `grants`, `names` with `dns`, all run
 //! by `lookups`), waits for a pause between changes (`settle`), and sends a new [`Observed`] if it differs from the last one.
@@ -23,6 +23,7 @@ mod object;
 mod reflector;
 mod secrets;
 mod settle;
+mod slices;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};

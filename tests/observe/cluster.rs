@@ -149,6 +149,79 @@ async fn a_node_hears_of_no_endpoints_that_it_does_not_serve_and_of_no_publicati
 }
 
 #[tokio::test]
+async fn endpoints_of_a_service_that_is_served_later_are_listed_once_and_delay_no_other() {
+    let api = Api::start().await;
+    let unserved = |name: &str| {
+        let mut unserved = service("shop", name, "x");
+        unserved["spec"] = json!({"ports": [{"port": 80}]});
+        unserved
+    };
+    let served = |name: &str| {
+        let mut served = unserved(name);
+        served["metadata"]["annotations"] = json!({"ballast.dev/path": format!("/{name}")});
+        served
+    };
+    let slice_of = |name: &str, address: &str| {
+        let mut slice = slice(&format!("{name}-a"), address);
+        slice["metadata"]["labels"]["kubernetes.io/service-name"] = json!(name);
+        slice
+    };
+    for (number, name) in ["web", "late", "gone"].into_iter().enumerate() {
+        api.put("services", unserved(name));
+        api.put(
+            "endpointslices",
+            slice_of(name, &format!("10.0.0.{number}")),
+        );
+    }
+    let mut watch = Watch::in_role(&api, &["--node-name=lb1"], Role::Node);
+    let seen = watch.until(|seen| seen.services.len() == 3).await;
+    assert!(seen.slices.is_empty());
+    let is_selected = |path: &str, name: &str| {
+        path.contains("labelSelector=") && path.contains(&format!("service-name%3D{name}"))
+    };
+    assert!(
+        !api.requests()
+            .iter()
+            .any(|path| path.contains("labelSelector="))
+    );
+
+    // A slice that is deleted after it was dropped does not return.
+    api.delete("endpointslices", "shop/gone-a");
+    api.put("services", served("web"));
+    let seen = watch.until(|seen| !seen.slices.is_empty()).await;
+    assert_eq!(addresses(&seen), ["10.0.0.0"]);
+    assert_eq!(seen.services[&Key::new("shop", "web")].annotations.len(), 1);
+    api.put("endpointslices", slice_of("web", "10.0.1.0"));
+    watch.until(|seen| addresses(seen) == ["10.0.1.0"]).await;
+    api.put("services", served("gone"));
+    watch
+        .until(|seen| {
+            !seen.services[&Key::new("shop", "gone")]
+                .annotations
+                .is_empty()
+        })
+        .await;
+    let requests = api.requests();
+    for (name, lists) in [("web", 1), ("late", 0), ("gone", 0)] {
+        let found = requests.iter().filter(|path| is_selected(path, name));
+        assert_eq!(found.count(), lists, "{name}: {requests:#?}");
+    }
+
+    // While the list fails, others go on.
+    api.refuse("endpointslices", 503, 0);
+    api.put("services", served("late"));
+    api.put("services", service("shop", "other", "y"));
+    let seen = watch
+        .until(|seen| seen.services.contains_key(&Key::new("shop", "other")))
+        .await;
+    assert_eq!(addresses(&seen), ["10.0.1.0"]);
+    api.allow("endpointslices");
+    watch
+        .until(|seen| addresses(seen) == ["10.0.0.1", "10.0.1.0"])
+        .await;
+}
+
+#[tokio::test]
 async fn the_publisher_watches_no_endpoints() {
     let api = Api::start().await;
     let mut watch = Watch::in_role(&api, &[], Role::Publisher);

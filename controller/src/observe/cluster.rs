@@ -16,6 +16,7 @@ use super::leases::{LeaseObject, Leases};
 use super::lookups::Task;
 use super::object::{Parsed, WatchedKind};
 use super::reflector::{self, Event, paced};
+use super::slices::SliceStore;
 use super::store::Store;
 use super::{Key, Lease, Node, Observed, Service, Slice, Wanted};
 use crate::decide::{is_foreign, may_be_served};
@@ -56,14 +57,17 @@ pub async fn watch(
     }
     let (nodes, mut of_nodes) = mpsc::channel(EVENTS);
     tasks.push(follow_nodes(&client, own_node(&settings), nodes));
-    let mut view = View::new(namespaces, Arc::clone(&settings));
+    let mut view = View::new(&client, namespaces, Arc::clone(&settings));
     let mut wants = wanted.clone();
     wants.mark_changed();
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut drops = interval(DROP_EVERY);
+    drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut debouncer = Debouncer::new(Some(client.clone()), wanted, observed);
     loop {
         let end = view.next_end_of_a_lease();
+        let awaited_until = view.slices.awaited_until();
         tokio::select! {
             // The channel stays open: `events` is a sender of it.
             Some(change) = changes.recv() => {
@@ -95,7 +99,14 @@ pub async fn watch(
                     debouncer.changed();
                 }
             }
-            () = debouncer.due(), if view.is_complete() => debouncer.send(view.observed()),
+            _ = drops.tick() => view.drop_unserved_slices(),
+            () = view.slices.restored() => debouncer.changed(),
+            // The loop goes on, and sends.
+            () = sleep_until(awaited_until.unwrap_or_else(Instant::now)), if awaited_until.is_some() => {}
+            () = debouncer.due(), if view.is_complete() && awaited_until.is_none() => {
+                debouncer.send(view.observed());
+                view.slices.sent();
+            }
         }
     }
 }
@@ -176,7 +187,7 @@ impl From<Event<LeaseObject>> for Change {
 struct View {
     settings: Arc<Settings>,
     services: Store<Service>,
-    slices: Store<Slice>,
+    slices: SliceStore,
     nodes: Store<Node>,
     lease_objects: Store<LeaseObject>,
     leases: Leases,
@@ -192,7 +203,7 @@ struct View {
 }
 
 impl View {
-    fn new(namespaces: Vec<Option<String>>, settings: Arc<Settings>) -> Self {
+    fn new(client: &Client, namespaces: Vec<Option<String>>, settings: Arc<Settings>) -> Self {
         let own = settings.own_namespace.clone();
         let (slices, lease_objects) = match settings.role {
             Role::Whole => (namespaces.clone(), vec![Some(own)]),
@@ -201,7 +212,7 @@ impl View {
         };
         Self {
             services: Store::new(namespaces),
-            slices: Store::new(slices),
+            slices: SliceStore::new(client, slices),
             nodes: Store::new([None]),
             lease_objects: Store::new(lease_objects),
             leases: Leases::default(),
@@ -217,7 +228,7 @@ impl View {
     /// Whether everything was listed once.
     fn is_complete(&self) -> bool {
         self.services.is_complete()
-            && self.slices.is_complete()
+            && self.slices.store().is_complete()
             && self.nodes.is_complete()
             && self.lease_objects.is_complete()
     }
@@ -229,11 +240,13 @@ impl View {
                 if self.settings.role == Role::Node {
                     event.change(Service::forget_publication);
                 }
-                self.services.apply(event)
+                self.apply_to_services(event)
             }
             Change::Slice(event) => {
                 let counts = self.counts(&event);
-                self.slices.apply(event) && counts
+                let (services, settings) = (&self.services, &self.settings);
+                let is_unserved = |service: &Key| is_unserved(services, settings, service);
+                self.slices.apply(event, is_unserved) && counts
             }
             Change::Lease(event) => {
                 let was_complete = self.lease_objects.is_complete();
@@ -243,6 +256,35 @@ impl View {
                 self.update_live_leases() || !was_complete
             }
         }
+    }
+
+    fn apply_to_services(&mut self, event: Event<Service>) -> bool {
+        let only = match &event {
+            Event::Listed(..) => None,
+            Event::Changed(object) => Some(object.key.clone()),
+            Event::Deleted(key) => Some(key.clone()),
+        };
+        let was_served = only.as_ref().is_some_and(|key| self.may_be_served(key));
+        if !self.services.apply(event) {
+            return false;
+        }
+        if only.is_none() {
+            self.drop_unserved_slices();
+        }
+        if !was_served {
+            let (services, settings) = (self.services.objects(), &self.settings);
+            self.slices.restore(only.as_ref(), |service| {
+                let service = services.get(service);
+                service.is_some_and(|service| may_be_served(service, settings))
+            });
+        }
+        true
+    }
+
+    fn drop_unserved_slices(&mut self) {
+        let (services, settings) = (&self.services, &self.settings);
+        self.slices
+            .drop_unserved(|service| is_unserved(services, settings, service));
     }
 
     /// Applies an event of Nodes, with the same result.
@@ -260,7 +302,13 @@ impl View {
 
     /// Whether an event concerns endpoints of a Service that may be served: other endpoints cause no decision.
     fn counts(&self, event: &Event<Slice>) -> bool {
-        let stored = |key: &Key| self.slices.objects().get(key).map(|slice| &slice.service);
+        let stored = |key: &Key| {
+            self.slices
+                .store()
+                .objects()
+                .get(key)
+                .map(|slice| &slice.service)
+        };
         let service = match event {
             Event::Listed(..) => return true,
             Event::Changed(object) => match &object.content {
@@ -273,8 +321,7 @@ impl View {
     }
 
     fn may_be_served(&self, service: &Key) -> bool {
-        // The settings of `--cfg` may change.
-        if self.settings.role != Role::Node || self.settings.flags.cfg.is_some() {
+        if !selects_slices(&self.settings) {
             return true;
         }
         let service = self.services.objects().get(service);
@@ -313,7 +360,7 @@ impl View {
 
     fn observed(&self) -> Observed {
         let nodes = self.nodes.objects().values();
-        let slices = self.slices.objects().iter();
+        let slices = self.slices.store().objects().iter();
         let slices = slices.filter(|(_, slice)| self.may_be_served(&slice.service));
         Observed {
             services: self.services.objects().clone(),
@@ -335,6 +382,21 @@ impl View {
     }
 }
 
+/// Whether only the slices of Services that may be served matter.
+fn selects_slices(settings: &Settings) -> bool {
+    // The settings of `--cfg` may change.
+    settings.role == Role::Node && settings.flags.cfg.is_none()
+}
+
+/// Whether a Service exists and is not served. The Service of a slice may come after the slice.
+fn is_unserved(services: &Store<Service>, settings: &Settings, service: &Key) -> bool {
+    if !selects_slices(settings) {
+        return false;
+    }
+    let service = services.objects().get(service);
+    service.is_some_and(|service| !may_be_served(service, settings))
+}
+
 /// The time of day, in microseconds of Unix time.
 fn wall_clock() -> i64 {
     let since = SystemTime::now()
@@ -345,6 +407,8 @@ fn wall_clock() -> i64 {
 
 /// How often the Services of other controllers are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often the slices of Services that are not served any more are dropped.
+const DROP_EVERY: Duration = Duration::from_secs(60);
 /// The seconds without a write after which another controller counts as gone.
 const ABANDONED_AFTER: i64 = 60;
 /// The events that may be queued. Watches wait while the queue is full.

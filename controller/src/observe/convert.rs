@@ -329,4 +329,5 @@ const ALLOW_FROM: &str = "ballast.dev/allow-from";
 /// The annotation of `kubectl apply` with the last manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The label of an EndpointSlice with the name of its Service.
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";

@@ -65,7 +65,7 @@ impl WatchedKind for LeaseObject {
 }
 
 /// An object of a list or a watch, readable or not.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Parsed<T> {
     pub(super) key: Key,
     /// The converted object, or the reason for which it cannot be read.
