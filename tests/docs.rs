@@ -84,7 +84,6 @@ frontends:
     assert_eq!(shown, [format!("{problems}\n")]);
 }
 
-/// A page leads nowhere that is not on it.
 #[test]
 fn the_image_of_rc_yaml_is_the_one_that_the_containerfile_makes() {
     let manifest = read("rc.yaml");
@@ -95,16 +94,22 @@ fn the_image_of_rc_yaml_is_the_one_that_the_containerfile_makes() {
         .collect();
     assert_eq!(images, [image, image, image]);
     assert!(read("README.md").contains(&format!("`{image}`")));
+    let chart = read("templates/helm/Chart.yaml");
+    for key in ["version", "appVersion"] {
+        let line = format!("\n{key}: {}\n", env!("CARGO_PKG_VERSION"));
+        assert!(chart.contains(&line), "{key} of the chart");
+    }
 
+    // `templates/build-image` takes the version from the workspace.
     let containerfile = read("templates/Containerfile");
-    assert!(containerfile.contains(&format!("-t {image} .")));
+    let script = read("templates/build-image");
     for line in manifest.lines() {
         let Some(command) = line.trim().strip_prefix("command: [") else {
             continue;
         };
         let program = command.trim_end_matches(']');
-        assert!(containerfile.contains(&format!("/target/release/{program} ")));
-        assert!(containerfile.contains(&format!(" -p {program}")));
+        assert!(containerfile.contains(&format!("{program} ")));
+        assert!(script.contains(&format!(" -p {program}")));
     }
 }
 

@@ -121,7 +121,7 @@ fn rc_yaml_makes_a_pod_that_has_all_it_needs() {
 }
 
 /// That an API server would take these.
-fn accepted(yard: &Yard, plane: &Plane, documents: &[Value]) {
+pub(crate) fn accepted(yard: &Yard, plane: &Plane, documents: &[Value]) {
     let folder = tempfile::tempdir().expect("a folder");
     for (index, document) in documents.iter().enumerate() {
         let file = folder.path().join(format!("{index:03}.json"));

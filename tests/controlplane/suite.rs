@@ -31,6 +31,7 @@ mod class;
 mod ending;
 mod events;
 mod figures;
+mod forms;
 mod http;
 mod kinds;
 mod leaders;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         ending::TESTS,
         events::TESTS,
         figures::TESTS,
+        forms::TESTS,
         http::TESTS,
         kinds::TESTS,
         leaders::TESTS,
