@@ -42,13 +42,17 @@ pub async fn watch(
             namespace,
             &events,
         ));
-        if settings.role != Role::Publisher {
-            tasks.push(follow::<Slice>(
-                in_namespace(&client, namespace),
-                namespace,
-                &events,
-            ));
+    }
+    let follow_slices = |tasks: &mut Vec<Task>| {
+        for namespace in &namespaces {
+            let api = in_namespace(&client, namespace);
+            tasks.push(follow::<Slice>(api, namespace, &events));
         }
+    };
+    // Where slices are dropped by their Service, the Services are known first.
+    let mut awaits_services = selects_slices(&settings);
+    if !awaits_services && settings.role != Role::Publisher {
+        follow_slices(&mut tasks);
     }
     let own = &settings.own_namespace;
     if settings.role != Role::Node {
@@ -57,7 +61,7 @@ pub async fn watch(
     }
     let (nodes, mut of_nodes) = mpsc::channel(EVENTS);
     tasks.push(follow_nodes(&client, own_node(&settings), nodes));
-    let mut view = View::new(&client, namespaces, Arc::clone(&settings));
+    let mut view = View::new(&client, namespaces.clone(), Arc::clone(&settings));
     let mut wants = wanted.clone();
     wants.mark_changed();
     let mut looks = interval(LOOK_EVERY);
@@ -73,6 +77,10 @@ pub async fn watch(
             Some(change) = changes.recv() => {
                 if view.apply(change) {
                     debouncer.changed();
+                }
+                if awaits_services && view.services.is_complete() {
+                    awaits_services = false;
+                    follow_slices(&mut tasks);
                 }
             }
             Some(event) = of_nodes.recv() => {
@@ -259,26 +267,16 @@ impl View {
     }
 
     fn apply_to_services(&mut self, event: Event<Service>) -> bool {
-        let only = match &event {
-            Event::Listed(..) => None,
+        let changed = match &event {
             Event::Changed(object) => Some(object.key.clone()),
-            Event::Deleted(key) => Some(key.clone()),
+            Event::Deleted(_) | Event::Listed(..) => None,
         };
-        let was_served = only.as_ref().is_some_and(|key| self.may_be_served(key));
-        if !self.services.apply(event) {
-            return false;
+        let changed = changed.filter(|key| !self.may_be_served(key));
+        let is_changed = self.services.apply(event);
+        if let Some(service) = changed.filter(|key| self.may_be_served(key)) {
+            self.slices.restore(&service);
         }
-        if only.is_none() {
-            self.drop_unserved_slices();
-        }
-        if !was_served {
-            let (services, settings) = (self.services.objects(), &self.settings);
-            self.slices.restore(only.as_ref(), |service| {
-                let service = services.get(service);
-                service.is_some_and(|service| may_be_served(service, settings))
-            });
-        }
-        true
+        is_changed
     }
 
     fn drop_unserved_slices(&mut self) {

@@ -6,6 +6,7 @@
 
 mod paced;
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
@@ -27,26 +28,21 @@ pub(super) use paced::paced;
 /// A change of the objects of one kind.
 #[derive(Debug)]
 pub(super) enum Event<T> {
-    /// All objects of a namespace; `None`: of all namespaces.
-    Listed(Option<String>, Vec<Parsed<T>>),
-    /// A new or changed object.
+    /// An object of a list, or a new or changed object.
     Changed(Box<Parsed<T>>),
     /// An object was deleted.
     Deleted(Key),
+    /// A list of a namespace, or of all namespaces, is complete: these are all objects.
+    Listed(Option<String>, BTreeSet<Key>),
 }
 
 impl<T> Event<T> {
-    /// Changes every readable object of the event.
+    /// Changes the object of the event, if it is readable.
     pub(super) fn change(&mut self, change: impl Fn(&mut T)) {
-        let objects = match self {
-            Self::Listed(_, objects) => objects.as_mut_slice(),
-            Self::Changed(object) => std::slice::from_mut(&mut **object),
-            Self::Deleted(_) => &mut [],
-        };
-        for object in objects {
-            if let Ok(Some(content)) = &mut object.content {
-                change(content);
-            }
+        if let Self::Changed(object) = self
+            && let Ok(Some(content)) = &mut object.content
+        {
+            change(content);
         }
     }
 }
@@ -91,8 +87,8 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
             ..Config::default()
         };
         let mut stream = pin!(watcher(self.api.clone(), config));
-        // `Some` while a list is read.
-        let mut listed = Some(Vec::new());
+        // The names of the objects so far, while a list is read.
+        let mut listed = Some(BTreeSet::new());
         let mut refusals = 0;
         loop {
             let patience = match listed {
@@ -101,24 +97,25 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
             };
             let failure = match timeout(patience, stream.next()).await {
                 Ok(Some(Ok(event))) => {
+                    let is_watch = listed.is_none();
                     let event = match event {
                         watcher::Event::Init => {
-                            listed = Some(Vec::new());
+                            listed = Some(BTreeSet::new());
                             continue;
                         }
                         watcher::Event::InitApply(object) => {
-                            listed.get_or_insert_default().push(object);
-                            continue;
+                            listed.get_or_insert_default().insert(object.key.clone());
+                            Event::Changed(Box::new(object))
                         }
                         watcher::Event::InitDone => {
-                            let objects = mem::take(&mut listed).unwrap_or_default();
-                            Event::Listed(self.namespace.clone(), objects)
+                            let names = mem::take(&mut listed).unwrap_or_default();
+                            Event::Listed(self.namespace.clone(), names)
                         }
                         watcher::Event::Apply(object) => Event::Changed(Box::new(object)),
                         watcher::Event::Delete(object) => Event::Deleted(object.key),
                     };
                     // A list that is answered does not show that a watch is.
-                    if !matches!(event, Event::Listed(..)) {
+                    if is_watch {
                         refusals = 0;
                         self.retry.succeeded();
                     }

@@ -70,16 +70,18 @@ impl SliceStore {
         mut event: Event<Slice>,
         is_unserved: impl Fn(&Key) -> bool,
     ) -> bool {
-        match &mut event {
-            Event::Listed(namespace, list) => {
-                self.dropped.retain(|key, _| {
-                    let is_of_list = namespace.as_ref().is_none_or(|one| key.namespace == *one);
-                    !is_of_list
-                });
-                list.retain(|object| !self.drop_unserved_object(object, &is_unserved));
-            }
+        match &event {
+            Event::Listed(namespace, listed) => self.dropped.retain(|key, _| {
+                let is_of_list = namespace.as_ref().is_none_or(|one| key.namespace == *one);
+                !is_of_list || listed.contains(key)
+            }),
             Event::Changed(object) => {
-                if self.drop_unserved_object(object, &is_unserved) {
+                let unserved = match &object.content {
+                    Ok(Some(slice)) if is_unserved(&slice.service) => Some(slice),
+                    _ => None,
+                };
+                if let Some(slice) = unserved {
+                    self.dropped.insert(object.key.clone(), Dropped::new(slice));
                     event = Event::Deleted(object.key.clone());
                 } else if object.content.is_ok() {
                     self.dropped.remove(&object.key);
@@ -90,22 +92,6 @@ impl SliceStore {
             }
         }
         self.slices.apply(event)
-    }
-
-    /// Notes a slice of a Service that is not served. Returns whether it is one.
-    fn drop_unserved_object(
-        &mut self,
-        object: &Parsed<Slice>,
-        is_unserved: impl Fn(&Key) -> bool,
-    ) -> bool {
-        match &object.content {
-            Ok(Some(slice)) if is_unserved(&slice.service) => {
-                let dropped = Dropped::new(slice);
-                self.dropped.insert(object.key.clone(), dropped);
-                true
-            }
-            _ => false,
-        }
     }
 
     /// Drops the stored slices of Services that are not served.
@@ -121,18 +107,14 @@ impl SliceStore {
         }
     }
 
-    /// Lists the dropped slices of one Service, or of all Services, that are served now.
-    pub(super) fn restore(&mut self, only: Option<&Key>, is_served: impl Fn(&Key) -> bool) {
-        for (key, dropped) in &self.dropped {
-            if !only.is_none_or(|only| dropped.is_of(key, only)) {
-                continue;
-            }
-            let service = Key::new(&key.namespace, &dropped.service);
-            if is_served(&service) {
-                self.awaited.insert(service);
-            }
-        }
-        if !self.awaited.is_empty() {
+    /// Lists the dropped slices of a Service, which is served now.
+    pub(super) fn restore(&mut self, service: &Key) {
+        if self
+            .dropped
+            .iter()
+            .any(|(key, one)| one.is_of(key, service))
+        {
+            self.awaited.insert(service.clone());
             self.awaited_since.get_or_insert_with(Instant::now);
             self.list_awaited();
         }

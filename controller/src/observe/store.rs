@@ -40,9 +40,8 @@ impl<T: WatchedKind> Store<T> {
     /// Applies an event. Returns whether the store changed.
     pub(super) fn apply(&mut self, event: Event<T>) -> bool {
         match event {
-            Event::Listed(namespace, list) => {
+            Event::Listed(namespace, listed) => {
                 let awaited = self.awaited.remove(&namespace);
-                let listed: BTreeSet<Key> = list.iter().map(|object| object.key.clone()).collect();
                 let stays = |key: &Key| {
                     let is_of_list = namespace.as_ref().is_none_or(|one| key.namespace == *one);
                     !is_of_list || listed.contains(key)
@@ -50,11 +49,7 @@ impl<T: WatchedKind> Store<T> {
                 let before = self.objects.len();
                 self.objects.retain(|key, _| stays(key));
                 self.unreadable.retain(|key, _| stays(key));
-                let mut changed = awaited || self.objects.len() != before;
-                for object in list {
-                    changed |= self.put(object);
-                }
-                changed
+                awaited || self.objects.len() != before
             }
             Event::Changed(object) => self.put(*object),
             Event::Deleted(key) => {
@@ -122,9 +117,15 @@ mod tests {
         })
     }
 
-    fn listed(namespace: Option<&str>, list: &[Value]) -> Event<Service> {
-        let list = list.iter().cloned().map(parsed).collect();
-        Event::Listed(namespace.map(str::to_owned), list)
+    /// Applies the events of a whole list.
+    fn list(store: &mut Store<Service>, namespace: Option<&str>, list: &[Value]) -> bool {
+        let mut is_changed = false;
+        let mut names = BTreeSet::new();
+        for object in list.iter().cloned().map(parsed) {
+            names.insert(object.key.clone());
+            is_changed |= store.apply(Event::Changed(Box::new(object)));
+        }
+        store.apply(Event::Listed(namespace.map(str::to_owned), names)) || is_changed
     }
 
     fn changed(object: Value) -> Event<Service> {
@@ -142,9 +143,9 @@ mod tests {
         let namespaces = ["a", "b"].map(|name| Some(name.to_owned()));
         let mut store = Store::<Service>::new(namespaces);
         assert!(!store.is_complete());
-        assert!(store.apply(listed(Some("a"), &[service("a", "web", "x")])));
+        assert!(list(&mut store, Some("a"), &[service("a", "web", "x")]));
         assert!(!store.is_complete());
-        assert!(store.apply(listed(Some("b"), &[])));
+        assert!(list(&mut store, Some("b"), &[]));
         assert!(store.is_complete());
         assert_eq!(classes(&store), ["a/web x"]);
     }
@@ -153,20 +154,21 @@ mod tests {
     fn a_list_replaces_its_own_namespace_only() {
         let namespaces = ["a", "b"].map(|name| Some(name.to_owned()));
         let mut store = Store::new(namespaces);
-        store.apply(listed(
+        list(
+            &mut store,
             Some("a"),
             &[service("a", "web", "x"), service("a", "old", "x")],
-        ));
-        store.apply(listed(Some("b"), &[service("b", "web", "y")]));
-        assert!(store.apply(listed(Some("a"), &[service("a", "web", "x")])));
+        );
+        list(&mut store, Some("b"), &[service("b", "web", "y")]);
+        assert!(list(&mut store, Some("a"), &[service("a", "web", "x")]));
         assert_eq!(classes(&store), ["a/web x", "b/web y"]);
-        assert!(!store.apply(listed(Some("a"), &[service("a", "web", "x")])));
+        assert!(!list(&mut store, Some("a"), &[service("a", "web", "x")]));
     }
 
     #[test]
     fn what_means_nothing_changes_nothing() {
         let mut store = Store::new([None]);
-        store.apply(listed(None, &[service("a", "web", "x")]));
+        list(&mut store, None, &[service("a", "web", "x")]);
         let mut touched = service("a", "web", "x");
         touched["metadata"]["resourceVersion"] = json!("2");
         touched["metadata"]["labels"] = json!({"touched": "yes"});
@@ -182,11 +184,11 @@ mod tests {
         let mut store = Store::new([None]);
         let mut bad = service("a", "bad", "x");
         bad["spec"]["ports"] = json!([{"port": "eighty"}]);
-        store.apply(listed(None, &[bad.clone(), service("a", "web", "x")]));
+        list(&mut store, None, &[bad.clone(), service("a", "web", "x")]);
         assert_eq!(classes(&store), ["a/web x"]);
         assert!(store.apply(changed(service("a", "bad", "x"))));
         assert!(!store.apply(changed(bad.clone())));
-        assert!(!store.apply(listed(None, &[bad, service("a", "web", "x")])));
+        assert!(!list(&mut store, None, &[bad, service("a", "web", "x")]));
         assert_eq!(classes(&store), ["a/bad x", "a/web x"]);
     }
 }
