@@ -1,6 +1,10 @@
 //! What the documentation and the templates promise: examples of tables are good, no field is left out, and metrics exist.
 
+#[path = "docs/autoscaling.rs"]
+mod autoscaling;
 mod common;
+#[path = "docs/links.rs"]
+mod links;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -140,24 +144,44 @@ fn one_command_of_the_readme_shows_ballast() {
 }
 
 #[test]
-fn links_within_the_reference_lead_somewhere() {
-    let reference = read(REFERENCE);
-    let anchors: BTreeSet<String> = reference
-        .lines()
-        .filter_map(|line| line.strip_prefix('#'))
-        .map(|heading| anchor(heading.trim_start_matches('#').trim()))
-        .collect();
-    let mut links = 0;
-    for rest in reference.split("](#").skip(1) {
-        let link = rest.split(')').next().unwrap_or_default();
-        assert!(anchors.contains(link), "#{link} is no heading");
-        links += 1;
+fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
+    let metrics = metrics_of_every_kind();
+    for page in [
+        "templates/prometheus/rules.yaml",
+        "templates/prometheus/dashboard.json",
+    ] {
+        let text = read(page);
+        let names = names_of_metrics(&text);
+        assert!(names.len() > 10, "{page}: {names:?}");
+        for name in names {
+            assert!(exists(name, &metrics), "{page}: {name}");
+        }
     }
-    assert!(links > 20);
 }
 
 #[test]
-fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
+fn prometheus_takes_the_rules() {
+    for rules in ["prometheus", "autoscaling"] {
+        let rules = format!("templates/{rules}/rules.yaml");
+        let checked = Command::new("promtool")
+            .arg("check")
+            .arg("rules")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(rules))
+            .output();
+        let Ok(checked) = checked else {
+            return no_promtool();
+        };
+        assert!(checked.status.success(), "{checked:?}");
+    }
+}
+
+fn no_promtool() {
+    assert!(std::env::var_os("CI").is_none(), "promtool is missing");
+    println!("SKIP: promtool is missing");
+}
+
+/// What `/metrics` says where there is something of each kind.
+fn metrics_of_every_kind() -> String {
     let table = "version: 1
 frontends:
 - {name: f, bind: ['127.0.0.1:0'], protocol: http, routes: [{path: /, service: s}]}
@@ -165,62 +189,28 @@ frontends:
 services:
 - {name: s, health: {mode: tcp}, endpoints: [{address: '127.0.0.1:9'}]}
 ";
-    let metrics = Ballast::serve(table, 1).metrics();
-    let of_the_controller = read("docs/controller.md");
-    for page in [
-        "templates/prometheus/rules.yaml",
-        "templates/prometheus/dashboard.json",
-    ] {
-        let text = read(page);
-        let is_of_a_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-        let words = text.split(|letter| !is_of_a_name(letter));
-        let names: BTreeSet<&str> = words
-            .filter(|word| {
-                let families = ["ballast_", "haproxy_", "process_"];
-                families.iter().any(|family| word.starts_with(family))
-            })
-            .collect();
-        assert!(names.len() > 10, "{page}: {names:?}");
-        for name in names {
-            let exists = match name.strip_prefix("ballast_controller_") {
-                Some(name) => {
-                    of_the_controller.contains(&format!("`{name}`"))
-                        || of_the_controller.contains(&format!("`{name}{{"))
-                }
-                None => {
-                    let family = name.trim_end_matches("_bucket");
-                    metrics.contains(&format!("# TYPE {family} "))
-                }
-            };
-            assert!(exists, "{page}: {name}");
+    Ballast::serve(table, 1).metrics()
+}
+
+/// The names of metrics in a text.
+fn names_of_metrics(text: &str) -> BTreeSet<&str> {
+    let is_of_a_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = text.split(|letter| !is_of_a_name(letter));
+    let families = ["ballast_", "haproxy_", "process_"];
+    let names = words.filter(|word| families.iter().any(|family| word.starts_with(family)));
+    names.collect()
+}
+
+/// Whether the data plane or the controller has a metric. Those of the controller are compared with its page by another test.
+fn exists(name: &str, metrics: &str) -> bool {
+    match name.starts_with("ballast_controller_") {
+        true => read("docs/metrics.md").contains(&format!("`{name}`")),
+        false => {
+            let families = ["_bucket", "_count", "_sum"].map(|part| name.strip_suffix(part));
+            let mut families = families.into_iter().flatten().chain([name]);
+            families.any(|family| metrics.contains(&format!("# TYPE {family} ")))
         }
     }
-}
-
-#[test]
-fn prometheus_takes_the_alerts() {
-    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates/prometheus/rules.yaml");
-    let checked = Command::new("promtool")
-        .arg("check")
-        .arg("rules")
-        .arg(rules)
-        .output();
-    let Ok(checked) = checked else {
-        assert!(std::env::var_os("CI").is_none(), "promtool is missing");
-        println!("SKIP: promtool is missing");
-        return;
-    };
-    assert!(checked.status.success(), "{checked:?}");
-}
-
-/// As a heading is named in links.
-fn anchor(heading: &str) -> String {
-    heading
-        .to_lowercase()
-        .chars()
-        .filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-'))
-        .map(|letter| if letter == ' ' { '-' } else { letter })
-        .collect()
 }
 
 fn read(path: &str) -> String {

@@ -31,6 +31,7 @@ mod idle_timer;
 mod linger;
 mod links;
 mod pool;
+mod refuse;
 mod request;
 mod to_h2;
 
@@ -40,6 +41,7 @@ use buffers::ReadBuffer;
 pub(crate) use by_owner::Owner;
 pub(crate) use links::{Connecting, Found, Links, Multiplexed, Outcome, Use};
 pub(crate) use pool::Pool;
+pub(crate) use refuse::Refusing;
 
 /// A client's connection between and during its requests.
 struct Client {
@@ -112,7 +114,7 @@ pub(crate) async fn serve(connection: Connection, socket: Rc<SocketKey>, first: 
             }
             Next::Linger => {
                 client.buffer.clear();
-                linger::linger(&mut client.connection).await;
+                linger::linger(&worker, &mut client.connection.socket).await;
                 break;
             }
             Next::Reset => break,

@@ -56,6 +56,8 @@ pub(crate) struct Worker {
     pub buffers: Rc<Buffers>,
     /// Whether the process is ending, so that HTTP connections end with their next response.
     pub is_draining: Cell<bool>,
+    /// How many HTTP clients above the limit of their frontend it is answering.
+    pub(crate) refusing: Cell<usize>,
     /// The access lines of its HTTP requests.
     pub lines: access::Lines,
     /// Its connections, for listing.
@@ -96,6 +98,7 @@ impl Worker {
             pool: Pool::default(),
             buffers: Rc::default(),
             is_draining: Cell::new(false),
+            refusing: Cell::new(0),
             connections: RefCell::default(),
             tls: Rc::default(),
             plan,

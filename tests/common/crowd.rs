@@ -174,9 +174,11 @@ impl Guest {
         let mut heard = Vec::new();
         while !heard.ends_with(end.as_bytes()) {
             let reading = tokio::time::timeout(PATIENCE, self.stream.read_buf(&mut heard));
-            if !matches!(reading.await, Ok(Ok(1..))) {
-                let heard = heard.escape_ascii();
-                return Err(io::Error::other(format!("only {heard} came")));
+            let read = reading.await;
+            if !matches!(read, Ok(Ok(1..))) {
+                let (says, heard) = (says.escape_default(), heard.escape_ascii());
+                let why = format!("only {heard} came for {says}, and then {read:?}");
+                return Err(io::Error::other(why));
             }
         }
         Ok(heard)

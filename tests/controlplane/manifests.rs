@@ -62,6 +62,15 @@ fn rc_yaml_is_taken() {
     let (_, job) = page.split_once("```yaml\n").expect("a Job");
     let (job, _) = job.split_once("```").expect("its end");
     accepted(yard, plane, &crate::api::documents(job));
+    // And what scales it, and a tenant's Deployment.
+    let shop = "{kind: Namespace, apiVersion: v1, metadata: {name: shop}}";
+    let shop = &crate::api::documents(shop)[0];
+    plane.admin.apply(shop, "").expect("a namespace");
+    for file in ["ballast.yaml", "service.yaml"] {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../templates/autoscaling");
+        let scaler = fs::read_to_string(format!("{folder}/{file}")).expect("an autoscaler");
+        accepted(yard, plane, &crate::api::documents(&scaler));
+    }
 }
 
 fn rc_yaml_makes_a_pod_that_has_all_it_needs() {

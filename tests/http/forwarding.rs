@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use crate::common::Ballast;
 use crate::common::crowd::Client;
+use crate::peers::End;
 use crate::wire::{Endpoint, Request, Wire, ok, response, routed, service_of, table};
 
 /// Answers with its name and the target that it was asked for.
@@ -396,6 +397,57 @@ fn limits_of_a_frontend_apply_to_http_clients() {
     }
     let mut other = Wire::over(from([127, 0, 3, 2]).unwrap().stream);
     assert_eq!(other.get("/").text(), "served");
+    assert_eq!(first.get("/").text(), "served");
+}
+
+#[test]
+fn clients_above_the_limit_of_all_are_told_so() {
+    let endpoint = Endpoint::saying("served");
+    let ballast = Ballast::serve(
+        &table(", max-connections: 1, on-limit: reject", "", &[&endpoint]),
+        1,
+    );
+    let mut first = Wire::to(ballast.address());
+    assert_eq!(first.get("/").text(), "served");
+    // More than are answered at a time, one after the other; some of them send a request that is longer than the socket's buffer.
+    for index in 0..40 {
+        let mut other = Wire::to(ballast.address());
+        if index % 4 == 0 {
+            let body = vec![b'x'; 1 << 20];
+            let head = format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            other.send(head);
+            other.stream.write_all(&body).unwrap();
+        } else {
+            other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        }
+        let told = other.response();
+        assert_eq!((told.status, told.closes()), (503, true));
+        other.assert_ends(End::Clean, "above the limit");
+    }
+    assert_eq!(endpoint.connections(), 1);
+    ballast.until(|ballast| {
+        ballast.metrics().contains(
+            "ballast_connections_refused_total{frontend=\"f\",reason=\"max-connections\"} 40\n",
+        )
+    });
+    // Clients that stay do not take all descriptors: those above 32 are reset.
+    // A reset may come while the client still connects.
+    let connect = |_| Client::from([127, 0, 0, 1], ballast.address()).ok();
+    let clients: Vec<_> = (0..60).filter_map(connect).collect();
+    let mut silent: Vec<_> = clients
+        .into_iter()
+        .map(|client| Wire::over(client.stream))
+        .collect();
+    let told = |client: &mut Wire| {
+        client
+            .try_response("GET")
+            .is_ok_and(|told| told.status == 503)
+    };
+    let told = silent.iter_mut().map(told).filter(|&told| told).count();
+    assert!((1..=32).contains(&told), "{told}");
     assert_eq!(first.get("/").text(), "served");
 }
 

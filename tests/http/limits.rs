@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::common::Ballast;
 use crate::common::crowd::{Presence, rush};
+use crate::skip::{MUCH, Others, undecided};
 use crate::wire::{Endpoint, response, routed};
 
 /// What a client sends, and how that ends after which it leaves. All but the first leave in the middle of their request: in the
@@ -33,7 +34,12 @@ fn no_endpoint_has_more_requests_than_its_limit_whoever_leaves_in_the_middle() {
             "{{name: s, timeouts: {{queue: 5m}}, http: {{reuse: {reuse}}}, endpoints: [{}]}}",
             endpoints.join(", ")
         );
-        let text = routed(", default: {service: s}", &[&service]);
+        // On a busy machine the clients may be slow to send their requests.
+        let text = routed(
+            ", timeouts: {request: 5m}, default: {service: s}",
+            &[&service],
+        );
+        let others = Others::watch();
         let ballast = Ballast::serve(&text, 2);
         let served = rush(ballast.address(), |mut guest, index| async move {
             let (request, end) = VISITS[index % VISITS.len()];
@@ -45,11 +51,17 @@ fn no_endpoint_has_more_requests_than_its_limit_whoever_leaves_in_the_middle() {
         });
         let most = strict.iter().map(|(_, presence)| presence.most()).max();
         println!("{served} of 500 served with reuse {reuse}, at most {most:?} at once");
-        assert_eq!(most, Some(1), "{reuse}");
         ballast.until(|ballast| ballast.in_flight() == 0);
         for endpoint in ballast.running.shared().live.plan().services()[0].endpoints() {
             assert_eq!(endpoint.live().peak(), 1, "{reuse}");
         }
+        let busy = others.share();
+        if most > Some(1) && busy > MUCH {
+            // Where a processor is slow to deliver the end of one connection, another delivers the next one before it.
+            undecided(&format!("others took {busy:.2} of the machine"));
+            continue;
+        }
+        assert_eq!(most, Some(1), "{reuse}");
     }
 }
 

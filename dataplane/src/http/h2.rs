@@ -80,7 +80,7 @@ pub(super) async fn serve(connection: &mut Connection, socket: Rc<SocketKey>, fi
     };
     match run(&peer, io).await {
         End::InOrder => connection.socket.close(),
-        End::Refused => linger::linger(connection).await,
+        End::Refused => linger::linger(&connection.worker, &mut connection.socket).await,
         End::Failed => {}
     }
 }

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,13 +10,12 @@ use tokio::io::AsyncWrite;
 use super::buffers::ReadBuffer;
 use crate::poller::Timer;
 use crate::relay::yield_to_others;
-use crate::tcp::Connection;
+use crate::tls::MaybeTls;
+use crate::worker::Worker;
 
 /// Tells the client that nothing more comes, and reads what it still sends, for a while. If the connection were closed with unread
 /// bytes, the kernel would reset it, and the client might lose the response.
-pub(super) async fn linger(connection: &mut Connection) {
-    let worker = Rc::clone(&connection.worker);
-    let socket = &mut connection.socket;
+pub(super) async fn linger(worker: &Worker, socket: &mut MaybeTls) {
     let mut buffer = ReadBuffer::new(&worker.buffers);
     let mut timer = Timer::new(&worker.tools.poller);
     timer.set(worker.shared.clock.now().after(LONGEST));

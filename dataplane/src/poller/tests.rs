@@ -227,3 +227,30 @@ async fn timers_fire_in_their_order_and_not_before_their_time() {
 }
 
 const LONG: Duration = Duration::from_secs(30);
+
+#[tokio::test]
+async fn what_arrived_before_a_deadline_was_noticed_is_seen_with_it() {
+    let poller = Poller::new(Clock::start()).unwrap();
+    let (ours, mut peer) = pair(&poller);
+    let mut timer = Timer::new(&poller);
+    timer.set(poller.clock.now().after(Duration::from_millis(2)));
+    let mut events = Vec::with_capacity(EVENTS);
+    let mut sleep = pin!(poller.sleep());
+    let mut drive = |cx: &mut Context<'_>| {
+        assert!(poller.drive(&mut events, sleep.as_mut(), cx).is_pending());
+        Poll::Ready(())
+    };
+    // The socket can be written to, which is an event of its own.
+    let_others_run().await;
+    poll_fn(&mut drive).await;
+    // The runtime looks at the sockets and the time, and only then do bytes come.
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    peer.write_all(b"?").unwrap();
+    poll_fn(&mut drive).await;
+    poll_fn(|cx| {
+        assert!(timer.poll(cx).is_ready());
+        assert!(ours.poll_readable(cx).is_ready());
+        Poll::Ready(())
+    })
+    .await;
+}

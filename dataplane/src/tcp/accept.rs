@@ -24,9 +24,11 @@ use tokio::time::sleep;
 
 use super::admission::Reservation;
 use super::connection::{Accepted, HandedOver, reset_on_close};
+use crate::http::Refusing;
 use crate::live::Serving;
 use crate::log::LogLimiter;
 use crate::panics::{At, Vital};
+use crate::poller::Stream;
 use crate::socket_error;
 use crate::worker::{Closing, Order, Worker, WorkerPlan};
 
@@ -146,7 +148,7 @@ fn admit_or_reset(
         Ok(admitted) => admitted,
         Err(refusal) => {
             counters.refused[refusal.index()].add(1);
-            return reset_on_close(&socket);
+            return refuse(worker, frontend, socket, refusal, now);
         }
     };
     let accepted = Accepted {
@@ -159,6 +161,30 @@ fn admit_or_reset(
     if let Some(accepted) = hand_over(worker, accepted, key, plan, is_trusted) {
         super::serve(worker, accepted, key, plan, is_trusted);
     }
+}
+
+/// Answers a client of HTTP above the limit of its frontend, and resets every other one.
+fn refuse(
+    worker: &Rc<Worker>,
+    frontend: &Arc<Frontend>,
+    socket: TcpStream,
+    refusal: Refusal,
+    now: Moment,
+) {
+    let refusing = match refusal {
+        Refusal::MaxConnections => Refusing::begin(worker, frontend, now),
+        _ => None,
+    };
+    let Some(refusing) = refusing else {
+        return reset_on_close(&socket);
+    };
+    let Ok(stream) = Stream::accepted(&worker.tools.poller, socket) else {
+        return;
+    };
+    let frontend = Arc::clone(frontend);
+    tokio::task::spawn_local(async move {
+        refusing.answer(&mut stream.into(), &frontend).await;
+    });
 }
 
 /// Counts the connection at its frontend and in the process. A trusted peer is not the client: its client is admitted once the
