@@ -1,4 +1,4 @@
-//! A client of the data plane's `/readyz`. Used by [`super::report`].
+//! A client of the data plane's `/readyz`. Used by [`super::lease`].
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -47,7 +47,7 @@ impl<T> Event<T> {
     }
 }
 
-/// Sends every event about the objects that a field selector selects, until the receiver is gone. `api` has a [`paced`] client.
+/// Sends every event about the objects that a field selector selects, until the receiver is gone. `api` has a [`paced()`] client.
 pub(super) async fn follow<T: WatchedKind, M: From<Event<T>>>(
     api: Api<Parsed<T>>,
     namespace: Option<String>,
