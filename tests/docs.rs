@@ -159,6 +159,59 @@ fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
     }
 }
 
+/// Every annotation that the page about moving names is one that the controller knows, or says to be without effect.
+#[test]
+fn annotations_of_the_page_about_moving_exist() {
+    let page = read("docs/migrating.md");
+    let reference = read("docs/annotations.md");
+    let own = read("controller/src/decide/annotations/keys.rs");
+    let mut named = BTreeSet::new();
+    for span in page.split('`').skip(1).step_by(2) {
+        let key = span.split([':', '=']).next().unwrap_or_default();
+        for prefix in PREFIXES {
+            let Some(name) = key.strip_prefix(prefix) else {
+                continue;
+            };
+            let ends_with_a_port = name
+                .rsplit_once('.')
+                .filter(|(_, port)| port.starts_with(|first: char| first.is_ascii_digit()));
+            let name = ends_with_a_port.map_or(name, |(name, _)| name);
+            let is_known = reference.contains(&format!("`{name}`"))
+                || reference.contains(&format!("`{prefix}{name}`"));
+            assert!(is_known, "docs/annotations.md has no {key}");
+            if *prefix == "ballast.dev/" {
+                assert!(own.contains(&format!("\"{name}\"")), "{key}");
+            }
+            named.insert(key);
+            break;
+        }
+    }
+    for prefix in PREFIXES {
+        let is_there = named.iter().any(|key| key.starts_with(prefix));
+        assert!(is_there, "nothing is said of {prefix}");
+    }
+    assert!(named.len() > 40, "{named:?}");
+}
+
+#[test]
+fn flags_of_the_page_about_moving_exist() {
+    let page = read("docs/migrating.md");
+    let flags = read("docs/flags.md");
+    let mut named = 0;
+    for span in page.split('`').skip(1).step_by(2) {
+        let words = span.split_whitespace();
+        for flag in words.filter_map(|word| word.strip_prefix("--")) {
+            let flag = flag.split('=').next().unwrap_or_default();
+            // kubectl's.
+            if flag != "replicas" {
+                assert!(flags.contains(&format!("`--{flag}")), "--{flag}");
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 20, "{named}");
+}
+
 #[test]
 fn prometheus_takes_the_rules() {
     for rules in ["prometheus", "autoscaling"] {
@@ -212,6 +265,18 @@ fn exists(name: &str, metrics: &str) -> bool {
         }
     }
 }
+
+/// What stands before the keys of each system; longer ones first.
+const PREFIXES: &[&str] = &[
+    "service.beta.kubernetes.io/exoscale-loadbalancer-",
+    "service.beta.kubernetes.io/",
+    "loadbalancer.openstack.org/",
+    "serviceloadbalancer/lb.",
+    "service.antrea.io/",
+    "metallb.universe.tf/",
+    "metallb.io/",
+    "ballast.dev/",
+];
 
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);

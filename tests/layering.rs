@@ -1,11 +1,13 @@
-//! Who may know whom: looked for in sources and manifests. The core decides and never acts, the data plane and the controller
-//! know only it and the log, and inside of the data plane what is started knows nothing of who starts it.
+//! Which part of the workspace may use which other one, checked in sources and manifests. The core decides and does no input or
+//! output; the data plane and the controller depend on the core and the log only; inside of the data plane, no module uses the
+//! one that starts it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 #[test]
-fn the_core_knows_no_socket_clock_task_or_dice_of_its_own() {
+fn the_core_uses_no_socket_clock_task_or_random_source() {
     for (file, text) in texts("dataplane/core/src") {
         for forbidden in FORBIDDEN {
             let is_there = without_tests(&text).contains(forbidden);
@@ -53,7 +55,7 @@ fn the_data_plane_and_the_controller_know_only_the_core() {
             "{package}: {known:?}"
         );
         for (file, text) in texts(&format!("{package}/src")) {
-            // The binary of a package knows its library.
+            // The binary of a package uses its library.
             let uses = text.lines().find(|line| line.contains(as_a_crate));
             assert_eq!(uses, None, "{}", file.display());
         }
@@ -89,7 +91,7 @@ fn only_the_system_calls_of_the_data_plane_are_unsafe() {
 }
 
 #[test]
-fn in_the_data_plane_only_apply_puts_a_plan_in_force_and_nobody_knows_who_starts_him() {
+fn in_the_data_plane_only_apply_publishes_a_plan_and_no_module_uses_its_starter() {
     for (words, who) in [
         (".publish(", &["apply.rs"][..]),
         ("crate::apply", &["runtime.rs"]),
@@ -109,8 +111,8 @@ fn in_the_data_plane_only_apply_puts_a_plan_in_force_and_nobody_knows_who_starts
     }
 }
 
-/// Whoever else wrote there would wait for its reader. `main.rs` does for commands that end by themselves, and `plan`, `release`
-/// and `--dry` of the controller are such.
+/// Any other writer would wait for the reader of the stream. The files in the lists write the output of commands that end by
+/// themselves.
 #[test]
 fn only_the_log_writes_to_standard_streams() {
     for (package, may) in [
@@ -137,7 +139,104 @@ fn only_the_log_writes_to_standard_streams() {
     }
 }
 
-/// The names of what a package is built with.
+/// The modules of `decide` import one another without a circle, and none imports `decide.rs` itself.
+#[test]
+fn the_modules_of_decide_have_no_import_circle() {
+    let folder = root().join("controller/src/decide");
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, text) in texts("controller/src/decide") {
+        let path = file
+            .strip_prefix(&folder)
+            .expect("in it")
+            .with_extension("");
+        let names: Vec<String> = path
+            .iter()
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        // A file in a subfolder needs one `super` more for each folder.
+        let up = "super::".repeat(names.len());
+        for start in [&*up, "crate::decide::"] {
+            uses.entry(names[0].clone())
+                .or_default()
+                .extend(named_after(without_tests(&text), start));
+        }
+    }
+    let modules: BTreeSet<String> = uses.keys().cloned().collect();
+    assert!(modules.len() > 20, "{modules:?}");
+    for (module, named) in &mut uses {
+        named.remove(module);
+        assert!(
+            named.is_subset(&modules),
+            "{module} names what is in decide.rs: {named:?}"
+        );
+    }
+    // Modules that import none of the others, or are imported by none, are not part of a circle.
+    loop {
+        let before = uses.len();
+        let named: BTreeSet<String> = uses.values().flatten().cloned().collect();
+        uses.retain(|module, others| !others.is_empty() && named.contains(module));
+        let left: BTreeSet<String> = uses.keys().cloned().collect();
+        for others in uses.values_mut() {
+            others.retain(|other| left.contains(other));
+        }
+        if uses.len() == before {
+            break;
+        }
+    }
+    assert!(uses.is_empty(), "a circle of imports: {uses:#?}");
+}
+
+/// The names that follow `start`, in paths and in the braces of `use`.
+fn named_after(text: &str, start: &str) -> BTreeSet<String> {
+    let code: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect();
+    let code = code.join(" ");
+    let mut names = BTreeSet::new();
+    for (at, _) in code.match_indices(start) {
+        let before = code.get(..at).unwrap_or_default();
+        if before.ends_with("super::") {
+            continue;
+        }
+        let after = code.get(at + start.len()..).unwrap_or_default();
+        let first = |path: &str| {
+            let path = path.trim_start();
+            let end = path.find(|one: char| !one.is_alphanumeric() && one != '_');
+            path.get(..end.unwrap_or(path.len()))
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let Some(list) = after.strip_prefix('{') else {
+            let name = first(after);
+            if name != "super" && !name.is_empty() {
+                names.insert(name);
+            }
+            continue;
+        };
+        let mut depth = 1;
+        let mut path = String::new();
+        for one in list.chars() {
+            match one {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 || (depth == 1 && one == ',') {
+                names.extend(Some(first(&path)).filter(|name| !name.is_empty()));
+                path.clear();
+            } else {
+                path.push(one);
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    names
+}
+
+/// The names of the dependencies of a package.
 fn dependencies(package: &str) -> Vec<String> {
     let manifest = root().join(package).join("Cargo.toml");
     let manifest = fs::read_to_string(manifest).expect("a manifest");
@@ -161,7 +260,7 @@ fn texts(folder: &str) -> impl Iterator<Item = (PathBuf, String)> {
     })
 }
 
-/// Tests may do what their subject may not.
+/// The text before the module with tests, which are free to use more.
 fn without_tests(text: &str) -> &str {
     let openings = ["", "pub(super) ", "pub(crate) "];
     let starts = openings.map(|public| text.find(&format!("#[cfg(test)]\n{public}mod tests {{")));
@@ -173,7 +272,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All but those that are tests only.
+/// All source files, without those that have tests only.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {

@@ -1,8 +1,8 @@
 //! Ballast's controller: one program with two roles.
 //!
 //! `run` is on every load balancer node: it watches Services, EndpointSlices and its own Node, and writes the node's table and
-//! the node's Lease. `publish` runs anywhere, as two replicas of which one leads: it watches Services, Nodes and Leases, and writes the
-//! status, the finalizer and the annotations of Services, and events. Both make the same pure decision.
+//! the node's Lease. `publish` runs anywhere, as two replicas of which one leads: it watches Services, Nodes and Leases, and
+//! writes the status, the finalizer and the annotations of Services, and events. Both make the same pure decision.
 //!
 //! # The map
 //!
@@ -15,16 +15,16 @@
 //! | `node` | `run`: the table and the node's Lease |
 //! | `cluster` | `publish`: leader election, statuses, events; and `release` |
 //! | [`lease`] | what Leases say |
-//! | [`plan`] | a decision, printed for people |
+//! | [`plan`] | the output of `plan`: a decision, printed for users |
 //!
 //! # A Service, from event to status
 //!
-//! On a node: `observe::reflector` receives the event, `observe::convert` makes plain data of it, `observe::debounce` waits until no more
-//! events come (50 ms, at most 200 ms), `reconcile` calls [`decide::decide()`]. `decide::services` reads the annotations and finds the endpoints,
-//! `decide::claims` gives every port to its oldest owner, `decide::table` assembles the table. `node::table` writes it, the data plane
-//! answers in a file that `node::acks` follows, and `node::lease` writes to the node's Lease what is served.
-//! At the publisher: `observe::leases` knows which nodes live, [`decide::decide()`] compares what they serve with what they should, and
-//! `cluster::status` writes the addresses of those where that is the same.
+//! On a node: `observe::reflector` receives the event, `observe::convert` makes plain data of it, `observe::debounce` waits until
+//! no more events come (50 ms, at most 200 ms), `reconcile` calls [`decide::decide()`]. `decide::load_balancer` reads the
+//! annotations and finds the endpoints, `decide::claims` gives every port to its oldest owner, `decide::table` assembles the
+//! table. `node::table` writes it, the data plane answers in a file that `node::acks` follows, and `node::lease` says in the
+//! node's Lease what is served. At the publisher: `observe::leases` knows which nodes live, [`decide::decide()`] compares what
+//! they serve with what they should, and `cluster::status` writes the addresses of those where that is the same.
 //!
 //! In this crate a *Service* is Kubernetes'; the table's own is always written `table::Service`.
 #![forbid(unsafe_code)]
@@ -41,6 +41,7 @@ pub mod log;
 mod metrics;
 mod node;
 pub mod observe;
+mod pem;
 pub mod plan;
 pub mod publish;
 mod reconcile;

@@ -1,4 +1,4 @@
-//! A decision, printed for people. Called by `ballast-controller plan`.
+//! Prints a decision for users: the output of `ballast-controller plan` and of `run --dry`.
 
 mod changes;
 
@@ -12,7 +12,7 @@ use ballast_core::table::{self, Format, Frontend, Problems, RoutingTable};
 use crate::decide::{About, Desired, Ingress, Notice, Status, Verdict};
 use crate::observe::BadDocument;
 
-/// What was decided, Service by Service, and the table.
+/// The verdict about each Service, and the routing table.
 ///
 /// # Errors
 /// The table cannot be written as YAML.
@@ -28,7 +28,7 @@ pub fn print(
     Ok(text)
 }
 
-/// What was decided, Service by Service, and what the table changes in the running one.
+/// The verdict about each Service, and what the routing table changes in the running one.
 ///
 /// # Errors
 /// A table cannot be written as YAML.
@@ -58,7 +58,7 @@ pub fn print_changes(
 /// Reads the running table: a file, or the folder that a controller writes.
 ///
 /// # Errors
-/// It cannot be read, or is none.
+/// The file cannot be read, or is no routing table.
 pub fn running(path: &Path) -> Result<RoutingTable, NoTable> {
     let path = match path.is_dir() {
         false => path.to_owned(),
@@ -88,7 +88,7 @@ pub enum NoTable {
     Wrong(PathBuf, Problems),
 }
 
-/// What was decided, without the table.
+/// The verdict about each Service.
 fn decided(desired: &Desired, bad: &[BadDocument]) -> String {
     let mut text = String::new();
     for document in bad {
@@ -117,7 +117,7 @@ fn decided(desired: &Desired, bad: &[BadDocument]) -> String {
     if desired.table.is_none() {
         line(
             &mut text,
-            format_args!("\nThis node is no load balancer: it gets no table."),
+            format_args!("\nThis node is not a load balancer: it gets no table."),
         );
     }
     text
@@ -148,7 +148,7 @@ fn service(text: &mut String, notices: &[&Notice], status: &Status, frontends: &
         line(text, format_args!("  annotation {key}: {value}"));
     }
     for key in &status.stale_annotations {
-        line(text, format_args!("  annotation {key} goes"));
+        line(text, format_args!("  annotation {key} is removed"));
     }
     for notice in notices {
         line(

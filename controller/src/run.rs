@@ -21,7 +21,7 @@ use crate::node::{Folder, LeaseRenewer, Pages, TableWriter, Written, fetch_pages
 use crate::observe::{self, BadDocument, Observed, Wanted};
 use crate::reconcile::{Decisions, Reconciler};
 use crate::settings::{
-    AdminFlags, ClusterFlags, Place, Role, RunFlags, Settings, WrongFlag, follow_cfg,
+    AdminAddress, AdminFlags, ClusterFlags, Role, RunFlags, Settings, WrongFlag, follow_cfg,
 };
 use crate::waiting::is_looked_up;
 use crate::{admin, client, plan};
@@ -184,7 +184,7 @@ impl Parts {
 
 /// Answers at `--admin`, if it is somewhere.
 pub(crate) fn serve_admin(flags: &AdminFlags, metrics: &Arc<Metrics>, tasks: &mut JoinSet<()>) {
-    if let Place::At(address) = flags.admin {
+    if let AdminAddress::At(address) = flags.admin {
         tasks.spawn(admin::serve(address, Arc::clone(metrics)));
     }
 }

@@ -1,8 +1,9 @@
-//! From arguments to [`Settings`]: what the process was told, checked once.
+//! From arguments to [`Settings`], validated once.
 //!
 //! Owns the flags of the controller and those of the old service-loadbalancer, with their meaning. Called by `main` and
-//! by the tests; [`crate::decide`] reads the result. A wrong value is a refusal that names its flag.
+//! by the tests; [`crate::decide`] reads the result. An invalid value is refused with the name of its flag.
 
+mod algorithm;
 mod cfg;
 mod live;
 mod run;
@@ -16,10 +17,10 @@ use ballast_core::table::Algorithm;
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
 
-use crate::decide::algorithm;
+pub use algorithm::algorithm;
 use cfg::Cfg;
 pub(crate) use live::follow as follow_cfg;
-pub use run::{AdminFlags, ClusterFlags, Place, PublishFlags, RunFlags};
+pub use run::{AdminAddress, AdminFlags, ClusterFlags, PublishFlags, RunFlags};
 pub use selector::Selector;
 pub use tcp_services::{TcpService, TcpServices};
 
@@ -27,7 +28,7 @@ pub use tcp_services::{TcpService, TcpServices};
 #[derive(Clone, Debug, Args)]
 pub struct Flags {
     /// The node whose table is written [default: any; for hosts without Kubernetes, and other clusters]
-    #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = some)]
+    #[arg(long, env = "NODE_NAME", value_name = "NAME", value_parser = non_empty)]
     pub node_name: Option<String>,
     /// Which nodes are load balancers, as a label selector
     #[arg(
@@ -37,30 +38,30 @@ pub struct Flags {
         default_value = "role=loadbalancer"
     )]
     pub node_selector: Selector,
-    /// Which endpoints count, by their node, where traffic goes by node
+    /// Use only endpoints on nodes with these labels, with externalTrafficPolicy Local or --endpoints-via=nodeport
     #[arg(long, value_name = "SELECTOR")]
     pub target_node_selector: Option<Selector>,
     /// Serve nodes that are excluded from external load balancers too
     #[arg(long, env = "BALLAST_IGNORE_EXCLUDE_LB", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub ignore_exclude_lb: bool,
     /// The namespace that this process runs in, where Leases are kept [default: that of the kubeconfig's context, or of the pod]
-    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = some)]
+    #[arg(long, env = "POD_NAMESPACE", value_name = "NAME", value_parser = non_empty)]
     pub own_namespace: Option<String>,
-    /// A namespace to look at; repeatable [default: all]
-    #[arg(long, env = "BALLAST_NAMESPACE", value_name = "NAME", value_delimiter = ',', value_parser = some)]
+    /// A namespace whose Services are served; repeatable [default: all]
+    #[arg(long, env = "BALLAST_NAMESPACE", value_name = "NAME", value_delimiter = ',', value_parser = non_empty)]
     pub namespace: Vec<String>,
-    /// The class whose Services are ours [default: Services without one]
-    #[arg(long, env = "BALLAST_LB_CLASS", value_name = "CLASS", value_parser = some)]
+    /// The loadBalancerClass of the Services that are served [default: Services without one]
+    #[arg(long, env = "BALLAST_LB_CLASS", value_name = "CLASS", value_parser = non_empty)]
     pub lb_class: Option<String>,
     /// Serve Services without a class beside those of --lb-class
     #[arg(long, env = "BALLAST_DEFAULT_CLASS", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub default_class: bool,
-    /// Where connections go [default: pod]; said beside --kubeconfig: it is another cluster
+    /// Where connections go [default: pod]; together with --kubeconfig, the cluster is another one than that of this node
     #[arg(long, value_name = "WAY", value_enum)]
     pub endpoints_via: Option<EndpointsVia>,
-    /// Whose annotations are read
-    #[arg(long, env = "BALLAST_COMPAT", value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Family::ALL)]
-    pub compat: Vec<Family>,
+    /// The systems whose annotations are read
+    #[arg(long, env = "BALLAST_COMPAT", value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Compat::ALL)]
+    pub compat: Vec<Compat>,
     /// Which Services the shared port 80 leads to
     #[arg(
         long,
@@ -79,7 +80,7 @@ pub struct Flags {
     )]
     pub tcp_services: TcpServices,
     /// Serve this Service only, by name
-    #[arg(long, env = "BALLAST_TARGET_SERVICE", value_name = "NAME", value_parser = some)]
+    #[arg(long, env = "BALLAST_TARGET_SERVICE", value_name = "NAME", value_parser = non_empty)]
     pub target_service: Option<String>,
     /// Connect to ClusterIPs, not to pods
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
@@ -90,28 +91,28 @@ pub struct Flags {
     /// The default certificate with its key, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_cert: Option<PathBuf>,
-    /// Who must have signed the certificates of clients, PEM
+    /// The CA that must have signed the certificates of clients, PEM
     #[arg(long, value_name = "PATH")]
     pub ssl_ca_cert: Option<PathBuf>,
-    /// The body of the answer where no Service is meant: file:// or http(s)://
+    /// The body of the answer to requests that lead to no Service: file:// or http(s)://
     #[arg(long, value_name = "URL", value_parser = error_page)]
     pub error_page: Option<ErrorPage>,
     /// The status of that answer
     #[arg(long, value_name = "CODE", default_value_t = 404, value_parser = clap::value_parser!(u16).range(200..=599))]
     pub default_return_code: u16,
-    /// How endpoints are chosen where a Service does not say [default: round-robin]
+    /// The algorithm of Services that name none [default: round-robin]
     #[arg(long, value_name = "ALGORITHM", value_parser = algorithm)]
     pub balance_algorithm: Option<Algorithm>,
-    /// The shared port
+    /// The shared HTTP port
     #[arg(long, env = "BALLAST_HTTP_PORT", value_name = "PORT", default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     pub http_port: u16,
-    /// Where the data plane shows its page
+    /// The port at which the data plane shows its statistics
     #[arg(long, env = "BALLAST_STATS_PORT", value_name = "PORT", default_value_t = STATS_PORT, value_parser = clap::value_parser!(u16).range(1..))]
     pub stats_port: u16,
-    /// Who may see that page; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
+    /// Clients that may see the statistics; repeatable [default: loopback, link-local, private and shared (100.64.0.0/10) addresses]
     #[arg(long, value_name = "RANGE", value_delimiter = ',')]
     pub stats_source_ranges: Vec<IpNet>,
-    /// Access lines in the old form
+    /// Write access lines in haproxy's format
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub syslog: bool,
     /// service-loadbalancer's loadbalancer.json
@@ -120,8 +121,8 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Refuses two that do not go together.
-    fn agree(&self) -> Result<(), WrongFlag> {
+    /// Refuses flags that contradict one another.
+    fn validate(&self) -> Result<(), WrongFlag> {
         let wrong = |flag, why| Err(WrongFlag { flag, why });
         let (http, stats) = (self.http_port, self.stats_port);
         let code = self.default_return_code;
@@ -145,18 +146,18 @@ impl Flags {
     }
 }
 
-/// What the process was told.
+/// The validated flags, and what follows from them.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The flags, with what `--cfg` adds to them.
     pub flags: Flags,
-    /// How endpoints are chosen where a Service does not say.
+    /// The algorithm of Services that do not name one.
     pub algorithm: Algorithm,
-    /// What was said that has no effect; for the log.
+    /// Flags and fields without effect, for the log.
     pub remarks: Vec<String>,
-    /// The cluster is another one than this process runs in: there need be no Node for it.
+    /// The cluster is another one than this process runs in, and has no Node for it.
     pub another_cluster: bool,
-    /// What decisions are for.
+    /// What decisions are made for.
     pub role: Role,
     /// Services that another controller published are taken over once it writes no more.
     pub take_over: bool,
@@ -166,7 +167,7 @@ pub struct Settings {
     pub admin_port: Option<u16>,
 }
 
-/// What decisions are for.
+/// What decisions are made for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// A table and statuses, from everything: a folder of manifests, and `plan`.
@@ -182,7 +183,7 @@ impl Settings {
     /// Reads what the flags name.
     ///
     /// # Errors
-    /// A file that cannot be read or understood, or two flags that do not go together.
+    /// A file cannot be read or parsed, or two flags contradict one another.
     pub fn new(mut flags: Flags) -> Result<Self, WrongFlag> {
         let mut remarks = Vec::new();
         let mut algorithm = flags.balance_algorithm;
@@ -192,7 +193,7 @@ impl Settings {
             flags.tcp_services.merge(cfg.tcp_services);
             remarks.extend(cfg.remarks);
         }
-        flags.agree()?;
+        flags.validate()?;
         if flags.default_class && flags.lb_class.is_none() {
             remarks.push("--default-class changes nothing without --lb-class".to_owned());
         }
@@ -226,7 +227,7 @@ impl Settings {
         })
     }
 
-    /// The same, where a flag does not name the own namespace: in that of the client's configuration.
+    /// The same settings, in the namespace of the client's configuration unless a flag names one.
     #[must_use]
     pub fn in_namespace(self, configured: &str) -> Self {
         let own_namespace = self.flags.own_namespace.clone();
@@ -236,11 +237,11 @@ impl Settings {
         }
     }
 
-    /// The same, for the cluster that these flags mean. That it is another one is said by how its endpoints are reached, or
-    /// in service-loadbalancer's way: by not being a pod of it.
+    /// The same settings, for the cluster of these flags. It is another cluster if a kubeconfig names it, and --endpoints-via or
+    /// `--use-kubernetes-cluster-service=false` is set.
     ///
     /// # Errors
-    /// Two flags that do not go together.
+    /// Two flags contradict one another.
     pub fn of(self, cluster: &ClusterFlags) -> Result<Self, WrongFlag> {
         let is_said = self.flags.endpoints_via.is_some()
             || cluster.use_kubernetes_cluster_service == Some(false);
@@ -250,13 +251,13 @@ impl Settings {
         })
     }
 
-    /// The same, for decisions of this role.
+    /// The same settings, for decisions of this role.
     #[must_use]
     pub fn in_role(self, role: Role) -> Self {
         Self { role, ..self }
     }
 
-    /// What decides which Service gets which port, as text: nodes and the publisher must agree about it.
+    /// The settings by which ports are given to Services, as text. Nodes and the publisher must have the same.
     #[must_use]
     pub fn claims(&self) -> String {
         let flags = &self.flags;
@@ -302,11 +303,11 @@ impl Settings {
 
     /// Whether the annotations of a family are read.
     #[must_use]
-    pub fn reads(&self, family: Family) -> bool {
+    pub fn reads(&self, family: Compat) -> bool {
         self.flags.compat.contains(&family)
     }
 
-    /// Whether a namespace is looked at.
+    /// Whether Services of a namespace are considered.
     #[must_use]
     pub fn looks_at(&self, namespace: &str) -> bool {
         self.flags.namespace.is_empty() || self.flags.namespace.iter().any(|name| name == namespace)
@@ -327,7 +328,7 @@ impl Settings {
         }
     }
 
-    /// Whose Services own their bare names.
+    /// The home namespace, whose Services own their bare names.
     #[must_use]
     pub fn home(&self) -> &str {
         match self.flags.namespace.as_slice() {
@@ -356,13 +357,13 @@ fn read_cfg(path: &PathBuf) -> Result<Cfg, WrongFlag> {
     Cfg::read(&text).map_err(wrong)
 }
 
-/// A flag that cannot be followed.
+/// A flag whose value is refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
 pub struct WrongFlag {
-    /// Its name.
+    /// The name of the flag.
     pub flag: &'static str,
-    /// What is wrong.
+    /// Why the value is refused.
     pub why: String,
 }
 
@@ -382,7 +383,7 @@ pub enum EndpointsVia {
 
 /// A family of annotations that can be switched off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Family {
+pub enum Compat {
     /// service-loadbalancer.
     Contrib,
     /// The OpenStack cloud controller.
@@ -395,7 +396,7 @@ pub enum Family {
     Metallb,
 }
 
-impl Family {
+impl Compat {
     const ALL: [Self; 5] = [
         Self::Contrib,
         Self::Openstack,
@@ -422,12 +423,12 @@ pub enum HttpServices {
 pub enum ErrorPage {
     /// A file.
     File(PathBuf),
-    /// An address that is asked once.
+    /// A URL that is fetched once.
     Url(String),
 }
 
-/// An empty name is a mistake: a variable that is not set, perhaps.
-fn some(text: &str) -> Result<String, String> {
+/// Refuses an empty name, which is most often an environment variable that is not set.
+fn non_empty(text: &str) -> Result<String, String> {
     match text.trim().is_empty() {
         true => Err("is empty; leave the flag out, or give a name".to_owned()),
         false => Ok(text.to_owned()),

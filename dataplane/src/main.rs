@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
+use ballast::import::{self, ImportError, import};
 use ballast::show::{self, Paint, Server, Unanswered, What};
 use ballast::{Config, Running, StartError, demo, log};
 use ballast_core::table::{parse_duration, schema};
@@ -50,6 +51,15 @@ enum Command {
     Schema,
     /// Serve two small built-in backends through a table, to look at
     Demo,
+    /// Translate a configuration of haproxy into a table
+    #[command(after_help = IMPORT_HELP)]
+    Import {
+        /// The configuration, such as /etc/haproxy/haproxy.cfg
+        file: PathBuf,
+        /// Where to write the table; pages of errorfile go beside it [default: standard output]
+        #[arg(short, long, value_name = "PATH")]
+        output: Option<PathBuf>,
+    },
     /// Say what a running ballast does: aligned for people, or as JSON
     #[command(after_help = ASK_HELP)]
     Show(Show),
@@ -177,6 +187,7 @@ fn main() -> ExitCode {
             io::stdout().write_all(schema().as_bytes()).ok();
             ExitCode::SUCCESS
         }
+        Command::Import { file, output } => import_command(&file, output.as_deref()),
         Command::Demo => serve((log::Format::Text, log::Level::Info), None, demo::begin),
         Command::Show(show) => show_command(&show),
         Command::Ctl { command, socket } => send_commands(command.as_deref(), &socket),
@@ -205,6 +216,33 @@ fn check(path: &Path) -> ExitCode {
             ExitCode::from(USAGE)
         }
     }
+}
+
+/// The table goes to its file or to standard output, and what is to be said of it to standard error.
+fn import_command(file: &Path, output: Option<&Path>) -> ExitCode {
+    let imported = match import(file, output) {
+        Ok(imported) => imported,
+        Err(error) => {
+            let line = format!("ballast: {error}\n");
+            io::stderr().write_all(line.as_bytes()).ok();
+            return ExitCode::from(match error {
+                ImportError::Source { .. } => USAGE,
+                ImportError::Output { .. } => FAULT,
+            });
+        }
+    };
+    if output.is_none() {
+        io::stdout().write_all(imported.table.as_bytes()).ok();
+    }
+    let folder = output
+        .and_then(Path::parent)
+        .unwrap_or_else(|| Path::new(""));
+    let words = imported.in_words(file, folder);
+    io::stderr().write_all(words.as_bytes()).ok();
+    ExitCode::from(match imported.report.count(import::Kind::LeftOut) {
+        0 => 0,
+        _ => LEFT_OUT,
+    })
 }
 
 fn show_command(show: &Show) -> ExitCode {
@@ -386,6 +424,10 @@ one within 100 ms of the first is the same one, passed on twice. SIGUSR1 ends in
 drain timeout; SIGTERM after it begins that. SIGUSR2 is ignored, with a line in the log.
 Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
 64 wrong usage, or a table that is missing or refused.";
+const IMPORT_HELP: &str = "\
+Each line that the table does not say is named with its number and the reason; names are resolved now.
+Exit codes: 0 the table says everything; 2 it does not say some lines, which are named; 1 it cannot be
+written; 64 wrong usage, or a configuration that cannot be read.";
 const ASK_HELP: &str = "\
 Exit codes: 0 it was answered; 1 nobody answers; 64 wrong usage.";
 /// The default admin port.
@@ -397,3 +439,5 @@ const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");
 const MAX_THREADS: i64 = 1024;
 const USAGE: u8 = 64;
 const FAULT: u8 = 1;
+/// Of `import`: the table does not say everything.
+const LEFT_OUT: u8 = 2;

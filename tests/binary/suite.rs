@@ -11,6 +11,7 @@ mod datagrams;
 mod demo;
 mod descriptors;
 mod ending;
+mod import;
 mod listeners;
 mod log;
 mod memory;

@@ -418,3 +418,5 @@ pub(crate) const NODES: &str = "ballast";
 pub(crate) const PUBLISHERS: &str = "ballast-publish";
 /// Where rc.yaml has the table.
 pub(crate) const TABLE_FOLDER: &str = "/run/ballast";
+/// Where it has the runtime socket.
+pub(crate) const SOCKET: &str = "/tmp/haproxy";

@@ -13,23 +13,17 @@ fn every_manifest_that_users_bring_is_taken() {
     let yard = Yard::of_this_process();
     // Its own: the manifests ask for node ports that a Service of another test may have by chance.
     let plane = &Plane::start(yard);
-    let cases = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/decide");
+    let cases = include_str!("../decide/cases/manifests.txt");
     let mut taken = 0;
-    for entry in fs::read_dir(cases).expect("the cases").flatten() {
-        if !entry
-            .file_name()
-            .to_string_lossy()
-            .starts_with("manifests-")
-        {
-            continue;
-        }
-        let text = fs::read_to_string(entry.path().join("observed.yaml")).expect("a case");
+    for case in cases.split("\n== ").skip(1) {
+        let (_, text) = case.split_once("-- observed --\n").expect("manifests");
+        let (text, _) = text.split_once("-- desired --\n").expect("their end");
         // A document without a version is the case's own; others may be of kinds that the cluster must be taught.
         let ours = |document: &Value| {
             document["apiVersion"].is_string()
                 && is_known(document["kind"].as_str().unwrap_or_default())
         };
-        let documents: Vec<_> = documents(&text).into_iter().filter(ours).collect();
+        let documents: Vec<_> = documents(text).into_iter().filter(ours).collect();
         for document in &documents {
             if let Some(namespace) = document["metadata"]["namespace"].as_str() {
                 let name =

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::Place;
-use crate::corner::{Corner, NODES, TABLE_FOLDER};
+use crate::corner::{Corner, NODES, SOCKET, TABLE_FOLDER};
 use crate::plane::Host;
 use crate::process::{Process, until};
 use crate::program::program;
@@ -109,12 +109,13 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
         })
     }
 
-    /// These arguments, with this node's folder for the table.
+    /// These arguments, with this node's places for the table and the runtime socket.
     fn placed(&self, arguments: &[String]) -> Vec<String> {
         let folder = self.table_folder().display().to_string();
+        let socket = self.folder.join("haproxy").display().to_string();
         let placed = arguments
             .iter()
-            .map(|word| word.replace(TABLE_FOLDER, &folder));
+            .map(|word| word.replace(TABLE_FOLDER, &folder).replace(SOCKET, &socket));
         placed.collect()
     }
 

@@ -1,12 +1,12 @@
-//! Two texts, line by line: what a failing case prints.
+//! The difference of two texts, which a failing case prints.
 
 use std::fmt::Write;
 
-/// The lines that differ, with a few around them.
+/// The lines that differ, with a few lines around them.
 pub(crate) fn lines(expected: &str, found: &str) -> String {
     let old: Vec<&str> = expected.lines().collect();
     let new: Vec<&str> = found.lines().collect();
-    // lengths[i][j]: of the longest common part of old[i..] and new[j..].
+    // lengths[i][j]: the length of the longest common part of old[i..] and new[j..].
     let mut lengths = vec![vec![0_usize; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {
         for j in (0..new.len()).rev() {

@@ -1,4 +1,4 @@
-//! Arguments: what is taken, and what is refused by its name.
+//! Arguments: which are accepted, and which are refused by the name of the flag.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A folder of manifests: what is read, and what is said about the rest.
+//! Manifests in a folder: which are read, and how the others are reported; and the output of `plan`.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Whose addresses are published, by the Leases of the load balancer nodes.
+//! Which nodes' addresses are published, by the Leases of the load balancer nodes.
 
 use std::collections::BTreeMap;
 
@@ -23,16 +23,16 @@ fn an_address_is_published_while_its_node_serves_the_service() {
             live(&right, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
-        // Another hash adds nothing ...
+        // With another hash, no address is added ...
         ("", live(&right, &[]), live(&other, &[]), &["10.77.1.1"]),
-        // ... and alone removes nothing.
+        // ... and none is removed.
         (
             "10.77.1.2",
             live(&right, &[]),
             live(&other, &[]),
             &["10.77.1.1", "10.77.1.2"],
         ),
-        // So it is where an old API server has names in place of addresses.
+        // The same holds for names in place of addresses, for an old API server.
         (
             "10.77.1.2.nip.io",
             live(&right, &[]),
@@ -51,7 +51,7 @@ fn an_address_is_published_while_its_node_serves_the_service() {
             live(&other, &[]),
             &["10.77.1.1"],
         ),
-        // An exception removes, if it is this Service's.
+        // An exception of this Service removes the address.
         (
             "10.77.1.2",
             live(&right, &[]),
@@ -64,7 +64,7 @@ fn an_address_is_published_while_its_node_serves_the_service() {
             live(&right, &["shop/web2"]),
             &["10.77.1.1", "10.77.1.2"],
         ),
-        // A Lease that has run out removes.
+        // A Lease that has expired removes the address.
         ("10.77.1.2", live(&right, &[]), None, &["10.77.1.1"]),
     ];
     for (index, (before, lb1, lb2, expected)) in cases.into_iter().enumerate() {
@@ -80,7 +80,7 @@ fn an_address_is_published_while_its_node_serves_the_service() {
 
 #[test]
 fn every_node_is_judged_by_what_it_should_serve_itself() {
-    // Each of these makes the two nodes' tables differ.
+    // Each of these makes the tables of the two nodes differ.
     for annotation in [
         "ballast.dev/node-selector: kubernetes.io/hostname=lb2",
         "ballast.dev/internal: 'true'",
@@ -173,7 +173,7 @@ fn what_listens_does_not_depend_on_who_is_live() {
 #[test]
 fn a_service_is_published_whatever_happens_to_others_of_its_bucket() {
     let mut observed = observed("", "");
-    // A node that serves this Service, and an older wave of everything else.
+    // A node that serves this Service, and an older state of all others.
     let mut served = Served::of(&other());
     served.recent.insert(served_by("lb1", "")["shop.web"]);
     let old = Lease {
@@ -253,7 +253,7 @@ fn what_nodes_say_is_told_once_by_the_publisher() {
     );
 }
 
-/// What is published before, lb1's and lb2's Lease, what is published then.
+/// The published addresses before, the Leases of lb1 and lb2, and the published addresses after.
 type Case<'a> = (&'a str, Option<Lease>, Option<Lease>, &'a [&'a str]);
 
 fn published(observed: &Observed) -> Vec<String> {
@@ -275,13 +275,13 @@ fn published_by(observed: &Observed, settings: &Settings) -> Vec<String> {
         .collect()
 }
 
-/// What a node listens at.
+/// The binds of a node.
 fn served_by(node: &str, annotation: &str) -> Binds {
     let desired = decide(&observed("", annotation), &on(node));
     desired.report.binds.clone()
 }
 
-/// What a node listens at that is of another time.
+/// The binds of a node in another state.
 fn other() -> Binds {
     let mut binds = served_by("lb1", "");
     binds
@@ -290,7 +290,7 @@ fn other() -> Binds {
     binds
 }
 
-/// The Lease of a node that serves this, and closes these.
+/// The Lease of a node with these binds, and with these Services closed.
 fn lease(binds: &Binds, closed: &[&str]) -> Lease {
     let exception = Exception {
         closed: true,
@@ -308,7 +308,7 @@ fn lease(binds: &Binds, closed: &[&str]) -> Lease {
     }
 }
 
-/// As on that node. The shared port is out of the way.
+/// The settings of a node. The shared port is moved away.
 fn on(node: &str) -> Settings {
     let arguments = [format!("--node-name={node}"), "--http-port=8000".to_owned()];
     settings(&arguments).expect("settings")

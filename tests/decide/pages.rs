@@ -1,4 +1,4 @@
-//! The page about annotations: no key that is read is left out of it.
+//! Every annotation that is read is on the page about annotations.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,12 @@ fn every_key_that_is_read_is_on_the_page() {
         sections.push((*prefix, section));
     }
     let mut missing = Vec::new();
-    for file in ["annotations/keys.rs", "knobs.rs", "health.rs", "place.rs"] {
+    for file in [
+        "annotations/keys.rs",
+        "knobs.rs",
+        "health.rs",
+        "placement.rs",
+    ] {
         let path = root.join("src/decide").join(file);
         let text = fs::read_to_string(path).expect("a source file");
         for word in text.split('"').filter(|word| is_key(word)) {
@@ -44,7 +49,7 @@ fn every_key_that_is_read_is_on_the_page() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// Whether it is a whole key of another system.
+/// Whether a word is a whole key of another system.
 fn is_key(word: &str) -> bool {
     let is_whole = !word.ends_with(['/', '-', '.']) && !word.contains(char::is_whitespace);
     is_whole
@@ -63,7 +68,7 @@ fn is_key(word: &str) -> bool {
         .any(|prefix| word.starts_with(prefix) && word.len() > prefix.len())
 }
 
-/// Where the page has the keys of each family, and what they begin with.
+/// The headings of the families on the page, and the prefixes of their keys.
 const FAMILIES: &[(&str, &str)] = &[
     ("\n**openstack**", "loadbalancer.openstack.org/"),
     (

@@ -1,4 +1,4 @@
-//! What holds for every cluster: one Service's presence changes nothing about the others.
+//! Properties of every cluster: whether one Service exists changes nothing about the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use super::settings;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// Services of different ports, paths and hosts: those that share one are ruled by age, which cases pin.
+    /// The Services have different ports, paths and hosts. Conflicts are decided by age, which cases pin.
     #[test]
     fn a_removed_service_changes_nothing_about_the_others(
         services in prop::collection::vec(service(), 2..7),
@@ -39,11 +39,11 @@ proptest! {
             let mut without = with.clone();
             without.services.remove(&gone);
             prop_assert_eq!(others(&decide(&with, &settings), &gone), others(&decide(&without, &settings), &gone));
-            // Once more with Leases: every node serves what it should then, but for one frontend.
+            // Once more with Leases: every node serves what it should, but for one frontend.
             with.leases = Some(leases(&with, http));
             without.leases = Some(leases(&without, http));
             prop_assert_eq!(others(&decide(&with, &settings), &gone), others(&decide(&without, &settings), &gone));
-            // While they still serve what was, whatever is published stays.
+            // While the nodes still serve the old state, published addresses stay.
             without.leases = with.leases.clone();
             let then = decide(&without, &settings);
             for status in decide(&with, &settings).statuses.iter().filter(|status| status.service != gone) {
@@ -75,7 +75,7 @@ proptest! {
     }
 }
 
-/// The same with these addresses published by us.
+/// The same Services, with these addresses published by us.
 fn published(observed: &Observed, addresses: &[&str]) -> Observed {
     let mut seen = observed.clone();
     for service in seen.services.values_mut().map(Arc::make_mut) {
@@ -119,7 +119,7 @@ fn arguments(node: &str, http: &str) -> [String; 3] {
     ]
 }
 
-/// Type, annotations, whether it has endpoints.
+/// Whether it is a LoadBalancer, its annotations, and whether it has endpoints.
 type Parts = (bool, Vec<(String, String)>, bool);
 
 fn service() -> impl Strategy<Value = Parts> {
@@ -164,7 +164,7 @@ fn write(text: &mut String, index: usize, (balanced, annotations, endpoints): &P
     }
 }
 
-/// All that a decision says about everybody else.
+/// The parts of a decision about all other Services.
 fn others(desired: &Desired, gone: &Key) -> impl PartialEq + std::fmt::Debug + use<> {
     let table = desired.table.clone().expect("a test that is set up");
     let is_others = |name: &str| {
@@ -186,7 +186,7 @@ fn others(desired: &Desired, gone: &Key) -> impl PartialEq + std::fmt::Debug + u
                 .filter(|route| leads_to_others(route))
                 .cloned()
                 .collect();
-            // A shared port exists while it has a route.
+            // The frontend of a shared port is there while it has a route.
             let shared = ["http", "https"].contains(&&*frontend.name);
             (
                 frontend.name.to_string(),
@@ -227,7 +227,7 @@ metadata: {name: lb2, labels: {role: loadbalancer, lb1: x}}
 status: {addresses: [{type: InternalIP, address: 10.77.1.2}]}
 ";
 
-/// Keys that give no Service what another may have too.
+/// Keys that make no conflict between Services.
 const SAFE_KEYS: &[&str] = &[
     "ballast.dev/proxy-protocol",
     "ballast.dev/algorithm",

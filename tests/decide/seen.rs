@@ -1,4 +1,4 @@
-//! What no manifest can say: Secrets that may not be read, names that were resolved.
+//! Decisions about what no manifest can have: Secrets that may not be read, names that are resolved, other clusters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ fn a_service_with_too_many_ports_gets_the_first_ones_and_the_others_are_named_as
     let few = decided(&service(&ports(5)), &["--max-ports-per-service=2"]);
     assert_eq!(few.table.expect("a table").frontends.len(), 2);
 
-    // Of the shared port, and of --tcp-services, too.
+    // Ports of the shared port and of --tcp-services are limited too.
     let text = format!(
         "kind: Service\nmetadata: {{name: web, namespace: shop}}\nspec: {{ports: [{}]}}\n",
         ports(300)
@@ -174,7 +174,10 @@ spec: {type: ExternalName, externalName: db.example.com, ports: [{port: 3306}]}
             assert_eq!(table.services[0].endpoints.len(), expected, "{address}");
             let json = serde_json::to_vec(&table).expect("a table");
             assert_eq!(parse(&json, Format::Json).as_ref(), Ok(&*table));
-            let words = ["leads to this machine", "leads to no single host"];
+            let words = [
+                "leads only to addresses of this machine",
+                "leads to no address of a single host",
+            ];
             let warned = desired
                 .notices
                 .iter()
@@ -278,7 +281,7 @@ spec: {{type: LoadBalancer, ports: [{{port: 80}}]}}
     }
 }
 
-/// Another cluster has no Node for this one: it is served as by a host, but its names lead to nothing here.
+/// Another cluster has no Node for this process, which serves it as a host does; but no externalName may lead to this machine.
 #[test]
 fn another_cluster_is_served_without_a_node_of_ours() {
     let service = "kind: Service
@@ -323,7 +326,7 @@ status: {{addresses: [{{type: InternalIP, address: 10.9.0.1}}]}}
     for (observed, node, another_cluster, expected) in [
         (&plain, "edge", true, Some(served.clone())),
         (&member, "edge", true, Some(served.clone())),
-        // Its own Node says what it is, wherever the cluster is.
+        // If the cluster has a Node for this process, that Node counts.
         (&plain, "w1", true, None),
         (&member, "w1", true, Some(served)),
         (&plain, "edge", false, None),
@@ -334,7 +337,7 @@ status: {{addresses: [{{type: InternalIP, address: 10.9.0.1}}]}}
     }
 }
 
-/// It goes once nobody asks for the Service any more, and only if it was this Ballast that wrote it.
+/// The annotation is removed once the Service asks for nothing, and only if this Ballast wrote it.
 #[test]
 fn what_was_written_on_a_routed_service_goes_when_it_is_left_alone() {
     let text = |host: &str| {
@@ -356,7 +359,7 @@ spec: {{ports: [{{port: 80}}]}}
         assert_eq!(status.verdict, Verdict::LeftAlone);
         let stale: Vec<_> = status.stale_annotations.iter().collect();
         assert_eq!(stale, ["ballast.dev/last-good", "ballast.dev/told"]);
-        // Until they are gone.
+        // The annotations are removed until they are gone.
         silent.remembered = desired.remembered;
     }
 }
@@ -385,7 +388,7 @@ spec: {{type: {kind}, ports: [{{port: 80}}]}}
     }
 }
 
-/// One Service can fill neither the table nor the memory with what it says again and again.
+/// One Service can fill neither the table nor the memory by repetition.
 #[test]
 fn a_service_that_asks_for_far_too_much_gets_none_of_it_and_the_others_all() {
     let list = |form: fn(usize) -> String, many: usize| {
@@ -455,7 +458,7 @@ fn a_service_that_asks_for_far_too_much_gets_none_of_it_and_the_others_all() {
     assert!(desired.notices.iter().all(|one| one.message.len() < 1_000));
 }
 
-/// No manifest can say that today; whatever else may come one day is treated alike.
+/// No manifest leads to such a table today. A bug that does would be treated like this.
 #[test]
 fn a_service_that_would_have_the_table_refused_is_left_out_of_it_alone() {
     let text = |name: &str, port: u16, more: &str| {
@@ -476,7 +479,7 @@ status: {addresses: [{type: InternalIP, address: 10.77.1.1}]}
     let remembered = decided(&observed, &["--node-name=lb1"]).remembered;
     let key = Key::new("shop", "bad");
     let service = observed.services.get_mut(&key).expect("a Service");
-    // One address, twice.
+    // Two binds of one address.
     Arc::make_mut(service).families = vec![Family::V4, Family::V4];
     observed.remembered = remembered.clone();
     let desired = decided(&observed, &["--node-name=lb1"]);

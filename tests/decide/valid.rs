@@ -1,4 +1,4 @@
-//! Whatever Services say in good words, and however their words meet: the data plane takes the table.
+//! The data plane accepts the table of any Services with valid annotations, in any combination.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ proptest! {
             Ok(read) => prop_assert_eq!(&read, &**table),
             Err(problems) => prop_assert!(false, "{}\n{:?}\n{}\n{}", problems, arguments, text, json),
         }
-        // Nothing had to be left out for that.
+        // No Service had to be left out for that.
         let left_out = desired.notices.iter().find(|notice| notice.reason == Reason::LeftOut);
         prop_assert!(left_out.is_none(), "{:?}", left_out);
     }
@@ -58,7 +58,7 @@ fn every_key_is_among_the_good_words() {
     let mut missing = Vec::new();
     for file in ["annotations/keys.rs", "knobs.rs", "health.rs"] {
         let text = fs::read_to_string(root.join(file)).expect("a source file");
-        // Of `keys.rs` the list of our own names counts, of the others the tables of knobs at the end.
+        // `keys.rs` has the list of our own names, the other files have the knobs at the end.
         let (_, lists) = text
             .split_once("const KNOWN")
             .or_else(|| text.rsplit_once("knobs! {"))
@@ -78,7 +78,7 @@ fn every_key_is_among_the_good_words() {
     assert_eq!(missing, [""; 0]);
 }
 
-/// One Service: its type, which of the ports it has, its annotations, and what else it says.
+/// One Service: its type, which of the ports it has, its annotations, and other fields.
 #[derive(Clone, Debug)]
 struct Parts {
     kind: &'static str,
@@ -217,7 +217,7 @@ fn long_name() -> String {
     "long".repeat(63)
 }
 
-/// What the process may be told.
+/// Arguments.
 const ARGUMENTS: &[&[&str]] = &[
     &["--node-name=lb1"],
     &["--node-name=lb1", "--http-services=all"],
@@ -246,7 +246,7 @@ const ARGUMENTS: &[&[&str]] = &[
     &["--node-name=lb1", "--http-port=81", "--stats-port=80"],
 ];
 
-/// Addresses of endpoints, and some that can be none.
+/// Addresses of endpoints, and some that no endpoint can have.
 const ADDRESSES: &[&str] = &[
     "10.1.0.1",
     "10.1.0.2",
@@ -261,5 +261,5 @@ const ADDRESSES: &[&str] = &[
     "::ffff:239.1.1.1",
 ];
 
-/// Keys that only Ballast writes, the prefix of some others, and what is no key.
+/// Names in the source that are not keys for users: annotations that Ballast writes.
 const OUTPUTS: &[&str] = &["last-good", "told"];

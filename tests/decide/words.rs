@@ -1,6 +1,6 @@
-//! What Services may say. Read by [`super::valid`], whose test holds it to the lists in the source.
+//! Annotations with valid values. A test in [`super::valid`] compares the keys with the lists in the source.
 
-/// Every key, with values that are good.
+/// Every key, with valid values.
 pub(crate) const WORDS: &[(&str, &[&str])] = &[
     (
         "ballast.dev/accept-proxy",

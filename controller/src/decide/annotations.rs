@@ -1,7 +1,7 @@
-//! One Service's annotations, read with their aliases, precedence and last good values.
+//! Reads the annotations of one Service, with their aliases, precedence and last good values.
 //!
-//! [`Reader::knob`] is the only way to a value: a port's own key, then ours, then the aliases in their fixed order. A bad
-//! value is a Warning and leaves the last good one. Used by everything in `decide` that looks at a Service.
+//! Every value is read by [`Reader::knob`] or [`Reader::lookup`]: our key for one port counts first, then our key for the
+//! Service, then the aliases in a fixed order. An invalid value makes a Warning event, and the last good value stays in use.
 
 pub(super) mod keys;
 mod last_good;
@@ -10,25 +10,24 @@ pub(super) mod values;
 use std::collections::BTreeSet;
 
 use super::notice::{About, Notice, Reason};
-use super::status::Status;
 use crate::observe::{Observed, Port, Protocol, Service};
-use crate::settings::{Family, Settings};
+use crate::settings::{Compat, Settings};
 pub(crate) use last_good::LAST_GOOD;
 use last_good::Memory;
 pub(super) use last_good::slot;
 
-/// Something that a Service may say, under several names.
+/// A setting that Services have as an annotation, under our own key and keys of other systems.
 pub(super) struct Knob<T: 'static> {
-    /// After our prefix; empty where we have no word of our own.
+    /// The name after our prefix; empty if only other systems have such a key.
     pub(super) name: &'static str,
-    /// Whole keys of other systems, the strongest first.
+    /// Whole keys of other systems, in order of precedence.
     pub(super) aliases: &'static [&'static str],
-    /// Reads a value, or says why it is none: "is not a number; expected …".
+    /// Parses a value; the error completes a sentence that begins with the value: "is not a number; expected …".
     pub(super) parse: fn(&str) -> Result<T, String>,
 }
 
 impl<T> Knob<T> {
-    /// What it is remembered by.
+    /// The name under which its last good value is kept.
     pub(super) fn slot(&self) -> &'static str {
         match (self.name, self.aliases) {
             ("", [alias, ..]) => alias,
@@ -37,38 +36,39 @@ impl<T> Knob<T> {
     }
 }
 
-/// A value, and which annotation said it.
+/// A value, and the key of the annotation that it was read from.
 #[derive(Clone, Debug)]
 pub(super) struct Found<T> {
     pub(super) value: T,
     pub(super) key: String,
 }
 
-/// What one look at a knob brought.
-pub(super) enum Look<T> {
-    /// Nobody says anything.
-    Silent,
-    /// The value that counts.
+/// The result of looking a knob up.
+pub(super) enum Lookup<T> {
+    /// No annotation sets it.
+    Absent,
+    /// The value in force.
     Value(Found<T>),
-    /// There is a bad value only, and no good one from before.
+    /// Only invalid values are set, and no last good value is known.
     Bad,
 }
 
-/// Reads the annotations of one Service, and collects what there is to say about them.
+/// Reads the annotations of one Service, and collects the events about them.
 pub(super) struct Reader<'a> {
     pub(super) service: &'a Service,
     pub(super) settings: &'a Settings,
     before: Option<&'a Memory>,
-    /// The last good values that the annotation has. They come first: every node knows them.
+    /// The last good values out of the annotation `ballast.dev/last-good`. They count before remembered ones, since all nodes see
+    /// the same.
     written: Memory,
-    /// Those that are in use.
+    /// The last good values that are in use now.
     in_use: Memory,
     pub(super) memory: Memory,
     has_own: bool,
     pub(super) notices: BTreeSet<Notice>,
-    /// Those that follow from what only nodes look at: endpoints, Secrets and names.
+    /// Events that follow from what only nodes read: endpoints, Secrets and resolved names.
     pub(super) node_notices: BTreeSet<Notice>,
-    /// Whether what becomes of it depends on other nodes than this one.
+    /// Whether the decision about the Service depends on other Nodes than this one.
     pub(super) needs_nodes: bool,
 }
 
@@ -99,41 +99,41 @@ impl<'a> Reader<'a> {
         knob: &Knob<T>,
         port: Option<&Port>,
     ) -> Option<Found<T>> {
-        match self.look(knob, port) {
-            Look::Value(found) => Some(found),
-            Look::Silent | Look::Bad => None,
+        match self.lookup(knob, port) {
+            Lookup::Value(found) => Some(found),
+            Lookup::Absent | Lookup::Bad => None,
         }
     }
 
-    /// The same, for those who must know of bad values.
-    pub(super) fn look<T: Clone + PartialEq>(
+    /// The same, for callers that treat an invalid value and no value differently.
+    pub(super) fn lookup<T: Clone + PartialEq>(
         &mut self,
         knob: &Knob<T>,
         port: Option<&Port>,
-    ) -> Look<T> {
+    ) -> Lookup<T> {
         let is_there = |key: &&&str| self.raw(key).is_some();
         let aliases = knob.aliases.iter().filter(is_there);
         let aliases: Vec<String> = aliases.map(|key| (*key).to_owned()).collect();
         let mut keys = self.own_keys(knob.name, port);
         keys.retain(|key| self.service.annotations.contains_key(key));
         if keys.is_empty() && aliases.is_empty() {
-            return Look::Silent;
+            return Lookup::Absent;
         }
         let of_port = keys.len() - usize::from(keys.last() == Some(&format!("{OWN}{}", knob.name)));
         self.conflict(knob, keys.get(..of_port).unwrap_or_default());
         self.conflict(knob, &aliases);
         keys.extend(aliases);
         let slot = slot(knob.slot(), port);
-        self.first(knob, keys, &slot)
+        self.first_valid(knob, keys, &slot)
     }
 
-    /// The first of these annotations that says something good, with the last good value where the strongest is bad.
-    pub(super) fn first<T: Clone + PartialEq>(
+    /// The first valid value of these annotations. If the first annotation is invalid, its last good value counts.
+    pub(super) fn first_valid<T: Clone + PartialEq>(
         &mut self,
         knob: &Knob<T>,
         keys: Vec<String>,
         slot: &str,
-    ) -> Look<T> {
+    ) -> Lookup<T> {
         let mut bad = false;
         for key in keys {
             let Some(raw) = self.service.annotations.get(&key) else {
@@ -143,10 +143,14 @@ impl<'a> Reader<'a> {
                 Ok(value) => {
                     self.memory
                         .insert(slot.to_owned(), (key.clone(), raw.clone()));
-                    return Look::Value(Found { value, key });
+                    return Lookup::Value(Found { value, key });
                 }
                 Err(why) => {
-                    let kept = if bad { None } else { self.kept(knob, slot) };
+                    let kept = if bad {
+                        None
+                    } else {
+                        self.remembered(knob, slot)
+                    };
                     bad = true;
                     let then = match &kept {
                         Some(_) => "the last good value stays",
@@ -154,19 +158,19 @@ impl<'a> Reader<'a> {
                     };
                     self.warn(
                         Reason::InvalidAnnotation,
-                        format!("{key}: {} {why}; {then}", shown(raw)),
+                        format!("{key}: {} {why}; {then}", quoted(raw)),
                     );
                     if let Some(found) = kept {
-                        return Look::Value(found);
+                        return Lookup::Value(found);
                     }
                 }
             }
         }
-        if bad { Look::Bad } else { Look::Silent }
+        if bad { Lookup::Bad } else { Lookup::Absent }
     }
 
-    /// The last good value of a knob, remembered once more.
-    pub(super) fn kept<T>(&mut self, knob: &Knob<T>, slot: &str) -> Option<Found<T>> {
+    /// The last good value of a knob, if one is known. It stays remembered.
+    pub(super) fn remembered<T>(&mut self, knob: &Knob<T>, slot: &str) -> Option<Found<T>> {
         let known = [Some(&self.written), self.before];
         let mut known = known.into_iter().flatten();
         let (value, (key, raw)) = known.find_map(|memory| {
@@ -179,7 +183,7 @@ impl<'a> Reader<'a> {
         Some(Found { value, key })
     }
 
-    /// What a value says. Every port has a copy of its own, and one Service must not fill the memory.
+    /// Parses a value. Its length is limited: every port gets a copy, and one Service must not fill the memory.
     pub(super) fn parse<T>(&self, knob: &Knob<T>, raw: &str) -> Result<T, String> {
         let ports = self.service.ports.len().max(1);
         match raw.len().saturating_mul(ports) <= LONGEST {
@@ -188,7 +192,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Our own keys for a knob, the strongest first.
+    /// Our own keys for a knob, in order of precedence.
     pub(super) fn own_keys(&self, name: &str, port: Option<&Port>) -> Vec<String> {
         let mut keys = Vec::new();
         if name.is_empty() || !self.has_own {
@@ -208,8 +212,8 @@ impl<'a> Reader<'a> {
         keys
     }
 
-    /// The annotations that say something to a knob of one port, whatever they say.
-    pub(super) fn present<T>(&self, knob: &Knob<T>, port: &Port) -> Vec<String> {
+    /// The keys that set a knob of one port, with valid values or not.
+    pub(super) fn present_keys<T>(&self, knob: &Knob<T>, port: &Port) -> Vec<String> {
         let mut keys = self.own_keys(knob.name, Some(port));
         keys.retain(|key| self.service.annotations.contains_key(key));
         let aliases = knob.aliases.iter().filter(|key| self.raw(key).is_some());
@@ -228,22 +232,13 @@ impl<'a> Reader<'a> {
         self.reads(key).then_some(value.as_str())
     }
 
-    /// Has the last good values that are in use written down as an annotation, and takes that away when there are none.
-    pub(super) fn write_down(&self, status: &mut Status) {
-        let written = self.service.annotations.get(LAST_GOOD);
-        match last_good::text(&self.in_use) {
-            Some(text) if written != Some(&text) => {
-                status.annotations.insert(LAST_GOOD.to_owned(), text);
-            }
-            None if written.is_some() => {
-                status.stale_annotations.insert(LAST_GOOD.to_owned());
-            }
-            _ => {}
-        }
+    /// The value of `ballast.dev/last-good` for the last good values in use; `None`: none is in use.
+    pub(super) fn last_good(&self) -> Option<String> {
+        last_good::text(&self.in_use)
     }
 
-    /// Nothing was read for the ports this time, so what was known of them stays known, and written down.
-    pub(super) fn keep_ports(&mut self) {
+    /// Keeps the last good values of all ports, for a Service whose ports were not read in this decision.
+    pub(super) fn keep_last_good_of_ports(&mut self) {
         let of_ports = |(slot, _): &(&String, _)| last_good::is_of_a_port(slot);
         let before = self.before.into_iter().flatten();
         for (slot, known) in self.written.iter().chain(before).filter(of_ports) {
@@ -256,7 +251,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Two of one level that differ.
+    /// Warns of annotations of the same precedence whose values differ.
     fn conflict<T: PartialEq>(&mut self, knob: &Knob<T>, keys: &[String]) {
         if keys.len() < 2 {
             return;
@@ -271,7 +266,7 @@ impl<'a> Reader<'a> {
         };
         for (other, other_raw, other_value) in good {
             if other_value != value {
-                let (raw, other_raw) = (shown(raw), shown(other_raw));
+                let (raw, other_raw) = (quoted(raw), quoted(other_raw));
                 let message = format!("{key}: {raw} and {other}: {other_raw} differ; {key} counts");
                 self.warn(Reason::AnnotationConflict, message);
             }
@@ -283,19 +278,19 @@ impl<'a> Reader<'a> {
             .insert(Notice::warning(self.about(), reason, message));
     }
 
-    pub(super) fn say(&mut self, reason: Reason, message: impl Into<String>) {
+    pub(super) fn note(&mut self, reason: Reason, message: impl Into<String>) {
         self.notices
             .insert(Notice::normal(self.about(), reason, message));
     }
 
-    /// A warning about what only nodes look at.
+    /// Adds a Warning about what only nodes read.
     pub(super) fn warn_by_node(&mut self, reason: Reason, message: impl Into<String>) {
         self.node_notices
             .insert(Notice::warning(self.about(), reason, message));
     }
 
-    /// A remark on what only nodes look at.
-    pub(super) fn say_by_node(&mut self, reason: Reason, message: impl Into<String>) {
+    /// Adds a Normal event about what only nodes read.
+    pub(super) fn note_by_node(&mut self, reason: Reason, message: impl Into<String>) {
         self.node_notices
             .insert(Notice::normal(self.about(), reason, message));
     }
@@ -305,61 +300,61 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A value as messages have it.
-pub(super) fn shown(raw: &str) -> String {
+/// A value as messages show it: in quotes, and shortened.
+pub(super) fn quoted(raw: &str) -> String {
     match raw.char_indices().nth(SHOWN) {
         None => format!("{raw:?}"),
         Some((end, _)) => format!("{:?}…", raw.get(..end).unwrap_or_default()),
     }
 }
 
-/// Whose annotation it is, where it is one that can be switched off.
-fn family(key: &str) -> Option<Family> {
+/// The family of annotations that a key belongs to, if `--compat` can switch it off.
+fn family(key: &str) -> Option<Compat> {
     let families = [
-        (O, Family::Openstack),
-        (INTERNAL, Family::Openstack),
-        (E, Family::Exoscale),
-        (A, Family::Antrea),
-        (M, Family::Metallb),
-        (M_OLD, Family::Metallb),
-        (C, Family::Contrib),
+        (OPENSTACK, Compat::Openstack),
+        (INTERNAL, Compat::Openstack),
+        (EXOSCALE, Compat::Exoscale),
+        (ANTREA, Compat::Antrea),
+        (METALLB, Compat::Metallb),
+        (METALLB_DEPRECATED, Compat::Metallb),
+        (CONTRIB, Compat::Contrib),
     ];
     let found = families.iter().find(|(prefix, _)| key.starts_with(prefix));
     found.map(|(_, family)| *family)
 }
 
-/// Of one value, for all ports together.
+/// The most bytes of one value, times the ports that it is copied to.
 const LONGEST: usize = 1 << 20;
 
-/// Letters of a value in a message.
+/// The most letters of a value in a message.
 const SHOWN: usize = 200;
 
-/// Our own prefix.
+/// The prefix of Ballast's own annotations.
 pub(super) const OWN: &str = "ballast.dev/";
 
-pub(super) const O: &str = "loadbalancer.openstack.org/";
+pub(super) const OPENSTACK: &str = "loadbalancer.openstack.org/";
 
-/// What we say to OpenStack's users: where a Service is.
+/// The annotation that tells users of OpenStack the published address.
 pub(crate) const ADDRESS: &str = "loadbalancer.openstack.org/load-balancer-address";
 
-/// And what others may call it by; theirs, where it is not its UID.
+/// The annotation with an ID for users of OpenStack. We write the UID of the Service; any other value is the user's own.
 pub(crate) const ID: &str = "loadbalancer.openstack.org/load-balancer-id";
 
-/// What people were told; whoever writes events writes it.
+/// The annotation that records which events were written for a Service; the publisher's event recorder owns it.
 pub(crate) const TOLD: &str = "ballast.dev/told";
 
-pub(super) const E: &str = "service.beta.kubernetes.io/exoscale-loadbalancer-";
+pub(super) const EXOSCALE: &str = "service.beta.kubernetes.io/exoscale-loadbalancer-";
 
-pub(super) const A: &str = "service.antrea.io/";
+pub(super) const ANTREA: &str = "service.antrea.io/";
 
-pub(super) const M: &str = "metallb.io/";
+pub(super) const METALLB: &str = "metallb.io/";
 
-pub(super) const M_OLD: &str = "metallb.universe.tf/";
+pub(super) const METALLB_DEPRECATED: &str = "metallb.universe.tf/";
 
-pub(super) const C: &str = "serviceloadbalancer/lb.";
+pub(super) const CONTRIB: &str = "serviceloadbalancer/lb.";
 
-/// The one of OpenStack's that has another prefix.
+/// The only key of OpenStack with another prefix.
 pub(super) const INTERNAL: &str = "service.beta.kubernetes.io/openstack-internal-load-balancer";
 
-/// Everybody's.
+/// The source ranges' annotation of Kubernetes itself.
 pub(super) const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";

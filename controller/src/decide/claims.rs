@@ -2,71 +2,47 @@
 //! are known.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
+use super::context::Context;
 use super::notice::{About, Notice, Reason};
+use super::service_plan::{Claim, ServicePlan, SharedPorts};
+use super::site::Reach;
 use super::status::{Status, Verdict};
-use super::table::{Shared, shared_ports};
-use super::{Asked, World};
 use crate::observe::Service;
-use crate::settings::HTTPS_PORT;
-
-/// A port that a Service asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
-    pub(super) udp: bool,
-    pub(super) port: u16,
-    pub(super) reach: Reach,
-}
-
-/// The addresses at which a port is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
-    /// Wherever load balancers are published.
-    Everywhere,
-    /// At these only, on whichever node has them.
-    At(Vec<IpAddr>),
-}
-
-impl Service {
-    /// The key by which Services are ordered, oldest first. Services from manifests have no date: they come last, by name.
-    pub(super) fn age(&self) -> impl Ord + '_ {
-        (self.created.is_none(), self.created, &self.uid, &self.key)
-    }
-}
+use crate::settings::{HTTPS_PORT, HttpServices, Settings};
 
 /// The owners of ports, by transport (true: UDP) and number: the addresses, and the owner's name.
 type Held = BTreeMap<(bool, u16), Vec<(Reach, String)>>;
 
-/// Grants each port to its oldest claimant. Services that do not get a port lose their offers, stay pending, and are told the
-/// owner. Returns the shared ports that exist.
+/// Grants each port to its oldest claimant. Services that do not get a port lose all ports, stay pending, and get an event that
+/// names the owner. Returns the shared ports that exist.
 ///
 /// A shared port is as old as the oldest Service that asks for a route of it by an annotation. Routes that exist only by
 /// `--http-services=all` are no claim: they are served while no other Service has the port at every address.
-pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) -> Shared {
+pub(super) fn grant(context: &Context<'_>, plans: &mut [ServicePlan<'_>]) -> SharedPorts {
     let mut held = Held::new();
     let mut routes = BTreeMap::new();
-    let mut shared = shared_ports(world.settings, asked);
-    let claimants = [false, true].map(|secure| oldest_that_asks(asked, secure));
+    let mut shared = shared_ports(context.settings, plans);
+    let claimants = [false, true].map(|secure| oldest_that_asks(plans, secure));
     let mut order: Vec<(usize, &Service)> =
-        asked.iter().map(|one| one.service).enumerate().collect();
+        plans.iter().map(|plan| plan.service).enumerate().collect();
     order.sort_by(|(_, one), (_, other)| one.age().cmp(&other.age()));
     let mut lost = Vec::new();
     for (index, _) in order {
         for secure in [false, true] {
             if claimants[usize::from(secure)] == Some(index) && shared.has(secure) {
-                lost.extend(claim_shared(world, asked, &mut held, &mut shared, secure));
+                lost.extend(claim_shared(context, plans, &mut held, &mut shared, secure));
             }
         }
-        let Some(one) = asked.get_mut(index) else {
+        let Some(plan) = plans.get_mut(index) else {
             continue;
         };
-        grant_routes(&mut routes, one);
-        drop_doubles(one);
-        grant_offers(world, &mut held, one);
+        grant_routes(&mut routes, plan);
+        drop_doubles(plan);
+        grant_ports(context, &mut held, plan);
     }
     for secure in [false, true] {
-        let number = port_number(world, secure);
+        let number = port_number(context, secure);
         let holder = held.get(&(false, number)).and_then(|others| {
             let mut others = others.iter();
             others.find(|(reach, _)| *reach == Reach::Everywhere)
@@ -80,35 +56,48 @@ pub(super) fn grant(world: &World<'_>, asked: &mut [Asked<'_>]) -> Shared {
         }
     }
     for (secure, owner) in lost {
-        withdraw(world, asked, secure, &owner);
+        withdraw(context, plans, secure, &owner);
     }
     shared
 }
 
+/// The shared ports that exist: those for which a Service has a route; with `--http-services=all` also HTTP and, with
+/// `--ssl-cert`, HTTPS.
+fn shared_ports(settings: &Settings, plans: &[ServicePlan<'_>]) -> SharedPorts {
+    let all = settings.flags.http_services == HttpServices::All;
+    let mut routes = plans.iter().flat_map(|plan| &plan.routes);
+    SharedPorts {
+        http: all || routes.clone().any(|route| !route.secure),
+        https: (all && settings.flags.ssl_cert.is_some()) || routes.any(|route| route.secure),
+    }
+}
+
 /// Records a shared port as owned by the routes that annotations ask for, or returns the owner that has it already.
 fn claim_shared(
-    world: &World<'_>,
-    asked: &[Asked<'_>],
+    context: &Context<'_>,
+    plans: &[ServicePlan<'_>],
     held: &mut Held,
-    shared: &mut Shared,
+    shared: &mut SharedPorts,
     secure: bool,
 ) -> Option<(bool, String)> {
-    let others = held.entry((false, port_number(world, secure))).or_default();
+    let others = held
+        .entry((false, port_number(context, secure)))
+        .or_default();
     let holder = others
         .iter()
-        .find(|(reach, _)| meet(world, reach, &Reach::Everywhere));
+        .find(|(reach, _)| meet(context, reach, &Reach::Everywhere));
     if let Some((_, owner)) = holder {
         shared.remove(secure);
         return Some((secure, owner.clone()));
     }
-    others.push((Reach::Everywhere, shared_port(asked, secure)));
+    others.push((Reach::Everywhere, shared_port(plans, secure)));
     None
 }
 
 /// Gives a Service its ports of the node, all or none.
-fn grant_offers(world: &World<'_>, held: &mut Held, one: &mut Asked<'_>) {
-    let own_ports = world.settings.own_ports();
-    let taken = one.claims().find_map(|claim| {
+fn grant_ports(context: &Context<'_>, held: &mut Held, plan: &mut ServicePlan<'_>) {
+    let own_ports = context.settings.own_ports();
+    let taken = plan.claims().find_map(|claim| {
         // No Service may have one of Ballast's own ports, at any address.
         let mut own_ports = own_ports.iter();
         if let Some((port, name)) = own_ports.find(|(port, _)| !claim.udp && claim.port == *port) {
@@ -117,14 +106,14 @@ fn grant_offers(world: &World<'_>, held: &mut Held, one: &mut Asked<'_>) {
         let others = held.get(&(claim.udp, claim.port))?;
         let owner = others
             .iter()
-            .find(|(reach, _)| meet(world, reach, &claim.reach))?;
+            .find(|(reach, _)| meet(context, reach, &claim.reach))?;
         Some((claim.clone(), owner.1.clone()))
     });
     match taken {
-        Some((claim, owner)) => refuse(one, &claim, &owner),
+        Some((claim, owner)) => refuse(plan, &claim, &owner),
         None => {
-            let owner = one.service.key.to_string();
-            for claim in one.offers.iter().map(|offer| &offer.claim) {
+            let owner = plan.service.key.to_string();
+            for claim in plan.ports.iter().map(|port| &port.claim) {
                 held.entry((claim.udp, claim.port))
                     .or_default()
                     .push((claim.reach.clone(), owner.clone()));
@@ -134,20 +123,21 @@ fn grant_offers(world: &World<'_>, held: &mut Held, one: &mut Asked<'_>) {
 }
 
 /// The oldest Service that asks for a route of a shared port by an annotation.
-fn oldest_that_asks(asked: &[Asked<'_>], secure: bool) -> Option<usize> {
-    let asks = |one: &Asked<'_>| {
-        let mut routes = one.routes.iter();
+fn oldest_that_asks(plans: &[ServicePlan<'_>], secure: bool) -> Option<usize> {
+    let asks = |plan: &ServicePlan<'_>| {
+        let mut routes = plan.routes.iter();
         routes.any(|route| route.secure == secure && route.by_annotation)
     };
-    let askers = asked.iter().enumerate().filter(|(_, one)| asks(one));
-    let oldest = askers.min_by(|(_, one), (_, other)| one.service.age().cmp(&other.service.age()));
+    let askers = plans.iter().enumerate().filter(|(_, plan)| asks(plan));
+    let oldest =
+        askers.min_by(|(_, plan), (_, other)| plan.service.age().cmp(&other.service.age()));
     oldest.map(|(index, _)| index)
 }
 
-fn port_number(world: &World<'_>, secure: bool) -> u16 {
+fn port_number(context: &Context<'_>, secure: bool) -> u16 {
     match secure {
         true => HTTPS_PORT,
-        false => world.settings.flags.http_port,
+        false => context.settings.flags.http_port,
     }
 }
 
@@ -156,78 +146,82 @@ fn shared_name(secure: bool) -> &'static str {
 }
 
 /// The name of a shared port for messages, with the oldest Service that asks for a route of it.
-fn shared_port(asked: &[Asked<'_>], secure: bool) -> String {
+fn shared_port(plans: &[ServicePlan<'_>], secure: bool) -> String {
     let name = shared_name(secure);
-    let oldest = oldest_that_asks(asked, secure).and_then(|index| asked.get(index));
+    let oldest = oldest_that_asks(plans, secure).and_then(|index| plans.get(index));
     match oldest {
-        Some(one) => format!("the shared {name} port, which leads to {}", one.service.key),
+        Some(plan) => format!(
+            "the shared {name} port, which leads to {}",
+            plan.service.key
+        ),
         None => format!("the shared {name} port"),
     }
 }
 
 /// Removes every route of a shared port that another Service owns. A Service that asked for a route by an annotation is told; of
 /// the Services that have one by `--http-services=all` alone, only the newest is told.
-fn withdraw(world: &World<'_>, asked: &mut [Asked<'_>], secure: bool, owner: &str) {
-    let number = port_number(world, secure);
+fn withdraw(context: &Context<'_>, plans: &mut [ServicePlan<'_>], secure: bool, owner: &str) {
+    let number = port_number(context, secure);
     let name = shared_name(secure);
     let why = format!("port {number}/TCP is taken by {owner}");
     let mut newest: Option<&Service> = None;
-    for one in &mut *asked {
-        let mut of_port = one.routes.iter().filter(|route| route.secure == secure);
+    for plan in &mut *plans {
+        let mut of_port = plan.routes.iter().filter(|route| route.secure == secure);
         let Some(first) = of_port.next() else {
             continue;
         };
         let asks = first.by_annotation || of_port.any(|route| route.by_annotation);
-        one.routes.retain(|route| route.secure != secure);
-        one.status.why.clone_from(&why);
-        if one.routes.is_empty() && one.offers.is_empty() {
-            one.files.clear();
-            one.status.verdict = Verdict::LeftAlone;
+        plan.routes.retain(|route| route.secure != secure);
+        plan.status.why.clone_from(&why);
+        if plan.routes.is_empty() && plan.ports.is_empty() {
+            plan.files.clear();
+            plan.status.verdict = Verdict::LeftAlone;
         }
         if asks {
-            let key = &one.service.key;
+            let key = &plan.service.key;
             let message = format!("Failed to allocate the shared {name} port for \"{key}\": {why}");
             let about = About::Service(key.clone());
-            one.notices
+            plan.notices
                 .insert(Notice::warning(about, Reason::AllocationFailed, message));
-        } else if newest.is_none_or(|newest| one.service.age() > newest.age()) {
-            newest = Some(one.service);
+        } else if newest.is_none_or(|newest| plan.service.age() > newest.age()) {
+            newest = Some(plan.service);
         }
     }
-    let is_told = |one: &&mut Asked<'_>| newest.is_some_and(|told| told.key == one.service.key);
-    if let Some(one) = asked.iter_mut().find(is_told) {
+    let is_told =
+        |plan: &&mut ServicePlan<'_>| newest.is_some_and(|told| told.key == plan.service.key);
+    if let Some(plan) = plans.iter_mut().find(is_told) {
         let message = format!(
             "{why}: the routes of this Service, and all others of the shared {name} port, are withdrawn; they return when that port is free"
         );
-        let about = About::Service(one.service.key.clone());
-        one.notices
+        let about = About::Service(plan.service.key.clone());
+        plan.notices
             .insert(Notice::warning(about, Reason::RoutesWithdrawn, message));
     }
 }
 
-/// Of two ports of one Service that come out at one port of the node, the first counts.
-fn drop_doubles(one: &mut Asked<'_>) {
+/// Drops a port that would listen at the same port of the node as an earlier port of the same Service.
+fn drop_doubles(plan: &mut ServicePlan<'_>) {
     let mut seen = BTreeSet::new();
     let mut lost = BTreeSet::new();
-    one.offers.retain(|offer| {
-        let is_new = seen.insert((offer.claim.udp, offer.claim.port));
+    plan.ports.retain(|port| {
+        let is_new = seen.insert((port.claim.udp, port.claim.port));
         if !is_new {
-            lost.insert(format!("{} would listen at port {}, as another port of this Service does; it is not served", offer.frontend.name, offer.claim.port));
+            lost.insert(format!("{} would listen at port {}, as another port of this Service does; it is not served", port.frontend.name, port.claim.port));
         }
         is_new
     });
-    let about = || About::Service(one.service.key.clone());
-    one.notices.extend(
+    let about = || About::Service(plan.service.key.clone());
+    plan.notices.extend(
         lost.into_iter()
             .map(|message| Notice::warning(about(), Reason::AllocationFailed, message)),
     );
 }
 
-/// Of two equal routes the older Service's counts; of one Service, that of its first port.
-fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, one: &mut Asked<'_>) {
-    let owner = one.service.key.to_string();
+/// Drops routes that an older Service has, or an earlier port of the same Service.
+fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, plan: &mut ServicePlan<'_>) {
+    let owner = plan.service.key.to_string();
     let mut taken = BTreeSet::new();
-    one.routes.retain(|route| {
+    plan.routes.retain(|route| {
         let mut lost = None;
         for (place, unopened) in route.places() {
             match held.get(&place) {
@@ -242,7 +236,7 @@ fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, one: &mut Asked<'_>
             Some((place, other)) => {
                 if other != owner {
                     taken.insert(format!(
-                        "{place} leads to {other} already; this Service does not get it"
+                        "{place} leads to {other} already; this route of the Service is not served"
                     ));
                 }
                 false
@@ -256,46 +250,48 @@ fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, one: &mut Asked<'_>
             }
         }
     });
-    let about = || About::Service(one.service.key.clone());
-    one.notices.extend(
+    let about = || About::Service(plan.service.key.clone());
+    plan.notices.extend(
         taken
             .into_iter()
             .map(|message| Notice::warning(about(), Reason::AnnotationConflict, message)),
     );
 }
 
-fn refuse(one: &mut Asked<'_>, claim: &Claim, owner: &str) {
+fn refuse(plan: &mut ServicePlan<'_>, claim: &Claim, owner: &str) {
     let transport = if claim.udp { "UDP" } else { "TCP" };
-    let key = &one.service.key;
+    let key = &plan.service.key;
     let why = format!("port {}/{transport} is taken by {owner}", claim.port);
     let message = format!("Failed to allocate IP for \"{key}\": {why}");
-    one.notices.insert(Notice::warning(
+    plan.notices.insert(Notice::warning(
         About::Service(key.clone()),
         Reason::AllocationFailed,
         message,
     ));
-    one.offers.clear();
-    if one.routes.is_empty() {
-        one.files.clear();
+    plan.ports.clear();
+    if plan.routes.is_empty() {
+        plan.files.clear();
     }
-    one.status = match one.status.verdict {
-        Verdict::Routed if !one.routes.is_empty() => Status::new(one.service, Verdict::Routed, why),
-        Verdict::Routed => Status::left_alone(one.service, why),
+    plan.status = match plan.status.verdict {
+        Verdict::Routed if !plan.routes.is_empty() => {
+            Status::new(plan.service, Verdict::Routed, why)
+        }
+        Verdict::Routed => Status::left_alone(plan.service, why),
         _ => Status {
-            port_errors: std::mem::take(&mut one.status.port_errors),
-            ..Status::pending(one.service, why)
+            port_errors: std::mem::take(&mut plan.status.port_errors),
+            ..Status::pending(plan.service, why)
         },
     };
 }
 
 /// Whether two claims of one port meet at some address.
-fn meet(world: &World<'_>, one: &Reach, other: &Reach) -> bool {
-    match (one, other) {
+fn meet(context: &Context<'_>, plan: &Reach, other: &Reach) -> bool {
+    match (plan, other) {
         (Reach::Everywhere, Reach::Everywhere) => true,
         (Reach::Everywhere, Reach::At(addresses)) | (Reach::At(addresses), Reach::Everywhere) => {
             addresses
                 .iter()
-                .any(|address| world.nodes.publishes(*address))
+                .any(|address| context.nodes.publishes(*address))
         }
         (Reach::At(ours), Reach::At(theirs)) => ours.iter().any(|address| theirs.contains(address)),
     }

@@ -1,126 +1,110 @@
-//! Which endpoints a Service port has, and in which state. Asked for every port that is served.
+//! Which endpoints a Service port has, and in which state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ballast_core::table::{self, ServerName, State, no_single_host};
 
-use super::{World, nodes};
-use crate::observe::{Endpoint, Family, Key, Observed, Port, Service, ServiceKind, Slice, Target};
+use super::annotations::Reader;
+use super::context::Context;
+use super::nodes;
+use super::notice::Reason;
+use crate::observe::{Endpoint, Family, Observed, Port, Service, ServiceKind, Slice, Target};
 use crate::settings::{EndpointsVia, Selector, Settings};
 
-/// The slices of each Service.
-pub(super) struct Slices<'a>(BTreeMap<&'a Key, Vec<&'a Slice>>);
-
-/// Which endpoints count.
+/// Limits the endpoints to those on some nodes.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
-    /// By the labels of their node, where traffic goes by node.
+    /// Only endpoints on nodes with these labels.
     pub(super) nodes: Option<&'a Selector>,
-    /// Those of this node alone.
+    /// Only endpoints on the node of this name.
     pub(super) only_on: Option<&'a str>,
 }
 
-impl<'a> Slices<'a> {
-    pub(super) fn of(observed: &'a Observed) -> Self {
-        let mut slices: BTreeMap<&Key, Vec<&Slice>> = BTreeMap::new();
-        for slice in observed.slices.values() {
-            slices.entry(&slice.service).or_default().push(slice);
-        }
-        Self(slices)
+/// The endpoints of one port, of the first family that has a usable one, by address.
+pub(super) fn of_port(
+    context: &Context<'_>,
+    service: &Service,
+    port: &Port,
+    scope: Scope<'_>,
+) -> Vec<table::Endpoint> {
+    let (observed, settings) = (context.observed, context.settings);
+    if let ServiceKind::ExternalName(name) = &service.kind {
+        let mut addresses = match ExternalTarget::of(observed, name) {
+            ExternalTarget::Address(address) => vec![address],
+            ExternalTarget::Name(found) => found.to_vec(),
+            ExternalTarget::NoName => Vec::new(),
+        };
+        addresses.retain(|address| context.may_lead_to(*address));
+        return by_family(service, |family| {
+            plain(&addresses, family, target_number(port))
+        });
     }
-
-    /// Those of one Service.
-    pub(super) fn of_service(&self, key: &Key) -> &[&'a Slice] {
-        self.0.get(key).map_or(&[], Vec::as_slice)
-    }
-
-    /// The endpoints of one port, of the first family that has a usable one, by address.
-    pub(super) fn endpoints(
-        &self,
-        world: &World<'_>,
-        service: &Service,
-        port: &Port,
-        scope: Scope<'_>,
-    ) -> Vec<table::Endpoint> {
-        let (observed, settings) = (world.observed, world.settings);
-        if let ServiceKind::ExternalName(name) = &service.kind {
-            let mut addresses = match Outside::of(observed, name) {
-                Outside::Address(address) => vec![address],
-                Outside::Name(found) => found.to_vec(),
-                Outside::NoName => Vec::new(),
-            };
-            addresses.retain(|address| world.may_lead_to(*address));
-            return by_family(service, |family| {
-                plain(&addresses, family, target_number(port))
-            });
+    match via(settings, service) {
+        EndpointsVia::ClusterIp => by_family(service, |family| {
+            plain(&service.cluster_ips, family, Some(port.number))
+        }),
+        EndpointsVia::NodePort => {
+            by_family(service, |family| node_ports(observed, family, port, scope))
         }
-        match via(settings, service) {
-            EndpointsVia::ClusterIp => by_family(service, |family| {
-                plain(&service.cluster_ips, family, Some(port.number))
-            }),
-            EndpointsVia::NodePort => {
-                by_family(service, |family| node_ports(observed, family, port, scope))
-            }
-            EndpointsVia::Pod => by_family(service, |family| {
-                self.pods(observed, service, port, scope, family)
-            }),
-        }
-    }
-
-    fn pods(
-        &self,
-        observed: &Observed,
-        service: &Service,
-        port: &Port,
-        scope: Scope<'_>,
-        family: Family,
-    ) -> Vec<table::Endpoint> {
-        let mut seen: BTreeMap<SocketAddr, (Standing, &Endpoint)> = BTreeMap::new();
-        let of_family = self
-            .of_service(&service.key)
-            .iter()
-            .filter(|slice| slice.family == Some(family));
-        for slice in of_family {
-            for number in numbers(slice, port) {
-                for endpoint in slice
-                    .endpoints
-                    .iter()
-                    .filter(|endpoint| is_in(observed, endpoint, scope))
-                {
-                    let (Some(address), Some(standing)) =
-                        (endpoint.address, Standing::of(endpoint))
-                    else {
-                        continue;
-                    };
-                    let place = seen
-                        .entry(SocketAddr::new(address, number))
-                        .or_insert((standing, endpoint));
-                    if standing < place.0 {
-                        *place = (standing, endpoint);
-                    }
-                }
-            }
-        }
-        let any_ready = seen
-            .values()
-            .any(|(standing, _)| *standing == Standing::Ready);
-        seen.into_iter()
-            .map(|(address, (standing, endpoint))| table::Endpoint {
-                state: match standing {
-                    Standing::Ready => State::Ready,
-                    Standing::Leaving if !any_ready => State::Ready,
-                    Standing::Leaving | Standing::Gone => State::Disabled,
-                },
-                node: endpoint.node.as_deref().and_then(|node| node.parse().ok()),
-                zone: endpoint.zone.as_deref().and_then(|zone| zone.parse().ok()),
-                ..at(address)
-            })
-            .collect()
+        EndpointsVia::Pod => by_family(service, |family| {
+            pods(context, service, port, scope, family)
+        }),
     }
 }
 
-/// Where the connections of a Service go. A headless one, or an outside one, has no address of its own.
+fn pods(
+    context: &Context<'_>,
+    service: &Service,
+    port: &Port,
+    scope: Scope<'_>,
+    family: Family,
+) -> Vec<table::Endpoint> {
+    let mut seen: BTreeMap<SocketAddr, (Readiness, &Endpoint)> = BTreeMap::new();
+    let of_family = context
+        .slices
+        .of_service(&service.key)
+        .iter()
+        .filter(|slice| slice.family == Some(family));
+    for slice in of_family {
+        for number in numbers(slice, port) {
+            for endpoint in slice
+                .endpoints
+                .iter()
+                .filter(|endpoint| is_in(context.observed, endpoint, scope))
+            {
+                let (Some(address), Some(standing)) = (endpoint.address, Readiness::of(endpoint))
+                else {
+                    continue;
+                };
+                let place = seen
+                    .entry(SocketAddr::new(address, number))
+                    .or_insert((standing, endpoint));
+                if standing < place.0 {
+                    *place = (standing, endpoint);
+                }
+            }
+        }
+    }
+    let any_ready = seen
+        .values()
+        .any(|(standing, _)| *standing == Readiness::Ready);
+    seen.into_iter()
+        .map(|(address, (standing, endpoint))| table::Endpoint {
+            state: match standing {
+                Readiness::Ready => State::Ready,
+                Readiness::Terminating if !any_ready => State::Ready,
+                Readiness::Terminating | Readiness::NotServing => State::Disabled,
+            },
+            node: endpoint.node.as_deref().and_then(|node| node.parse().ok()),
+            zone: endpoint.zone.as_deref().and_then(|zone| zone.parse().ok()),
+            ..at(address)
+        })
+        .collect()
+}
+
+/// Whether connections go to pods, node ports or the ClusterIP. Headless Services have no ClusterIP, and ExternalName Services no
+/// node port either.
 pub(super) fn via(settings: &Settings, service: &Service) -> EndpointsVia {
     let flags = &settings.flags;
     let told = match flags.forward_services {
@@ -134,22 +118,22 @@ pub(super) fn via(settings: &Settings, service: &Service) -> EndpointsVia {
     }
 }
 
-/// Whether the labels of nodes say which endpoints of a Service count.
+/// Whether node selectors limit the endpoints of a Service.
 pub(super) fn goes_by_node(settings: &Settings, service: &Service) -> bool {
     service.local || via(settings, service) == EndpointsVia::NodePort
 }
 
-/// Where the name of an ExternalName Service leads.
-pub(super) enum Outside<'a> {
-    /// It is an address.
+/// What the externalName of a Service stands for.
+pub(super) enum ExternalTarget<'a> {
+    /// The name is an address.
     Address(IpAddr),
-    /// To these addresses, as far as is known.
+    /// A DNS name with these addresses; empty until it is resolved.
     Name(&'a [IpAddr]),
-    /// It is nothing that could be looked up.
+    /// Neither an address nor a DNS name.
     NoName,
 }
 
-impl<'a> Outside<'a> {
+impl<'a> ExternalTarget<'a> {
     pub(super) fn of(observed: &'a Observed, name: &str) -> Self {
         if let Ok(address) = name.parse() {
             return Self::Address(address);
@@ -162,28 +146,18 @@ impl<'a> Outside<'a> {
     }
 }
 
-/// Whether an address may be one of another machine, beyond the link: EndpointSlices take no others either.
-pub(super) fn is_outside(address: IpAddr) -> bool {
-    let address = address.to_canonical();
-    let is_local = match address {
-        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    !is_local && !address.is_loopback() && !address.is_unspecified() && !address.is_multicast()
-}
-
-/// How an endpoint stands; of two words about one address the better one counts.
+/// Whether an endpoint gets connections. If two slices list one address, the better state counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    /// It gets clients.
+enum Readiness {
+    /// The endpoint gets connections.
     Ready,
-    /// It terminates and still serves: the last resort.
-    Leaving,
-    /// It terminates and serves no more.
-    Gone,
+    /// The endpoint terminates and still serves: it gets connections while no endpoint is ready.
+    Terminating,
+    /// The endpoint terminates and serves no more.
+    NotServing,
 }
 
-impl Standing {
+impl Readiness {
     fn of(endpoint: &Endpoint) -> Option<Self> {
         match endpoint {
             Endpoint { ready: true, .. } => Some(Self::Ready),
@@ -191,16 +165,16 @@ impl Standing {
                 terminating: true,
                 serving: true,
                 ..
-            } => Some(Self::Leaving),
+            } => Some(Self::Terminating),
             Endpoint {
                 terminating: true, ..
-            } => Some(Self::Gone),
+            } => Some(Self::NotServing),
             _ => None,
         }
     }
 }
 
-/// The numbers that a slice has for a Service port: found by the port's name.
+/// The port numbers that a slice has for a Service port, found by the name of the port.
 pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
     let named = slice
         .ports
@@ -209,12 +183,12 @@ pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
     named.filter_map(|known| known.number).collect()
 }
 
-/// Whether any of these slices has names in place of addresses.
+/// Whether any of these slices has names (addressType FQDN) in place of addresses.
 pub(super) fn have_names(slices: &[&Slice]) -> bool {
     slices.iter().any(|slice| slice.family.is_none())
 }
 
-/// The first of the addresses of these slices that can be no endpoint's, and why. The API server takes some of them.
+/// The first address of these slices that no endpoint can have, and why. The API server accepts some of them.
 pub(super) fn unusable(slices: &[&Slice]) -> Option<(IpAddr, &'static str)> {
     let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     let unusable = endpoints.filter_map(|endpoint| {
@@ -224,14 +198,14 @@ pub(super) fn unusable(slices: &[&Slice]) -> Option<(IpAddr, &'static str)> {
     unusable.min()
 }
 
-/// Whether any endpoint of these slices on this node gets clients.
+/// Whether any endpoint of these slices on this node gets connections.
 pub(super) fn has_ready_on(slices: &[&Slice], node: &str) -> bool {
     let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     endpoints.any(|endpoint| {
         endpoint.node.as_deref() == Some(node)
             && matches!(
-                Standing::of(endpoint),
-                Some(Standing::Ready | Standing::Leaving)
+                Readiness::of(endpoint),
+                Some(Readiness::Ready | Readiness::Terminating)
             )
     })
 }
@@ -250,8 +224,8 @@ fn is_in(observed: &Observed, endpoint: &Endpoint, scope: Scope<'_>) -> bool {
     })
 }
 
-/// The first family with a usable endpoint; where none has one, the first that has any. One address that a table cannot
-/// have would have the whole table refused.
+/// The endpoints of the first IP family with a usable one; if there is none, those of the first family that has any. Addresses
+/// that a table cannot have are dropped, since the data plane would refuse the whole table.
 fn by_family(
     service: &Service,
     find: impl Fn(Family) -> Vec<table::Endpoint>,
@@ -294,7 +268,7 @@ fn plain(addresses: &[IpAddr], family: Family, port: Option<u16>) -> Vec<table::
         .collect()
 }
 
-/// Every node is a member; without a node port there is none.
+/// The node port on every node; no endpoint if the Service port has no node port.
 fn node_ports(
     observed: &Observed,
     family: Family,
@@ -341,5 +315,22 @@ fn at(address: SocketAddr) -> table::Endpoint {
         max_connections: None,
         node: None,
         zone: None,
+    }
+}
+
+/// Warns of slices of names and of addresses that no endpoint can have: they are left out.
+pub(super) fn warn_of_slices(context: &Context<'_>, reader: &mut Reader<'_>) {
+    let slices = context.slices.of_service(&reader.service.key);
+    if let Some((address, what)) = unusable(slices) {
+        let message = format!(
+            "Error syncing load balancer: the endpoint {address} is {what}; it is left out"
+        );
+        reader.warn_by_node(Reason::SyncLoadBalancerFailed, message);
+    }
+    if have_names(slices) {
+        reader.warn_by_node(
+            Reason::SyncLoadBalancerFailed,
+            "Error syncing load balancer: an EndpointSlice of addressType FQDN is ignored; use IPv4 or IPv6, or a Service of type ExternalName",
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The files that a table names, and where each comes from. Writing them is for others.
+//! The files that a table names, and where the bytes of each come from. `node::folder` writes them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,16 +8,16 @@ use ballast_core::table::Certificate;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::pem::{self, CERT, Flaw, KEY};
 use crate::observe::{Key, Material};
+use crate::pem::{self, CERT, Flaw, KEY};
 use crate::settings::{ErrorPage, Settings};
 
-/// A file of the table's folder.
+/// A file in the folder of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct WantedFile {
-    /// In the folder.
+    /// The path in the folder.
     pub path: String,
-    /// Where its bytes come from.
+    /// Where the bytes come from.
     pub from: Source,
 }
 
@@ -25,16 +25,16 @@ pub struct WantedFile {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// A file of the controller.
+    /// A file that the controller reads.
     File(PathBuf),
-    /// An address that is asked once.
+    /// A URL that is fetched once.
     Url(String),
     /// An entry of a Secret.
     Secret(Key, &'static str),
 }
 
 impl WantedFile {
-    /// That of `--ssl-cert`, with its key.
+    /// The certificate of `--ssl-cert`; its file has the key too.
     pub(super) fn default_certificate() -> Certificate {
         Certificate {
             cert: PathBuf::from(DEFAULT_CERT).into(),
@@ -43,7 +43,7 @@ impl WantedFile {
         }
     }
 
-    /// That of a Secret, and its two files.
+    /// The certificate of a Secret, and its two files.
     pub(super) fn of_secret(key: &Key) -> (Certificate, [Self; 2]) {
         let stem = stem(key);
         let path = |ending: &str| format!("tls/{stem}.{ending}");
@@ -60,8 +60,8 @@ impl WantedFile {
     }
 }
 
-/// What the files of a Secret are called: by its name, while a folder takes that. No name has a `_`, so a shortened one is
-/// nobody else's.
+/// The name of a Secret's files without their ending: NAMESPACE.NAME, shortened with a digest if it is too long. Kubernetes
+/// allows no `_` in names, so a shortened name is no other Secret's.
 fn stem(key: &Key) -> String {
     let whole = format!("{}.{}", key.namespace, key.name);
     if whole.len() <= LONGEST_STEM {
@@ -99,8 +99,8 @@ pub(super) fn settings_files(settings: &Settings) -> BTreeSet<WantedFile> {
     pems.chain(page).collect()
 }
 
-/// The reason for which a Secret cannot be used: its certificate or its key is missing or malformed, or they do not fit one
-/// another.
+/// The reason for which a Secret cannot be used: its certificate or its key is missing or malformed, or the key is not the
+/// certificate's.
 pub(super) fn flaw(material: &Material) -> Option<&str> {
     material.flaw(|material| {
         let remedy = "kubectl create secret tls makes one that can be used";
@@ -125,16 +125,16 @@ pub(super) fn flaw(material: &Material) -> Option<&str> {
     })
 }
 
-/// A folder's names have at most 255 bytes, and a file that is being written has an ending more.
+/// File names have at most 255 bytes, and a file has one more ending while it is written.
 const LONGEST_STEM: usize = 200;
 
 const SHORTENED: usize = 120;
 
-/// That of `--ssl-cert`.
+/// The file of `--ssl-cert`.
 const DEFAULT_CERT: &str = "tls/default.pem";
 
-/// That of `--ssl-ca-cert`.
+/// The file of `--ssl-ca-cert`.
 pub(super) const CLIENT_CA: &str = "tls/clients.pem";
 
-/// That of `--error-page`.
+/// The file of `--error-page`.
 pub(super) const ERROR_PAGE: &str = "errors/default.html";

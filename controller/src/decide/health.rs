@@ -1,4 +1,4 @@
-//! Active checks, in three dialects that differ in their defaults. Asked for every port that is served.
+//! Active health checks of a Service port. The annotations of Ballast, OpenStack and Exoscale differ in their defaults.
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use ballast_core::table::{Health, HealthMode, Shown};
 
 use super::annotations::values::{self, CheckPort};
-use super::annotations::{E, Found, Knob, Reader};
-use super::endpoints::{Slices, numbers, via};
+use super::annotations::{EXOSCALE, Found, Knob, Reader};
+use super::context::Slices;
+use super::endpoints::{numbers, via};
 use super::notice::Reason;
 use crate::observe::{Port, Protocol, Target};
 use crate::settings::EndpointsVia;
 
-/// The check that a port asks for, if there is one that can be made.
+/// The check that annotations ask for, if one can be made for the port.
 pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -> Option<Health> {
     let some = Some(port);
     let dialect = dialect(reader, port)?;
@@ -31,7 +32,7 @@ pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -
     if let Some(path) = &path
         && !http
     {
-        reader.say(
+        reader.note(
             Reason::AnnotationIgnored,
             format!("without effect here: {} (the check is {mode})", path.key),
         );
@@ -40,7 +41,7 @@ pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -
     let interval = said.as_ref().map_or(dialect.interval, |found| found.value);
     let timeout = match reader.knob(&TIMEOUT, some) {
         Some(found) => Some(clamp(reader, port, &found, interval, said.as_ref())),
-        // Nobody set that one.
+        // A default is shortened without a Warning.
         None => dialect.timeout.map(|timeout| timeout.min(interval)),
     };
     Some(Health {
@@ -69,7 +70,7 @@ pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -
     })
 }
 
-/// Who asks for the check, and what holds where nothing is said.
+/// Whose annotations ask for the check, and their defaults.
 struct Dialect {
     mode: HealthMode,
     openstack: bool,
@@ -79,7 +80,7 @@ struct Dialect {
     fall: u8,
 }
 
-/// Ours, then OpenStack's, then Exoscale's.
+/// Our own annotations count first, then OpenStack's, then Exoscale's.
 fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
     let own = Dialect {
         mode: HealthMode::Tcp,
@@ -100,7 +101,7 @@ fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
         } else {
             HealthMode::Off
         };
-        remark_exoscale(reader, port, &found.key, mode);
+        warn_of_exoscale(reader, port, &found.key, mode);
         Dialect {
             mode,
             openstack: true,
@@ -125,15 +126,15 @@ fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
     (found.mode != HealthMode::Off).then_some(found)
 }
 
-/// The first of Exoscale's keys about checks: any of them asks for one.
+/// The first of Exoscale's keys about checks. Any of them asks for a check.
 fn exoscale_key<'a>(reader: &Reader<'a>) -> Option<&'a str> {
     let mut keys = reader.service.annotations.keys();
     let key = keys.find(|key| key.starts_with(EXOSCALE_CHECKS) && reader.reads(key))?;
     Some(key)
 }
 
-/// Exoscale's keys ask for another check than OpenStack's, which counts.
-fn remark_exoscale(reader: &mut Reader<'_>, port: &Port, openstack: &str, mode: HealthMode) {
+/// Warns if Exoscale's keys ask for another check than OpenStack's, which is made.
+fn warn_of_exoscale(reader: &mut Reader<'_>, port: &Port, openstack: &str, mode: HealthMode) {
     let Some(any) = exoscale_key(reader) else {
         return;
     };
@@ -150,7 +151,7 @@ fn remark_exoscale(reader: &mut Reader<'_>, port: &Port, openstack: &str, mode: 
     }
 }
 
-/// Where a check goes that names a port. The outer `None`: nowhere.
+/// The port that is checked if an annotation names one. The outer `None`: no check can be made.
 #[expect(
     clippy::option_option,
     reason = "no check at all, one at the endpoint's own port, or one at another"
@@ -177,15 +178,15 @@ fn named_port(
         }
         CheckPort::Number(number) => *number,
     };
-    if !found.key.starts_with(E) {
+    if !found.key.starts_with(EXOSCALE) {
         return Some(NonZeroU16::new(number));
     }
-    // Exoscale's number is a port of the nodes.
+    // Exoscale's annotation has a port of the nodes.
     if service.health_check_node_port == Some(number) {
         no_check(
             reader,
             port,
-            "kube-proxy's health port says what readiness says already",
+            "kube-proxy's health port reports the readiness of pods, which counts already",
         );
         return None;
     }
@@ -199,7 +200,7 @@ fn named_port(
     }
 }
 
-/// A TCP check of a UDP port goes to the TCP port beside it.
+/// The port for a TCP check of a UDP port: the TCP port with the same node port or number.
 #[expect(
     clippy::option_option,
     reason = "no check at all, one at the endpoint's own port, or one at another"
@@ -226,14 +227,14 @@ fn neighbour(
             no_check(
                 reader,
                 port,
-                "this Service has no TCP port beside it that could be asked",
+                "this Service has no TCP port of the same number that could be checked",
             );
             None
         }
     }
 }
 
-/// The port of the endpoints that a Service port leads to; the endpoint's own where it is the checked one.
+/// The port of the endpoints for a Service port; the inner `None`: the endpoint's own port.
 #[expect(
     clippy::option_option,
     reason = "no check at all, one at the endpoint's own port, or one at another"
@@ -259,15 +260,16 @@ fn target(
                 no_check(reader, checked, "it has no node port");
             }
             _ => {
-                let message = without_check(checked, "no endpoint says which number its port has");
-                reader.say_by_node(Reason::NoActiveCheck, message);
+                let message =
+                    without_check(checked, "no endpoint has the number of its target port");
+                reader.note_by_node(Reason::NoActiveCheck, message);
             }
         }
     }
     number.map(NonZeroU16::new)
 }
 
-/// What the pods call a Service port.
+/// The port number of the pods for a Service port.
 fn pods_number(reader: &Reader<'_>, slices: &Slices<'_>, other: &Port) -> Option<u16> {
     let seen = slices
         .of_service(&reader.service.key)
@@ -281,7 +283,7 @@ fn pods_number(reader: &Reader<'_>, slices: &Slices<'_>, other: &Port) -> Option
 }
 
 fn no_check(reader: &mut Reader<'_>, port: &Port, why: &str) {
-    reader.say(Reason::NoActiveCheck, without_check(port, why));
+    reader.note(Reason::NoActiveCheck, without_check(port, why));
 }
 
 fn without_check(port: &Port, why: &str) -> String {
@@ -302,7 +304,7 @@ fn clamp(
     if timeout.value > interval {
         let by = said.map_or("the default", |found| &found.key);
         let message = format!(
-            "{}: {} is above the interval of the checks of port {}/{} ({}, {by}); it is cut to that",
+            "{}: {} is above the interval of the checks of port {}/{} ({}, {by}); the interval is used instead",
             timeout.key,
             Shown(timeout.value),
             port.number,

@@ -1,25 +1,23 @@
-//! What one port of a Service asks for, all knobs resolved.
+//! Resolves all knobs of one Service port.
 //!
-//! The knobs themselves, with their aliases in the order of precedence, stand at the end. Used by `services` and `shared`.
+//! The knobs, with their aliases in the order of precedence, are declared at the end of this file.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use ballast_core::table::{
-    Algorithm, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy,
-};
+use ballast_core::table::{Algorithm, HostPattern, MaxAge, OnGone, OrOff, Protocol, SendProxy};
 use ipnet::IpNet;
 
 use super::annotations::values::{self, Paths, Rewrite};
-use super::annotations::{Found, Knob, Look, OWN, Reader, slot};
+use super::annotations::{Found, Knob, Lookup, OWN, Reader, slot};
 use super::endpoints::goes_by_node;
 use super::notice::Reason;
 use super::ranges::{Ranges, ranges};
 use crate::observe::{self, Key, Port};
-use crate::settings::Selector;
+use crate::settings::{self, Selector};
 
-/// What one port asks for.
-pub(super) struct Wish {
+/// The options of one port, after precedence, defaults and conflicts.
+pub(super) struct PortOptions {
     pub(super) protocol: Protocol,
     pub(super) tls: Tls,
     pub(super) send_proxy: SendProxy,
@@ -40,37 +38,37 @@ pub(super) struct Wish {
     pub(super) target_nodes: Option<Selector>,
 }
 
-/// How clients come to a port.
+/// How clients reach a Service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
-    /// By a port of its own on the node.
+pub(super) enum ReachedBy {
+    /// By a port of the node, of a LoadBalancer.
     OwnPort,
-    /// By the shared port: HTTP is given, whatever the port says.
+    /// By the shared port, which always speaks HTTP.
     SharedPort,
-    /// By a port that a flag gave it: bytes are given.
+    /// By a port of `--tcp-services`, which always relays bytes.
     TcpServices,
 }
 
-/// Where TLS ends, and with what.
+/// Whether a port terminates TLS, and with which certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tls {
-    /// It does not.
+    /// It does not terminate TLS.
     Plain,
     /// With the certificate of `--ssl-cert`.
     Default,
-    /// With that of a Secret.
+    /// With the certificate of a Secret.
     Secret(Key),
-    /// It should, and cannot: the port stays closed.
+    /// It should, and no certificate is named that could be used: the port stays closed.
     Closed,
 }
 
-impl Wish {
-    /// All knobs of one port.
-    pub(super) fn read(reader: &mut Reader<'_>, port: &Port, by: By) -> Self {
+impl PortOptions {
+    /// Reads all knobs of one port.
+    pub(super) fn read(reader: &mut Reader<'_>, port: &Port, by: ReachedBy) -> Self {
         let udp = port.protocol == observe::Protocol::Udp;
         let some = Some(port);
         let (send_proxy, forwarded) = proxy_or_forwarded(reader, port);
-        let mut wish = Self {
+        let mut options = Self {
             protocol: if udp { Protocol::Udp } else { Protocol::Tcp },
             tls: Tls::Plain,
             send_proxy,
@@ -99,45 +97,45 @@ impl Wish {
                 .or_else(|| reader.settings.flags.target_node_selector.clone()),
         };
         reader.knob(&TIMEOUT_INSPECT, some);
-        wish.without_nodes(reader, port);
+        options.without_nodes(reader, port);
         match by {
             _ if udp => {
-                wish.no_v1(reader, port);
-                no_http(reader, port);
+                options.refuse_v1(reader, port);
+                note_http_keys(reader, port);
             }
-            By::OwnPort => wish.speak(reader, port, forwarded, false),
-            By::SharedPort => wish.speak(reader, port, forwarded, true),
-            By::TcpServices => {}
+            ReachedBy::OwnPort => options.speak(reader, port, forwarded, false),
+            ReachedBy::SharedPort => options.speak(reader, port, forwarded, true),
+            ReachedBy::TcpServices => {}
         }
-        wish
+        options
     }
 
-    /// Which nodes endpoints are on counts where traffic goes by node alone.
+    /// Notes selectors of target nodes on a Service whose endpoints are not limited by node.
     fn without_nodes(&self, reader: &mut Reader<'_>, port: &Port) {
-        let mut keys = reader.present(&TARGET_NODES, port);
-        keys.extend(reader.present(&OPENSTACK_NODES, port));
+        let mut keys = reader.present_keys(&TARGET_NODES, port);
+        keys.extend(reader.present_keys(&OPENSTACK_NODES, port));
         if !keys.is_empty() && !goes_by_node(reader.settings, reader.service) {
             let message = format!(
                 "without effect here: {} (traffic goes by node with externalTrafficPolicy Local, or --endpoints-via=nodeport)",
                 keys.join(", ")
             );
-            reader.say(Reason::AnnotationIgnored, message);
+            reader.note(Reason::AnnotationIgnored, message);
         }
     }
 
-    /// UDP has version 2 only.
-    fn no_v1(&mut self, reader: &mut Reader<'_>, port: &Port) {
+    /// Refuses version 1 of the PROXY protocol for UDP, which has version 2 only.
+    fn refuse_v1(&mut self, reader: &mut Reader<'_>, port: &Port) {
         if self.send_proxy == SendProxy::V1 {
             self.send_proxy = SendProxy::Off;
             let message = format!(
-                "version 1 of the PROXY protocol has no form for UDP port {}; it gets none; use v2",
+                "version 1 of the PROXY protocol has no form for UDP port {}; no header is sent; use v2",
                 port.number
             );
             reader.warn(Reason::InvalidAnnotation, message);
         }
     }
 
-    /// What is spoken on a TCP port, and whether TLS ends there.
+    /// Resolves the protocol of a TCP port, and whether the port terminates TLS.
     fn speak(
         &mut self,
         reader: &mut Reader<'_>,
@@ -157,7 +155,7 @@ impl Wish {
                 .map(|found| found.key.clone()),
         };
         let (tls, tls_is_http) = match &sealed {
-            Some(by) => sealed_tls(reader, port, by),
+            Some(by) => passed_through_tls(reader, port, by),
             None => tls(reader, port),
         };
         self.tls = tls;
@@ -190,7 +188,7 @@ impl Wish {
                 (None, None) => String::new(),
             };
             let message = format!(
-                "{by} has no place for HTTP's keys on port {}; they are ignored",
+                "annotations of HTTP have no effect on port {} with {by}; they are ignored",
                 port.number
             );
             reader.warn(Reason::AnnotationConflict, message);
@@ -200,7 +198,7 @@ impl Wish {
         }
         if !self.passthrough.is_empty() && self.protocol != Protocol::Tls {
             let message = format!(
-                "{OWN}tls-passthrough: port {} has no mode: tls; it is ignored",
+                "{OWN}tls-passthrough: port {} does not have mode tls; it is ignored",
                 port.number
             );
             reader.warn(Reason::InvalidAnnotation, message);
@@ -208,7 +206,7 @@ impl Wish {
         }
     }
 
-    /// Keys of HTTP that a port of its own has no place for.
+    /// Notes keys that have no effect with the protocol of a port.
     fn without_effect(&self, reader: &mut Reader<'_>, port: &Port) {
         let mut keys = Vec::new();
         if self.hsts.is_some() && self.protocol != Protocol::Https {
@@ -224,14 +222,14 @@ impl Wish {
             ));
         }
         if !keys.is_empty() {
-            reader.say(
+            reader.note(
                 Reason::AnnotationIgnored,
                 format!("without effect here: {}", keys.join(", ")),
             );
         }
     }
 
-    /// `mode: https` without a Secret.
+    /// The certificate for `mode: https` without a Secret.
     fn default_certificate(&mut self, reader: &mut Reader<'_>, port: &Port) {
         self.tls = match reader.settings.flags.ssl_cert {
             Some(_) => Tls::Default,
@@ -247,19 +245,19 @@ impl Wish {
     }
 }
 
-/// Keys of HTTP and TLS that are said of a UDP port, or of a Service that has no others.
-fn no_http(reader: &mut Reader<'_>, port: &Port) {
+/// Notes keys of HTTP and TLS for a UDP port, or for a Service that has UDP ports only.
+fn note_http_keys(reader: &mut Reader<'_>, port: &Port) {
     let mut ports = reader.service.ports.iter();
     let only_udp = ports.all(|port| port.protocol == observe::Protocol::Udp);
     let keys = [
-        reader.present(&MODE, port),
-        reader.present(&COOKIE, port),
-        reader.present(&X_FORWARDED_FOR, port),
-        reader.present(&TLS_SECRET, port),
-        reader.present(&SSL_TERM, port),
-        reader.present(&TLS_PASSTHROUGH, port),
-        reader.present(&REDIRECT_HTTPS, port),
-        reader.present(&HSTS, port),
+        reader.present_keys(&MODE, port),
+        reader.present_keys(&COOKIE, port),
+        reader.present_keys(&X_FORWARDED_FOR, port),
+        reader.present_keys(&TLS_SECRET, port),
+        reader.present_keys(&SSL_TERM, port),
+        reader.present_keys(&TLS_PASSTHROUGH, port),
+        reader.present_keys(&REDIRECT_HTTPS, port),
+        reader.present_keys(&HSTS, port),
     ];
     let of_port = [format!(".{}-udp", port.number), format!(".{}", port.number)];
     let is_meant = |key: &String| only_udp || of_port.iter().any(|end| key.ends_with(end));
@@ -269,11 +267,11 @@ fn no_http(reader: &mut Reader<'_>, port: &Port) {
             "without effect here: {} (UDP carries neither HTTP nor TLS)",
             keys.join(", ")
         );
-        reader.say(Reason::AnnotationIgnored, message);
+        reader.note(Reason::AnnotationIgnored, message);
     }
 }
 
-/// The PROXY header and X-Forwarded-For, which do not go together: of a change to both, nothing is taken.
+/// The PROXY header and X-Forwarded-For, which exclude one another. If both are set, the last good values of both stay.
 fn proxy_or_forwarded(reader: &mut Reader<'_>, port: &Port) -> (SendProxy, Option<bool>) {
     let some = Some(port);
     let proxy_slot = slot(PROXY_PROTOCOL.name, some);
@@ -297,8 +295,8 @@ fn proxy_or_forwarded(reader: &mut Reader<'_>, port: &Port) -> (SendProxy, Optio
     );
     reader.memory.remove(&proxy_slot);
     reader.memory.remove(&forwarded_slot);
-    let proxy = reader.kept(&PROXY_PROTOCOL, &proxy_slot);
-    let forwarded = reader.kept(&X_FORWARDED_FOR, &forwarded_slot);
+    let proxy = reader.remembered(&PROXY_PROTOCOL, &proxy_slot);
+    let forwarded = reader.remembered(&X_FORWARDED_FOR, &forwarded_slot);
     reader.warn(Reason::AnnotationConflict, message);
     (
         proxy.map_or(SendProxy::Off, |found| found.value),
@@ -306,18 +304,18 @@ fn proxy_or_forwarded(reader: &mut Reader<'_>, port: &Port) -> (SendProxy, Optio
     )
 }
 
-/// Where TLS ends on a port, and whether that makes it HTTP.
+/// The certificate that annotations name for a port, and whether they make the port HTTP.
 fn tls(reader: &mut Reader<'_>, port: &Port) -> (Tls, bool) {
     let default = reader
         .knob(&SSL_TERM, Some(port))
         .filter(|found| found.value);
-    match reader.look(&TLS_SECRET, Some(port)) {
-        Look::Value(found) => {
+    match reader.lookup(&TLS_SECRET, Some(port)) {
+        Lookup::Value(found) => {
             let http = found.key == OPENSTACK_TLS || default.is_some();
             let key = Key::in_namespace(&reader.service.key.namespace, &found.value);
             (Tls::Secret(key), http)
         }
-        Look::Bad => {
+        Lookup::Bad => {
             let message = format!(
                 "port {} stays closed: it is never served without its certificate",
                 port.number
@@ -328,7 +326,7 @@ fn tls(reader: &mut Reader<'_>, port: &Port) -> (Tls, bool) {
                 reader.raw(OPENSTACK_TLS).is_some() || default.is_some(),
             )
         }
-        Look::Silent => match (default, &reader.settings.flags.ssl_cert) {
+        Lookup::Absent => match (default, &reader.settings.flags.ssl_cert) {
             (None, _) => (Tls::Plain, false),
             (Some(_), Some(_)) => (Tls::Default, true),
             (Some(found), None) => {
@@ -343,18 +341,18 @@ fn tls(reader: &mut Reader<'_>, port: &Port) -> (Tls, bool) {
     }
 }
 
-/// Where TLS passes unopened, nothing ends it.
-fn sealed_tls(reader: &mut Reader<'_>, port: &Port, by: &str) -> (Tls, bool) {
-    let mut keys = reader.present(&TLS_SECRET, port);
+/// Notes certificates of a port that relays TLS without decrypting it.
+fn passed_through_tls(reader: &mut Reader<'_>, port: &Port, by: &str) -> (Tls, bool) {
+    let mut keys = reader.present_keys(&TLS_SECRET, port);
     let default = reader.knob(&SSL_TERM, Some(port));
     keys.extend(default.filter(|found| found.value).map(|found| found.key));
     if !keys.is_empty() {
         let message = format!(
-            "without effect here: {} (by {by} port {} passes TLS on unopened)",
+            "without effect here: {} (with {by}, port {} relays TLS without decrypting it)",
             keys.join(", "),
             port.number
         );
-        reader.say(Reason::AnnotationIgnored, message);
+        reader.note(Reason::AnnotationIgnored, message);
     }
     (Tls::Plain, false)
 }
@@ -383,7 +381,7 @@ knobs! {
         "loadbalancer.openstack.org/lb-method",
         "service.beta.kubernetes.io/exoscale-loadbalancer-service-strategy",
         "serviceloadbalancer/lb.algorithm"
-    ] values::algorithm;
+    ] settings::algorithm;
     COOKIE: bool = "cookie-sticky-session" ["serviceloadbalancer/lb.cookie-sticky-session"] values::boolean;
     TIMEOUT_CLIENT: OrOff<Duration> = "timeout-client" ["loadbalancer.openstack.org/timeout-client-data"] values::idle;
     TIMEOUT_SERVER: OrOff<Duration> = "timeout-server" ["loadbalancer.openstack.org/timeout-member-data"] values::idle;
@@ -391,8 +389,6 @@ knobs! {
     TIMEOUT_INSPECT: u32 = "timeout-inspect" ["loadbalancer.openstack.org/timeout-tcp-inspect"] values::millis;
     UDP_TIMEOUT: Duration = "udp-timeout" [] values::duration;
     CONNECTION_LIMIT: Option<NonZeroU32> = "connection-limit" ["loadbalancer.openstack.org/connection-limit"] values::limit;
-    /// Has an order of its own.
-    SOURCES: Option<List<IpNet>> = "source-ranges" [] values::ranges;
     INTERNAL: bool = "internal" ["service.beta.kubernetes.io/openstack-internal-load-balancer"] values::boolean;
     HOSTNAME: Vec<String> = "hostname" ["loadbalancer.openstack.org/hostname", "kube-vip.io/loadbalancerHostname"] values::hostnames;
     ADDRESSES: Vec<std::net::IpAddr> = "load-balancer-ips" [
@@ -403,7 +399,7 @@ knobs! {
     ] values::addresses;
     LB_NODES: Selector = "node-selector" [] values::selector;
     TARGET_NODES: Selector = "target-node-selector" [] values::selector;
-    /// The same in OpenStack's own syntax.
+    /// The same setting in OpenStack's syntax.
     OPENSTACK_NODES: Selector = "" ["loadbalancer.openstack.org/node-selector"] values::openstack_selector;
     LOCAL_MODE: bool = "external-traffic-policy-mode" [] values::strict;
     HOST: Vec<HostPattern> = "host" [] values::hosts;
@@ -422,13 +418,13 @@ knobs! {
     ON_REMOVED: OnGone = "on-endpoint-removed" [] values::on_gone;
     IGNORE: bool = "ignore" ["kube-vip.io/ignore"] values::boolean;
     TAKE_OVER: bool = "take-over" [] values::boolean;
-    /// Without OpenStack's class, which is no pool's name.
+    /// OpenStack's `class` is no alias: it does not name a pool.
     POOL: String = "address-pool" [
         "metallb.io/address-pool",
         "metallb.universe.tf/address-pool",
         "service.antrea.io/external-ip-pool"
     ] values::word;
-    /// Without those that everybody carries, asked or not.
+    /// Keys that other controllers write on every Service are no aliases.
     SHARING: String = "sharing-key" [
         "metallb.io/allow-shared-ip",
         "metallb.universe.tf/allow-shared-ip",

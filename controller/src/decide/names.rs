@@ -1,20 +1,20 @@
-//! Which Services that are no LoadBalancers are reached, and who of them owns which bare name. Asked by `shared`.
+//! Which Services that are no LoadBalancers are served, and which of them owns a bare name (a name without its namespace).
 
 use std::collections::BTreeMap;
 
-use super::annotations::{C, OWN, Reader};
+use super::annotations::{CONTRIB, OWN, Reader};
 use super::knobs;
 use super::notice::{About, Notice, Reason};
 use crate::observe::{self, Key, Observed, Port, Service, ServiceKind};
-use crate::settings::{Family, HttpServices, Settings};
+use crate::settings::{Compat, HttpServices, Settings};
 
-/// Who owns which bare name.
-pub(super) struct Names<'a> {
+/// The Service that owns each bare name.
+pub(super) struct BareNames<'a> {
     owners: BTreeMap<&'a str, &'a Service>,
 }
 
-impl<'a> Names<'a> {
-    /// Of Services of one name, the home namespace's owns it, else the oldest.
+impl<'a> BareNames<'a> {
+    /// Of several Services of one name, the one in the home namespace owns the name, else the oldest.
     pub(super) fn of(observed: &'a Observed, settings: &Settings) -> Self {
         let mut owners: BTreeMap<&str, &Service> = BTreeMap::new();
         for service in observed
@@ -40,7 +40,7 @@ impl<'a> Names<'a> {
         self.owners.get(service.key.name.as_str()).copied()
     }
 
-    /// The port of the node that a flag gives to a Service port.
+    /// The port of the node that `--tcp-services` gives to a Service port.
     pub(super) fn listed(
         &self,
         settings: &Settings,
@@ -62,7 +62,7 @@ impl<'a> Names<'a> {
             .map(|entry| entry.external)
     }
 
-    /// What a flag names, and nobody is.
+    /// Warns of entries of `--tcp-services` for which there is no Service.
     pub(super) fn unknown_tcp_services(
         &self,
         observed: &Observed,
@@ -96,7 +96,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Whether a Service is one that the shared port or a flag may lead to.
+/// Whether the shared port or `--tcp-services` may lead to a Service.
 fn is_eligible(service: &Service, observed: &Observed, settings: &Settings) -> bool {
     let flags = &settings.flags;
     service.kind != ServiceKind::LoadBalancer
@@ -122,7 +122,7 @@ pub(super) fn contends(service: &Service, observed: &Observed, settings: &Settin
     may_contend(service, settings) && is_eligible(service, observed, settings)
 }
 
-/// The same, as far as it can be said without reading annotations.
+/// The same, without looking at what `ballast.dev/ignore` says.
 pub(super) fn may_contend(service: &Service, settings: &Settings) -> bool {
     let named = settings.flags.tcp_services.all().iter().any(|entry| {
         let here = entry
@@ -150,7 +150,7 @@ pub(super) fn asks_for_route(service: &Service, settings: &Settings) -> bool {
                 .iter()
                 .any(|name| rest == *name || rest.starts_with(&format!("{name}.")))
         });
-        own || (key.starts_with(C) && settings.reads(Family::Contrib))
+        own || (key.starts_with(CONTRIB) && settings.reads(Compat::Contrib))
     })
 }
 

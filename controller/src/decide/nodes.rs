@@ -1,4 +1,4 @@
-//! Which nodes are load balancers, which of them may be published, and which is ours. Asked first by [`super::decide`].
+//! Which nodes are load balancers, which of them may be published, and whether this node is one.
 
 use std::net::IpAddr;
 
@@ -6,27 +6,27 @@ use super::notice::{About, Notice, Reason};
 use crate::observe::{Family, Node, Observed};
 use crate::settings::{Role, Selector, Settings};
 
-/// The nodes as they matter for one decision.
+/// The load balancer nodes, and this node.
 pub(super) struct Nodes<'a> {
-    /// Load balancers, by name.
+    /// The load balancers, by name.
     members: Vec<&'a Node>,
     /// This node.
-    pub(super) here: Here<'a>,
+    pub(super) here: ThisNode<'a>,
 }
 
 /// What this node is.
 #[derive(Clone, Copy)]
-pub(super) enum Here<'a> {
-    /// A host without Kubernetes, or one that is no node of the cluster: it serves everything, and has no known address.
-    Host,
+pub(super) enum ThisNode<'a> {
+    /// A host without Kubernetes, or outside of the cluster: it serves all Services, and its addresses are not known.
+    Standalone,
     /// A load balancer.
-    Serves(&'a Node),
-    /// No load balancer: it gets no table.
-    Idle,
+    LoadBalancer(&'a Node),
+    /// This node is no load balancer and gets no table.
+    NotSelected,
 }
 
 impl<'a> Nodes<'a> {
-    pub(super) fn look(
+    pub(super) fn of(
         observed: &'a Observed,
         settings: &Settings,
         notices: &mut Vec<Notice>,
@@ -44,32 +44,32 @@ impl<'a> Nodes<'a> {
             }
         }
         let here = match &flags.node_name {
-            // It may run anywhere.
-            _ if settings.role == Role::Publisher => Here::Idle,
+            // The publisher is no load balancer, whatever node it runs on.
+            _ if settings.role == Role::Publisher => ThisNode::NotSelected,
             Some(name) => match members.iter().find(|node| node.name == *name) {
-                Some(node) => Here::Serves(node),
+                Some(node) => ThisNode::LoadBalancer(node),
                 None if settings.another_cluster && !observed.nodes.contains_key(name) => {
-                    Here::Host
+                    ThisNode::Standalone
                 }
-                None => Here::Idle,
+                None => ThisNode::NotSelected,
             },
-            None if observed.nodes.is_empty() || settings.another_cluster => Here::Host,
-            // A folder with nodes, and nobody said which one this is: the first one stands for all.
+            None if observed.nodes.is_empty() || settings.another_cluster => ThisNode::Standalone,
+            // `plan` of a folder with Nodes, without --node-name: the plan is that of the first one.
             None => members
                 .first()
-                .map_or(Here::Idle, |node| Here::Serves(node)),
+                .map_or(ThisNode::NotSelected, |node| ThisNode::LoadBalancer(node)),
         };
         Self { members, here }
     }
 
-    /// Those that a Service chooses.
-    pub(super) fn chosen(&self, chosen: Option<&Selector>) -> Vec<&'a Node> {
+    /// The load balancers with the labels that a Service asks for.
+    pub(super) fn selected(&self, chosen: Option<&Selector>) -> Vec<&'a Node> {
         let is_chosen =
             |node: &&&Node| chosen.is_none_or(|selector| selector.matches(&node.labels));
         self.members.iter().filter(is_chosen).copied().collect()
     }
 
-    /// Whether any of them has this address.
+    /// Whether any load balancer has this address.
     pub(super) fn holds(&self, address: IpAddr) -> bool {
         self.members.iter().any(|node| holds(node, address))
     }
@@ -82,23 +82,25 @@ impl<'a> Nodes<'a> {
     }
 }
 
-impl Here<'_> {
-    /// Whether this node carries the labels that a Service asks of its nodes.
-    pub(super) fn is_chosen(&self, chosen: Option<&Selector>) -> bool {
+impl ThisNode<'_> {
+    /// Whether this node has the labels that a Service asks for.
+    pub(super) fn is_selected(&self, chosen: Option<&Selector>) -> bool {
         match self {
-            Self::Host => true,
-            Self::Serves(node) => chosen.is_none_or(|selector| selector.matches(&node.labels)),
-            Self::Idle => false,
+            Self::Standalone => true,
+            Self::LoadBalancer(node) => {
+                chosen.is_none_or(|selector| selector.matches(&node.labels))
+            }
+            Self::NotSelected => false,
         }
     }
 }
 
-/// Whether its addresses may be published. What it listens at does not depend on that.
+/// Whether the addresses of a node may be published. The node listens in either case.
 pub(super) fn may_be_published(node: &Node) -> bool {
     !node.taints.contains(LEAVING) && !node.network_unavailable
 }
 
-/// The address of a node for the world: its external one, else its internal one.
+/// The address of a node that is published: its external one, else its internal one.
 pub(super) fn public(node: &Node, family: Family) -> Option<IpAddr> {
     first(&node.external, family).or_else(|| first(&node.internal, family))
 }
@@ -111,12 +113,12 @@ pub(super) fn first(addresses: &[IpAddr], family: Family) -> Option<IpAddr> {
         .find(|address| Family::of(*address) == family)
 }
 
-/// Whether an address is one of the node's.
+/// Whether a node has an address.
 pub(super) fn holds(node: &Node, address: IpAddr) -> bool {
     node.internal.contains(&address) || node.external.contains(&address)
 }
 
-/// The label excludes, but for the word "false".
+/// Whether the label excludes a node: it does with every value but those that mean false.
 fn is_excluded(node: &Node) -> bool {
     let words = ["0", "f", "false"];
     node.labels
@@ -126,7 +128,7 @@ fn is_excluded(node: &Node) -> bool {
 
 fn excluded(node: &Node, selector: &Selector) -> Notice {
     let message = format!(
-        "matches {selector} and carries the label {EXCLUDE}: it serves nothing; remove the label, set it to \"false\", or use --ignore-exclude-lb"
+        "matches {selector} and has the label {EXCLUDE}: it serves nothing; remove the label, set it to \"false\", or use --ignore-exclude-lb"
     );
     Notice::warning(
         About::Node(node.name.clone()),
@@ -137,5 +139,5 @@ fn excluded(node: &Node, selector: &Selector) -> Notice {
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// The autoscaler's word for a node that goes soon.
+/// The taint of the cluster autoscaler for a node that it will delete.
 const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";

@@ -1,4 +1,4 @@
-//! What people are told: events of Services and Nodes, and remarks on flags.
+//! Notices: events of Services and Nodes, and warnings about flags.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use serde::Serialize;
 use crate::lease::Message;
 use crate::observe::Key;
 
-/// One thing to tell. Acting on it, as an event or in a log, is for others.
+/// A message for users. `cluster::events` writes it as an event, `reconcile` logs it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Notice {
-    /// What it is about.
+    /// The object that the notice is about.
     pub about: About,
-    /// How bad it is.
+    /// The type of the event.
     #[serde(rename = "type")]
     pub kind: Kind,
     /// The event's reason.
     pub reason: Reason,
-    /// For people.
+    /// The text for users.
     pub message: String,
 }
 
@@ -42,8 +42,8 @@ impl Notice {
 }
 
 impl Notice {
-    /// What a node's Lease asks to be told. A reason that is not known here is a common one.
-    pub(super) fn said_by_node(about: About, message: &Message) -> Self {
+    /// The notice for a message in the Lease of a node. An unknown reason becomes a general one.
+    pub(super) fn from_node(about: About, message: &Message) -> Self {
         Self {
             about,
             kind: match message.warning {
@@ -55,7 +55,7 @@ impl Notice {
         }
     }
 
-    /// The same, as a node's Lease says it.
+    /// The message for this node's Lease.
     pub(crate) fn to_message(&self) -> Message {
         Message {
             warning: self.kind == Kind::Warning,
@@ -66,7 +66,7 @@ impl Notice {
 }
 
 impl Reason {
-    /// Those that nodes alone find out about.
+    /// The reasons of messages in the Leases of nodes.
     fn of_nodes(word: &str) -> Self {
         let known = [
             Self::LeftOut,
@@ -91,7 +91,7 @@ impl fmt::Display for Notice {
     }
 }
 
-/// What a notice is about.
+/// The object that a notice is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About {
     /// A flag of the process.
@@ -118,19 +118,19 @@ impl Serialize for About {
     }
 }
 
-/// How bad something is, in Kubernetes' words.
+/// The type of an event, as Kubernetes has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Kind {
-    /// Good to know.
+    /// Information.
     Normal,
-    /// Somebody must do something.
+    /// Somebody must act.
     Warning,
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // MetalLB's word, which its users know.
+            // MetalLB's spelling, which its users search for.
             Self::DeprecatedAnnotation => f.write_str("deprecatedAnnotation"),
             _ => fmt::Debug::fmt(self, f),
         }
@@ -143,51 +143,51 @@ impl Serialize for Reason {
     }
 }
 
-/// The reason of an event; users search for these words.
+/// The reason of an event. Users search for these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// No address, or no port of it, is to be had.
+    /// The address or a port that the Service asks for is not available.
     AllocationFailed,
-    /// Two annotations do not go together.
+    /// Two annotations contradict one another.
     AnnotationConflict,
-    /// An annotation that means nothing here.
+    /// An annotation has no effect.
     AnnotationIgnored,
-    /// An annotation with another name today.
+    /// An annotation has a new name.
     DeprecatedAnnotation,
-    /// What Local means here.
+    /// How externalTrafficPolicy Local is understood.
     ExternalTrafficPolicyLocal,
-    /// Somebody else publishes this Service.
+    /// Another controller publishes the Service.
     ForeignStatus,
-    /// The API server drops `ipMode`: kube-proxy takes what is sent to published addresses.
+    /// The API server drops `ipMode`, so kube-proxy intercepts connections to published addresses.
     IPModeUnsupported,
-    /// A value that cannot be read.
+    /// A value is invalid.
     InvalidAnnotation,
-    /// What would make a table that is refused: a fault of Ballast's own.
+    /// The Service is left out of the table: a bug of Ballast.
     LeftOut,
-    /// A bare name that belongs to another Service.
+    /// The bare name belongs to another Service.
     NameTaken,
-    /// A check that cannot be made.
+    /// No active health check can be made.
     NoActiveCheck,
-    /// A flag names a Service that is not there.
+    /// A flag names a Service that does not exist.
     NoSuchService,
-    /// A node that is a load balancer and excluded from load balancing.
+    /// A node is selected as a load balancer and excluded from load balancing.
     NodeExcluded,
-    /// A Secret of another namespace that does not permit its use.
+    /// The Secret is in another namespace, which does not permit its use.
     RefNotPermitted,
-    /// A LoadBalancer has the port that the routes of `--http-services=all` were on.
+    /// A LoadBalancer owns the port that routes of `--http-services=all` need.
     RoutesWithdrawn,
-    /// A node's settings are not the publisher's.
+    /// A node runs with other settings than the publisher.
     SettingsDiffer,
     /// The data plane of a node refuses the newest table.
     TableRefused,
-    /// A Secret that cannot be used.
+    /// The Secret cannot be used.
     SecretUnreadable,
-    /// Something of this Service cannot be served.
+    /// A part of the Service cannot be served.
     SyncLoadBalancerFailed,
-    /// A Service with more ports than one may have.
+    /// The Service has more ports than --max-ports-per-service.
     TooManyPorts,
-    /// No node is there to serve.
+    /// No node is available.
     UnAvailableLoadBalancer,
-    /// Keys that take effect with address pools.
+    /// Annotations will have an effect once there are address pools.
     WaitsForPools,
 }

@@ -1,26 +1,25 @@
-//! Who may connect to a port. Asked by `knobs`.
+//! The source ranges of a port: which clients may connect.
 
 use ballast_core::table::List;
 use ipnet::IpNet;
 
-use super::annotations::{Look, Reader, SOURCE_RANGES, shown, slot};
-use super::knobs::SOURCES;
+use super::annotations::{Knob, Lookup, Reader, SOURCE_RANGES, quoted, slot, values};
 use super::notice::Reason;
 use crate::observe::Port;
 
-/// Who may connect.
+/// Which clients may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ranges {
-    /// Everybody.
+    /// All clients.
     Open,
-    /// These.
+    /// Clients in these ranges.
     Only(List<IpNet>),
-    /// Nobody: what was said cannot be read.
+    /// No client, since the ranges are invalid.
     Closed,
 }
 
 impl Ranges {
-    /// How many there are.
+    /// The number of ranges.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::Only(list) => list.len(),
@@ -36,7 +35,8 @@ impl Ranges {
     }
 }
 
-/// The spec first, then everybody's annotation, then ours. What cannot be read opens nothing.
+/// Reads the ranges of a port: those of the spec, else of the annotation of Kubernetes, else of our own. Invalid ranges close the
+/// port.
 pub(super) fn ranges(reader: &mut Reader<'_>, port: &Port) -> Ranges {
     let slot = slot(SOURCES.name, Some(port));
     let spec = reader.service.source_ranges.join(",");
@@ -48,10 +48,10 @@ pub(super) fn ranges(reader: &mut Reader<'_>, port: &Port) -> Ranges {
     let strongest = keys
         .into_iter()
         .find(|key| reader.service.annotations.contains_key(key));
-    match reader.first(&SOURCES, strongest.into_iter().collect(), &slot) {
-        Look::Silent => Ranges::Open,
-        Look::Value(found) => found.value.map_or(Ranges::Open, Ranges::Only),
-        Look::Bad => closed(reader, port),
+    match reader.first_valid(&SOURCES, strongest.into_iter().collect(), &slot) {
+        Lookup::Absent => Ranges::Open,
+        Lookup::Value(found) => found.value.map_or(Ranges::Open, Ranges::Only),
+        Lookup::Bad => closed(reader, port),
     }
 }
 
@@ -65,15 +65,15 @@ fn spec_ranges(reader: &mut Reader<'_>, spec: &str, slot: &str) -> Ranges {
             list.map_or(Ranges::Open, Ranges::Only)
         }
         Err(why) => {
-            let kept = reader.kept(&SOURCES, slot);
+            let kept = reader.remembered(&SOURCES, slot);
             let then = if kept.is_some() {
                 "the last good ranges stay"
             } else {
-                "nothing is opened"
+                "the port stays closed"
             };
             reader.warn(
                 Reason::InvalidAnnotation,
-                format!("{PLACE}: {} {why}; {then}", shown(spec)),
+                format!("{PLACE}: {} {why}; {then}", quoted(spec)),
             );
             kept.map_or(Ranges::Closed, |found| {
                 found.value.map_or(Ranges::Open, Ranges::Only)
@@ -84,9 +84,16 @@ fn spec_ranges(reader: &mut Reader<'_>, spec: &str, slot: &str) -> Ranges {
 
 fn closed(reader: &mut Reader<'_>, port: &Port) -> Ranges {
     let message = format!(
-        "port {} stays closed until its source ranges can be read",
+        "port {} stays closed until its source ranges are valid",
         port.number
     );
     reader.warn(Reason::SyncLoadBalancerFailed, message);
     Ranges::Closed
 }
+
+/// [`ranges`] has its order of precedence, which is not that of other knobs.
+const SOURCES: Knob<Option<List<IpNet>>> = Knob {
+    name: "source-ranges",
+    aliases: &[],
+    parse: values::ranges,
+};

@@ -1,4 +1,4 @@
-//! What a Service's status must say, and the decision about it in words.
+//! The status of a Service that is decided: its verdict, what `status.loadBalancer` lists, and the annotations that are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,20 +8,20 @@ use serde::Serialize;
 use super::annotations::{ADDRESS, ID, LAST_GOOD};
 use crate::observe::{Key, Protocol, Service};
 use crate::request::is_ours;
-use crate::settings::{Family, Settings};
+use crate::settings::{Compat, Settings};
 
 /// The decision about one Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Status {
-    /// Whose.
+    /// The Service.
     pub service: Key,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, in words.
+    /// The reason for the verdict, for users.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What `status.loadBalancer.ingress` must list. Only a verdict of ours writes it.
+    /// What `status.loadBalancer.ingress` must list. It is written only for the verdicts served, pending and released.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ingress: Vec<Ingress>,
     /// Ports that are not served, for `ingress[].ports`.
@@ -30,7 +30,7 @@ pub struct Status {
     /// Annotations to write, whatever the verdict.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Annotations of ours to take away, whatever the verdict.
+    /// Annotations of ours to remove, whatever the verdict.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub stale_annotations: BTreeSet<String>,
     /// The field manager whose published addresses are replaced, if the Service is taken over.
@@ -38,19 +38,19 @@ pub struct Status {
     pub taken_from: Option<String>,
 }
 
-/// What became of a Service.
+/// What is done with a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// A LoadBalancer that is served and published.
     Served,
-    /// A LoadBalancer of ours that is not.
+    /// A LoadBalancer of our class that is not served or not published.
     Pending,
-    /// Reached by the shared port, or by `--tcp-services`; its status is not ours.
+    /// Served by a shared port or by `--tcp-services`. Its status is not written.
     Routed,
-    /// Ours no more: unpublished, and without the finalizer.
+    /// No longer ours: its addresses and the finalizer are removed.
     Released,
-    /// None of ours: not touched in any way.
+    /// Not ours: it is not written at all.
     LeftAlone,
 }
 
@@ -60,18 +60,18 @@ pub enum Verdict {
 pub enum Ingress {
     /// An address; its mode is always Proxy.
     Ip(IpAddr),
-    /// A name in place of addresses.
+    /// A hostname in place of addresses.
     Hostname(String),
 }
 
 /// A port that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortError {
-    /// The number.
+    /// The port's number.
     pub port: u16,
-    /// Kubernetes' word.
+    /// The protocol, as Kubernetes spells it.
     pub protocol: &'static str,
-    /// In CamelCase, as the API has it.
+    /// The reason in CamelCase, as the API requires it.
     pub error: &'static str,
 }
 
@@ -105,11 +105,11 @@ impl Status {
 
     pub(super) fn released(service: &Service, why: impl Into<String>, settings: &Settings) -> Self {
         let there = |key: &str| service.annotations.get(key);
-        let is_openstack = settings.reads(Family::Openstack);
+        let is_openstack = settings.reads(Compat::Openstack);
         let stale = [
             (LAST_GOOD, there(LAST_GOOD).is_some()),
             (ADDRESS, there(ADDRESS).is_some() && is_openstack),
-            // Another one is the user's own.
+            // Any other value was set by the user.
             (ID, there(ID) == Some(&service.uid) && is_openstack),
         ];
         let stale = stale.into_iter().filter(|(_, is_ours)| *is_ours);
@@ -124,22 +124,22 @@ impl Status {
     }
 }
 
-/// Whether a Service that is ours only by having no class is published by somebody else.
+/// Whether another controller publishes a Service that has no class.
 pub(crate) fn is_foreign(service: &Service) -> bool {
     service.class.is_none()
         && !service.ingress.is_empty()
         && !service.status_managers.iter().any(|name| is_ours(name))
 }
 
-/// Whether a Service that is ours no more still carries what we gave it. What others gave it is theirs.
-pub(super) fn is_to_be_given_back(service: &Service, settings: &Settings) -> bool {
+/// Whether a Service that is no longer ours still has our finalizer or addresses. What other controllers wrote is not removed.
+pub(super) fn must_be_released(service: &Service, settings: &Settings) -> bool {
     let managers = &service.status_managers;
     match managers.iter().any(|name| is_ours(name)) {
         true => {
             let is_alone = managers.iter().all(|name| is_ours(name));
             service.finalizer || (is_alone && !service.ingress.is_empty())
         }
-        // The finalizer comes before the status.
+        // The finalizer is added before the status is written.
         false => service.finalizer && managers.is_empty() && settings.takes_classless(),
     }
 }

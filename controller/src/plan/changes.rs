@@ -1,4 +1,4 @@
-//! What a new table changes in the running one, part by part, as unified diffs. Called by [`super::print_changes`].
+//! The difference between the running table and a new one, as one unified diff for each frontend and service.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ pub(super) fn changes(
 ) -> Result<String, SerializeError> {
     let mut text = String::new();
     let (before, after) = (parts(running)?, parts(next)?);
-    let mut names: Vec<&(Kind, String)> = before.keys().chain(after.keys()).collect();
+    let mut names: Vec<&(TablePart, String)> = before.keys().chain(after.keys()).collect();
     names.sort();
     names.dedup();
     for part in names {
@@ -37,36 +37,42 @@ pub(super) fn changes(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum TablePart {
     Head,
     Frontend,
     Service,
 }
 
-impl Kind {
+impl TablePart {
     const fn word(self) -> &'static str {
         match self {
-            Self::Head => "the table's head",
+            Self::Head => "the settings of the table",
             Self::Frontend => "frontend ",
             Self::Service => "service ",
         }
     }
 }
 
-/// Every part of a table as YAML. Its label is not one: it changes with every table.
-fn parts(table: &RoutingTable) -> Result<BTreeMap<(Kind, String), String>, SerializeError> {
+/// Every part of a table as YAML. The generation is left out, since it changes with every table.
+fn parts(table: &RoutingTable) -> Result<BTreeMap<(TablePart, String), String>, SerializeError> {
     let head = RoutingTable {
         generation: None,
         frontends: Vec::new(),
         services: Vec::new(),
         ..table.clone()
     };
-    let mut parts = BTreeMap::from([((Kind::Head, String::new()), yaml(&head)?)]);
+    let mut parts = BTreeMap::from([((TablePart::Head, String::new()), yaml(&head)?)]);
     for frontend in &table.frontends {
-        parts.insert((Kind::Frontend, frontend.name.to_string()), yaml(frontend)?);
+        parts.insert(
+            (TablePart::Frontend, frontend.name.to_string()),
+            yaml(frontend)?,
+        );
     }
     for service in &table.services {
-        parts.insert((Kind::Service, service.name.to_string()), yaml(service)?);
+        parts.insert(
+            (TablePart::Service, service.name.to_string()),
+            yaml(service)?,
+        );
     }
     Ok(parts)
 }
@@ -99,7 +105,7 @@ fn unified(old: &str, new: &str) -> String {
 /// A line that is kept (` `), goes (`-`) or comes (`+`).
 type Step<'a> = (char, &'a str);
 
-/// How one text becomes the other.
+/// The steps that turn one text into the other.
 fn steps<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Step<'a>> {
     let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| {
         pairs.take_while(|(old, new)| old == new).count()
@@ -164,7 +170,7 @@ fn changed<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Step<'a>> {
     }
 }
 
-/// Which steps are shown: what changes, with a few lines around it.
+/// The ranges of steps that are shown: changes, with a few lines around each.
 fn hunks(steps: &[Step<'_>]) -> Vec<Range<usize>> {
     let mut hunks: Vec<Range<usize>> = Vec::new();
     for (index, (mark, _)) in steps.iter().enumerate() {
@@ -181,7 +187,7 @@ fn hunks(steps: &[Step<'_>]) -> Vec<Range<usize>> {
 }
 
 const AROUND: usize = 3;
-/// Of lines: above, a part is shown as gone and come.
+/// The most pairs of lines that are compared. A larger part is shown as removed and added.
 const MOST_PAIRS: usize = 4 << 20;
 
 #[cfg(test)]

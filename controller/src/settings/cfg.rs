@@ -1,14 +1,14 @@
-//! service-loadbalancer's `loadbalancer.json`. Called when the settings are read.
+//! Parses service-loadbalancer's `loadbalancer.json`, the file of `--cfg`.
 
 use std::collections::BTreeMap;
 
 use ballast_core::table::Algorithm;
 use serde::Deserialize;
 
+use super::algorithm;
 use super::tcp_services::{TcpService, TcpServices};
-use crate::decide::algorithm;
 
-/// What such a file says.
+/// The contents of such a file.
 #[derive(Debug)]
 pub(super) struct Cfg {
     pub(super) algorithm: Option<Algorithm>,

@@ -1,4 +1,4 @@
-//! Follows the file of `--cfg`: what it says is applied live, and a bad one keeps the last. Begun by `run` and `publish`.
+//! Follows the file of `--cfg`: a change is applied at once, and an invalid file leaves the settings as they are.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::{Flags, Settings};
 use crate::follow::Follow;
 
-/// Reads it whenever it changes, for as long as anybody wants to know.
+/// Reads the file whenever it changes, until all receivers are gone.
 pub(crate) async fn follow(flags: Flags, live: watch::Sender<Arc<Settings>>) {
     let Some(path) = flags.cfg.clone() else {
         return live.closed().await;
@@ -41,5 +41,5 @@ pub(crate) async fn follow(flags: Flags, live: watch::Sender<Arc<Settings>>) {
     }
 }
 
-/// Where inotify cannot see.
+/// How often the file is looked at where inotify reports nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

@@ -1,5 +1,5 @@
-//! The flags of each role: where the cluster is, where the table goes, what is written, where the process answers. Read by `run` and
-//! `publish`.
+//! The flags of the commands `run` and `publish`: where the cluster is, where the table goes, what is written, where the process
+//! answers.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Role, Settings, WrongFlag};
-use crate::decide::pem::{CERT, KEY};
 use crate::log;
+use crate::pem::{CERT, KEY};
 
 /// Where the cluster is.
 #[derive(Clone, Debug, Args)]
@@ -27,10 +27,10 @@ pub struct ClusterFlags {
 }
 
 impl ClusterFlags {
-    /// Whether it is reached by a kubeconfig.
+    /// Whether the cluster is reached by a kubeconfig.
     ///
     /// # Errors
-    /// Two flags that do not go together.
+    /// Two flags contradict one another.
     pub fn by_kubeconfig(&self) -> Result<bool, WrongFlag> {
         let is_told = self.kubeconfig.is_some() || self.context.is_some();
         match self.use_kubernetes_cluster_service {
@@ -44,7 +44,7 @@ impl ClusterFlags {
     }
 }
 
-/// Everything that `run` is told.
+/// The flags of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunFlags {
     /// Where the cluster is.
@@ -82,8 +82,8 @@ pub struct RunFlags {
 #[derive(Clone, Debug, Args)]
 pub struct AdminFlags {
     /// Where this process answers /healthz, /readyz and /metrics, or `none`
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1937", value_parser = place)]
-    pub admin: Place,
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1937", value_parser = admin_address)]
+    pub admin: AdminAddress,
     /// How lines on stderr look
     #[arg(long, value_name = "F", value_enum, default_value_t)]
     pub log_format: log::Format,
@@ -92,14 +92,13 @@ pub struct AdminFlags {
     pub log_level: log::Level,
 }
 
-/// Everything that `publish` is told. Of the flags that say what is served it needs those that give ports to Services: they must be
-/// those of `run`.
+/// The flags of `publish`. Those that decide which Service gets which port must be the same as for `run`.
 #[derive(Clone, Debug, Args)]
 pub struct PublishFlags {
     /// Where the cluster is.
     #[command(flatten)]
     pub cluster: ClusterFlags,
-    /// Keep Services of ours from being deleted before their addresses are taken back
+    /// Add a finalizer to Services, so that their addresses are removed before they are deleted
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = true, action = ArgAction::Set)]
     pub finalizer: bool,
     /// What to publish where the API server knows no ipMode (before 1.30): the name ADDRESS.SUFFIX, as with nip.io
@@ -117,10 +116,10 @@ pub struct PublishFlags {
 }
 
 impl PublishFlags {
-    /// What to decide by; refuses what is wrong with any flag.
+    /// The settings of decisions; an error names the flag that is refused.
     ///
     /// # Errors
-    /// A flag that cannot be followed.
+    /// A flag is refused.
     pub fn settings(&self) -> Result<Settings, WrongFlag> {
         let settings = Settings::new(self.flags.clone())?.of(&self.cluster)?;
         Ok(Settings {
@@ -131,10 +130,10 @@ impl PublishFlags {
 }
 
 impl RunFlags {
-    /// What to decide by; refuses what is wrong with any flag.
+    /// The settings of decisions; an error names the flag that is refused.
     ///
     /// # Errors
-    /// A flag that cannot be followed.
+    /// A flag is refused.
     pub fn settings(&self) -> Result<Settings, WrongFlag> {
         let flags = &self.flags;
         if let Some(folder) = &self.manifests {
@@ -161,16 +160,16 @@ impl RunFlags {
         let settings = Settings::new(flags.clone())?.of(&self.cluster)?;
         Ok(Settings {
             admin_port: match self.process.admin {
-                Place::At(address) => Some(address.port()),
-                Place::Nowhere => None,
+                AdminAddress::At(address) => Some(address.port()),
+                AdminAddress::Nowhere => None,
             },
             ..settings
         })
     }
 
-    /// Refuses a port of this process that is also the data plane's.
+    /// Refuses a port of this process that the data plane has too.
     fn addresses_agree(&self) -> Result<(), WrongFlag> {
-        let Place::At(admin) = self.process.admin else {
+        let AdminAddress::At(admin) = self.process.admin else {
             return Ok(());
         };
         let own = format!(
@@ -198,7 +197,7 @@ impl RunFlags {
         }
     }
 
-    /// Where the data plane is asked.
+    /// The address at which the data plane is asked.
     #[must_use]
     pub fn dataplane(&self) -> SocketAddr {
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.flags.stats_port));
@@ -214,27 +213,27 @@ fn unreadable(flag: &'static str, path: &Path) -> impl FnOnce(std::io::Error) ->
     }
 }
 
-/// A place to answer at, or none.
+/// The address of the admin server, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Nobody answers.
+pub enum AdminAddress {
+    /// No admin server.
     Nowhere,
-    /// There.
+    /// At this address.
     At(SocketAddr),
 }
 
-fn place(text: &str) -> Result<Place, String> {
+fn admin_address(text: &str) -> Result<AdminAddress, String> {
     if text == "none" {
-        return Ok(Place::Nowhere);
+        return Ok(AdminAddress::Nowhere);
     }
-    // An IPv6 address without brackets, too: that of a pod comes so.
+    // An IPv6 address without brackets is taken too: Kubernetes gives that of a pod so.
     let apart = || {
         let (address, port) = text.rsplit_once(':')?;
         Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
     };
     let place = text.parse().ok().or_else(apart);
     place
-        .map(Place::At)
+        .map(AdminAddress::At)
         .ok_or_else(|| "expected IP:PORT or none".to_owned())
 }
 

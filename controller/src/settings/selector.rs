@@ -62,7 +62,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// The part of a selector's text that was not read yet.
+/// The part of a selector's text that is not parsed yet.
 #[derive(Clone, Copy)]
 struct Tokens<'a> {
     rest: &'a str,

@@ -1,17 +1,17 @@
-//! The value of `--tcp-services`. Read with the settings, asked by `decide`.
+//! The value of `--tcp-services`.
 
 use std::str::FromStr;
 
 /// One Service port that gets a port of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpService {
-    /// Absent: the Service that owns the bare name.
+    /// Its namespace; `None`: the Service that owns the bare name.
     pub namespace: Option<String>,
-    /// The Service.
+    /// The name of the Service.
     pub name: String,
-    /// Its port.
+    /// The port of the Service.
     pub port: u16,
-    /// Where it listens.
+    /// The port of the node at which it listens.
     pub external: u16,
 }
 
@@ -49,7 +49,7 @@ impl TcpService {
     }
 }
 
-/// All of them.
+/// All entries of `--tcp-services`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpServices(Vec<TcpService>);
 
@@ -58,7 +58,7 @@ impl TcpServices {
         Self(services)
     }
 
-    /// Adds those whose Service is not named yet.
+    /// Adds the entries of Services that have none yet.
     pub(super) fn merge(&mut self, others: Self) {
         let named = |service: &TcpService| (service.namespace.clone(), service.name.clone());
         let known: Vec<_> = self.0.iter().map(named).collect();
@@ -70,7 +70,7 @@ impl TcpServices {
         );
     }
 
-    /// In the order of the flag.
+    /// The entries, in the order of the flag.
     #[must_use]
     pub fn all(&self) -> &[TcpService] {
         &self.0

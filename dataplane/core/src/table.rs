@@ -44,7 +44,7 @@ pub use http::{
 };
 pub use leaf::Wrong;
 pub use parse::{Format, LARGEST, flaws, parse};
-pub use problems::{Problem, Problems};
+pub use problems::{Problem, Problems, nearest};
 pub use schema::schema;
 pub use service::{
     Affinity, Algorithm, AllDown, Ejection, Endpoint, OnGone, SendProxy, SendProxyUdp, Service,

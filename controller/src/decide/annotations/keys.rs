@@ -1,11 +1,11 @@
-//! Keys that are not knobs: what only a cloud can do, what waits for pools, what nobody knows.
+//! Events about keys that have no effect: deprecated keys, keys that only a cloud can follow, and unknown keys of our own prefix.
 
-use super::super::notice::Reason;
-use super::{A, E, M, M_OLD, O, OWN, Reader};
+use super::{ANTREA, EXOSCALE, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN, Reader};
+use crate::decide::notice::Reason;
 
 impl Reader<'_> {
-    /// Says once what is noted and has no effect here.
-    pub(in crate::decide) fn remark(&mut self) {
+    /// Adds one event for each kind of key without effect.
+    pub(in crate::decide) fn note_keys_without_effect(&mut self) {
         self.deprecated();
         self.ignored();
         self.unknown();
@@ -16,13 +16,13 @@ impl Reader<'_> {
             .service
             .annotations
             .keys()
-            .filter(|key| key.starts_with(M_OLD) && self.reads(key))
-            // MetalLB's own word to us, which nobody can change.
+            .filter(|key| key.starts_with(METALLB_DEPRECATED) && self.reads(key))
+            // MetalLB itself writes this key; users cannot rename it.
             .filter(|key| !key.ends_with("/ip-allocated-from-pool"))
             .cloned()
             .collect();
         for key in keys {
-            let new = key.replacen(M_OLD, M, 1);
+            let new = key.replacen(METALLB_DEPRECATED, METALLB, 1);
             self.warn(
                 Reason::DeprecatedAnnotation,
                 format!("{key} is deprecated; use {new}"),
@@ -37,14 +37,14 @@ impl Reader<'_> {
         });
         let keys: Vec<String> = keys.collect();
         if !keys.is_empty() {
-            self.say(
+            self.note(
                 Reason::AnnotationIgnored,
                 format!("without effect here: {}", keys.join(", ")),
             );
         }
     }
 
-    /// Our own keys that nobody reads.
+    /// Warns of keys with our prefix that do not exist, or not for a port.
     fn unknown(&mut self) {
         let own: Vec<&str> = self
             .service
@@ -60,13 +60,13 @@ impl Reader<'_> {
             if !KNOWN.contains(&name) {
                 self.warn(
                     Reason::InvalidAnnotation,
-                    format!("{OWN}{key} is no key of Ballast's; it is ignored"),
+                    format!("{OWN}{key} is not a key of Ballast; it is ignored"),
                 );
                 continue;
             }
             let Some(port) = port else { continue };
             if WHOLE.contains(&name) {
-                self.warn(Reason::InvalidAnnotation, format!("{OWN}{key}: {name} is said of a whole Service, not of a port; it is ignored"));
+                self.warn(Reason::InvalidAnnotation, format!("{OWN}{key}: {name} is set for a whole Service, not for one port; it is ignored"));
             } else if !self.has_port(port) {
                 self.warn(
                     Reason::InvalidAnnotation,
@@ -76,7 +76,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Says once that knobs of ours, by their names or for a port, have no effect on this Service.
+    /// Adds an event that these knobs, for the Service or for a port, have no effect on this Service.
     pub(in crate::decide) fn without_effect(&mut self, names: &[&str], why: &str) {
         let is_one = |key: &&String| {
             let rest = key.strip_prefix(OWN).unwrap_or_default();
@@ -87,7 +87,7 @@ impl Reader<'_> {
         let keys: Vec<&str> = keys.map(String::as_str).collect();
         if !keys.is_empty() {
             let message = format!("without effect here: {} ({why})", keys.join(", "));
-            self.say(Reason::AnnotationIgnored, message);
+            self.note(Reason::AnnotationIgnored, message);
         }
     }
 
@@ -105,10 +105,10 @@ impl Reader<'_> {
     }
 }
 
-/// Why a key of another system has no effect on bare metal.
+/// The reason for which a key has no effect on bare metal; `None`: it has one, or is not known.
 fn meaningless(key: &str, value: &str) -> Option<&'static str> {
-    const CLOUD: &str = "only a cloud has that";
-    if let Some(rest) = key.strip_prefix(O) {
+    const CLOUD: &str = "only a cloud has it";
+    if let Some(rest) = key.strip_prefix(OPENSTACK) {
         return match rest {
             "floating-network-id"
             | "floating-subnet"
@@ -120,21 +120,21 @@ fn meaningless(key: &str, value: &str) -> Option<&'static str> {
             | "port-id"
             | "flavor-id"
             | "availability-zone" => Some(CLOUD),
-            "timeout-tcp-inspect" => Some("nothing is inspected"),
+            "timeout-tcp-inspect" => Some("Ballast does not inspect TCP"),
             _ => None,
         };
     }
-    if let Some(rest) = key.strip_prefix(E) {
+    if let Some(rest) = key.strip_prefix(EXOSCALE) {
         return match rest {
             "service-instancepool-id"
             | "sks-cluster-name"
             | "service-sks-nodepool-name"
             | "zone" => Some(CLOUD),
-            "external" => Some("the cloud's load balancer is not touched"),
+            "external" => Some("Ballast manages no load balancer of the cloud"),
             _ => None,
         };
     }
-    if let Some(rest) = key.strip_prefix(A) {
+    if let Some(rest) = key.strip_prefix(ANTREA) {
         return match (rest, value) {
             ("load-balancer-mode", "dsr") => Some("nat used"),
             ("load-balancer-mode", _) => Some("traffic is always relayed"),
@@ -143,22 +143,22 @@ fn meaningless(key: &str, value: &str) -> Option<&'static str> {
     }
     if let Some(rest) = key.strip_prefix("kube-vip.io/") {
         return (!matches!(rest, "loadbalancerIPs" | "loadbalancerHostname" | "ignore"))
-            .then_some("kube-vip's own");
+            .then_some("it configures kube-vip itself");
     }
     match key {
         "svccontroller.k3s.cattle.io/tolerations"
-        | "svccontroller.k3s.cattle.io/priorityclassname" => Some("no pods are made"),
+        | "svccontroller.k3s.cattle.io/priorityclassname" => Some("Ballast creates no pods"),
         _ if key.strip_prefix(OWN).is_some_and(|rest| {
             rest == "timeout-inspect" || rest.starts_with("timeout-inspect.")
         }) =>
         {
-            Some("nothing is inspected")
+            Some("Ballast does not inspect TCP")
         }
         _ => None,
     }
 }
 
-/// What may stand behind our prefix.
+/// The names that may follow our prefix.
 const KNOWN: &[&str] = &[
     "accept-proxy",
     "address-pool",
@@ -208,7 +208,7 @@ const KNOWN: &[&str] = &[
     "x-forwarded-for",
 ];
 
-/// Those of them that no single port can have.
+/// Those of them that hold for a whole Service and not for one port.
 const WHOLE: &[&str] = &[
     "address-pool",
     "external-traffic-policy-mode",

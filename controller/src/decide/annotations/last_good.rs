@@ -1,15 +1,15 @@
-//! The last good values of one Service's annotations, and how an annotation of it has those that are in use.
+//! The last good values of a Service's annotations, and the annotation `ballast.dev/last-good` that stores those in use.
 //!
-//! A value stands there once, however many ports keep it: Kubernetes takes 256 KiB of annotations.
+//! The annotation has each value once, however many ports use it: Kubernetes limits all annotations of an object to 256 KiB.
 
 use std::collections::BTreeMap;
 
 use crate::observe::{Port, Protocol, Service};
 
-/// By slot, the annotation and what it said.
+/// By slot: the key of an annotation, and its value.
 pub(super) type Memory = BTreeMap<String, (String, String)>;
 
-/// What a knob's last good value is remembered by.
+/// The name under which the last good value of a knob is kept, for a port or for the Service.
 pub(in crate::decide) fn slot(name: &str, port: Option<&Port>) -> String {
     match port {
         None => name.to_owned(),
@@ -17,12 +17,12 @@ pub(in crate::decide) fn slot(name: &str, port: Option<&Port>) -> String {
     }
 }
 
-/// Whether it is the slot of a port, not of a whole Service.
+/// Whether a slot belongs to a port, not to the whole Service.
 pub(super) fn is_of_a_port(slot: &str) -> bool {
     parts(slot).is_some()
 }
 
-/// What the annotation of a Service says; nothing where it cannot be read.
+/// The last good values in the annotation of a Service; none if the annotation cannot be parsed.
 pub(super) fn written(service: &Service) -> Memory {
     let text = service.annotations.get(LAST_GOOD);
     let folded: Option<Memory> = text.and_then(|text| serde_json::from_str(text).ok());
@@ -44,7 +44,7 @@ pub(super) fn written(service: &Service) -> Memory {
     memory
 }
 
-/// The annotation for these: `{"algorithm.80/TCP,81/TCP": [KEY, VALUE]}`. `None`: there are none.
+/// The annotation for these values: `{"algorithm.80/TCP,81/TCP": [KEY, VALUE]}`. `None`: there are no values.
 pub(super) fn text(memory: &Memory) -> Option<String> {
     if memory.is_empty() {
         return None;
@@ -76,7 +76,7 @@ fn parts(slot: &str) -> Option<(&str, &str)> {
     (is_port && number.parse::<u16>().is_ok()).then_some((name, port))
 }
 
-/// Where the last good values stand that are in use.
+/// The annotation that stores the last good values in use.
 pub(crate) const LAST_GOOD: &str = "ballast.dev/last-good";
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The values of annotations, in the words of all dialects. Each function reads one, or says why it cannot.
+//! Parsers of annotation values, in the words of every system whose annotations are read. An error completes a sentence that
+//! begins with the value.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -6,15 +7,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ballast_core::table::{
-    Algorithm, Expect, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy,
-    ServerName, Target, UrlPath, Wrong, parse_duration,
+    Expect, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy, ServerName,
+    Target, UrlPath, Wrong, parse_duration,
 };
 use ipnet::IpNet;
 
 use crate::observe::{Family, Key};
 use crate::settings::Selector;
 
-/// Go's words for yes and no, in any case.
+/// The booleans that Go's ParseBool takes, in any case.
 pub(in crate::decide) fn boolean(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "1" | "t" | "true" => Ok(true),
@@ -23,34 +24,16 @@ pub(in crate::decide) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// How endpoints are chosen, in everybody's words.
-///
-/// # Errors
-/// Nobody has such a word.
-pub fn algorithm(text: &str) -> Result<Algorithm, String> {
-    Ok(match text.trim() {
-        "round-robin" | "roundrobin" | "ROUND_ROBIN" => Algorithm::RoundRobin,
-        "least-connections" | "leastconn" | "LEAST_CONNECTIONS" => Algorithm::LeastConnections,
-        "source-hash" | "source" | "maglev" | "maglev-hash" | "SOURCE_IP" => Algorithm::SourceHash,
-        "source-port-hash" | "SOURCE_IP_PORT" => Algorithm::SourcePortHash,
-        "random" => Algorithm::Random,
-        "first" => Algorithm::First,
-        _ => {
-            return Err("is no algorithm; expected round-robin, least-connections, source-hash, source-port-hash, random or first".to_owned());
-        }
-    })
-}
-
 pub(in crate::decide) fn send_proxy(text: &str) -> Result<SendProxy, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "off" | "false" => Ok(SendProxy::Off),
         "v1" | "true" => Ok(SendProxy::V1),
         "v2" => Ok(SendProxy::V2),
-        _ => Err("is no version of the PROXY protocol; expected off, v1 or v2".to_owned()),
+        _ => Err("is not a version of the PROXY protocol; expected off, v1 or v2".to_owned()),
     }
 }
 
-/// `off`, or who is believed. `on` alone would believe everybody.
+/// `off`, or the ranges whose PROXY headers are trusted. `on` alone is an error: every client would be trusted.
 pub(in crate::decide) fn accept_proxy(text: &str) -> Result<Option<Vec<IpNet>>, String> {
     let words: Vec<&str> = text
         .split([',', ' '])
@@ -59,7 +42,7 @@ pub(in crate::decide) fn accept_proxy(text: &str) -> Result<Option<Vec<IpNet>>, 
     match words.as_slice() {
         ["off"] => Ok(None),
         [] => Err(
-            "does not say whose headers are believed; expected off or ranges such as 10.0.0.0/8"
+            "does not say whose headers are trusted; expected off or ranges such as 10.0.0.0/8"
                 .to_owned(),
         ),
         words => words
@@ -84,7 +67,7 @@ pub(in crate::decide) fn idle(text: &str) -> Result<OrOff<Duration>, String> {
     }
 }
 
-/// The same, where it cannot be off.
+/// The same, but `off` and 0 are errors.
 pub(in crate::decide) fn connect(text: &str) -> Result<Duration, String> {
     match idle(text)? {
         OrOff::On(time) => Ok(time),
@@ -97,10 +80,10 @@ pub(in crate::decide) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 pub(in crate::decide) fn millis(text: &str) -> Result<u32, String> {
-    integer(text.trim()).ok_or_else(|| "is no number of milliseconds".to_owned())
+    integer(text.trim()).ok_or_else(|| "is not a number of milliseconds".to_owned())
 }
 
-/// Between checks: a duration, or seconds without a unit.
+/// The time between health checks: a duration, or seconds without a unit.
 pub(in crate::decide) fn check_time(text: &str) -> Result<Duration, String> {
     let time = match integer(text.trim()) {
         Some(seconds) => Duration::from_secs(seconds.into()),
@@ -112,13 +95,13 @@ pub(in crate::decide) fn check_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// -1 is no limit.
+/// A limit; -1 is `None`: no limit.
 pub(in crate::decide) fn limit(text: &str) -> Result<Option<NonZeroU32>, String> {
     match text.trim() {
         "-1" => Ok(None),
         text => match integer(text).and_then(NonZeroU32::new) {
             Some(limit) => Ok(Some(limit)),
-            None => Err("is no limit; expected 1 or more, or -1 for none".to_owned()),
+            None => Err("is not a limit; expected 1 or more, or -1 for none".to_owned()),
         },
     }
 }
@@ -145,11 +128,15 @@ pub(in crate::decide) fn health_mode(text: &str) -> Result<HealthMode, String> {
         "http" => HealthMode::Http,
         "https" => HealthMode::Https,
         "udp" => HealthMode::Udp,
-        _ => return Err("is no way to check; expected off, tcp, http, https or udp".to_owned()),
+        _ => {
+            return Err(
+                "is not a mode of health checks; expected off, tcp, http, https or udp".to_owned(),
+            );
+        }
     })
 }
 
-/// A port of the pods: its number, or the name of a Service port.
+/// The port that is checked: a number, or the name of a port of the Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::decide) enum CheckPort {
     Number(u16),
@@ -167,9 +154,9 @@ pub(in crate::decide) fn check_port(text: &str) -> Result<CheckPort, String> {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     match is_name {
         true => Ok(CheckPort::Name(text.to_owned())),
-        false => {
-            Err("is no port; expected 1 to 65535, or the name of a port of this Service".to_owned())
-        }
+        false => Err(
+            "is not a port; expected 1 to 65535, or the name of a port of this Service".to_owned(),
+        ),
     }
 }
 
@@ -186,7 +173,7 @@ pub(in crate::decide) fn expect(text: &str) -> Result<Expect, String> {
     text.trim().parse().map_err(wrong)
 }
 
-/// `None`: everybody.
+/// Source ranges; `None`: every client.
 pub(in crate::decide) fn ranges(text: &str) -> Result<Option<List<IpNet>>, String> {
     let mut ranges = text
         .split(',')
@@ -199,10 +186,11 @@ pub(in crate::decide) fn ranges(text: &str) -> Result<Option<List<IpNet>>, Strin
     Ok((!ranges.is_empty()).then(|| List::new(ranges)))
 }
 
-/// Host bits are masked, and what lies among the IPv4-mapped addresses is IPv4.
+/// Host bits are masked, and a range of IPv4-mapped addresses becomes an IPv4 range.
 fn range(text: &str) -> Result<IpNet, String> {
-    let wrong =
-        || format!("holds {text:?}, which is no range; expected IP/LENGTH, such as 10.0.0.0/8");
+    let wrong = || {
+        format!("contains {text:?}, which is not a range; expected IP/LENGTH, such as 10.0.0.0/8")
+    };
     let net: IpNet = text.parse().map_err(|_| wrong())?;
     match (net.addr().to_canonical(), net.prefix_len()) {
         (IpAddr::V4(address), length) if net.addr().is_ipv6() => {
@@ -225,7 +213,7 @@ pub(in crate::decide) fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
         .map(|part| part.parse::<IpAddr>().map(|address| address.to_canonical()))
         .collect();
     let addresses = addresses.map_err(|_| {
-        "is no address; expected an IPv4 address, an IPv6 address or both".to_owned()
+        "is not an address; expected an IPv4 address, an IPv6 address or both".to_owned()
     })?;
     let of = |family| {
         addresses
@@ -242,7 +230,7 @@ pub(in crate::decide) fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
 pub(in crate::decide) fn hostnames(text: &str) -> Result<Vec<String>, String> {
     let names = text.split(',').map(|name| name.trim().to_ascii_lowercase());
     let names: Vec<String> = names.collect();
-    // What the API server takes in a status: RFC 1123, no wildcard, no dot at the end, no address.
+    // The API server takes only these in a status: RFC 1123, no wildcard, no dot at the end, no address.
     let is_label =
         |label: &str| !label.starts_with('-') && !label.ends_with('-') && !label.contains('_');
     let is_name = |name: &String| {
@@ -252,7 +240,7 @@ pub(in crate::decide) fn hostnames(text: &str) -> Result<Vec<String>, String> {
     };
     match names.iter().all(is_name) {
         true => Ok(names),
-        false => Err("is no DNS name; expected one such as edge.example.com".to_owned()),
+        false => Err("is not a DNS name; expected one such as edge.example.com".to_owned()),
     }
 }
 
@@ -264,12 +252,12 @@ pub(in crate::decide) fn openstack_selector(text: &str) -> Result<Selector, Stri
     Selector::from_openstack(text)
 }
 
-/// Whether Local means this node alone.
+/// Whether the mode of externalTrafficPolicy Local is `strict`.
 pub(in crate::decide) fn strict(text: &str) -> Result<bool, String> {
     match text.trim() {
         "edge" => Ok(false),
         "strict" => Ok(true),
-        _ => Err("is no mode; expected edge or strict".to_owned()),
+        _ => Err("is not a mode; expected edge or strict".to_owned()),
     }
 }
 
@@ -279,7 +267,7 @@ pub(in crate::decide) fn mode(text: &str) -> Result<Protocol, String> {
         "http" => Ok(Protocol::Http),
         "https" => Ok(Protocol::Https),
         "tls" => Ok(Protocol::Tls),
-        _ => Err("is no mode; expected tcp, http, https or tls".to_owned()),
+        _ => Err("is not a mode; expected tcp, http, https or tls".to_owned()),
     }
 }
 
@@ -302,14 +290,14 @@ pub(in crate::decide) fn hosts(text: &str) -> Result<Vec<HostPattern>, String> {
     }
 }
 
-/// Paths, and whether they are meant in any case and by their beginning.
+/// Paths, and whether upper and lower case count as equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::decide) struct Paths {
     pub(in crate::decide) paths: Vec<UrlPath>,
     pub(in crate::decide) ignore_case: bool,
 }
 
-/// `/a, /b`, or the rest of haproxy's path_beg: `-i /a /b`.
+/// `/a, /b`, or the arguments of haproxy's path_beg: `-i /a /b`.
 pub(in crate::decide) fn paths(text: &str) -> Result<Paths, String> {
     let mut words: Vec<&str> = text
         .split([',', ' '])
@@ -332,7 +320,7 @@ pub(in crate::decide) fn paths(text: &str) -> Result<Paths, String> {
     }
 }
 
-/// What becomes of the path that matched.
+/// How the part of the path that matched is rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::decide) enum Rewrite {
     Strip,
@@ -344,14 +332,13 @@ pub(in crate::decide) fn rewrite(text: &str) -> Result<Rewrite, String> {
     match text.trim() {
         "strip" => Ok(Rewrite::Strip),
         "keep" => Ok(Rewrite::Keep),
-        text => text
-            .parse()
-            .map(Rewrite::To)
-            .map_err(|_| "is no rewriting; expected strip, keep or a path such as /app".to_owned()),
+        text => text.parse().map(Rewrite::To).map_err(|_| {
+            "is not a rewrite; expected strip, keep or a path such as /app".to_owned()
+        }),
     }
 }
 
-/// A Secret, in the Service's namespace where none is named.
+/// A Secret's namespace and name; without a namespace the Service's own is meant.
 pub(in crate::decide) fn secret(text: &str) -> Result<(Option<String>, String), String> {
     let text = text.trim();
     let (namespace, name) = match text.split_once('/') {
@@ -364,11 +351,11 @@ pub(in crate::decide) fn secret(text: &str) -> Result<(Option<String>, String), 
                 byte.is_ascii_lowercase() || byte.is_ascii_digit() || more.contains(&byte)
             })
     };
-    // As the API server has them: files are called by both with a dot between.
+    // The API server's rules for both. No namespace has a dot, so `NAMESPACE.NAME` is a unique file name.
     let is_namespace = |part: &str| is_in(part, 63, b"-");
     match is_in(name, 253, b"-.") && namespace.is_none_or(is_namespace) {
         true => Ok((namespace.map(str::to_owned), name.to_owned())),
-        false => Err("is no Secret; expected its name, or namespace/name".to_owned()),
+        false => Err("is not a Secret; expected its name, or namespace/name".to_owned()),
     }
 }
 
@@ -385,7 +372,7 @@ pub(in crate::decide) fn max_age(text: &str) -> Result<MaxAge, String> {
     text.trim().parse().map_err(wrong)
 }
 
-/// Other ports than the Service's: one, or `443:8443, 80:8080`.
+/// External ports: one for the only port, or a list such as `443:8443, 80:8080`.
 pub(in crate::decide) fn external_port(text: &str) -> Result<Vec<(Option<u16>, u16)>, String> {
     let number = |text: &str| integer(text.trim()).and_then(|number| port(number).ok());
     let parts = text.split(',').map(|part| match part.split_once(':') {
@@ -395,15 +382,15 @@ pub(in crate::decide) fn external_port(text: &str) -> Result<Vec<(Option<u16>, u
     let ports: Option<Vec<_>> = parts.collect();
     let ports =
         ports.filter(|ports| ports.len() == 1 || ports.iter().all(|(inner, _)| inner.is_some()));
-    ports.ok_or_else(|| "is no port; expected 8080, or 80:8080, 443:8443".to_owned())
+    ports.ok_or_else(|| "is not a port; expected 8080, or 80:8080, 443:8443".to_owned())
 }
 
-/// The name of something that others know.
+/// A name without further rules.
 pub(in crate::decide) fn word(text: &str) -> Result<String, String> {
     Ok(text.trim().to_owned())
 }
 
-/// A line for people.
+/// A line of free text.
 pub(in crate::decide) fn line(text: &str) -> Result<String, String> {
     match text.chars().any(char::is_control) {
         true => Err("has control characters".to_owned()),
@@ -411,9 +398,9 @@ pub(in crate::decide) fn line(text: &str) -> Result<String, String> {
     }
 }
 
-/// `10s`, `1m30s`, `500ms`, and days.
+/// A duration in Go's syntax, and with days: `10s`, `1m30s`, `500ms`, `2d`.
 fn go_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "is no duration; expected one such as 250ms, 5s, 3m, 1h or 2d".to_owned();
+    let wrong = || "is not a duration; expected one such as 250ms, 5s, 3m, 1h or 2d".to_owned();
     if text.is_empty() {
         return Err(wrong());
     }
@@ -458,7 +445,7 @@ fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     items
 }
 
-/// The table's own words about a text.
+/// The error of a type of the routing table.
 fn wrong(wrong: Wrong) -> String {
     wrong.to_string()
 }

@@ -229,7 +229,7 @@ pub(crate) fn plain(key: &str) -> Cow<'_, str> {
 }
 
 /// The one of `known` that `word` was probably meant to be: a third of its letters may be wrong, but at most three.
-pub(crate) fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let word: String = word.chars().take(SHOWN).collect::<String>().to_lowercase();
     let length = word.chars().count();
     let mut best = ((length / 3).clamp(1, 3) + 1, None);

@@ -1,0 +1,218 @@
+//! Plans a Service of type LoadBalancer: a port of the node for every port of the Service.
+
+use ballast_core::table::Text;
+
+use super::annotations::Reader;
+use super::certificate::{Termination, certificate};
+use super::context::Context;
+use super::endpoints::{Scope, warn_of_slices};
+use super::knobs::{self, PortOptions, ReachedBy};
+use super::nodes::ThisNode;
+use super::notice::{About, Notice, Reason};
+use super::parts::{backend, frontend, qualified};
+use super::placement::{self, Placement};
+use super::ports::served_ports;
+use super::ranges::Ranges;
+use super::service_plan::{Claim, PortPlan, ServicePlan};
+use super::status::{PortError, Status, Verdict, is_foreign, must_be_released};
+use super::{endpoints, health};
+use crate::observe::{Port, Protocol, Service};
+
+/// Plans a LoadBalancer of our class.
+pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePlan<'a> {
+    let mut reader = Reader::new(service, context.observed, context.settings);
+    if reader
+        .knob(&knobs::IGNORE, None)
+        .is_some_and(|found| found.value)
+    {
+        let why = "an annotation says to ignore it";
+        let status = match must_be_released(service, context.settings) {
+            true => Status::released(service, why, context.settings),
+            false => Status::left_alone(service, why),
+        };
+        return ServicePlan::nothing(service, status).left_alone_by(reader);
+    }
+    let mut taken_from = None;
+    if is_foreign(service) {
+        let says = reader.knob(&knobs::TAKE_OVER, None);
+        let is_wanted = context.settings.take_over || says.is_some_and(|found| found.value);
+        if !is_wanted || !context.observed.abandoned.contains(&service.key) {
+            return foreign(service);
+        }
+        taken_from = Some(writer(service).to_owned());
+    }
+    reader.note_keys_without_effect();
+    warn_of_slices(context, &mut reader);
+    placement::note_pool_keys(&mut reader);
+    let why = "a LoadBalancer has ports of its own; hosts and paths are for other Services, behind the shared port";
+    reader.without_effect(&["host", "path", "rewrite"], why);
+    let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Served, ""));
+    match placement::find(context, &mut reader) {
+        Err(why) => {
+            reader.keep_last_good_of_ports();
+            plan.status = Status::pending(service, why);
+        }
+        Ok(place) => {
+            for port in served_ports(&mut reader) {
+                plan_port(context, &mut reader, &place, port, &mut plan);
+            }
+            if plan.ports.iter().all(|port| port.closed) {
+                let port_errors = std::mem::take(&mut plan.status.port_errors);
+                plan.status = Status {
+                    port_errors,
+                    ..Status::pending(service, "none of its ports can be served")
+                };
+            }
+            if plan.ports.iter().all(|port| port.frontend.bind.is_empty()) {
+                // A node that does not serve the Service gets none of its private keys.
+                plan.files.clear();
+            }
+            plan.placement = Some(place);
+        }
+    }
+    plan.status.taken_from = taken_from;
+    plan.with_findings(reader)
+}
+
+/// The plan of a Service without a class that another controller publishes.
+fn foreign(service: &Service) -> ServicePlan<'_> {
+    let status = Status::left_alone(service, "another controller publishes it");
+    let mut plan = ServicePlan::nothing(service, status);
+    let writer = writer(service);
+    let message = format!(
+        "{writer} publishes this Service at {}, so Ballast does not touch it; to have it published by Ballast once {writer} has not written its status for a minute: \"ballast-controller publish --take-over\", or the annotation ballast.dev/take-over: \"true\" on this Service",
+        service.ingress.join(", ")
+    );
+    plan.notices.insert(Notice::warning(
+        About::Service(service.key.clone()),
+        Reason::ForeignStatus,
+        message,
+    ));
+    plan
+}
+
+/// The name of the controller that publishes a Service, if its field manager is known.
+fn writer(service: &Service) -> &str {
+    let rival = service.rival.as_ref();
+    rival.map_or("another controller", |rival| &rival.manager)
+}
+
+/// Plans one port of a Service.
+fn plan_port(
+    context: &Context<'_>,
+    reader: &mut Reader<'_>,
+    place: &Placement<'_>,
+    port: &Port,
+    plan: &mut ServicePlan<'_>,
+) {
+    if port.protocol == Protocol::Sctp {
+        reader.warn(Reason::SyncLoadBalancerFailed, format!("Error syncing load balancer: port {}/SCTP is not served; Ballast speaks TCP and UDP", port.number));
+        plan.status
+            .port_errors
+            .push(PortError::unsupported(port.number, port.protocol));
+        return;
+    }
+    let options = PortOptions::read(reader, port, ReachedBy::OwnPort);
+    let check = health::check(reader, &context.slices, port);
+    let external = external(reader, port);
+    let (front_text, back_text) = descriptions(reader, port);
+    if options.ranges == Ranges::Closed {
+        return;
+    }
+    let (certificate, closed) = match certificate(context, reader, &options, port, plan) {
+        Termination::Unserved => return,
+        Termination::Closed => (None, true),
+        Termination::Open(certificate) => (certificate, false),
+    };
+    let service = reader.service;
+    let Some(name) = qualified(&service.key, port) else {
+        return;
+    };
+    let scope = Scope {
+        nodes: options
+            .target_nodes
+            .as_ref()
+            .filter(|_| endpoints::goes_by_node(context.settings, service)),
+        only_on: match context.nodes.here {
+            ThisNode::LoadBalancer(node) if place.strict => Some(&node.name),
+            _ => None,
+        },
+    };
+    plan.wanted.nodes |= scope.nodes.is_some();
+    let endpoints = endpoints::of_port(context, service, port, scope);
+    let binds = place.site.binds(context.nodes.here, external);
+    plan.ports.push(PortPlan {
+        claim: Claim {
+            udp: port.protocol == Protocol::Udp,
+            port: external,
+            reach: place.reach.clone(),
+        },
+        frontend: frontend(
+            &name,
+            front_text,
+            &service.key,
+            &options,
+            certificate,
+            binds,
+        ),
+        backend: backend(&name, back_text, service, port, &options, check, endpoints),
+        closed,
+    });
+}
+
+/// The port of the node at which a Service port listens.
+fn external(reader: &mut Reader<'_>, port: &Port) -> u16 {
+    let Some(found) = reader.knob(&knobs::EXTERNAL_PORT, Some(port)) else {
+        return port.number;
+    };
+    let whole = !found.key.contains(&format!(".{}", port.number));
+    match found.value.as_slice() {
+        [(None, _)] if whole && reader.service.ports.len() > 1 => {
+            let message = format!(
+                "{}: this Service has several ports; say 80:8080, 443:8443; it is ignored",
+                found.key
+            );
+            reader.warn(Reason::InvalidAnnotation, message);
+            port.number
+        }
+        [(None, external)] => *external,
+        map => map
+            .iter()
+            .find(|(inner, _)| *inner == Some(port.number))
+            .map_or(port.number, |(_, external)| *external),
+    }
+}
+
+/// The descriptions of the frontend and of the table's service. Exoscale's annotations for the latter count only if the Service
+/// has one port.
+fn descriptions(reader: &mut Reader<'_>, port: &Port) -> (Option<Text>, Option<Text>) {
+    let some = Some(port);
+    let name = reader
+        .knob(&knobs::DISPLAY_NAME, some)
+        .map(|found| found.value);
+    let description = reader
+        .knob(&knobs::DESCRIPTION, some)
+        .map(|found| found.value);
+    let front = text(name.clone(), description.clone());
+    if reader.service.ports.len() > 1 {
+        return (front.clone(), front);
+    }
+    let name = reader
+        .knob(&knobs::SERVICE_NAME, some)
+        .map(|found| found.value)
+        .or(name);
+    let description = reader
+        .knob(&knobs::SERVICE_DESCRIPTION, some)
+        .map(|found| found.value)
+        .or(description);
+    (front, text(name, description))
+}
+
+fn text(name: Option<String>, description: Option<String>) -> Option<Text> {
+    let parts: Vec<String> = [name, description]
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
+    parts.join(": ").parse().ok().filter(|_| !parts.is_empty())
+}

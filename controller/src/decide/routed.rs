@@ -1,0 +1,475 @@
+//! Plans a Service that is no LoadBalancer, as service-loadbalancer did: by routes of the shared HTTP and HTTPS ports, and by
+//! `--tcp-services`.
+
+use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
+
+use super::annotations::values::{Paths, Rewrite};
+use super::annotations::{OWN, Reader};
+use super::certificate::{Termination, certificate};
+use super::context::Context;
+use super::endpoints::{ExternalTarget, Scope, warn_of_slices};
+use super::knobs::{self, PortOptions, ReachedBy};
+use super::names::{BareNames, asks_for_route, contends, wants_http};
+use super::notice::Reason;
+use super::parts::{backend, frontend, qualified, route, to_https};
+use super::placement::internal;
+use super::ports::served_ports;
+use super::ranges::Ranges;
+use super::service_plan::{Claim, HTTP, HTTPS, PortPlan, ServicePlan, SharedRoute};
+use super::site::{Reach, Site};
+use super::status::{Status, Verdict};
+use super::{endpoints, health};
+use crate::observe::{self, Key, Port, Service, ServiceKind, Target};
+
+/// Plans a Service that is no LoadBalancer.
+pub(super) fn plan<'a>(
+    context: &Context<'a>,
+    names: &BareNames<'_>,
+    service: &'a Service,
+) -> ServicePlan<'a> {
+    let settings = context.settings;
+    let mut reader = Reader::new(service, context.observed, settings);
+    let ignore = reader.knob(&knobs::IGNORE, None);
+    if ignore.is_some_and(|found| found.value) {
+        let status = Status::left_alone(service, "an annotation says to ignore it");
+        return ServicePlan::nothing(service, status).left_alone_by(reader);
+    }
+    if !contends(service, context.observed, settings) {
+        let why = "it is not of type LoadBalancer, and no annotation or flag asks to serve it";
+        let status = Status::left_alone(service, why);
+        return ServicePlan::nothing(service, status).withdrawn(&context.observed.remembered);
+    }
+    let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Routed, ""));
+    reader.note_keys_without_effect();
+    warn_of_slices(context, &mut reader);
+    match internal(&mut reader) {
+        true => refuse_internal(&mut reader, &mut plan),
+        false => plan_ports(context, names, &mut reader, &mut plan),
+    }
+    plan.with_findings(reader)
+}
+
+/// Refuses an internal Service, since the shared ports and those of `--tcp-services` are open to all clients.
+fn refuse_internal(reader: &mut Reader<'_>, plan: &mut ServicePlan<'_>) {
+    let why =
+        "it is internal, and the shared ports and those of --tcp-services are open to all clients";
+    reader.warn(
+        Reason::SyncLoadBalancerFailed,
+        format!(
+            "Error syncing load balancer: {why}; a Service of type LoadBalancer can be internal"
+        ),
+    );
+    plan.status = Status::left_alone(plan.service, why);
+    reader.keep_last_good_of_ports();
+}
+
+/// Plans the TCP ports of a Service: port 80 first, the others by number.
+fn plan_ports(
+    context: &Context<'_>,
+    names: &BareNames<'_>,
+    reader: &mut Reader<'_>,
+    plan: &mut ServicePlan<'_>,
+) {
+    let (service, settings) = (plan.service, context.settings);
+    if let ServiceKind::ExternalName(name) = &service.kind {
+        look_up(context, reader, name, plan);
+    }
+    if let Some(owner) = names
+        .owner(service)
+        .filter(|owner| owner.key != service.key)
+    {
+        let message = format!(
+            "the bare name {} belongs to {}; this Service is reached as /{}",
+            service.key.name, owner.key, service.key
+        );
+        reader.warn(Reason::NameTaken, message);
+    }
+    let mut ports: Vec<&Port> = served_ports(reader)
+        .iter()
+        .filter(|port| port.protocol == observe::Protocol::Tcp)
+        .collect();
+    ports.sort_by_key(|port| (port.number != 80, port.number));
+    for port in ports {
+        match names.listed(settings, service, port) {
+            Some(external) => plan_tcp_service(context, names, reader, port, external, plan),
+            None if wants_http(service, settings) => {
+                plan_routes(context, names, reader, port, plan);
+            }
+            None => {}
+        }
+    }
+    reader.without_effect(NOT_SHARED, "only a Service of type LoadBalancer has it");
+    if plan.ports.is_empty() {
+        reader.without_effect(
+            OF_A_PORT,
+            "the shared port has one setting for all Services",
+        );
+    }
+    if plan.routes.iter().all(|route| route.closed) && plan.ports.is_empty() {
+        let is_tcp = |port: &Port| port.protocol == observe::Protocol::Tcp;
+        let why = match service.ports.iter().any(is_tcp) {
+            true => "none of its ports can be served",
+            false => "it has no TCP port",
+        };
+        plan.status = Status::left_alone(service, why);
+    }
+}
+
+/// Has the name of an ExternalName Service resolved, and warns if it cannot be served.
+fn look_up(context: &Context<'_>, reader: &mut Reader<'_>, name: &str, plan: &mut ServicePlan<'_>) {
+    let nowhere = || match context.refuses_own() {
+        true => format!(
+            "externalName {name} leads only to addresses of this machine or its link, which are not served"
+        ),
+        false => format!("externalName {name} leads to no address of a single host"),
+    };
+    let wrong = match ExternalTarget::of(context.observed, name) {
+        ExternalTarget::Address(address) => (!context.may_lead_to(address)).then(nowhere),
+        ExternalTarget::NoName => Some(format!("externalName {name:?} is not a DNS name")),
+        ExternalTarget::Name(found) => {
+            plan.wanted.names.insert(name.to_owned());
+            match found.is_empty() {
+                true => Some(format!(
+                    "externalName {name} has no address; nothing listens until it has one"
+                )),
+                false => {
+                    let leads = found.iter().any(|address| context.may_lead_to(*address));
+                    (!leads).then(nowhere)
+                }
+            }
+        }
+    };
+    let mut wrongs: Vec<String> = wrong.into_iter().collect();
+    let named = reader.service.ports.iter();
+    let named = named.filter_map(|port| match &port.target {
+        Target::Name(target) => Some(format!(
+            "port {} has the target port {target:?}, and no pod says its number; give the number",
+            port.number
+        )),
+        Target::Number(_) => None,
+    });
+    wrongs.extend(named);
+    for wrong in wrongs {
+        reader.warn_by_node(
+            Reason::SyncLoadBalancerFailed,
+            format!("Error syncing load balancer: {wrong}"),
+        );
+    }
+}
+
+/// Plans a port of `--tcp-services`.
+fn plan_tcp_service(
+    context: &Context<'_>,
+    names: &BareNames<'_>,
+    reader: &mut Reader<'_>,
+    port: &Port,
+    external: u16,
+    plan: &mut ServicePlan<'_>,
+) {
+    let service = reader.service;
+    let options = PortOptions::read(reader, port, ReachedBy::TcpServices);
+    let check = health::check(reader, &context.slices, port);
+    let Some(name) = table_name(names, service, port).filter(|_| options.ranges != Ranges::Closed)
+    else {
+        return;
+    };
+    let binds = Site::EVERYWHERE.binds(context.nodes.here, external);
+    let scope = scope(context, service, &options);
+    plan.wanted.nodes |= scope.nodes.is_some();
+    let endpoints = endpoints::of_port(context, service, port, scope);
+    plan.ports.push(PortPlan {
+        claim: Claim {
+            udp: false,
+            port: external,
+            reach: Reach::Everywhere,
+        },
+        frontend: frontend(&name, None, &service.key, &options, None, binds),
+        backend: backend(&name, None, service, port, &options, check, endpoints),
+        closed: false,
+    });
+}
+
+/// Plans the routes of a Service port on a shared port.
+fn plan_routes(
+    context: &Context<'_>,
+    names: &BareNames<'_>,
+    reader: &mut Reader<'_>,
+    port: &Port,
+    plan: &mut ServicePlan<'_>,
+) {
+    let service = reader.service;
+    let options = PortOptions::read(reader, port, ReachedBy::SharedPort);
+    let check = health::check(reader, &context.slices, port);
+    let secure = options.protocol == Protocol::Https;
+    let matches = matches(reader, names, port, secure);
+    let most = MOST_ROUTES.min(MOST_RANGES / (1 + options.ranges.count()));
+    let room = most.saturating_sub(plan.routes.len());
+    if matches.len().max(options.passthrough.len()) > room {
+        let message = format!(
+            "port {} asks for more routes, each with its source ranges, than one Service may have; it is not on the shared port",
+            port.number
+        );
+        reader.warn(Reason::InvalidAnnotation, message);
+        return;
+    }
+    if options.ranges == Ranges::Closed {
+        return;
+    }
+    let Some(name) = table_name(names, service, port) else {
+        return;
+    };
+    let (certificate, closed) = match certificate(context, reader, &options, port, plan) {
+        Termination::Unserved => return,
+        Termination::Closed => (None, true),
+        Termination::Open(certificate) => (certificate, false),
+    };
+    without_effect(reader, port, &options, secure);
+    let scope = scope(context, service, &options);
+    plan.wanted.nodes |= scope.nodes.is_some();
+    let endpoints = endpoints::of_port(context, service, port, scope);
+    let backend = backend(&name, None, service, port, &options, check, endpoints);
+    let model = SharedRoute {
+        secure,
+        // Without an annotation, a Service has no route of the HTTPS port.
+        by_annotation: secure || asks_for_route(service, context.settings),
+        route: Route {
+            source_ranges: options.ranges.list(),
+            ..route(Some(name))
+        },
+        certificate,
+        backend: Some(backend),
+        closed,
+    };
+    if options.passthrough.is_empty() {
+        let routes = matches.into_iter();
+        let routes = routes.flat_map(|found| terminated(&model, found, options.redirect_https));
+        plan.routes.extend(routes);
+    } else {
+        let hosts = options.passthrough.iter();
+        plan.routes
+            .extend(hosts.map(|host| passed_through(&model, host)));
+    }
+}
+
+/// The route of a host whose TLS is relayed without decrypting it. All but the host is taken from `model`.
+fn passed_through(model: &SharedRoute, host: &HostPattern) -> SharedRoute {
+    SharedRoute {
+        secure: true,
+        by_annotation: true,
+        route: Route {
+            host: Some(host.clone()),
+            passthrough: true,
+            ..model.route.clone()
+        },
+        ..model.clone()
+    }
+}
+
+/// The route of requests that match `found`, and the redirect to it. All else is taken from `model`.
+fn terminated(
+    model: &SharedRoute,
+    found: Route,
+    redirect_https: bool,
+) -> impl Iterator<Item = SharedRoute> + use<> {
+    let redirect = (model.secure && redirect_https).then(|| SharedRoute {
+        secure: false,
+        by_annotation: true,
+        route: Route {
+            redirect: to_https().redirect,
+            rewrite: None,
+            ..found.clone()
+        },
+        certificate: None,
+        backend: None,
+        closed: model.closed,
+    });
+    let here = SharedRoute {
+        route: Route {
+            source_ranges: model.route.source_ranges.clone(),
+            service: model.route.service.clone(),
+            ..found
+        },
+        ..model.clone()
+    };
+    [Some(here), redirect].into_iter().flatten()
+}
+
+/// The requests that lead to a Service port, as routes without a service.
+fn matches(
+    reader: &mut Reader<'_>,
+    names: &BareNames<'_>,
+    port: &Port,
+    secure: bool,
+) -> Vec<Route> {
+    let some = Some(port);
+    let hosts = reader.knob(&knobs::HOST, some).map(|found| found.value);
+    let paths = reader.knob(&knobs::PATH, some).map(|found| found.value);
+    let rewrite = reader.knob(&knobs::REWRITE, some).map(|found| found.value);
+    let contrib_hosts = reader.knob(&knobs::CONTRIB_HOST, None);
+    let acl = reader
+        .knob(&knobs::ACL_MATCH, None)
+        .map(|found| found.value);
+    let rewritten = |otherwise: Rewrite| match rewrite.clone().unwrap_or(otherwise) {
+        Rewrite::Keep => None,
+        Rewrite::Strip => "/".parse().ok(),
+        Rewrite::To(path) => Some(path),
+    };
+    if hosts.is_some() || paths.is_some() {
+        return by_host_and_path(hosts, paths, rewritten(Rewrite::Keep));
+    }
+    let hosts = contrib_hosts.map_or_else(Vec::new, |found| found.value);
+    let whole = hosts.iter().map(|host| Route {
+        host: Some(host.clone()),
+        ..route(None)
+    });
+    let mut routes: Vec<Route> = whole.collect();
+    // service-loadbalancer read aclMatch for https only; on plain http its users reach a Service by its name.
+    if acl.is_none() || !secure {
+        // As with service-loadbalancer, the name is stripped from requests that have both the host and the name.
+        for host in hosts.into_iter().map(Some).chain([None]) {
+            let paths = name_paths(names, reader.service, port).into_iter();
+            routes.extend(paths.map(|path| Route {
+                host: host.clone(),
+                path: Some(path),
+                rewrite: rewritten(Rewrite::Strip),
+                ..route(None)
+            }));
+        }
+    }
+    if let Some(acl) = acl {
+        routes.extend(acl.paths.into_iter().map(|path| Route {
+            path: Some(path),
+            r#match: PathMatch::Begins,
+            ignore_case: acl.ignore_case,
+            rewrite: rewritten(Rewrite::Keep),
+            ..route(None)
+        }));
+    }
+    routes
+}
+
+/// Routes by our own keys: every host with every path.
+fn by_host_and_path(
+    hosts: Option<Vec<HostPattern>>,
+    paths: Option<Paths>,
+    rewrite: Option<UrlPath>,
+) -> Vec<Route> {
+    let hosts = hosts.map_or_else(|| vec![None], |hosts| hosts.into_iter().map(Some).collect());
+    let ignore_case = paths.as_ref().is_some_and(|paths| paths.ignore_case);
+    let paths = paths.map_or_else(
+        || vec![None],
+        |paths| paths.paths.into_iter().map(Some).collect(),
+    );
+    let pairs = hosts
+        .iter()
+        .flat_map(|host| paths.iter().map(move |path| (host.clone(), path.clone())));
+    let both = pairs.take(MOST_ROUTES + 1).map(|(host, path)| Route {
+        host,
+        ignore_case,
+        rewrite: path.as_ref().and_then(|_| rewrite.clone()),
+        path,
+        ..route(None)
+    });
+    both.collect()
+}
+
+/// Notes keys that have no effect on a shared port.
+fn without_effect(reader: &mut Reader<'_>, port: &Port, options: &PortOptions, secure: bool) {
+    let mut keys = Vec::new();
+    if options.hsts.is_some() {
+        keys.push(match secure {
+            true => format!("{OWN}hsts (the shared HTTPS port sends one for all)"),
+            false => format!("{OWN}hsts (port {} does not terminate TLS)", port.number),
+        });
+    }
+    if options.redirect_https && !secure {
+        keys.push(format!(
+            "{OWN}redirect-https (port {} does not terminate TLS)",
+            port.number
+        ));
+    }
+    if !options.passthrough.is_empty() {
+        let hidden = [
+            reader.present_keys(&knobs::HOST, port),
+            reader.present_keys(&knobs::PATH, port),
+            reader.present_keys(&knobs::REWRITE, port),
+            reader.present_keys(&knobs::CONTRIB_HOST, port),
+            reader.present_keys(&knobs::ACL_MATCH, port),
+        ];
+        let hidden = hidden.into_iter().flatten();
+        keys.extend(hidden.map(|key| {
+            format!(
+                "{key} (port {} relays TLS without decrypting it)",
+                port.number
+            )
+        }));
+    }
+    if !keys.is_empty() {
+        reader.note(
+            Reason::AnnotationIgnored,
+            format!("without effect here: {}", keys.join(", ")),
+        );
+    }
+}
+
+/// The paths that follow from a Service's name: `/NAMESPACE/NAME`, and `/NAME` if it owns the bare name; `:PORT` follows unless
+/// the port is 80.
+fn name_paths(names: &BareNames<'_>, service: &Service, port: &Port) -> Vec<UrlPath> {
+    let Key { namespace, name } = &service.key;
+    let suffix = port_suffix(port);
+    let bare = names.owns(service).then(|| format!("/{name}{suffix}"));
+    let paths = bare
+        .into_iter()
+        .chain([format!("/{namespace}/{name}{suffix}")]);
+    paths.filter_map(|path| path.parse().ok()).collect()
+}
+
+/// The name of a Service port in the table. The owner of a bare name has service-loadbalancer's name, which dashboards use.
+fn table_name(names: &BareNames<'_>, service: &Service, port: &Port) -> Option<Name> {
+    let bare = format!("{}{}", service.key.name, port_suffix(port));
+    match names.owns(service) && bare != HTTP && bare != HTTPS {
+        true => bare.parse().ok(),
+        false => qualified(&service.key, port),
+    }
+}
+
+fn port_suffix(port: &Port) -> String {
+    match port.number {
+        80 => String::new(),
+        number => format!(":{number}"),
+    }
+}
+
+fn scope<'a>(context: &Context<'_>, service: &Service, options: &'a PortOptions) -> Scope<'a> {
+    Scope {
+        nodes: options
+            .target_nodes
+            .as_ref()
+            .filter(|_| endpoints::goes_by_node(context.settings, service)),
+        only_on: None,
+    }
+}
+
+/// The most routes of one Service, which must not fill the memory.
+const MOST_ROUTES: usize = 10_000;
+
+/// The most source ranges of all routes of one Service together.
+const MOST_RANGES: usize = 100_000;
+
+/// Knobs that need an address of the Service's own.
+const NOT_SHARED: &[&str] = &[
+    "external-port",
+    "external-traffic-policy-mode",
+    "hostname",
+    "load-balancer-ips",
+    "node-selector",
+];
+
+/// Knobs that need a port of the Service's own.
+const OF_A_PORT: &[&str] = &[
+    "accept-proxy",
+    "connection-limit",
+    "mode",
+    "timeout-client",
+    "udp-timeout",
+];

@@ -1,0 +1,125 @@
+//! `tcp-request` rules: who may connect, and who sends PROXY headers.
+
+use std::collections::HashMap;
+
+use ballast_core::table::List;
+use ipnet::IpNet;
+
+use super::acl::Where;
+use super::bind::Way;
+use super::decide::Closed;
+use super::importer::Importer;
+use super::proxy::{Access, Proxy};
+use super::ranges::Ranges;
+use super::words::Line;
+
+/// Who may connect, and who sends a PROXY header; `None`: everybody, nobody.
+pub(super) type WhoConnects = (Option<List<IpNet>>, Option<List<IpNet>>);
+
+impl Importer<'_> {
+    /// Who may connect, and who sends a PROXY header; `None`: everybody, nobody.
+    pub(super) fn connections(
+        &mut self,
+        proxy: &Proxy,
+        way: &Way,
+        place: Where,
+    ) -> Result<WhoConnects, Closed> {
+        let acls = match proxy.connections.is_empty() {
+            true => HashMap::new(),
+            false => self.acls(proxy, place),
+        };
+        let rejects = proxy
+            .connections
+            .iter()
+            .any(|rule| rule.action == Access::Reject);
+        let mut senders = match way.accept_proxy {
+            true => Ranges::all(),
+            false => Ranges::none(),
+        };
+        let (mut allowed, mut rest) = (Ranges::none(), Ranges::all());
+        for rule in &proxy.connections {
+            if rule.action == Access::Accept && !rejects {
+                continue;
+            }
+            let denies = rule.action == Access::Reject;
+            let condition = match self.condition(&rule.line, &rule.condition, &acls, place) {
+                Ok(condition) => condition,
+                Err(why) if denies => {
+                    self.report.left_out(&rule.line, why);
+                    return Err(Closed(format!(
+                        "line {} says who may not come, and cannot be read; correct it",
+                        rule.line.number
+                    )));
+                }
+                Err(why) => {
+                    self.report.left_out(&rule.line, why);
+                    continue;
+                }
+            };
+            let condition = self.seen(&rule.line, condition, denies)?;
+            for alternative in condition.alternatives {
+                if !alternative.is_about_any_request() {
+                    self.report.left_out(&rule.line, "a connection is accepted before its host and path are known; write it for requests: http-request deny");
+                    continue;
+                }
+                let who = &alternative.clients;
+                match rule.action {
+                    Access::Accept => {
+                        allowed = allowed.or(&rest.and(who));
+                        rest = rest.and_not(who);
+                    }
+                    Access::Reject => rest = rest.and_not(who),
+                    Access::ExpectProxy => senders = senders.or(who),
+                }
+            }
+        }
+        // Such rules see the peer's address, and source-ranges that of the PROXY header.
+        let mut of_peers = proxy
+            .connections
+            .iter()
+            .filter(|rule| rule.action == Access::Reject && rule.line.word(1) == "connection");
+        if !senders.is_none()
+            && let Some(rule) = of_peers.next()
+        {
+            self.report.left_out(&rule.line, "beside a PROXY header it says which peers may come; name these in accept-proxy.from, or write tcp-request session for clients");
+            return Err(Closed(format!(
+                "line {} says which peers may come, which a table does not beside PROXY headers",
+                rule.line.number
+            )));
+        }
+        let ranges = self.source_ranges(&proxy.head, &allowed.or(&rest))?;
+        let from = match senders.is_none() {
+            true => None,
+            false => senders.nets().map(List::new),
+        };
+        if senders.is_all()
+            && let Some(bind) = proxy.binds.iter().find(|bind| bind.way.accept_proxy)
+        {
+            self.report.note(&bind.line, "every client is believed about its address, as in haproxy; name the proxies in front in accept-proxy.from");
+        }
+        Ok((ranges, from))
+    }
+
+    /// The ranges of a table; `None`: everybody.
+    pub(super) fn source_ranges(
+        &mut self,
+        line: &Line,
+        clients: &Ranges,
+    ) -> Result<Option<List<IpNet>>, Closed> {
+        if clients.is_all() {
+            return Ok(None);
+        }
+        if clients.is_none() {
+            return Err(Closed("nobody may connect to it".into()));
+        }
+        match clients.nets() {
+            Some(nets) => Ok(Some(List::new(nets))),
+            None => {
+                self.report.left_out(line, "its lists of addresses come to more ranges than a table should have; write source-ranges by hand");
+                Err(Closed(
+                    "its lists of addresses are too long; shorten them".into(),
+                ))
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! ACLs: what haproxy looks at, as far as Ballast can look at it too.
+
+use ballast_core::table::HostPattern;
+
+use super::pattern::{PathKind, PathPattern};
+use super::ranges::{Ranges, net};
+use super::world::World;
+
+/// One thing that an ACL says of a connection or a request.
+#[derive(Clone, Debug)]
+pub(super) enum Atom {
+    Always(bool),
+    Clients(Ranges),
+    Hosts(Vec<HostPattern>),
+    Paths(Vec<PathPattern>),
+    /// Something that Ballast does not look at.
+    Unknown(String),
+    /// A list that cannot be read.
+    Broken(String),
+}
+
+/// What the ACL is for.
+#[derive(Clone, Copy)]
+pub(super) struct Where {
+    /// Whether TLS ended at the bind.
+    pub(super) tls: bool,
+}
+
+/// Reads the words of an ACL behind its name: a criterion, flags and patterns. Says what differs by `note`.
+pub(super) fn read(
+    words: &[String],
+    place: Where,
+    world: &dyn World,
+    note: &mut dyn FnMut(String),
+) -> Result<Vec<Atom>, String> {
+    let Some((criterion, rest)) = words.split_first() else {
+        return Err("has no criterion; expected one such as `src 10.0.0.0/8`".into());
+    };
+    let mut flags = Flags::default();
+    let mut patterns = Vec::new();
+    let mut rest = rest.iter();
+    let mut at_flags = true;
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "-i" if at_flags => flags.ignore_case = true,
+            "-n" | "-u" if at_flags => {}
+            "-m" if at_flags => flags.method = rest.next().cloned(),
+            "-f" if at_flags => {
+                let Some(file) = rest.next() else {
+                    return Err("has -f without a file; name one".into());
+                };
+                match world.read(file) {
+                    Ok(bytes) => patterns.extend(lines_of(&bytes)),
+                    Err(why) => {
+                        return Ok(vec![Atom::Broken(format!("{file} cannot be read: {why}"))]);
+                    }
+                }
+            }
+            "--" if at_flags => at_flags = false,
+            word if at_flags && word.len() > 1 && word.starts_with('-') => {
+                return Ok(vec![Atom::Unknown(format!("the flag {word}"))]);
+            }
+            _ => {
+                at_flags = false;
+                patterns.push(word.clone());
+            }
+        }
+    }
+    let reader = Reader {
+        place,
+        flags,
+        note,
+        patterns,
+    };
+    Ok(vec![reader.atom(criterion)])
+}
+
+#[derive(Default)]
+struct Flags {
+    ignore_case: bool,
+    method: Option<String>,
+}
+
+struct Reader<'a> {
+    place: Where,
+    flags: Flags,
+    note: &'a mut dyn FnMut(String),
+    patterns: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn atom(mut self, criterion: &str) -> Atom {
+        let unknown = || Atom::Unknown(format!("`{criterion}`"));
+        let (sample, converters) = match criterion.split_once(',') {
+            Some((sample, converters)) => (sample, converters),
+            None => (criterion, ""),
+        };
+        for converter in converters.split(',').filter(|name| !name.is_empty()) {
+            match converter {
+                "lower" => self.flags.ignore_case = true,
+                // `field(1,:)`, cut at its comma: the host without its port.
+                "field(1" | ":)" | "host_only" | "path_only" => {}
+                _ => return unknown(),
+            }
+        }
+        let lower = sample.to_ascii_lowercase();
+        let name = lower.strip_suffix("()").unwrap_or(&lower);
+        match name {
+            "always_true" => Atom::Always(true),
+            "always_false" => Atom::Always(false),
+            "ssl_fc" => match self.patterns.first().map(String::as_str) {
+                None | Some("1") => Atom::Always(self.place.tls),
+                Some("0") => Atom::Always(!self.place.tls),
+                Some(_) => unknown(),
+            },
+            // A connection without a hello leads nowhere in either program.
+            "req_ssl_hello_type" | "req.ssl_hello_type" => Atom::Always(true),
+            "src" => self.clients(),
+            "path" => self.path("str"),
+            "path_beg" | "url_beg" => self.path("beg"),
+            "path_reg" | "url_reg" => self.path("reg"),
+            "path_end" | "path_dir" | "path_sub" | "path_dom" | "path_len" => unknown(),
+            _ => match self.host_method(name) {
+                Some(method) => self.host(method, criterion),
+                None => unknown(),
+            },
+        }
+    }
+
+    /// How a criterion looks at the host or the server name; `None`: it does not.
+    fn host_method(&self, name: &str) -> Option<&'static str> {
+        for (method, ending) in [
+            ("str", ""),
+            ("beg", "_beg"),
+            ("end", "_end"),
+            ("dom", "_dom"),
+            ("reg", "_reg"),
+            ("sub", "_sub"),
+            ("dir", "_dir"),
+        ] {
+            for header in ["hdr", "req.hdr", "req.fhdr", "hdr_req", "shdr"] {
+                if [
+                    format!("{header}{ending}(host)"),
+                    format!("{header}{ending}(host,-1)"),
+                    format!("{header}{ending}(host,1)"),
+                ]
+                .contains(&name.to_owned())
+                {
+                    return Some(method);
+                }
+            }
+            for sni in ["req_ssl_sni", "req.ssl_sni", "ssl_fc_sni"] {
+                if format!("{sni}{ending}") == name {
+                    return Some(method);
+                }
+            }
+        }
+        None
+    }
+
+    fn clients(self) -> Atom {
+        let mut nets = Vec::new();
+        for pattern in &self.patterns {
+            match net(pattern) {
+                Some(net) => nets.push(net),
+                None => {
+                    return Atom::Broken(format!(
+                        "{pattern:?} is no address and no network; expected one such as 10.0.0.0/8"
+                    ));
+                }
+            }
+        }
+        match nets.is_empty() {
+            true => Atom::Broken("no address stands behind src; name one".into()),
+            false => Atom::Clients(Ranges::of(&nets)),
+        }
+    }
+
+    fn path(self, method: &str) -> Atom {
+        let method = self.flags.method.as_deref().unwrap_or(method);
+        let mut paths = Vec::new();
+        for pattern in &self.patterns {
+            let (kind, text) = match method {
+                "str" => (PathKind::Exact, pattern.as_str()),
+                "beg" => (PathKind::Begins, pattern.as_str()),
+                "reg" => match simple_expression(pattern) {
+                    Some(simple) => simple,
+                    None => return Atom::Unknown(format!("the regular expression {pattern:?}")),
+                },
+                other => return Atom::Unknown(format!("`path -m {other}`")),
+            };
+            if !text.starts_with('/') {
+                (self.note)(format!(
+                    "a path begins with a slash, so none is {pattern:?}"
+                ));
+                continue;
+            }
+            if !text
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && byte != b'?' && byte != b'#')
+            {
+                return Atom::Unknown(format!("the path {pattern:?}"));
+            }
+            paths.push(PathPattern::new(kind, text, self.flags.ignore_case));
+        }
+        Atom::Paths(paths)
+    }
+
+    fn host(self, method: &str, criterion: &str) -> Atom {
+        let method = self.flags.method.as_deref().unwrap_or(method);
+        let mut hosts = Vec::new();
+        for pattern in &self.patterns {
+            let bare = match pattern.rsplit_once(':') {
+                Some((host, port))
+                    if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) =>
+                {
+                    (self.note)(
+                        "routes do not look at the port that a client writes behind the host"
+                            .into(),
+                    );
+                    host
+                }
+                _ => pattern,
+            };
+            let texts: &[String] = match method {
+                "str" => &[bare.to_owned()],
+                "end" => match bare.strip_prefix('.') {
+                    Some(name) => &[format!("*.{name}")],
+                    None => {
+                        (self.note)(format!(
+                            "{bare} and the hosts below it are meant, not every name that ends so"
+                        ));
+                        &[bare.to_owned(), format!("*.{bare}")]
+                    }
+                },
+                "dom" => {
+                    (self.note)(format!(
+                        "{bare} and the hosts below it are meant, not every name that has it inside"
+                    ));
+                    let bare = bare.trim_start_matches('.');
+                    &[bare.to_owned(), format!("*.{bare}")]
+                }
+                _ => return Atom::Unknown(format!("`{criterion}`")),
+            };
+            for text in texts {
+                match text.parse::<HostPattern>() {
+                    Ok(host) => hosts.push(host),
+                    Err(_) => return Atom::Unknown(format!("the host {pattern:?}")),
+                }
+            }
+        }
+        Atom::Hosts(hosts)
+    }
+}
+
+/// A regular expression that is no more than a beginning, a whole path or a folder.
+fn simple_expression(pattern: &str) -> Option<(PathKind, &str)> {
+    let rest = pattern.strip_prefix('^')?;
+    let (kind, text) = if let Some(text) = ["(/|$)", "(/.*)?$", "(/.*|$)", "($|/)"]
+        .iter()
+        .find_map(|end| rest.strip_suffix(end))
+    {
+        (PathKind::Segment, text)
+    } else if let Some(text) = rest.strip_suffix('$') {
+        (PathKind::Exact, text)
+    } else {
+        (PathKind::Begins, rest.strip_suffix(".*").unwrap_or(rest))
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-~%".contains(&byte);
+    let fits = text.bytes().all(plain) && !(kind == PathKind::Segment && text.ends_with('/'));
+    fits.then_some((kind, text))
+}
+
+/// The patterns of a file: one a line, with comments.
+fn lines_of(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect()
+}

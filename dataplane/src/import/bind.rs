@@ -1,0 +1,304 @@
+//! `bind` lines: addresses, and what their connections must begin with.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ballast_core::table::Bind;
+
+use super::importer::Importer;
+use super::words::Line;
+
+/// A `bind` line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BindLine {
+    pub(super) line: Line,
+    pub(super) binds: Vec<Bind>,
+    pub(super) way: Way,
+}
+
+/// What connections of a bind begin with: binds of one way are one frontend of the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) accept_proxy: bool,
+    pub(super) tls: Option<Tls>,
+}
+
+/// TLS that ends at a bind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tls {
+    pub(super) certificates: Vec<String>,
+    pub(super) client_ca: Option<String>,
+    pub(super) client_optional: bool,
+    pub(super) only_v13: bool,
+    pub(super) refuses_unknown: bool,
+    pub(super) alpn: Vec<String>,
+    pub(super) ticket_keys: Option<String>,
+}
+
+impl Importer<'_> {
+    /// Reads a `bind` line; an error means that the whole line is left out.
+    pub(super) fn bind(&mut self, line: &Line) -> Result<BindLine, String> {
+        let v6_only = line.from(2).iter().any(|word| word == "v6only");
+        let mut binds = Vec::new();
+        let mut wrong = None;
+        for part in line.word(1).split(',') {
+            match self.bind_addresses(line, part, v6_only) {
+                Ok(more) => binds.extend(more),
+                Err(why) => wrong = Some(why),
+            }
+        }
+        if binds.is_empty() {
+            return Err(wrong.unwrap_or_else(|| "has no address; write one such as *:80".into()));
+        }
+        if let Some(why) = wrong {
+            self.report.left_out(line, why);
+        }
+        let way = self.way(line)?;
+        Ok(BindLine {
+            line: line.clone(),
+            binds,
+            way,
+        })
+    }
+
+    fn bind_addresses(
+        &mut self,
+        line: &Line,
+        text: &str,
+        v6_only: bool,
+    ) -> Result<Vec<Bind>, String> {
+        const UNIX: &str = "Ballast listens at no unix socket; give it an address and a port";
+        let (family, rest) = match text.split_once('@') {
+            Some((family @ ("ipv4" | "tcp4"), rest)) => (Some(family), rest),
+            Some((family @ ("ipv6" | "tcp6"), rest)) => (Some(family), rest),
+            Some(("tcp", rest)) => (None, rest),
+            Some((other, _)) => {
+                return Err(match other {
+                    "unix" | "abns" | "abnsz" | "sockpair" | "fd" => UNIX.into(),
+                    _ => format!(
+                        "Ballast listens at no {other}@ address; give it an address and a port"
+                    ),
+                });
+            }
+            None if text.starts_with('/') => return Err(UNIX.into()),
+            None => (None, text),
+        };
+        let Some((host, ports)) = rest.rsplit_once(':') else {
+            return Err(format!("{text:?} has no port; write it as ADDRESS:PORT"));
+        };
+        let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
+        let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) else {
+            return Err(format!("{ports:?} is no port; expected 1 to 65535"));
+        };
+        if first == 0 || last < first {
+            return Err(format!(
+                "{ports:?} is no range of ports; expected the lower one first, from 1 on"
+            ));
+        }
+        if last - first >= MOST_PORTS {
+            return Err(format!(
+                "{ports:?} are too many ports for one table; expected at most {MOST_PORTS}"
+            ));
+        }
+        let v6 = family.is_some_and(|family| family.ends_with('6'));
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let bind: Box<dyn Fn(u16) -> Bind> = match host {
+            "" | "*" if v6 => Box::new(v6_bind(v6_only)),
+            "" | "*" => {
+                Box::new(|port| Bind::Exact(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))))
+            }
+            "::" => Box::new(v6_bind(v6_only)),
+            host => {
+                let (address, _) =
+                    self.address(line, host, Some(v6).filter(|_| family.is_some()))?;
+                Box::new(move |port| Bind::Exact(SocketAddr::new(address, port)))
+            }
+        };
+        Ok((first..=last).map(bind).collect())
+    }
+
+    fn way(&mut self, line: &Line) -> Result<Way, String> {
+        let mut way = Way::default();
+        let mut tls = Tls::default();
+        let mut is_tls = false;
+        let mut verify = "none";
+        let mut words = line.from(2).iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            let mut value = || words.next().unwrap_or_default();
+            match word {
+                "accept-proxy" => way.accept_proxy = true,
+                "ssl" => is_tls = true,
+                "crt" => tls.certificates.extend(self.certificates(line, value())?),
+                "crt-list" => tls
+                    .certificates
+                    .extend(self.certificate_list(line, value())?),
+                "ca-file" => tls.client_ca = Some(self.below(self.ca_base.as_deref(), value())),
+                "verify" => verify = value(),
+                "alpn" => {
+                    tls.alpn = value()
+                        .split(',')
+                        .filter(|name| !name.is_empty())
+                        .map(str::to_owned)
+                        .collect();
+                }
+                "strict-sni" => tls.refuses_unknown = true,
+                "ssl-min-ver" => tls.only_v13 = value() == "TLSv1.3",
+                "force-tlsv13" | "no-tlsv12" => tls.only_v13 = true,
+                "tls-ticket-keys" => tls.ticket_keys = Some(self.world.absolute(value())),
+                "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "ssl-max-ver" | "sigalgs"
+                | "client-sigalgs" => {
+                    let value = value();
+                    self.report.note(line, format!("`{word} {value}`: Ballast speaks TLS 1.2 and 1.3 with forward secrecy and authenticated ciphers only"));
+                }
+                "no-sslv3"
+                | "no-tlsv10"
+                | "no-tlsv11"
+                | "force-tlsv12"
+                | "v4v6"
+                | "v6only"
+                | "tfo"
+                | "defer-accept"
+                | "quic-force-retry"
+                | "prefer-client-ciphers" => {}
+                "name" | "id" | "nice" | "process" | "thread" | "shards" | "backlog" | "tcp-ut"
+                | "level" | "mode" | "uid" | "gid" | "user" | "group" | "tls-tickets" => {
+                    _ = value();
+                }
+                "maxconn" | "interface" | "mss" | "namespace" | "proto" | "ca-sign-file"
+                | "ca-verify-file" | "crl-file" | "ca-ignore-err" | "crt-ignore-err" | "npn"
+                | "severity-output" | "ca-sign-pass" => {
+                    let value = value();
+                    self.report.left_out(line, format!("`{word} {value}` has no counterpart at a frontend of Ballast; remove it"));
+                }
+                "transparent"
+                | "accept-netscaler-cip"
+                | "no-tls-tickets"
+                | "allow-0rtt"
+                | "generate-certificates"
+                | "no-ca-names"
+                | "expose-fd"
+                | "no-alpn"
+                | "ssl-skip-self-issued-ca"
+                | "no-tlsv13" => {
+                    self.report.left_out(
+                        line,
+                        format!("`{word}` has no counterpart at a frontend of Ballast; remove it"),
+                    );
+                }
+                unknown => self.unknown_word(line, unknown, BIND_WORDS),
+            }
+        }
+        if is_tls {
+            match (verify, &tls.client_ca) {
+                ("none", None) => {}
+                ("none", Some(_)) => {
+                    tls.client_ca = None;
+                    self.report.note(line, "without `verify` haproxy asks no client for a certificate, and neither does Ballast");
+                }
+                (_, None) => {
+                    return Err(format!(
+                        "`verify {verify}` has no ca-file, and without one nobody can be verified; name it"
+                    ));
+                }
+                (mode, Some(_)) => tls.client_optional = mode == "optional",
+            }
+            if tls.certificates.is_empty() {
+                return Err("`ssl` has no certificate; name one by crt".into());
+            }
+            way.tls = Some(tls);
+        }
+        Ok(way)
+    }
+
+    /// The PEM files of a `crt`: itself, or those of a folder.
+    fn certificates(&mut self, line: &Line, path: &str) -> Result<Vec<String>, String> {
+        if path.is_empty() {
+            return Err("`crt` names no file; name one".into());
+        }
+        let path = self.below(self.crt_base.as_deref(), path);
+        let Some(names) = self.world.folder(&path) else {
+            return Ok(vec![path]);
+        };
+        let is_certificate = |name: &&String| {
+            let endings = [".key", ".ocsp", ".sctl", ".issuer"];
+            !name.starts_with('.') && !endings.iter().any(|ending| name.ends_with(ending))
+        };
+        let files: Vec<String> = names
+            .iter()
+            .filter(is_certificate)
+            .map(|name| format!("{}/{name}", path.trim_end_matches('/')))
+            .collect();
+        if files.is_empty() {
+            return Err(format!("{path} has no certificate; put one there"));
+        }
+        self.report.note(
+            line,
+            format!("a table names each certificate: those that are in {path} now"),
+        );
+        Ok(files)
+    }
+
+    fn certificate_list(&mut self, line: &Line, path: &str) -> Result<Vec<String>, String> {
+        let bytes = self
+            .world
+            .read(path)
+            .map_err(|why| format!("{path} cannot be read: {why}"))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let mut files = Vec::new();
+        for entry in text
+            .lines()
+            .map(str::trim)
+            .filter(|entry| !entry.is_empty() && !entry.starts_with('#'))
+        {
+            let mut words = entry.split_whitespace();
+            let file = words.next().unwrap_or_default();
+            if words.next().is_some() {
+                self.report.left_out(line, format!("{file} of {path} has options or names behind it; Ballast takes a certificate's names from itself"));
+            }
+            files.push(self.below(self.crt_base.as_deref(), file));
+        }
+        Ok(files)
+    }
+
+    /// A path, below the base where it is relative.
+    pub(super) fn below(&self, base: Option<&str>, path: &str) -> String {
+        match base {
+            Some(base) if !path.starts_with('/') => self
+                .world
+                .absolute(&format!("{}/{path}", base.trim_end_matches('/'))),
+            _ => self.world.absolute(path),
+        }
+    }
+}
+
+fn v6_bind(v6_only: bool) -> impl Fn(u16) -> Bind {
+    move |port| match v6_only {
+        true => Bind::Exact(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+        false => Bind::Any { port },
+    }
+}
+
+/// Ports of one `bind`.
+const MOST_PORTS: u16 = 4096;
+
+const BIND_WORDS: &[&str] = &[
+    "accept-proxy",
+    "alpn",
+    "ca-file",
+    "ciphers",
+    "crt",
+    "crt-list",
+    "interface",
+    "maxconn",
+    "name",
+    "ssl",
+    "ssl-min-ver",
+    "strict-sni",
+    "tfo",
+    "transparent",
+    "v4v6",
+    "v6only",
+    "verify",
+];

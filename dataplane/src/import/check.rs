@@ -1,0 +1,341 @@
+//! Health checks: `option httpchk` and its like, `http-check`, `tcp-check`.
+
+use std::collections::BTreeSet;
+
+use super::importer::Importer;
+use super::words::Line;
+
+/// How the servers of a section are checked.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Check {
+    pub(super) http: Option<Http>,
+    pub(super) tcp: Option<Tcp>,
+    /// Statuses that pass, as a table writes them.
+    pub(super) expect: Option<String>,
+    pub(super) body: Option<String>,
+}
+
+/// A check by a request.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Http {
+    pub(super) method: Option<String>,
+    pub(super) path: Option<String>,
+    pub(super) host: Option<String>,
+}
+
+impl Http {
+    /// What haproxy asks where nothing else is said.
+    fn options() -> Self {
+        Self {
+            method: Some("OPTIONS".into()),
+            ..Self::default()
+        }
+    }
+}
+
+/// A check by bytes, as a table writes them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tcp {
+    pub(super) send: String,
+    pub(super) answer: Option<String>,
+}
+
+impl Importer<'_> {
+    /// `option httpchk [METHOD] [URI] [VERSION]`
+    pub(super) fn option_httpchk(&mut self, line: &Line, check: &mut Check) {
+        check.tcp = None;
+        let (method, path) = match line.from(2) {
+            [] => {
+                check.http.get_or_insert_with(Http::options);
+                return;
+            }
+            [path] => ("OPTIONS", path),
+            [method, path, ..] => (method.as_str(), path),
+        };
+        let mut http = Http {
+            method: Some(method)
+                .filter(|method| *method != "GET")
+                .map(str::to_owned),
+            path: Some(path.clone()),
+            host: None,
+        };
+        // Old configurations write header fields behind the version.
+        let version = line.from(4).join(" ");
+        for field in version.split("\r\n").skip(1) {
+            self.check_field(line, field, &mut http);
+        }
+        check.http = Some(http);
+    }
+
+    fn check_field(&mut self, line: &Line, field: &str, http: &mut Http) {
+        let Some((name, value)) = field.split_once(':') else {
+            return;
+        };
+        self.check_header(line, name, value.trim(), http);
+    }
+
+    fn check_header(&mut self, line: &Line, name: &str, value: &str, http: &mut Http) {
+        match name.to_ascii_lowercase().as_str() {
+            "host" if !value.is_empty() => http.host = Some(value.into()),
+            "connection" | "user-agent" | "accept" => {}
+            _ => self.report.left_out(
+                line,
+                format!("a check of Ballast has no header {name}; remove it"),
+            ),
+        }
+    }
+
+    /// `http-check …`
+    pub(super) fn http_check(&mut self, line: &Line, check: &mut Check) -> Result<(), String> {
+        match line.word(1) {
+            "send" => {
+                let mut http = check.http.take().unwrap_or_else(Http::options);
+                let mut words = line.from(2).iter();
+                while let Some(word) = words.next() {
+                    let value = words.next().map(String::as_str).unwrap_or_default();
+                    match word.as_str() {
+                        "meth" => http.method = Some(value.into()).filter(|method| method != "GET"),
+                        "uri" => http.path = Some(value.into()),
+                        "ver" => {}
+                        "hdr" => {
+                            let field = words.next().map(String::as_str).unwrap_or_default();
+                            self.check_header(line, value, field, &mut http);
+                        }
+                        other => self.report.left_out(
+                            line,
+                            format!("a check of Ballast has no `{other}`; remove it"),
+                        ),
+                    }
+                }
+                check.http = Some(http);
+                Ok(())
+            }
+            "expect" => http_expect(line, check),
+            "connect" | "comment" | "send-state" => Ok(()),
+            "disable-on-404" => {
+                Err("has no counterpart: an answer with 404 is a failed check here".into())
+            }
+            other => Err(format!(
+                "`http-check {other}` has no counterpart; remove it"
+            )),
+        }
+    }
+
+    /// `tcp-check …`
+    pub(super) fn tcp_check(&mut self, line: &Line, check: &mut Check) -> Result<(), String> {
+        let tcp = check.tcp.get_or_insert_default();
+        let kind = line.word(1);
+        match kind {
+            "connect" if line.words.len() == 2 => Ok(()),
+            "comment" => Ok(()),
+            "send" | "send-binary" => {
+                if tcp.answer.is_some() {
+                    return Err("a check of Ballast sends once, and then reads; write one send and one expect".into());
+                }
+                let bytes = match kind {
+                    "send" => escaped(line.word(2).as_bytes()),
+                    _ => escaped(
+                        &hexadecimal(line.word(2))
+                            .ok_or("has no hexadecimal bytes; write them in pairs")?,
+                    ),
+                };
+                tcp.send.push_str(&bytes);
+                Ok(())
+            }
+            "expect" => {
+                let (form, text) = match line.word(2) {
+                    "comment" => (line.word(4), line.word(5)),
+                    form => (form, line.word(3)),
+                };
+                let answer = match form {
+                    "string" => escaped(text.as_bytes()),
+                    "binary" => escaped(
+                        &hexadecimal(text)
+                            .ok_or("has no hexadecimal bytes; write them in pairs")?,
+                    ),
+                    other => {
+                        return Err(format!(
+                            "`expect {other}` has no counterpart; a check of Ballast compares the beginning of the answer"
+                        ));
+                    }
+                };
+                if tcp.answer.is_some() {
+                    return Err("a check of Ballast expects one answer; keep one".into());
+                }
+                if answer.is_empty() {
+                    return Err("expects nothing; name what the answer begins with".into());
+                }
+                self.report.note(
+                    line,
+                    "the answer must begin with this text; haproxy looks for it anywhere",
+                );
+                tcp.answer = Some(answer);
+                Ok(())
+            }
+            other => Err(format!(
+                "`tcp-check {other}` with these words has no counterpart; remove it"
+            )),
+        }
+    }
+}
+
+fn http_expect(line: &Line, check: &mut Check) -> Result<(), String> {
+    let mut words = line.from(2).iter().map(String::as_str);
+    let mut negated = false;
+    loop {
+        match words.next().unwrap_or_default() {
+            "!" => negated = !negated,
+            "min-recv" | "comment" | "ok-status" | "error-status" | "tout-status"
+            | "on-success" | "on-error" | "status-code" => _ = words.next(),
+            "status" => {
+                let list = words.next().unwrap_or_default();
+                check.expect = Some(statuses(list, negated).ok_or_else(|| {
+                    format!("{list:?} is no list of statuses; expected one such as 200,300-399")
+                })?);
+                return Ok(());
+            }
+            "rstatus" => {
+                let pattern = words.next().unwrap_or_default();
+                let found = by_expression(pattern, negated);
+                check.expect = Some(found.ok_or_else(|| format!("the regular expression {pattern:?} is not understood; write the statuses: http-check expect status 200-399"))?);
+                return Ok(());
+            }
+            "string" if !negated => {
+                let text: Vec<&str> = words.collect();
+                check.body = Some(text.join(" "));
+                return Ok(());
+            }
+            "" => return Err("expects nothing; name statuses or a string".into()),
+            other => {
+                let not = if negated { "! " } else { "" };
+                return Err(format!(
+                    "`expect {not}{other}` has no counterpart; a check of Ballast looks for statuses, and for a text in the body"
+                ));
+            }
+        }
+    }
+}
+
+/// `200`, `200-299,301`, without spaces; or all others.
+fn statuses(list: &str, negated: bool) -> Option<String> {
+    let mut set = BTreeSet::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        if !(100..=999).contains(&first) || first > last || last > 999 {
+            return None;
+        }
+        set.extend(first..=last.min(599));
+    }
+    in_words(&set, negated)
+}
+
+/// The statuses that a regular expression of digits, dots, classes and groups matches.
+fn by_expression(pattern: &str, negated: bool) -> Option<String> {
+    let set: BTreeSet<u16> = (100..600)
+        .filter_map(|status: u16| {
+            let text = status.to_string();
+            let group = pattern
+                .trim_start_matches('^')
+                .strip_prefix('(')
+                .and_then(|rest| rest.split_once(')'));
+            let alternatives: Vec<String> = match group {
+                Some((inner, rest)) => inner
+                    .split('|')
+                    .map(|first| format!("{first}{rest}"))
+                    .collect(),
+                None => vec![pattern.to_owned()],
+            };
+            let mut matched = false;
+            for alternative in alternatives {
+                matched |= matches(&alternative, &text)?;
+            }
+            Some((status, matched))
+        })
+        .filter(|(_, matched)| *matched)
+        .map(|(status, _)| status)
+        .collect();
+    (!set.is_empty()).then(|| in_words(&set, negated)).flatten()
+}
+
+/// Whether an anchored expression matches a status; `None`: it is not understood.
+fn matches(pattern: &str, status: &str) -> Option<bool> {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    let mut digits = status.chars();
+    let mut rest = pattern.chars();
+    while let Some(letter) = rest.next() {
+        let fits: Box<dyn Fn(char) -> bool> = match letter {
+            '$' if rest.next().is_none() => return Some(digits.next().is_none()),
+            '.' => Box::new(|_| true),
+            digit if digit.is_ascii_digit() => Box::new(move |it| it == digit),
+            '[' => {
+                let class: String = rest.by_ref().take_while(|letter| *letter != ']').collect();
+                let bytes: Vec<char> = class.chars().collect();
+                match bytes.as_slice() {
+                    [first, '-', last] => {
+                        let range = *first..=*last;
+                        Box::new(move |it| range.contains(&it))
+                    }
+                    all if !all.is_empty() && all.iter().all(char::is_ascii_digit) => {
+                        Box::new(move |it| bytes.contains(&it))
+                    }
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        };
+        match digits.next() {
+            Some(digit) if fits(digit) => {}
+            Some(_) => return Some(false),
+            None => return None,
+        }
+    }
+    Some(true)
+}
+
+fn in_words(set: &BTreeSet<u16>, negated: bool) -> Option<String> {
+    let mut runs: Vec<(u16, u16)> = Vec::new();
+    for status in (100..600).filter(|status| set.contains(status) != negated) {
+        match runs.last_mut() {
+            Some(run) if run.1 + 1 == status => run.1 = status,
+            _ => runs.push((status, status)),
+        }
+    }
+    let words: Vec<String> = runs
+        .iter()
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect();
+    (!words.is_empty()).then(|| words.join(","))
+}
+
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text
+        .chars()
+        .map(|digit| {
+            digit
+                .to_digit(16)
+                .and_then(|digit| u8::try_from(digit).ok())
+        })
+        .collect::<Option<_>>()?;
+    let pairs = digits.chunks(2).map(|pair| match pair {
+        [high, low] => Some(high << 4 | low),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+/// Bytes as a table writes them.
+pub(super) fn escaped(bytes: &[u8]) -> String {
+    let letters = bytes.iter().map(|byte| match byte {
+        b'\\' => "\\\\".into(),
+        b'\n' => "\\n".into(),
+        b'\r' => "\\r".into(),
+        b'\t' => "\\t".into(),
+        b' '..=b'~' => char::from(*byte).to_string(),
+        other => format!("\\x{other:02x}"),
+    });
+    letters.collect()
+}

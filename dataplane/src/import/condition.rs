@@ -1,0 +1,286 @@
+//! Conditions of rules: ACLs by name or in braces, `if` and `unless`, `or`, `!`. They come to alternatives, of which each
+//! says something about host, path and client address.
+
+use std::collections::HashMap;
+
+use ballast_core::table::HostPattern;
+
+use super::acl::Atom;
+use super::pattern::{PathPattern, host_contains};
+use super::ranges::{Ranges, net};
+use super::words::Line;
+
+/// A condition: one of these must hold.
+#[derive(Clone, Debug)]
+pub(super) struct Condition {
+    pub(super) alternatives: Vec<Alternative>,
+}
+
+/// What must hold all at once.
+#[derive(Clone, Debug)]
+pub(super) struct Alternative {
+    /// One of each of these.
+    pub(super) hosts: Vec<Vec<HostPattern>>,
+    pub(super) paths: Vec<Vec<PathPattern>>,
+    /// None of these.
+    pub(super) no_hosts: Vec<HostPattern>,
+    pub(super) no_paths: Vec<PathPattern>,
+    pub(super) clients: Ranges,
+    /// What Ballast cannot look at, and must hold.
+    pub(super) unknown: Vec<String>,
+    /// What Ballast cannot look at, and must not hold.
+    pub(super) unknown_not: Vec<String>,
+    /// A list of addresses could not be read: nothing is known.
+    pub(super) broken: Option<String>,
+}
+
+impl Alternative {
+    pub(super) fn always() -> Self {
+        Self {
+            hosts: Vec::new(),
+            paths: Vec::new(),
+            no_hosts: Vec::new(),
+            no_paths: Vec::new(),
+            clients: Ranges::all(),
+            unknown: Vec::new(),
+            unknown_not: Vec::new(),
+            broken: None,
+        }
+    }
+
+    /// Whether it says nothing about hosts and paths.
+    pub(super) fn is_about_any_request(&self) -> bool {
+        self.hosts.is_empty()
+            && self.paths.is_empty()
+            && self.no_hosts.is_empty()
+            && self.no_paths.is_empty()
+    }
+
+    /// What Ballast cannot look at.
+    pub(super) fn not_seen(&self) -> Option<&str> {
+        let all = self.unknown.iter().chain(&self.unknown_not);
+        all.chain(&self.broken).next().map(String::as_str)
+    }
+
+    /// Whether every request of this region fits, as far as host and path say.
+    pub(super) fn covers(&self, host: Option<&HostPattern>, path: &PathPattern) -> bool {
+        let hosts = self.hosts.iter().all(|one_of| {
+            let mut one_of = one_of.iter();
+            one_of.any(|pattern| host_contains(Some(pattern), host))
+        });
+        let paths = self.paths.iter().all(|one_of| {
+            let mut one_of = one_of.iter();
+            one_of.any(|pattern| pattern.contains(path))
+        });
+        let no_host = !self
+            .no_hosts
+            .iter()
+            .any(|pattern| host_contains(Some(pattern), host));
+        let no_path = !self.no_paths.iter().any(|pattern| pattern.contains(path));
+        hosts && paths && no_host && no_path
+    }
+
+    /// Adds one thing that must hold; `false`: then it never does.
+    fn add(&mut self, atom: &Atom, negated: bool) -> bool {
+        match (atom, negated) {
+            (Atom::Always(value), _) => return *value != negated,
+            (Atom::Clients(clients), false) => self.clients = self.clients.and(clients),
+            (Atom::Clients(clients), true) => self.clients = self.clients.and_not(clients),
+            (Atom::Hosts(hosts), false) => self.hosts.push(hosts.clone()),
+            (Atom::Hosts(hosts), true) => self.no_hosts.extend(hosts.iter().cloned()),
+            (Atom::Paths(paths), false) => self.paths.push(paths.clone()),
+            (Atom::Paths(paths), true) => self.no_paths.extend(paths.iter().cloned()),
+            (Atom::Unknown(what), false) => self.unknown.push(what.clone()),
+            (Atom::Unknown(what), true) => self.unknown_not.push(what.clone()),
+            (Atom::Broken(why), _) => self.broken = Some(why.clone()),
+        }
+        !self.clients.is_none()
+    }
+}
+
+/// ACLs by name: one holds if one of its atoms does.
+pub(super) type Acls = HashMap<String, Vec<Atom>>;
+
+/// A condition in which `!` stands at atoms only: alternatives of what must hold all at once.
+type Normal = Vec<Vec<(bool, Atom)>>;
+
+/// Reads the words of an ACL.
+pub(super) type ReadAtoms<'a> = dyn FnMut(&[String]) -> Result<Vec<Atom>, String> + 'a;
+
+/// Reads what stands behind `if` or `unless`; an error has the reason.
+pub(super) fn read(
+    words: &[String],
+    acls: &Acls,
+    atom: &mut ReadAtoms<'_>,
+) -> Result<Condition, String> {
+    let (negated, words) = match words.split_first() {
+        None => {
+            return Ok(Condition {
+                alternatives: vec![Alternative::always()],
+            });
+        }
+        Some((first, rest)) if first == "if" => (false, rest),
+        Some((first, rest)) if first == "unless" => (true, rest),
+        Some((first, _)) => {
+            return Err(format!(
+                "{first:?} is not understood here; expected `if` or `unless`"
+            ));
+        }
+    };
+    let mut normal: Normal = Vec::new();
+    let mut current: Normal = vec![Vec::new()];
+    let mut rest = words;
+    let mut said_something = false;
+    while let Some((word, after)) = rest.split_first() {
+        rest = after;
+        if word == "or" || word == "||" {
+            normal.append(&mut current);
+            current = vec![Vec::new()];
+            continue;
+        }
+        let (mut not, mut name) = (false, word.as_str());
+        while let Some(positive) = name.strip_prefix('!') {
+            (not, name) = (!not, positive);
+        }
+        if name.is_empty() && not {
+            // `! name`: the sign may stand apart.
+            let Some((next, after)) = rest.split_first() else {
+                return Err("ends with `!`; name what must not hold".into());
+            };
+            (name, rest) = (next.as_str(), after);
+        }
+        said_something = true;
+        let atoms = match name {
+            "{" => {
+                let Some(end) = rest.iter().position(|word| word == "}") else {
+                    return Err("has `{` without `}`; close it, with spaces around".into());
+                };
+                let (inner, after) = rest.split_at_checked(end).unwrap_or_default();
+                rest = after.get(1..).unwrap_or_default();
+                atom(inner)?
+            }
+            _ => match acls.get(name) {
+                Some(atoms) => atoms.clone(),
+                None => predefined(name)
+                    .ok_or_else(|| format!("there is no acl {name:?}; declare it"))?,
+            },
+        };
+        current = with(current, &atoms, not)?;
+    }
+    normal.append(&mut current);
+    if !said_something {
+        return Err("has no condition; name an acl, or write one in braces".into());
+    }
+    if negated {
+        normal = not(normal)?;
+    }
+    Ok(Condition {
+        alternatives: normal.iter().filter_map(|all| alternative(all)).collect(),
+    })
+}
+
+fn alternative(all: &[(bool, Atom)]) -> Option<Alternative> {
+    let mut alternative = Alternative::always();
+    let holds = all.iter().all(|(not, atom)| alternative.add(atom, *not));
+    let some = |lists: &[Vec<HostPattern>]| lists.iter().all(|list| !list.is_empty());
+    let some_path = alternative.paths.iter().all(|list| !list.is_empty());
+    (holds && some(&alternative.hosts) && some_path).then_some(alternative)
+}
+
+/// `all` of before, and one of the atoms; or, with `not`, none of them.
+fn with(before: Normal, atoms: &[Atom], not: bool) -> Result<Normal, String> {
+    let mut after = Normal::new();
+    for all in before {
+        if not {
+            let mut all = all;
+            all.extend(atoms.iter().map(|atom| (true, atom.clone())));
+            after.push(all);
+            continue;
+        }
+        for atom in joined(atoms) {
+            let mut all = all.clone();
+            all.push((false, atom));
+            after.push(all);
+        }
+        few(&after)?;
+    }
+    Ok(after)
+}
+
+/// Atoms of one kind as one: a list of many hosts is one thing to look at.
+fn joined(atoms: &[Atom]) -> Vec<Atom> {
+    let mut joined: Vec<Atom> = Vec::new();
+    for atom in atoms {
+        match (joined.last_mut(), atom) {
+            (Some(Atom::Hosts(all)), Atom::Hosts(more)) => all.extend(more.iter().cloned()),
+            (Some(Atom::Paths(all)), Atom::Paths(more)) => all.extend(more.iter().cloned()),
+            (Some(Atom::Clients(all)), Atom::Clients(more)) => *all = all.or(more),
+            _ => joined.push(atom.clone()),
+        }
+    }
+    joined
+}
+
+fn not(normal: Normal) -> Result<Normal, String> {
+    let mut result: Normal = vec![Vec::new()];
+    for all in normal {
+        let mut next = Normal::new();
+        for before in &result {
+            for (not, atom) in &all {
+                let mut extended = before.clone();
+                extended.push((!not, atom.clone()));
+                next.push(extended);
+            }
+            few(&next)?;
+        }
+        result = next;
+    }
+    Ok(result)
+}
+
+fn few(normal: &Normal) -> Result<(), String> {
+    match normal.len() > MOST {
+        true => Err("has too many alternatives; write it as several lines".into()),
+        false => Ok(()),
+    }
+}
+
+/// The ACLs that haproxy knows without a declaration.
+fn predefined(name: &str) -> Option<Vec<Atom>> {
+    let atom = match name {
+        "TRUE" | "HTTP" | "WAIT_END" | "REQ_CONTENT" => Atom::Always(true),
+        "FALSE" => Atom::Always(false),
+        "LOCALHOST" => {
+            let nets: Vec<_> = LOCALHOST.iter().filter_map(|text| net(text)).collect();
+            Atom::Clients(Ranges::of(&nets))
+        }
+        "HTTP_1.0" | "HTTP_1.1" | "HTTP_2.0" | "HTTP_URL_ABS" | "HTTP_URL_SLASH"
+        | "HTTP_URL_STAR" | "HTTP_CONTENT" | "METH_CONNECT" | "METH_DELETE" | "METH_GET"
+        | "METH_HEAD" | "METH_OPTIONS" | "METH_POST" | "METH_PUT" | "METH_TRACE" | "RDP_COOKIE" => {
+            Atom::Unknown(name.into())
+        }
+        _ => return None,
+    };
+    Some(vec![atom])
+}
+
+/// Where the condition begins in a rule's words: at `if` or `unless`.
+pub(super) fn split(words: &[String]) -> (&[String], &[String]) {
+    let at = words
+        .iter()
+        .position(|word| word == "if" || word == "unless");
+    words.split_at(at.unwrap_or(words.len()))
+}
+
+/// A rule with the words of its condition, which is read once all ACLs of its proxy are known.
+#[derive(Clone, Debug)]
+pub(super) struct Rule<A> {
+    pub(super) line: Line,
+    pub(super) action: A,
+    pub(super) condition: Vec<String>,
+}
+
+const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+
+/// Alternatives of one condition.
+const MOST: usize = 2000;

@@ -1,0 +1,428 @@
+//! What haproxy does with the requests of a region: its rules in their order, first those of the frontend, then those of the
+//! backend.
+
+use std::collections::HashMap;
+
+use ballast_core::table::HostPattern;
+
+use super::acl::{self, Where};
+use super::condition::{self, Acls, Alternative, Condition};
+use super::importer::Importer;
+use super::pattern::{PathKind, PathPattern};
+use super::proxy::{Proxy, Request, Target};
+use super::ranges::Ranges;
+use super::routes::{Named, Verdict};
+use super::words::Line;
+
+/// What a request comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    Service {
+        name: String,
+        /// The beginning of the path that the endpoint does not see.
+        strip: Option<String>,
+    },
+    Redirect(Target),
+    Status(u16),
+}
+
+/// A rule whose condition was read.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) line: Line,
+    pub(super) does: Does,
+    pub(super) condition: Condition,
+    /// Whether an `allow` before it spares clients from it.
+    pub(super) spares_allowed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Does {
+    Request(Request),
+    Backend(String),
+}
+
+/// A rule of access could not be read, so that the frontend must not be open.
+pub(super) struct Closed(pub(super) String);
+
+impl Importer<'_> {
+    /// The ACLs of a section.
+    pub(super) fn acls(&mut self, proxy: &Proxy, place: Where) -> Acls {
+        let mut acls = Acls::new();
+        for line in &proxy.acls {
+            let name = line.word(1).to_owned();
+            match self.atoms(line, line.from(2), place) {
+                Ok(atoms) => acls.entry(name).or_default().extend(atoms),
+                Err(why) => self.report.left_out(line, why),
+            }
+        }
+        acls
+    }
+
+    fn atoms(
+        &mut self,
+        line: &Line,
+        words: &[String],
+        place: Where,
+    ) -> Result<Vec<acl::Atom>, String> {
+        let mut notes = Vec::new();
+        let atoms = acl::read(words, place, self.world, &mut |note| notes.push(note))?;
+        for note in notes {
+            self.report.note(line, note);
+        }
+        if line.word(0) == "acl" {
+            for atom in &atoms {
+                match atom {
+                    acl::Atom::Unknown(what) => self.report.left_out(line, format!("Ballast does not look at {what}; the lines that use it say what becomes of them")),
+                    acl::Atom::Broken(why) => self.report.left_out(line, why.clone()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(atoms)
+    }
+
+    pub(super) fn condition(
+        &mut self,
+        line: &Line,
+        words: &[String],
+        acls: &Acls,
+        place: Where,
+    ) -> Result<Condition, String> {
+        condition::read(words, acls, &mut |inner| self.atoms(line, inner, place))
+    }
+
+    /// The rules of a section in haproxy's order, with what can be decided by them; `use_backend` ones only of a frontend.
+    pub(super) fn steps(&mut self, proxy: &Proxy, place: Where) -> Result<Vec<Step>, Closed> {
+        let acls = self.acls(proxy, place);
+        let request = |spares_allowed| {
+            move |rule: &'_ condition::Rule<Request>| {
+                let does = Does::Request(rule.action.clone());
+                (
+                    rule.line.clone(),
+                    does,
+                    rule.condition.clone(),
+                    spares_allowed,
+                )
+            }
+        };
+        let requests = proxy.requests.iter().map(request(true));
+        let redirects = proxy.redirects.iter().map(request(false));
+        let backends = proxy.use_backends.iter().map(|rule| {
+            let does = Does::Backend(rule.action.clone());
+            (rule.line.clone(), does, rule.condition.clone(), false)
+        });
+        let mut steps = Vec::new();
+        if !proxy.is_http {
+            for rule in proxy.requests.iter().chain(&proxy.redirects) {
+                self.report
+                    .note(&rule.line, "in mode tcp it has no effect, as in haproxy");
+            }
+        }
+        for (line, does, words, spares_allowed) in requests.chain(redirects).chain(backends) {
+            let line = &line;
+            if !proxy.is_http && matches!(does, Does::Request(_)) {
+                continue;
+            }
+            let denies = matches!(does, Does::Request(Request::Deny(_) | Request::Auth));
+            if matches!(does, Does::Request(Request::Auth)) {
+                self.report.left_out(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");
+            }
+            let condition = match self.condition(line, &words, &acls, place) {
+                Ok(condition) => condition,
+                Err(why) if denies => return Err(self.closed(line, &why)),
+                Err(why) => {
+                    self.report.left_out(line, why);
+                    continue;
+                }
+            };
+            let condition = self.seen(line, condition, denies)?;
+            steps.push(Step {
+                line: line.clone(),
+                does,
+                condition,
+                spares_allowed,
+            });
+        }
+        Ok(steps)
+    }
+
+    /// The alternatives that Ballast can look at. A denial to which it knows no exception holds without the exception.
+    pub(super) fn seen(
+        &mut self,
+        line: &Line,
+        condition: Condition,
+        denies: bool,
+    ) -> Result<Condition, Closed> {
+        let mut alternatives = Vec::new();
+        for mut alternative in condition.alternatives {
+            let Some(what) = alternative.not_seen().map(str::to_owned) else {
+                alternatives.push(alternative);
+                continue;
+            };
+            if denies && let Some(why) = &alternative.broken {
+                return Err(self.closed(line, why));
+            }
+            if denies && alternative.unknown.is_empty() {
+                self.report.left_out(line, format!("Ballast does not look at {what}, by which some are excepted: it denies them too"));
+                alternative.unknown_not.clear();
+                alternatives.push(alternative);
+                continue;
+            }
+            let what_then = match denies {
+                true => "what this line denies is served",
+                false => "this line has no effect",
+            };
+            let why = match &alternative.broken {
+                Some(why) => format!("{why}; {what_then}"),
+                None => format!("Ballast does not look at {what}; {what_then}"),
+            };
+            self.report.left_out(line, why);
+        }
+        Ok(Condition { alternatives })
+    }
+
+    fn closed(&mut self, line: &Line, why: &str) -> Closed {
+        self.report.left_out(line, why);
+        Closed(format!(
+            "line {} says who may not come, and cannot be read; correct it, so that this is not open to everybody",
+            line.number
+        ))
+    }
+}
+
+/// All that decides about the requests of one frontend.
+pub(super) struct Rules<'p> {
+    pub(super) name: &'p str,
+    pub(super) steps: Vec<Step>,
+    pub(super) default: Option<String>,
+    /// The sections that requests can go on to, with their own rules.
+    pub(super) backends: HashMap<String, (&'p Proxy, Vec<Step>)>,
+}
+
+impl Rules<'_> {
+    /// A path by which a rule finds the backend that takes it off again is a folder: `/svc` is not meant to be a part of `/svc-10`.
+    pub(super) fn make_folders(&mut self) {
+        for step in &mut self.steps {
+            let Does::Backend(name) = &step.does else {
+                continue;
+            };
+            let Some(prefix) = self
+                .backends
+                .get(name)
+                .and_then(|(proxy, _)| proxy.strip.as_ref())
+            else {
+                continue;
+            };
+            for path in step
+                .condition
+                .alternatives
+                .iter_mut()
+                .flat_map(|alternative| alternative.paths.iter_mut().flatten())
+            {
+                if path.kind == PathKind::Begins && path.text == prefix.1 {
+                    path.kind = PathKind::Segment;
+                }
+            }
+        }
+    }
+
+    /// Everything that the rules name.
+    pub(super) fn named(&self) -> Named {
+        let mut named = Named::default();
+        for alternative in self.alternatives() {
+            let hosts = alternative
+                .hosts
+                .iter()
+                .flatten()
+                .chain(&alternative.no_hosts);
+            named.hosts.extend(hosts.cloned());
+            let paths = alternative
+                .paths
+                .iter()
+                .flatten()
+                .chain(&alternative.no_paths);
+            named.paths.extend(paths.cloned());
+        }
+        for (proxy, _) in self.backends.values() {
+            if let Some((_, prefix)) = &proxy.strip {
+                named
+                    .paths
+                    .insert(PathPattern::new(PathKind::Segment, prefix, false));
+            }
+        }
+        named
+    }
+
+    /// All rules, those of the backends too.
+    pub(super) fn all_steps(&self) -> impl Iterator<Item = &Step> {
+        let theirs = self.backends.values().flat_map(|(_, steps)| steps);
+        self.steps.iter().chain(theirs)
+    }
+
+    fn alternatives(&self) -> impl Iterator<Item = &Alternative> {
+        self.all_steps()
+            .flat_map(|step| &step.condition.alternatives)
+    }
+
+    /// The prefix of the path that a backend takes off.
+    pub(super) fn strip_of(&self, name: &str) -> Option<&str> {
+        let (proxy, _) = self.backends.get(name)?;
+        proxy.strip.as_ref().map(|(_, prefix)| prefix.as_str())
+    }
+
+    /// Where the requests of a region go, and whose are not denied. `cannot` is told of lines that routes cannot follow, and `took`
+    /// of those that decided.
+    pub(super) fn decide(
+        &self,
+        host: Option<&HostPattern>,
+        path: &PathPattern,
+        cannot: &mut dyn FnMut(&Line),
+        took: &mut dyn FnMut(usize),
+    ) -> (Verdict<Action>, Ranges) {
+        let mut clients = Clients::everybody();
+        let mut action = clients.pass(&self.steps, host, path, cannot, took);
+        if action.is_none() {
+            action = self.default.clone().map(Outcome::Backend);
+        }
+        let action = match action {
+            Some(Outcome::Action(action)) => action,
+            None => Action::Status(503),
+            Some(Outcome::Backend(name)) => match self.backends.get(&name) {
+                Some((_, steps)) if name != self.name => {
+                    clients.again();
+                    match clients.pass(steps, host, path, cannot, &mut |_| {}) {
+                        Some(Outcome::Action(action)) => action,
+                        _ => self.service(&name, path),
+                    }
+                }
+                _ => self.service(&name, path),
+            },
+        };
+        let served = clients.all();
+        let verdict = match action {
+            Action::Status(_) => Verdict {
+                action,
+                clients: Ranges::all(),
+            },
+            _ if served.is_none() => Verdict {
+                action: Action::Status(403),
+                clients: Ranges::all(),
+            },
+            action => Verdict {
+                action,
+                clients: served.clone(),
+            },
+        };
+        (verdict, served)
+    }
+
+    fn service(&self, name: &str, path: &PathPattern) -> Action {
+        let Some((proxy, _)) = self.backends.get(name) else {
+            return Action::Status(503);
+        };
+        let strip = proxy.strip.as_ref().map(|(_, prefix)| prefix);
+        let strip = strip
+            .filter(|prefix| PathPattern::new(PathKind::Segment, prefix, false).contains(path));
+        Action::Service {
+            name: name.into(),
+            strip: strip.cloned(),
+        }
+    }
+}
+
+/// Where a list of rules leads.
+enum Outcome {
+    Action(Action),
+    Backend(String),
+}
+
+/// The clients that rules have let through so far.
+struct Clients {
+    /// No rule has decided about these.
+    rest: Ranges,
+    /// An `allow` has.
+    passed: Ranges,
+}
+
+impl Clients {
+    fn everybody() -> Self {
+        Self {
+            rest: Ranges::all(),
+            passed: Ranges::none(),
+        }
+    }
+
+    fn all(&self) -> Ranges {
+        self.rest.or(&self.passed)
+    }
+
+    /// The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
+    fn again(&mut self) {
+        *self = Self {
+            rest: self.all(),
+            passed: Ranges::none(),
+        };
+    }
+
+    fn pass(
+        &mut self,
+        steps: &[Step],
+        host: Option<&HostPattern>,
+        path: &PathPattern,
+        cannot: &mut dyn FnMut(&Line),
+        took: &mut dyn FnMut(usize),
+    ) -> Option<Outcome> {
+        for (index, step) in steps.iter().enumerate() {
+            let alternatives = step.condition.alternatives.iter();
+            let fitting = alternatives.filter(|alternative| alternative.covers(host, path));
+            let who = fitting.fold(Ranges::none(), |who, alternative| {
+                who.or(&alternative.clients)
+            });
+            if who.is_none() {
+                continue;
+            }
+            let outcome = match &step.does {
+                Does::Request(Request::Allow) => {
+                    self.passed = self.passed.or(&self.rest.and(&who));
+                    self.rest = self.rest.and_not(&who);
+                    None
+                }
+                Does::Request(Request::Deny(_) | Request::Auth) => {
+                    self.rest = self.rest.and_not(&who);
+                    let status = match step.does {
+                        Does::Request(Request::Deny(status)) => status,
+                        _ => 403,
+                    };
+                    self.all()
+                        .is_none()
+                        .then_some(Outcome::Action(Action::Status(status)))
+                }
+                Does::Request(Request::Answer(status)) => {
+                    Some(Outcome::Action(Action::Status(*status)))
+                }
+                Does::Request(Request::Redirect(target)) => {
+                    Some(Outcome::Action(Action::Redirect(target.clone())))
+                }
+                Does::Backend(name) => Some(Outcome::Backend(name.clone())),
+            };
+            let Some(outcome) = outcome else {
+                took(index);
+                continue;
+            };
+            let concerned = match step.spares_allowed {
+                true => self.rest.clone(),
+                false => self.all(),
+            };
+            // A route is for everybody or denies: it does not send some clients elsewhere.
+            if self.all().and_not(&concerned.and(&who)).is_none() {
+                took(index);
+                return Some(outcome);
+            }
+            if !concerned.and(&who).is_none() {
+                cannot(&step.line);
+            }
+        }
+        None
+    }
+}

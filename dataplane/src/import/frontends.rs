@@ -1,0 +1,435 @@
+//! From a `frontend` or `listen` section to frontends of the table: one for each way in which its binds begin connections.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use ballast_core::table::{
+    AcceptProxy, Bind, Certificate, ClientAuth, ClientAuthMode, ClientTimeouts, Entries, Frontend,
+    FrontendTls, List, Name, OnLimit, Protocol, Route, TlsVersion, UnknownName,
+};
+
+use super::acl::Where;
+use super::bind::{BindLine, Tls, Way};
+use super::decide::{Action, Closed, Does, Rules};
+use super::importer::Importer;
+use super::proxy::{Kind, Proxy};
+use super::ranges::Ranges;
+use super::routes::{Named, Verdict, any_path};
+use super::services::{file, idle};
+use super::words::Line;
+
+/// Backends by their names.
+pub(super) type Backends<'p> = HashMap<&'p str, &'p Proxy>;
+
+/// A frontend of the table, and the line where it begins.
+pub(super) struct MadeFrontend {
+    pub(super) frontend: Frontend,
+    pub(super) head: Line,
+    pub(super) comments: Vec<String>,
+}
+
+/// Addresses that are taken, and names.
+#[derive(Default)]
+pub(super) struct Taken {
+    pub(super) addresses: HashMap<SocketAddr, String>,
+    pub(super) names: HashSet<String>,
+}
+
+impl Importer<'_> {
+    /// The frontends of a section, and the names of the backends that they lead to.
+    pub(super) fn frontends(
+        &mut self,
+        proxy: &Proxy,
+        backends: &Backends<'_>,
+        taken: &mut Taken,
+    ) -> Vec<MadeFrontend> {
+        let mut ways: Vec<(&Way, Vec<&BindLine>)> = Vec::new();
+        for bind in &proxy.binds {
+            match ways.iter_mut().find(|(way, _)| **way == bind.way) {
+                Some((_, binds)) => binds.push(bind),
+                None => ways.push((&bind.way, vec![bind])),
+            }
+        }
+        if ways.len() > 1 {
+            self.report.note(&proxy.head, "its binds begin connections in different ways, so it becomes several frontends; limits hold for each");
+        }
+        let mut made = Vec::new();
+        for (index, (way, lines)) in ways.into_iter().enumerate() {
+            let binds = self.free(&lines, &proxy.name, taken);
+            if binds.is_empty() {
+                continue;
+            }
+            let name = name(proxy, way, index, taken);
+            let Ok(name) = name.parse::<Name>() else {
+                self.report.left_out(
+                    &proxy.head,
+                    "its name is none that a table has; expected letters, digits and _ . : -",
+                );
+                continue;
+            };
+            match self.frontend(proxy, backends, way, name, binds) {
+                Ok(frontend) => made.push(MadeFrontend {
+                    comments: all_but(&frontend).into_iter().collect(),
+                    frontend,
+                    head: proxy.head.clone(),
+                }),
+                Err(Closed(why)) => self.report.left_out(
+                    &proxy.head,
+                    format!("the frontend is not in the table: {why}"),
+                ),
+            }
+        }
+        for rule in &proxy.use_backends {
+            if self.reached.get(&rule.line.number) == Some(&false) {
+                self.report.note(
+                    &rule.line,
+                    "no request gets so far: lines before it take them all",
+                );
+            }
+        }
+        made
+    }
+
+    /// The binds whose addresses no other frontend has.
+    pub(super) fn free(&mut self, lines: &[&BindLine], name: &str, taken: &mut Taken) -> Vec<Bind> {
+        let mut binds: Vec<Bind> = Vec::new();
+        for line in lines {
+            for bind in &line.binds {
+                let other = bind
+                    .addresses()
+                    .find_map(|address| taken.addresses.get(&address).cloned());
+                if let Some(other) = other {
+                    self.report.left_out(&line.line, format!("{bind} is an address of {other} already; give each one an address or a port of its own"));
+                    continue;
+                }
+                taken
+                    .addresses
+                    .extend(bind.addresses().map(|address| (address, name.to_owned())));
+                binds.push(*bind);
+            }
+        }
+        joined(binds)
+    }
+
+    fn frontend(
+        &mut self,
+        proxy: &Proxy,
+        backends: &Backends<'_>,
+        way: &Way,
+        name: Name,
+        binds: Vec<Bind>,
+    ) -> Result<Frontend, Closed> {
+        let place = Where {
+            tls: way.tls.is_some(),
+        };
+        let (ranges, senders) = self.connections(proxy, way, place)?;
+        let mut frontend = Frontend {
+            name,
+            description: proxy
+                .description
+                .as_deref()
+                .and_then(|text| text.parse().ok()),
+            labels: Entries::default(),
+            bind: List::new(binds),
+            protocol: Protocol::Tcp,
+            service: None,
+            accept_proxy: senders.map(|from| {
+                Box::new(AcceptProxy {
+                    from,
+                    versions: None,
+                })
+            }),
+            source_ranges: ranges,
+            max_connections: proxy.max_connections.and_then(NonZeroU32::new),
+            max_connection_rate: proxy.max_rate.and_then(NonZeroU32::new),
+            max_connections_per_client: None,
+            max_connection_rate_per_client: None,
+            on_limit: OnLimit::Wait,
+            timeouts: client_timeouts(proxy),
+            udp: None,
+            tls: way
+                .tls
+                .as_ref()
+                .map(|tls| Box::new(frontend_tls(tls, proxy.is_http))),
+            http: None,
+            routes: List::default(),
+            default: None,
+            errors: Entries::default(),
+        };
+        if let Some(keys) = way.tls.as_ref().and_then(|tls| tls.ticket_keys.as_ref()) {
+            self.ticket_keys = Some(keys.clone());
+        }
+        let steps = self.steps(proxy, place)?;
+        let mut rules = Rules {
+            name: &proxy.name,
+            steps,
+            default: default_backend(proxy),
+            backends: HashMap::new(),
+        };
+        self.add_backends(&mut rules, proxy, backends, place)?;
+        if proxy.is_http {
+            self.http(&mut frontend, proxy, way, rules)?;
+        } else if rules.steps.iter().any(|step| {
+            step.condition
+                .alternatives
+                .iter()
+                .any(|one| !one.is_about_any_request())
+        }) {
+            self.tls_passthrough(&mut frontend, proxy, way, &rules)?;
+        } else {
+            self.tcp(&mut frontend, proxy, &rules)?;
+        }
+        Ok(frontend)
+    }
+
+    /// Adds the backends that the rules lead to.
+    fn add_backends<'p>(
+        &mut self,
+        rules: &mut Rules<'p>,
+        proxy: &'p Proxy,
+        backends: &Backends<'p>,
+        place: Where,
+    ) -> Result<(), Closed> {
+        let mut names: Vec<(Line, String)> = rules
+            .steps
+            .iter()
+            .filter_map(|step| match &step.does {
+                Does::Backend(name) => Some((step.line.clone(), name.clone())),
+                Does::Request(_) => None,
+            })
+            .collect();
+        names.extend(proxy.default_backend.clone());
+        if proxy.kind == Kind::Listen {
+            rules
+                .backends
+                .insert(proxy.name.clone(), (proxy, Vec::new()));
+        }
+        for (line, name) in names {
+            if rules.backends.contains_key(&name) {
+                continue;
+            }
+            match backends.get(name.as_str()) {
+                Some(backend) => {
+                    let steps = self.steps(backend, place)?;
+                    rules.backends.insert(name, (*backend, steps));
+                }
+                None => {
+                    let near = ballast_core::table::nearest(&name, backends.keys().copied());
+                    let remedy = near
+                        .map_or_else(|| "add it".into(), |near| format!("did you mean {near}?"));
+                    self.report
+                        .left_out(&line, format!("there is no backend {name:?}; {remedy}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tcp(
+        &mut self,
+        frontend: &mut Frontend,
+        proxy: &Proxy,
+        rules: &Rules<'_>,
+    ) -> Result<(), Closed> {
+        let verdict = self.verdict(rules);
+        let Action::Service { name, .. } = verdict.action else {
+            return Err(Closed(
+                "no server gets its connections; name one by default_backend".into(),
+            ));
+        };
+        frontend.service = name.parse().ok();
+        // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
+        let backend = rules
+            .backends
+            .get(&name)
+            .map_or(proxy, |(backend, _)| backend);
+        if let Some(tunnel) = backend.timeouts.tunnel {
+            frontend.timeouts.client = idle(Some(tunnel), false);
+        }
+        Ok(())
+    }
+
+    /// What becomes of connections that nothing is known of but the client's address.
+    fn verdict(&mut self, rules: &Rules<'_>) -> Verdict<Action> {
+        let mut cannot = Vec::new();
+        let (verdict, _) = rules.decide(
+            None,
+            &any_path(),
+            &mut |line| cannot.push(line.clone()),
+            &mut |_| {},
+        );
+        self.cannot(cannot);
+        verdict
+    }
+
+    pub(super) fn cannot(&mut self, lines: Vec<Line>) {
+        for line in lines {
+            self.report.left_out(&line, "some clients would go elsewhere than others, which no route does; give them an address of their own, or deny them");
+        }
+    }
+
+    fn tls_passthrough(
+        &mut self,
+        frontend: &mut Frontend,
+        proxy: &Proxy,
+        way: &Way,
+        rules: &Rules<'_>,
+    ) -> Result<(), Closed> {
+        if way.tls.is_some() {
+            self.report.left_out(&proxy.head, "behind TLS that ends here, connections are not told apart by their names; use mode http, or let TLS pass");
+            return self.tcp(frontend, proxy, rules);
+        }
+        frontend.protocol = Protocol::Tls;
+        if let Some(delay) = proxy.inspect_delay {
+            frontend.timeouts.preamble = delay;
+        }
+        let named = Named {
+            hosts: rules.named().hosts,
+            ..Named::default()
+        };
+        let (regions, _) = self.routes_of(proxy, rules, &named)?;
+        let mut routes = Vec::new();
+        for region in regions {
+            let Action::Service { name, .. } = &region.verdict.action else {
+                if region.host.is_some() {
+                    self.report.left_out(&proxy.head, "connections for some names lead to no backend here, and none is needed for others; check the routes");
+                }
+                continue;
+            };
+            let route = Route {
+                host: region.host.clone(),
+                service: name.parse().ok(),
+                source_ranges: self.source_ranges(&proxy.head, &region.verdict.clients)?,
+                ..Route::default()
+            };
+            match region.host {
+                Some(_) => routes.push(route),
+                None => frontend.default = Some(Box::new(route)),
+            }
+        }
+        frontend.routes = List::new(routes);
+        Ok(())
+    }
+}
+
+/// Where connections go that no rule sends elsewhere.
+pub(super) fn default_backend(proxy: &Proxy) -> Option<String> {
+    match &proxy.default_backend {
+        Some((_, name)) => Some(name.clone()),
+        None if proxy.kind == Kind::Listen => Some(proxy.name.clone()),
+        None => None,
+    }
+}
+
+fn name(proxy: &Proxy, way: &Way, index: usize, taken: &mut Taken) -> String {
+    let mut name = proxy.name.clone();
+    if index > 0 {
+        name.push_str(match (&way.tls, proxy.is_http) {
+            (Some(_), true) => "-https",
+            (Some(_), false) => "-tls",
+            (None, _) if way.accept_proxy => "-proxy",
+            (None, true) => "-http",
+            (None, false) => "-tcp",
+        });
+    }
+    let base = name.clone();
+    let mut number = 2;
+    while !taken.names.insert(name.clone()) {
+        name = format!("{base}-{number}");
+        number += 1;
+    }
+    name
+}
+
+/// A comment on ranges that are all but a few.
+fn all_but(frontend: &Frontend) -> Option<String> {
+    let ranges = frontend.source_ranges.as_ref()?;
+    let others = Ranges::of(ranges).not().nets()?;
+    let others: Vec<String> = others.iter().map(ToString::to_string).collect();
+    let few = others.len() * 2 < ranges.len();
+    few.then(|| format!("source-ranges: all but {}", others.join(", ")))
+}
+
+/// `0.0.0.0` and `[::]` of one port are `*`.
+fn joined(binds: Vec<Bind>) -> Vec<Bind> {
+    let all = binds.clone();
+    let both = |port: u16| {
+        let mut of_port = all.iter().filter(|bind| matches!(bind, Bind::Exact(address) if address.port() == port && address.ip().is_unspecified()));
+        let v4 = of_port
+            .clone()
+            .any(|bind| bind.addresses().any(|address| address.is_ipv4()));
+        v4 && of_port.any(|bind| bind.addresses().any(|address| address.is_ipv6()))
+    };
+    let mut joined = Vec::new();
+    for bind in binds {
+        let bind = match bind {
+            Bind::Exact(address) if address.ip().is_unspecified() && both(address.port()) => {
+                Bind::Any {
+                    port: address.port(),
+                }
+            }
+            bind => bind,
+        };
+        if !joined.contains(&bind) {
+            joined.push(bind);
+        }
+    }
+    joined
+}
+
+fn client_timeouts(proxy: &Proxy) -> ClientTimeouts {
+    let timeouts = &proxy.timeouts;
+    let absent = ClientTimeouts::ABSENT;
+    ClientTimeouts {
+        client: idle(timeouts.client, proxy.is_http),
+        client_fin: timeouts.client_fin.unwrap_or(absent.client_fin),
+        preamble: timeouts.client_hs.unwrap_or(absent.preamble),
+        request: usual(timeouts.request, absent.request, proxy.is_http),
+        keep_alive: usual(timeouts.keep_alive, absent.keep_alive, proxy.is_http),
+        idle: absent.idle,
+    }
+}
+
+fn usual(time: Option<Duration>, usual: Duration, has_effect: bool) -> Duration {
+    time.filter(|_| has_effect).unwrap_or(usual)
+}
+
+fn frontend_tls(tls: &Tls, is_http: bool) -> FrontendTls {
+    let offered = tls
+        .alpn
+        .iter()
+        .filter(|name| !is_http || matches!(name.as_str(), "h2" | "http/1.1"));
+    let alpn: Vec<_> = offered.filter_map(|name| name.parse().ok()).collect();
+    let usual =
+        is_http && matches!(tls.alpn.as_slice(), [h2, h1] if h2 == "h2" && h1 == "http/1.1");
+    FrontendTls {
+        certificates: tls
+            .certificates
+            .iter()
+            .map(|path| Certificate {
+                cert: file(path),
+                key: None,
+                ocsp: None,
+            })
+            .collect(),
+        unknown_name: match tls.refuses_unknown {
+            true => UnknownName::Refuse,
+            false => UnknownName::Default,
+        },
+        min_version: match tls.only_v13 {
+            true => TlsVersion::V13,
+            false => TlsVersion::V12,
+        },
+        alpn: (!usual && !alpn.is_empty() && !is_http).then(|| List::new(alpn)),
+        client_auth: tls.client_ca.as_ref().map(|ca| ClientAuth {
+            ca: file(ca),
+            mode: match tls.client_optional {
+                true => ClientAuthMode::Optional,
+                false => ClientAuthMode::Required,
+            },
+            header: None,
+        }),
+    }
+}

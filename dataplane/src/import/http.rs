@@ -1,0 +1,284 @@
+//! Routes of an http or https frontend.
+
+use std::collections::HashSet;
+use std::num::NonZeroU16;
+
+use ballast_core::table::{
+    Frontend, FrontendHttp, HostPattern, List, PathMatch, Protocol, Redirect, Route, UrlPath,
+    XForwarded,
+};
+
+use super::bind::Way;
+use super::decide::{Action, Closed, Does, Rules, Step};
+use super::importer::Importer;
+use super::pattern::{PathKind, PathPattern};
+use super::proxy::{Proxy, Request, Target};
+use super::ranges::Ranges;
+use super::routes::{self, Named, Region, Verdict, any_path};
+use super::words::Line;
+
+impl Importer<'_> {
+    pub(super) fn http(
+        &mut self,
+        frontend: &mut Frontend,
+        proxy: &Proxy,
+        way: &Way,
+        mut rules: Rules<'_>,
+    ) -> Result<(), Closed> {
+        frontend.protocol = match way.tls {
+            Some(_) => Protocol::Https,
+            None => Protocol::Http,
+        };
+        rules.make_folders();
+        self.crossing(&mut rules)?;
+        let named = rules.named();
+        let (mut regions, served) = self.routes_of(proxy, &rules, &named)?;
+        let mut routes = Vec::new();
+        if !served.is_all() && !served.is_none() {
+            self.report.note(&proxy.head, "clients that are denied on every path are reset as they connect, in place of an answer");
+            for clients in regions.iter_mut().map(|region| &mut region.verdict.clients) {
+                if served.and_not(clients).is_none() {
+                    *clients = Ranges::all();
+                }
+            }
+            let connecting = match &frontend.source_ranges {
+                Some(ranges) => Ranges::of(ranges).and(&served),
+                None => served,
+            };
+            frontend.source_ranges = self.source_ranges(&proxy.head, &connecting)?;
+        }
+        for region in &regions {
+            let route = self.route(proxy, region)?;
+            match region.host.is_none() && region.path == any_path() {
+                true => frontend.default = Some(Box::new(route)),
+                false => routes.push(route),
+            }
+        }
+        routes
+            .sort_by(|one: &Route, other| (&one.host, &one.path).cmp(&(&other.host, &other.path)));
+        frontend.routes = List::new(routes);
+        let forwarded = proxy.forwarded_for.is_some()
+            || rules
+                .backends
+                .values()
+                .any(|(backend, _)| backend.forwarded_for.is_some());
+        let mut http = FrontendHttp::default();
+        if !forwarded {
+            http.x_forwarded = XForwarded::Off;
+        }
+        if let Some(tls) = &way.tls
+            && !tls.alpn.is_empty()
+            && !tls.alpn.iter().any(|name| name == "h2")
+        {
+            http.http2 = false;
+        }
+        match &proxy.hsts {
+            Some((_, seconds)) if way.tls.is_some() => {
+                http.hsts = format!("{seconds}s").parse().ok();
+            }
+            Some((line, _)) if proxy.binds.iter().all(|bind| bind.way.tls.is_none()) => {
+                self.report.note(line, "browsers ignore it over plain HTTP");
+            }
+            _ => {}
+        }
+        frontend.http = (http != FrontendHttp::default()).then(|| Box::new(http));
+        frontend.errors = self.errors(proxy, &rules);
+        Ok(())
+    }
+
+    /// Leaves out rules whose paths no routes can tell apart.
+    fn crossing(&mut self, rules: &mut Rules<'_>) -> Result<(), Closed> {
+        let paths: Vec<_> = rules.named().paths.into_iter().collect();
+        let crossing: Vec<_> = paths
+            .iter()
+            .filter(|path| path.ignore_case && paths.iter().any(|other| path.crosses(other)))
+            .collect();
+        if crossing.is_empty() {
+            return Ok(());
+        }
+        let crosses = |step: &Step| {
+            let alternatives = step.condition.alternatives.iter();
+            let mut theirs =
+                alternatives.flat_map(|one| one.paths.iter().flatten().chain(&one.no_paths));
+            theirs.any(|path| crossing.contains(&path))
+        };
+        let all = rules.backends.values_mut().map(|(_, steps)| steps);
+        for steps in all.chain([&mut rules.steps]) {
+            for step in steps.iter().filter(|step| crosses(step)) {
+                self.report.left_out(&step.line, "a path in any case lies across one in a certain case; write both with -i, or both without");
+                if matches!(step.does, Does::Request(Request::Deny(_) | Request::Auth)) {
+                    return Err(Closed(format!(
+                        "line {} says what is denied, and cannot be followed; correct it",
+                        step.line.number
+                    )));
+                }
+            }
+            steps.retain(|step| !crosses(step));
+        }
+        Ok(())
+    }
+
+    pub(super) fn routes_of(
+        &mut self,
+        proxy: &Proxy,
+        rules: &Rules<'_>,
+        named: &Named,
+    ) -> Result<(Vec<Region<Action>>, Ranges), Closed> {
+        let mut cannot: Vec<Line> = Vec::new();
+        let mut served = Ranges::none();
+        let mut took = vec![false; rules.steps.len()];
+        let mut decide = |host: Option<&_>, path: &_| {
+            let mut add = |line: &Line| {
+                if !cannot.contains(line) {
+                    cannot.push(line.clone());
+                }
+            };
+            let mut tick = |index: usize| {
+                if let Some(took) = took.get_mut(index) {
+                    *took = true;
+                }
+            };
+            let (verdict, clients) = rules.decide(host, path, &mut add, &mut tick);
+            served = served.or(&clients);
+            verdict
+        };
+        let regions = if named.regions() <= routes::MOST {
+            routes::regions(named, &mut decide)
+        } else {
+            self.report.note(&proxy.head, "it has very many hosts and paths: where a request fits one line by its host and another by its path, its host decides, whatever the order of the lines");
+            apart(rules, named, &mut decide)?
+        };
+        for (step, took) in rules.steps.iter().zip(took) {
+            let never = step.condition.alternatives.is_empty() || cannot.contains(&step.line);
+            if matches!(step.does, Does::Backend(_)) && !never {
+                *self.reached.entry(step.line.number).or_insert(false) |= took;
+            }
+        }
+        self.cannot(cannot);
+        Ok((regions, served))
+    }
+
+    fn route(&mut self, proxy: &Proxy, region: &Region<Action>) -> Result<Route, Closed> {
+        let any = region.path == any_path();
+        let mut route = Route {
+            host: region.host.clone(),
+            path: match any {
+                true => None,
+                false => region.path.text.parse().ok(),
+            },
+            r#match: match region.path.kind {
+                PathKind::Begins if any => PathMatch::Segment,
+                // Both are the same where the text ends with a slash.
+                PathKind::Begins if region.path.text.ends_with('/') => PathMatch::Segment,
+                PathKind::Begins => PathMatch::Begins,
+                PathKind::Segment => PathMatch::Segment,
+                PathKind::Exact => PathMatch::Exact,
+            },
+            ignore_case: region.path.ignore_case,
+            source_ranges: self.source_ranges(&proxy.head, &region.verdict.clients)?,
+            ..Route::default()
+        };
+        match &region.verdict.action {
+            Action::Status(status) => route.status = Some(*status),
+            Action::Redirect(target) => route.redirect = Some(Box::new(redirect(target)?)),
+            Action::Service { name, strip } => {
+                route.service = name.parse().ok();
+                route.rewrite = strip.as_ref().and_then(|prefix| {
+                    let rest = region
+                        .path
+                        .text
+                        .strip_prefix(prefix.as_str())
+                        .unwrap_or_default();
+                    let path: Option<UrlPath> = match rest {
+                        "" => "/".parse().ok(),
+                        rest => rest.parse().ok(),
+                    };
+                    path
+                });
+                // haproxy does not change what answers say.
+                route.map_back = route.rewrite.is_some().then_some(false);
+            }
+        }
+        Ok(route)
+    }
+}
+
+fn redirect(target: &Target) -> Result<Redirect, Closed> {
+    let wrong = |what: &str| {
+        Closed(format!(
+            "a redirect leads to {what}, which a table does not have; correct it"
+        ))
+    };
+    Ok(Redirect {
+        scheme: target
+            .scheme
+            .as_deref()
+            .map(|text| text.parse().map_err(|_| wrong(text)))
+            .transpose()?,
+        host: target
+            .host
+            .as_deref()
+            .map(|text| text.parse().map_err(|_| wrong(text)))
+            .transpose()?,
+        port: target.port.and_then(NonZeroU16::new),
+        path: target
+            .path
+            .as_deref()
+            .map(|text| text.parse().map_err(|_| wrong(text)))
+            .transpose()?,
+        status: Some(target.status),
+    })
+}
+
+/// Regions of hosts, and regions of paths, where all of both together would be too many. What is denied, answered or redirected by
+/// its path is so for each host.
+fn apart(
+    rules: &Rules<'_>,
+    named: &Named,
+    decide: &mut dyn FnMut(Option<&HostPattern>, &PathPattern) -> Verdict<Action>,
+) -> Result<Vec<Region<Action>>, Closed> {
+    let mut of_hosts = Named {
+        hosts: named.hosts.clone(),
+        ..Named::default()
+    };
+    for step in rules.all_steps() {
+        for one in &step.condition.alternatives {
+            let by_host = !one.hosts.is_empty() || !one.no_hosts.is_empty();
+            if by_host || !one.no_paths.is_empty() || matches!(step.does, Does::Request(_)) {
+                let paths = one.paths.iter().flatten().chain(&one.no_paths);
+                of_hosts.paths.extend(paths.cloned());
+            }
+        }
+    }
+    if of_hosts.regions().max(named.paths.len()) > routes::MOST {
+        return Err(Closed(
+            "its hosts and paths together are too many; divide it".into(),
+        ));
+    }
+    let mut regions = routes::regions(&of_hosts, decide);
+    let by_path = Named {
+        paths: named.paths.clone(),
+        ..Named::default()
+    };
+    regions.retain(|region| region.host.is_some());
+    let mut all = routes::regions(&by_path, decide);
+    for region in regions {
+        // A backend that takes a prefix off does so for requests that get there by their host, too.
+        let strip = match &region.verdict.action {
+            Action::Service { name, strip: None } => rules.strip_of(name),
+            _ => None,
+        };
+        let path = strip.map(|prefix| PathPattern::new(PathKind::Segment, prefix, false));
+        if let Some(path) = path.filter(|path| region.path.contains(path)) {
+            all.push(Region {
+                host: region.host.clone(),
+                verdict: decide(region.host.as_ref(), &path),
+                path,
+            });
+        }
+        all.push(region);
+    }
+    let mut seen = HashSet::new();
+    all.retain(|region| seen.insert((region.host.clone(), region.path.clone())));
+    Ok(all)
+}

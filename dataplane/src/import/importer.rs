@@ -1,0 +1,158 @@
+//! The state of an import: what is known of the whole file, and the helpers that all keywords use.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ballast_core::table::{LogTarget, nearest};
+
+use super::report::Report;
+use super::words::Line;
+use super::world::World;
+
+/// The state of an import.
+pub(super) struct Importer<'w> {
+    pub(super) world: &'w dyn World,
+    pub(super) report: Report,
+    pub(super) crt_base: Option<String>,
+    pub(super) ca_base: Option<String>,
+    pub(super) log_targets: Vec<LogTarget>,
+    pub(super) ticket_keys: Option<String>,
+    /// Whether files can be written beside the table.
+    pub(super) has_folder: bool,
+    /// Whether some request gets to a `use_backend`, by the number of its line.
+    pub(super) reached: HashMap<usize, bool>,
+    /// Files to write beside the table, by their relative paths.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+}
+
+impl<'w> Importer<'w> {
+    pub(super) fn new(world: &'w dyn World, has_folder: bool) -> Self {
+        Self {
+            world,
+            report: Report::default(),
+            crt_base: None,
+            ca_base: None,
+            log_targets: Vec::new(),
+            ticket_keys: None,
+            has_folder,
+            reached: HashMap::new(),
+            files: Vec::new(),
+        }
+    }
+
+    /// The address of a host, and whether it is a name that was resolved. `v6` asks for one family.
+    pub(super) fn address(
+        &mut self,
+        line: &Line,
+        host: &str,
+        v6: Option<bool>,
+    ) -> Result<(IpAddr, bool), String> {
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok((address.to_canonical(), false));
+        }
+        let is_name = !host.is_empty()
+            && host
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        if !is_name {
+            return Err(format!(
+                "{host:?} is neither an address nor a name; write one"
+            ));
+        }
+        let addresses = match self.report.names.get(host) {
+            Some(known) => known.clone(),
+            None => {
+                let found = self.world.addresses(host);
+                let found = found.map_err(|why| {
+                    format!("the name {host} does not resolve ({why}); write its address")
+                })?;
+                self.report.names.insert(host.into(), found.clone());
+                found
+            }
+        };
+        let mut fitting = addresses
+            .iter()
+            .filter(|address| v6.is_none_or(|v6| address.is_ipv6() == v6));
+        let Some(first) = fitting.next() else {
+            return Err(format!(
+                "the name {host} has no address of this family; write its address"
+            ));
+        };
+        let others: Vec<String> = fitting.map(ToString::to_string).collect();
+        if !others.is_empty() {
+            self.report.note(
+                line,
+                format!(
+                    "{host} is {first}, which is taken, as haproxy takes one, and {}",
+                    others.join(", ")
+                ),
+            );
+        }
+        Ok((first.to_canonical(), true))
+    }
+
+    /// A word that nothing here knows.
+    pub(super) fn unknown_word(&mut self, line: &Line, word: &str, known: &[&str]) {
+        let remedy = match nearest(word, known.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "remove it, or look it up in haproxy's manual".into(),
+        };
+        self.report
+            .left_out(line, format!("{word:?} is not known here; {remedy}"));
+    }
+
+    /// `log ADDRESS …` of `global` or of a proxy.
+    pub(super) fn log(&mut self, line: &Line) -> Result<(), String> {
+        let text = line.word(1);
+        let target = match text {
+            "stdout" | "stderr" | "fd@1" | "fd@2" => LogTarget::Stdout,
+            path if path.starts_with('/') || path.starts_with("unix@") => {
+                let path = path.strip_prefix("unix@").unwrap_or(path);
+                format!("unix:{path}")
+                    .parse()
+                    .map_err(|_| format!("{path:?} is no path of a socket; write one"))?
+            }
+            "" => return Err("has no target; expected `log ADDRESS FACILITY`".into()),
+            other if other.starts_with("ring@") || other.starts_with("tcp") => {
+                return Err(format!(
+                    "{other} has no counterpart; access lines go to stdout, unix:PATH or udp:IP:PORT"
+                ));
+            }
+            other => {
+                let bare = other
+                    .strip_prefix("udp@")
+                    .or_else(|| other.strip_prefix("ipv4@"))
+                    .unwrap_or(other);
+                let (host, port) = match bare.rsplit_once(':') {
+                    Some((host, port)) if bare.parse::<IpAddr>().is_err() => (
+                        host,
+                        port.parse()
+                            .map_err(|_| format!("{port:?} is no port; expected 1 to 65535"))?,
+                    ),
+                    _ => (bare, 514),
+                };
+                let (address, _) = self.address(line, host, None)?;
+                LogTarget::Udp((address, port).into())
+            }
+        };
+        if !self.log_targets.contains(&target) {
+            self.log_targets.push(target);
+        }
+        let facility = line
+            .from(2)
+            .iter()
+            .map(String::as_str)
+            .find(|word| FACILITIES.contains(word));
+        if facility.is_some_and(|facility| facility != "local0") {
+            self.report
+                .note(line, "syslog lines of Ballast have the facility local0");
+        }
+        Ok(())
+    }
+}
+
+const FACILITIES: &[&str] = &[
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "auth2",
+    "ftp", "ntp", "audit", "alert", "cron2", "local0", "local1", "local2", "local3", "local4",
+    "local5", "local6", "local7",
+];

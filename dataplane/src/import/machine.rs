@@ -1,0 +1,224 @@
+//! The shell of an import: files, names and variables of this machine.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, Write};
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use ballast_core::table::{Format, files, parse};
+
+use super::report::Kind;
+use super::world::World;
+use super::{Imported, translate};
+
+/// Why nothing was imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The configuration cannot be read, or is none.
+    #[error("{}: {why}", path.display())]
+    Source {
+        /// The configuration.
+        path: PathBuf,
+        /// The reason and the remedy.
+        why: String,
+    },
+    /// The table cannot be written.
+    #[error("{}: cannot be written: {why}", path.display())]
+    Output {
+        /// What was to be written.
+        path: PathBuf,
+        /// The reason.
+        why: io::Error,
+    },
+}
+
+/// Imports the configuration at `source`, and writes the table to `output` and its pages beside it; without `output` nothing is
+/// written.
+pub fn import(source: &Path, output: Option<&Path>) -> Result<Imported, ImportError> {
+    let refused = |why: String| ImportError::Source {
+        path: source.into(),
+        why,
+    };
+    let text = read(source).map_err(|why| {
+        refused(format!(
+            "cannot be read: {why}; name a configuration of haproxy"
+        ))
+    })?;
+    if let Some(output) = output {
+        let same = |one: &Path| fs::canonicalize(one).ok();
+        if same(output).is_some_and(|output| same(source) == Some(output)) {
+            return Err(refused("is the configuration itself, which an import does not overwrite; name another file by -o".into()));
+        }
+    }
+    let imported = translate(
+        &source.display().to_string(),
+        &text,
+        &Machine,
+        output.is_some(),
+    );
+    if !imported.has_proxies {
+        let first = imported
+            .report
+            .remarks
+            .iter()
+            .find(|remark| remark.kind == Kind::LeftOut);
+        let first = first.map(|remark| format!(" (line {}: {remark})", remark.line));
+        return Err(refused(format!(
+            "has no section of haproxy's configuration that serves anything{}; expected frontend, listen or backend",
+            first.unwrap_or_default()
+        )));
+    }
+    if let Some(output) = output {
+        write(output, &imported)?;
+    }
+    Ok(imported)
+}
+
+impl Imported {
+    /// All that is to be said beside the table, for people. `source` is the configuration, `folder` that of the table.
+    #[must_use]
+    pub fn in_words(&self, source: &Path, folder: &Path) -> String {
+        let source = source.display();
+        let mut words = String::new();
+        for remark in &self.report.remarks {
+            words.push_str(&match remark.line {
+                0 => format!("{source}: {remark}\n"),
+                line => format!("{source}:{line}: {remark}\n"),
+            });
+        }
+        for (name, addresses) in &self.report.names {
+            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            words.push_str(&format!(
+                "{source}: the name {name} is {} now; import again when that changes\n",
+                addresses.join(", ")
+            ));
+        }
+        for path in self.missing_files(folder) {
+            words.push_str(&format!(
+                "{source}: {} is not on this machine, and must be where the table is served\n",
+                path.display()
+            ));
+        }
+        let table = parse(self.table.as_bytes(), Format::Yaml);
+        let summary = table.map(|table| table.summary()).unwrap_or_default();
+        let left_out = self.report.count(Kind::LeftOut);
+        let what = match left_out {
+            0 => "nothing was left out".to_owned(),
+            1 => "1 thing was left out".to_owned(),
+            more => format!("{more} things were left out"),
+        };
+        words.push_str(&format!("{source}: {summary}; {what}\n"));
+        words
+    }
+
+    /// The files that the table names and this machine does not have, in the order of the table; `folder` is that of the table.
+    #[must_use]
+    pub fn missing_files(&self, folder: &Path) -> Vec<PathBuf> {
+        let Ok(table) = parse(self.table.as_bytes(), Format::Yaml) else {
+            return Vec::new();
+        };
+        let mut seen = HashSet::new();
+        let named = files(&table).into_iter().map(|(_, path)| path);
+        let written = |path: &PathBuf| self.files.iter().any(|(name, _)| Path::new(name) == path);
+        let missing = named.filter(|path| !written(path) && !folder.join(path).is_file());
+        missing.filter(|path| seen.insert(path.clone())).collect()
+    }
+}
+
+/// Pages first, so that the table names nothing that is not there.
+fn write(output: &Path, imported: &Imported) -> Result<(), ImportError> {
+    let folder = output.parent().unwrap_or_else(|| Path::new(""));
+    for (name, bytes) in &imported.files {
+        let path = folder.join(name);
+        if fs::read(&path).is_ok_and(|there| there != *bytes) {
+            let why = "it is there with another content; remove it, or write the table into another folder";
+            return Err(ImportError::Output {
+                path,
+                why: io::Error::other(why),
+            });
+        }
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| replace(&path, bytes))
+            .map_err(|why| ImportError::Output { path, why })?;
+    }
+    replace(output, imported.table.as_bytes()).map_err(|why| ImportError::Output {
+        path: output.into(),
+        why,
+    })
+}
+
+/// Replaces a file as a whole; what is no plain file, such as a pipe, is written to.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if path.exists() && !path.is_file() {
+        return fs::write(path, bytes);
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let draft = path.with_file_name(name);
+    let mut file = fs::File::create(&draft)?;
+    file.write_all(bytes)?;
+    drop(file);
+    fs::rename(draft, path)
+}
+
+/// This machine.
+struct Machine;
+
+impl World for Machine {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, String> {
+        let found = (name, 0)
+            .to_socket_addrs()
+            .map_err(|error| error.to_string())?;
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for address in found {
+            if !addresses.contains(&address.ip()) {
+                addresses.push(address.ip());
+            }
+        }
+        match addresses.is_empty() {
+            true => Err("it has no address".into()),
+            false => Ok(addresses),
+        }
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        read(Path::new(path)).map_err(|error| error.to_string())
+    }
+
+    fn folder(&self, path: &str) -> Option<Vec<String>> {
+        let entries = fs::read_dir(path).ok()?.flatten();
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
+        names.sort();
+        Some(names)
+    }
+
+    fn absolute(&self, path: &str) -> String {
+        let absolute = std::path::absolute(path).ok();
+        absolute
+            .and_then(|path| path.into_os_string().into_string().ok())
+            .unwrap_or_else(|| path.into())
+    }
+}
+
+/// The bytes of a file, up to what a configuration can have.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    fs::File::open(path)?
+        .take(LARGEST + 1)
+        .read_to_end(&mut bytes)?;
+    match u64::try_from(bytes.len()).unwrap_or(u64::MAX) > LARGEST {
+        true => Err(io::Error::other("it has more than 16 MiB")),
+        false => Ok(bytes),
+    }
+}
+
+/// Bytes of a file that is read.
+const LARGEST: u64 = 16 << 20;

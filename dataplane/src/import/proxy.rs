@@ -1,0 +1,141 @@
+//! What a `defaults`, `frontend`, `listen` or `backend` section says, before it becomes a part of the table.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ballast_core::table::{Algorithm, Reuse};
+
+use super::bind::BindLine;
+use super::check::Check;
+use super::condition::Rule;
+use super::server::{Server, Settings};
+use super::words::Line;
+
+/// What a section says. That of `defaults` is where others begin.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Proxy {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) head: Line,
+    pub(super) is_http: bool,
+    pub(super) is_disabled: bool,
+    pub(super) description: Option<String>,
+
+    pub(super) binds: Vec<BindLine>,
+    pub(super) acls: Vec<Line>,
+    pub(super) connections: Vec<Rule<Access>>,
+    pub(super) requests: Vec<Rule<Request>>,
+    pub(super) redirects: Vec<Rule<Request>>,
+    pub(super) use_backends: Vec<Rule<String>>,
+    pub(super) default_backend: Option<(Line, String)>,
+    pub(super) max_connections: Option<u32>,
+    pub(super) max_rate: Option<u32>,
+    pub(super) logs: bool,
+    pub(super) inspect_delay: Option<Duration>,
+
+    pub(super) forwarded_for: Option<Line>,
+    pub(super) hsts: Option<(Line, u64)>,
+    pub(super) edits: Vec<Edit>,
+    pub(super) errors: BTreeMap<u16, (Line, String)>,
+    pub(super) timeouts: Timeouts,
+
+    pub(super) algorithm: Algorithm,
+    pub(super) stick: Stick,
+    pub(super) cookie: Option<(Line, String)>,
+    pub(super) retries: Option<u16>,
+    pub(super) reuse: Reuse,
+    pub(super) source: Option<String>,
+    pub(super) strip: Option<(Line, String)>,
+    pub(super) check: Check,
+    pub(super) default_server: Settings,
+    pub(super) servers: Vec<Server>,
+    pub(super) all_backups: bool,
+
+    pub(super) stats: Option<Line>,
+    pub(super) stats_users: Option<Line>,
+}
+
+/// The kind of a section.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Defaults,
+    Frontend,
+    Listen,
+    Backend,
+}
+
+impl Kind {
+    pub(super) fn has_frontend(self) -> bool {
+        matches!(self, Self::Frontend | Self::Listen)
+    }
+
+    pub(super) fn has_service(self) -> bool {
+        matches!(self, Self::Backend | Self::Listen)
+    }
+}
+
+/// What a `tcp-request` rule does with a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Accept,
+    Reject,
+    /// The client must begin with a PROXY header.
+    ExpectProxy,
+}
+
+/// What an `http-request` or `redirect` rule does with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Allow,
+    Deny(u16),
+    /// An answer that is no denial.
+    Answer(u16),
+    Redirect(Target),
+    /// It asks for a password: what Ballast cannot do, so that it denies.
+    Auth,
+}
+
+/// Where a redirect leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Target {
+    pub(super) scheme: Option<String>,
+    pub(super) host: Option<String>,
+    pub(super) port: Option<u16>,
+    pub(super) path: Option<String>,
+    pub(super) status: u16,
+}
+
+/// A header field that is set or removed.
+#[derive(Clone, Debug)]
+pub(super) struct Edit {
+    pub(super) line: Line,
+    pub(super) of_response: bool,
+    pub(super) name: String,
+    /// `None`: it is removed.
+    pub(super) value: Option<String>,
+}
+
+/// The timeouts of a section. `Some(None)`: for ever.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Timeouts {
+    pub(super) client: Option<Option<Duration>>,
+    pub(super) client_fin: Option<Duration>,
+    pub(super) client_hs: Option<Duration>,
+    pub(super) request: Option<Duration>,
+    pub(super) keep_alive: Option<Duration>,
+    pub(super) connect: Option<Duration>,
+    pub(super) queue: Option<Duration>,
+    pub(super) server: Option<Option<Duration>>,
+    pub(super) server_fin: Option<Duration>,
+    pub(super) tunnel: Option<Option<Duration>>,
+    pub(super) check: Option<Duration>,
+}
+
+/// `stick-table` and `stick on src`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stick {
+    pub(super) table: Option<Line>,
+    pub(super) expire: Option<Duration>,
+    pub(super) on_client: bool,
+}

@@ -1,0 +1,141 @@
+//! Sets of client addresses: lists of `accept` and `reject` come to the ranges that remain.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv4Subnets, Ipv6Subnets};
+
+/// A set of addresses, as sorted ranges of each family that do not touch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Ranges {
+    v4: Vec<(u128, u128)>,
+    v6: Vec<(u128, u128)>,
+}
+
+const LAST_V4: u128 = 0xffff_ffff;
+const LAST_V6: u128 = u128::MAX;
+
+impl Ranges {
+    pub(super) const fn none() -> Self {
+        Self {
+            v4: Vec::new(),
+            v6: Vec::new(),
+        }
+    }
+
+    pub(super) fn all() -> Self {
+        Self {
+            v4: vec![(0, LAST_V4)],
+            v6: vec![(0, LAST_V6)],
+        }
+    }
+
+    pub(super) fn of(nets: &[IpNet]) -> Self {
+        let mut set = Self::none();
+        for net in nets {
+            match net {
+                IpNet::V4(net) => set.v4.push((bits4(net.network()), bits4(net.broadcast()))),
+                IpNet::V6(net) => set.v6.push((bits6(net.network()), bits6(net.broadcast()))),
+            }
+        }
+        set.v4 = merged(set.v4);
+        set.v6 = merged(set.v6);
+        set
+    }
+
+    pub(super) fn is_all(&self) -> bool {
+        *self == Self::all()
+    }
+
+    pub(super) fn is_none(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
+    pub(super) fn or(&self, other: &Self) -> Self {
+        Self {
+            v4: merged([&self.v4[..], &other.v4].concat()),
+            v6: merged([&self.v6[..], &other.v6].concat()),
+        }
+    }
+
+    pub(super) fn not(&self) -> Self {
+        Self {
+            v4: without(&self.v4, LAST_V4),
+            v6: without(&self.v6, LAST_V6),
+        }
+    }
+
+    pub(super) fn and(&self, other: &Self) -> Self {
+        self.not().or(&other.not()).not()
+    }
+
+    pub(super) fn and_not(&self, other: &Self) -> Self {
+        self.and(&other.not())
+    }
+
+    /// As ranges of a table; `None`: more of them than anybody would want.
+    pub(super) fn nets(&self) -> Option<Vec<IpNet>> {
+        let v4 = self.v4.iter().flat_map(|&(first, last)| {
+            Ipv4Subnets::new(address4(first), address4(last), 0).map(IpNet::V4)
+        });
+        let v6 = self.v6.iter().flat_map(|&(first, last)| {
+            let (first, last) = (Ipv6Addr::from_bits(first), Ipv6Addr::from_bits(last));
+            Ipv6Subnets::new(first, last, 0).map(IpNet::V6)
+        });
+        let nets: Vec<IpNet> = v4.chain(v6).take(MOST + 1).collect();
+        (nets.len() <= MOST).then_some(nets)
+    }
+}
+
+fn bits4(address: Ipv4Addr) -> u128 {
+    u128::from(address.to_bits())
+}
+
+fn bits6(address: Ipv6Addr) -> u128 {
+    address.to_bits()
+}
+
+fn address4(bits: u128) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::try_from(bits).unwrap_or(u32::MAX))
+}
+
+fn merged(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
+    ranges.sort_unstable();
+    let mut merged: Vec<(u128, u128)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
+}
+
+fn without(ranges: &[(u128, u128)], end: u128) -> Vec<(u128, u128)> {
+    let mut gaps = Vec::new();
+    let mut next = Some(0);
+    for &(first, last) in ranges {
+        if let Some(begin) = next.filter(|begin| *begin < first) {
+            gaps.push((begin, first - 1));
+        }
+        next = last.checked_add(1).filter(|next| *next <= end);
+    }
+    gaps.extend(next.map(|begin| (begin, end)));
+    gaps
+}
+
+/// An address or a network as an ACL names it: `10.0.0.1`, `10.0.0.0/8`, `10.0.0.0/255.0.0.0`.
+pub(super) fn net(text: &str) -> Option<IpNet> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(IpNet::from(address.to_canonical()));
+    }
+    if let Ok(net) = text.parse::<IpNet>() {
+        return Some(net.trunc());
+    }
+    let (address, mask) = text.split_once('/')?;
+    let (address, mask): (Ipv4Addr, Ipv4Addr) = (address.parse().ok()?, mask.parse().ok()?);
+    let net = Ipv4Net::with_netmask(address, mask).ok()?;
+    Some(IpNet::V4(net.trunc()))
+}
+
+/// Ranges that one rule comes to at most.
+const MOST: usize = 10_000;

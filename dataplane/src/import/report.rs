@@ -1,0 +1,99 @@
+//! What an import has to say beside the table: lines that were left out, differences worth knowing, resolved names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use super::words::Line;
+
+/// What an import has to say beside the table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// In the order of the lines.
+    pub remarks: Vec<Remark>,
+    /// Names, and the addresses that they had when they were asked for.
+    pub names: BTreeMap<String, Vec<IpAddr>>,
+    /// Flags of `ballast run` that say what a table does not.
+    pub flags: Vec<String>,
+}
+
+/// Something to say about a line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Remark {
+    /// The number of the line, from 1; 0 for the whole file.
+    pub line: usize,
+    /// What became of it.
+    pub kind: Kind,
+    /// The line, without passwords.
+    pub text: String,
+    /// The reason and, behind a semicolon, the remedy.
+    pub why: String,
+}
+
+/// What became of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The table does not say what the line said, or a part of it.
+    LeftOut,
+    /// Nothing is lost, but something is to be known.
+    Note,
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            Kind::LeftOut => "left out",
+            Kind::Note => "note",
+        };
+        match self.text.is_empty() {
+            true => write!(f, "{kind}: {}", self.why),
+            false => write!(f, "{kind}: `{}`: {}", self.text, self.why),
+        }
+    }
+}
+
+impl Report {
+    /// How many remarks of this kind there are.
+    #[must_use]
+    pub fn count(&self, kind: Kind) -> usize {
+        let of_kind = |remark: &&Remark| remark.kind == kind;
+        self.remarks.iter().filter(of_kind).count()
+    }
+
+    pub(super) fn left_out(&mut self, line: &Line, why: impl Into<String>) {
+        self.add(Kind::LeftOut, line, why.into());
+    }
+
+    pub(super) fn note(&mut self, line: &Line, why: impl Into<String>) {
+        self.add(Kind::Note, line, why.into());
+    }
+
+    fn add(&mut self, kind: Kind, line: &Line, why: String) {
+        let remark = Remark {
+            line: line.number,
+            kind,
+            text: line.shown.clone(),
+            why,
+        };
+        // A line of `defaults` is met once for each proxy that it is for.
+        let same_line = self.remarks.iter().rev();
+        if !same_line.take(RECENT).any(|known| *known == remark) {
+            self.remarks.push(remark);
+        }
+    }
+
+    pub(super) fn flag(&mut self, flag: impl Into<String>) {
+        let flag = flag.into();
+        if !self.flags.contains(&flag) {
+            self.flags.push(flag);
+        }
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.remarks.sort();
+        self.remarks.dedup();
+    }
+}
+
+/// Remarks among which an equal one is looked for at once; others go when all are sorted.
+const RECENT: usize = 16;

@@ -1,0 +1,366 @@
+//! `http-request`, `http-response`, `tcp-request`, `redirect`, and the old `req…` and `rsp…`.
+
+use super::condition::{Rule, split};
+use super::importer::Importer;
+use super::proxy::{Access, Edit, Proxy, Request, Target};
+use super::units::{fitting, time};
+use super::words::Line;
+
+impl Importer<'_> {
+    /// `http-request …`, and `block if …`
+    pub(super) fn http_request(
+        &mut self,
+        line: &Line,
+        words: &[String],
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        let (words, condition) = split(words);
+        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
+        let action = match plain.as_slice() {
+            ["allow"] => Request::Allow,
+            ["deny" | "reject" | "tarpit", rest @ ..] => Request::Deny(denial(rest)),
+            ["auth", ..] => Request::Auth,
+            ["redirect", rest @ ..] => Request::Redirect(target(rest)?),
+            ["return", rest @ ..] => match rest {
+                ["status", status] => Request::Answer(status.parse().ok().filter(|status| (200..=599).contains(status)).ok_or("has no status from 200 to 599; write one")?),
+                _ => return Err("an answer with a body of its own is a route with status and body-file; write that by hand".into()),
+            },
+            ["set-header" | "add-header", name, value @ ..] => return self.set(line, false, name, &value.join(" "), condition, proxy),
+            ["del-header", name] => return remove(line, false, name, condition, proxy),
+            ["replace-path", from, to] => return strip(line, from, to, condition, proxy),
+            [name @ ("set-log-level" | "set-nice" | "capture" | "set-var(txn.path)" | "disable-l7-retry"), ..] => {
+                self.report.note(line, format!("`{name}` changes nothing that a client sees"));
+                return Ok(());
+            }
+            [action, ..] => return Err(format!("`{action}` has no counterpart; remove it")),
+            [] => return Err("says nothing to do; expected deny, redirect or set-header, for example".into()),
+        };
+        proxy.requests.push(Rule {
+            line: line.clone(),
+            action,
+            condition: condition.to_vec(),
+        });
+        Ok(())
+    }
+
+    /// `http-response …`
+    pub(super) fn http_response(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+        let (words, condition) = split(line.from(1));
+        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
+        match plain.as_slice() {
+            ["set-header" | "add-header", name, value @ ..] => {
+                self.set(line, true, name, &value.join(" "), condition, proxy)
+            }
+            ["del-header", name] => remove(line, true, name, condition, proxy),
+            [action, ..] => Err(format!("`{action}` has no counterpart; remove it")),
+            [] => Err("says nothing to do; expected set-header or del-header".into()),
+        }
+    }
+
+    /// `reqadd`, `rspadd`: `Name:\ value`
+    pub(super) fn add_field(
+        &mut self,
+        line: &Line,
+        of_response: bool,
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        let (words, condition) = split(line.from(1));
+        let field = words.join(" ");
+        let Some((name, value)) = field.split_once(':') else {
+            return Err("is no header field; expected NAME:\\ VALUE".into());
+        };
+        self.set(line, of_response, name, value.trim(), condition, proxy)
+    }
+
+    fn set(
+        &mut self,
+        line: &Line,
+        of_response: bool,
+        name: &str,
+        value: &str,
+        condition: &[String],
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        let of_tls = matches!(condition, [unless_or_if, brace, tls, end] if unless_or_if == "if" && brace == "{" && tls == "ssl_fc" && end == "}");
+        let forwarded = [
+            "x-forwarded-proto",
+            "x-forwarded-port",
+            "x-forwarded-host",
+            "x-forwarded-for",
+        ]
+        .contains(&name.to_ascii_lowercase().as_str());
+        if !of_response
+            && forwarded
+            && (condition.is_empty() || of_tls || value == "http" || value == "https")
+        {
+            // Ballast writes these fields by itself, where it writes any of them.
+            if proxy.forwarded_for.is_none() {
+                proxy.forwarded_for = Some(line.clone());
+            }
+            self.report.note(
+                line,
+                "Ballast writes all X-Forwarded- fields itself (http.x-forwarded)",
+            );
+            return Ok(());
+        }
+        if !condition.is_empty() {
+            return Err("a header edit of Ballast has no condition; remove it, or give these requests a service of their own".into());
+        }
+        if value.contains('%') {
+            return Err("a header edit of Ballast has a fixed value; remove it".into());
+        }
+        if of_response
+            && name.eq_ignore_ascii_case("Strict-Transport-Security")
+            && proxy.kind.has_frontend()
+            && let Some(seconds) = value
+                .trim()
+                .trim_end_matches(';')
+                .strip_prefix("max-age=")
+                .and_then(|age| age.parse().ok())
+        {
+            proxy.hsts = Some((line.clone(), seconds));
+            return Ok(());
+        }
+        proxy.edits.push(Edit {
+            line: line.clone(),
+            of_response,
+            name: name.into(),
+            value: Some(value.into()),
+        });
+        Ok(())
+    }
+}
+
+/// `tcp-request …`
+pub(super) fn tcp_request(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+    if line.word(1) == "inspect-delay" {
+        let delay = time(line.word(2)).ok_or("has no time; write one such as 5s")?;
+        proxy.inspect_delay = Some(fitting(delay));
+        return Ok(());
+    }
+    let (words, condition) = split(line.from(2));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let action = match (line.word(1), words.as_slice()) {
+        ("connection" | "session" | "content", ["accept"]) => Access::Accept,
+        ("connection" | "session" | "content", ["reject", ..]) => Access::Reject,
+        ("connection", ["expect-proxy", "layer4"]) => Access::ExpectProxy,
+        ("connection" | "session" | "content", [track, "src", ..])
+            if track.starts_with("track-sc") =>
+        {
+            return Err("Ballast counts no clients for rules; max-connections-per-client and max-connection-rate-per-client of a frontend limit them".into());
+        }
+        (place, [action, ..]) => {
+            return Err(format!("`{place} {action}` has no counterpart; remove it"));
+        }
+        (place, []) => {
+            return Err(format!(
+                "`{place}` says nothing to do; expected accept or reject"
+            ));
+        }
+    };
+    proxy.connections.push(Rule {
+        line: line.clone(),
+        action,
+        condition: condition.to_vec(),
+    });
+    Ok(())
+}
+
+/// `redirect …`
+pub(super) fn redirect(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+    let (words, condition) = split(line.from(1));
+    let plain: Vec<&str> = words.iter().map(String::as_str).collect();
+    proxy.redirects.push(Rule {
+        line: line.clone(),
+        action: Request::Redirect(target(&plain)?),
+        condition: condition.to_vec(),
+    });
+    Ok(())
+}
+
+/// `reqdel`, `reqidel`, `rspdel`, `rspidel`: `^Name:.*`
+pub(super) fn delete_field(
+    line: &Line,
+    of_response: bool,
+    proxy: &mut Proxy,
+) -> Result<(), String> {
+    let (words, condition) = split(line.from(1));
+    let expression = words.join(" ");
+    let name = expression
+        .strip_prefix('^')
+        .and_then(|rest| rest.split_once(':'));
+    match name {
+        Some((name, "" | ".*")) => remove(line, of_response, name, condition, proxy),
+        _ => Err("a regular expression over header fields has no counterpart; write http-response del-header NAME".into()),
+    }
+}
+
+/// `reqrep`, `reqirep`: the form in which service-loadbalancer strips the name of a service.
+pub(super) fn replace_request(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+    let (words, condition) = split(line.from(1));
+    let [from, to] = words else {
+        return Err("is not understood; expected an expression and a replacement".into());
+    };
+    let begins = from
+        .strip_prefix("^([^ :]*) ")
+        .or_else(|| from.strip_prefix("^([^\\ ]*)\\ "));
+    let to = to
+        .strip_prefix("\\1 ")
+        .or_else(|| to.strip_prefix("\\1\\ "));
+    match (begins, to) {
+        (Some(from), Some(to)) => strip(line, from, to, condition, proxy),
+        _ => Err(NO_STRIP.into()),
+    }
+}
+
+fn remove(
+    line: &Line,
+    of_response: bool,
+    name: &str,
+    condition: &[String],
+    proxy: &mut Proxy,
+) -> Result<(), String> {
+    if !condition.is_empty() {
+        return Err("a header edit of Ballast has no condition; remove it, or give these requests a service of their own".into());
+    }
+    proxy.edits.push(Edit {
+        line: line.clone(),
+        of_response,
+        name: name.into(),
+        value: None,
+    });
+    Ok(())
+}
+
+/// The status of a denial: that of `deny_status`, of `status`, or 403.
+fn denial(words: &[&str]) -> u16 {
+    let mut words = words.iter();
+    let mut status = None;
+    while let Some(word) = words.next() {
+        if matches!(*word, "deny_status" | "status") {
+            status = words.next().and_then(|status| status.parse().ok());
+        }
+    }
+    status
+        .filter(|status| (400..=599).contains(status))
+        .unwrap_or(403)
+}
+
+/// `scheme https`, `prefix https://example.com`, `location /path`, with `code N` behind.
+fn target(words: &[&str]) -> Result<Target, String> {
+    let [kind, value, options @ ..] = words else {
+        return Err("leads nowhere; expected `redirect scheme https`, for example".into());
+    };
+    let mut target = Target {
+        status: 302,
+        ..Target::default()
+    };
+    if value.contains('%') {
+        return Err(
+            "a redirect of Ballast leads to a fixed place; write it without a sample".into(),
+        );
+    }
+    match *kind {
+        "scheme" => target.scheme = Some((*value).into()),
+        "prefix" | "location" => {
+            let path = address(value, &mut target)?;
+            match (*kind, path) {
+                ("prefix", "" | "/") => {}
+                ("prefix", _) => return Err("a redirect of Ballast puts nothing before the path; write one line for each path".into()),
+                (_, "") => target.path = Some("/".into()),
+                (_, path) => target.path = Some(path.into()),
+            }
+        }
+        other => {
+            return Err(format!(
+                "`redirect {other}` is not known; expected scheme, prefix or location"
+            ));
+        }
+    }
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match *option {
+            "code" => {
+                let status = options.next().and_then(|status| status.parse().ok());
+                target.status = status
+                    .filter(|status| [301, 302, 303, 307, 308].contains(status))
+                    .ok_or("has no code of a redirect; expected 301, 302, 303, 307 or 308")?;
+            }
+            "append-slash" | "drop-query" | "ignore-empty" => {}
+            other => {
+                return Err(format!(
+                    "`{other}` has no counterpart at a redirect; remove it"
+                ));
+            }
+        }
+    }
+    Ok(target)
+}
+
+/// Takes scheme, host and port of an address apart; what is left is the path.
+fn address<'t>(text: &'t str, target: &mut Target) -> Result<&'t str, String> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return match text.starts_with('/') {
+            true => Ok(text),
+            false => Err(format!(
+                "{text:?} is no place to lead to; expected a path, or https://HOST/PATH"
+            )),
+        };
+    };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (host, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    let (host, port) = match host.rsplit_once(':') {
+        Some((host, port)) => (
+            host,
+            Some(
+                port.parse()
+                    .map_err(|_| format!("{port:?} is no port; expected 1 to 65535"))?,
+            ),
+        ),
+        None => (host, None),
+    };
+    target.scheme = Some(scheme.into());
+    target.host = Some(host.into());
+    target.port = port;
+    Ok(path)
+}
+
+/// Remembers a prefix of the path that endpoints do not see.
+fn strip(
+    line: &Line,
+    from: &str,
+    to: &str,
+    condition: &[String],
+    proxy: &mut Proxy,
+) -> Result<(), String> {
+    let from = from.strip_prefix('^').unwrap_or(from);
+    let from = from.strip_suffix('$').unwrap_or(from);
+    let endings: [(&str, &[&str]); 5] = [
+        ("[/]?(.*)", &["/\\2", "/\\1"]),
+        ("/?(.*)", &["/\\2", "/\\1"]),
+        ("(/)?(.*)", &["/\\2"]),
+        ("(/|$)(.*)", &["/\\2"]),
+        ("/(.*)", &["/\\2", "/\\1"]),
+    ];
+    let prefix = endings.iter().find_map(|(ending, replacements)| {
+        let prefix = from.strip_suffix(ending)?;
+        replacements.contains(&to).then_some(prefix)
+    });
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.:~".contains(&byte);
+    match prefix {
+        Some(prefix)
+            if condition.is_empty()
+                && proxy.kind.has_service()
+                && prefix.len() > 1
+                && prefix.starts_with('/')
+                && !prefix.ends_with('/')
+                && prefix.bytes().all(plain) =>
+        {
+            proxy.strip = Some((line.clone(), prefix.into()));
+            Ok(())
+        }
+        _ => Err(NO_STRIP.into()),
+    }
+}
+
+const NO_STRIP: &str = "rewriting by a regular expression has no counterpart; a route has `rewrite`, which replaces the part of the path that it matched";

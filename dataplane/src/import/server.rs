@@ -1,0 +1,133 @@
+//! `server` and `default-server` lines.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::importer::Importer;
+use super::words::Line;
+
+/// A `server` line.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub(super) line: Line,
+    pub(super) name: String,
+    pub(super) address: IpAddr,
+    /// `None`: that of the client's connection.
+    pub(super) port: Option<u16>,
+    /// The name that `address` was resolved from.
+    pub(super) resolved: Option<String>,
+    pub(super) settings: Settings,
+}
+
+impl Server {
+    pub(super) fn address(&self, port_of_bind: Option<u16>) -> Option<SocketAddr> {
+        let port = self.port.or(port_of_bind)?;
+        Some(SocketAddr::new(self.address, port))
+    }
+}
+
+/// What stands behind a server's address, or behind `default-server`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    pub(super) weight: Option<u16>,
+    pub(super) max_connections: Option<u32>,
+    pub(super) is_backup: bool,
+    pub(super) is_disabled: bool,
+    pub(super) is_checked: bool,
+    pub(super) checks: ServerCheck,
+    pub(super) link: Link,
+    pub(super) cookie: bool,
+    pub(super) slow_start: Option<Duration>,
+    pub(super) closes_when_down: bool,
+}
+
+/// How a server is checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServerCheck {
+    pub(super) interval: Option<Duration>,
+    pub(super) fast_interval: Option<Duration>,
+    pub(super) rise: Option<u8>,
+    pub(super) fall: Option<u8>,
+    pub(super) port: Option<u16>,
+    pub(super) tls: bool,
+    pub(super) sni: Option<String>,
+}
+
+/// What connections to a server begin with. All endpoints of a service of Ballast have the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) proxy: u8,
+    pub(super) proxy_ssl: bool,
+    pub(super) tls: Option<ServerTls>,
+    pub(super) h2: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServerTls {
+    pub(super) verified: bool,
+    pub(super) ca: Option<String>,
+    pub(super) cert: Option<String>,
+    pub(super) sni: Option<String>,
+    pub(super) verify_host: Option<String>,
+}
+
+impl Importer<'_> {
+    /// Reads a `server` line; an error means that it is left out.
+    pub(super) fn server(&mut self, line: &Line, defaults: &Settings) -> Result<Server, String> {
+        let (name, text) = (line.word(1), line.word(2));
+        if name.is_empty() || text.is_empty() {
+            return Err("has no name or no address; expected `server NAME ADDRESS:PORT`".into());
+        }
+        let settings = self.settings(line, line.from(3), defaults.clone());
+        let (family, rest) = match text.split_once('@') {
+            Some(("ipv4" | "tcp4", rest)) => (Some(false), rest),
+            Some(("ipv6" | "tcp6", rest)) => (Some(true), rest),
+            Some(("tcp", rest)) => (None, rest),
+            Some((other, _)) => {
+                return Err(format!(
+                    "Ballast has no {other}@ address for endpoints; give it an address and a port"
+                ));
+            }
+            None if text.starts_with('/') => {
+                return Err(
+                    "Ballast connects to no unix socket; give it an address and a port".into(),
+                );
+            }
+            None => (None, text),
+        };
+        let bare = rest
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        let (host, port) = match rest.rsplit_once(':') {
+            // An IPv6 address has its port behind the last colon, so that `::1` means port 1 of `::`.
+            Some((host, port)) if bare.is_none() => (host, Some(port)),
+            _ => (bare.unwrap_or(rest), None),
+        };
+        let port = match port {
+            None | Some("" | "+0" | "-0") => None,
+            Some(port) if port.starts_with(['+', '-']) => {
+                return Err(format!(
+                    "port {port} depends on the client's; write one server for each port"
+                ));
+            }
+            Some(port) => match port.parse::<u16>() {
+                Ok(0) => None,
+                Ok(port) => Some(port),
+                Err(_) => return Err(format!("{port:?} is no port; expected 1 to 65535")),
+            },
+        };
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let (address, resolved) = self.address(line, host, family)?;
+        Ok(Server {
+            line: line.clone(),
+            name: name.into(),
+            address,
+            port,
+            resolved: resolved.then(|| host.into()),
+            settings,
+        })
+    }
+}

@@ -1,0 +1,322 @@
+//! From sections to one table that has no mistake.
+
+use std::collections::{HashMap, HashSet};
+
+use ballast_core::table::{Access, Bind, Format, List, Log, Problem, RoutingTable, Stats, parse};
+
+use super::acl::Where;
+use super::decide::{Closed, Does};
+use super::frontends::{Backends, MadeFrontend, Taken, default_backend};
+use super::importer::Importer;
+use super::proxy::{Edit, Kind, Proxy};
+use super::ranges::{Ranges, net};
+use super::read::Sections;
+use super::services::{Made, file};
+use super::words::Line;
+use super::yaml::{self, Comments};
+
+/// A table with what is said about it.
+pub(super) struct Assembled {
+    pub(super) table: RoutingTable,
+    pub(super) comments: Comments,
+}
+
+impl Importer<'_> {
+    /// Makes the table of all sections.
+    pub(super) fn assemble(&mut self, sections: &Sections) -> Assembled {
+        let proxies = self.distinct(sections);
+        let backends: Backends<'_> = proxies
+            .iter()
+            .filter(|proxy| proxy.kind.has_service())
+            .map(|proxy| (proxy.name.as_str(), *proxy))
+            .collect();
+        let mut taken = Taken::default();
+        let mut stats = Stats::default();
+        let (pages, served): (Vec<&Proxy>, Vec<&Proxy>) =
+            proxies.iter().partition(|proxy| is_page(proxy));
+        for page in &pages {
+            self.page_of_stats(page, &mut stats, &mut taken);
+        }
+        let mut frontends: Vec<MadeFrontend> = Vec::new();
+        for proxy in served.iter().filter(|proxy| proxy.kind.has_frontend()) {
+            if proxy.binds.is_empty() && proxy.kind == Kind::Frontend {
+                self.report.left_out(
+                    &proxy.head,
+                    "no bind of it can be served; add one such as `bind *:80`",
+                );
+            }
+            if let Some(line) = &proxy.stats {
+                self.report.left_out(line, "the page has an address of its own: stats.bind of the table, by default 127.0.0.1:1936");
+            }
+            frontends.extend(self.frontends(proxy, &backends, &mut taken));
+        }
+        let mut services: Vec<(Made, Line)> = Vec::new();
+        for proxy in served.iter().filter(|proxy| proxy.kind.has_service()) {
+            let users: Vec<&&Proxy> = served.iter().filter(|user| leads_to(user, proxy)).collect();
+            let mut proxy = (*proxy).clone();
+            self.edits_of_frontends(&mut proxy, &users);
+            if proxy.is_disabled || proxy.name.is_empty() {
+                continue;
+            }
+            let ports: HashSet<u16> = users
+                .iter()
+                .flat_map(|user| &user.binds)
+                .flat_map(|bind| &bind.binds)
+                .map(Bind::port)
+                .collect();
+            let port = ports.iter().next().copied().filter(|_| ports.len() == 1);
+            let is_used = frontends
+                .iter()
+                .any(|made| made.frontend.services().any(|name| **name == *proxy.name));
+            if proxy.servers.is_empty() && !is_used {
+                continue;
+            }
+            if let Some(made) = self.service(&proxy, port) {
+                services.push((made, proxy.head.clone()));
+            }
+        }
+        frontends.sort_by(|one, other| one.frontend.name.cmp(&other.frontend.name));
+        services.sort_by(|(one, _), (other, _)| one.service.name.cmp(&other.service.name));
+        let logs = served
+            .iter()
+            .any(|proxy| proxy.kind.has_frontend() && proxy.logs)
+            && !self.log_targets.is_empty();
+        let mut comments = Comments::default();
+        for made in &frontends {
+            let mut lines = vec![format!("line {}: {}", made.head.number, made.head.shown)];
+            lines.extend(made.comments.iter().cloned());
+            comments.frontends.push(lines);
+        }
+        for (made, head) in &services {
+            let mut lines = vec![format!("line {}: {}", head.number, head.shown)];
+            lines.extend(made.comments.iter().cloned());
+            comments.services.push(lines);
+        }
+        let table = RoutingTable {
+            version: 1,
+            generation: None,
+            stats,
+            log: match logs {
+                true => Log {
+                    access: Access::Haproxy,
+                    to: List::new(self.log_targets.clone()),
+                },
+                false => Log::default(),
+            },
+            ticket_keys: self.ticket_keys.as_deref().map(file),
+            frontends: frontends.into_iter().map(|made| made.frontend).collect(),
+            services: services.into_iter().map(|(made, _)| made.service).collect(),
+        };
+        self.without_mistakes(Assembled { table, comments })
+    }
+
+    /// Sections with names of their own that are not switched off.
+    fn distinct<'s>(&mut self, sections: &'s Sections) -> Vec<&'s Proxy> {
+        let mut known: HashMap<(bool, &str), usize> = HashMap::new();
+        let mut distinct = Vec::new();
+        for proxy in &sections.proxies {
+            if proxy.name.is_empty() {
+                continue;
+            }
+            if proxy.is_disabled {
+                self.report
+                    .note(&proxy.head, "it is disabled, and not in the table");
+                continue;
+            }
+            let sides = [
+                (true, proxy.kind.has_frontend()),
+                (false, proxy.kind.has_service()),
+            ];
+            let mut sides = sides
+                .into_iter()
+                .filter(|(_, there)| *there)
+                .map(|(side, _)| (side, proxy.name.as_str()));
+            if let Some(line) = sides.clone().find_map(|side| known.get(&side)) {
+                self.report.left_out(
+                    &proxy.head,
+                    format!(
+                        "line {line} has this name already; give each section a name of its own"
+                    ),
+                );
+                continue;
+            }
+            sides
+                .by_ref()
+                .for_each(|side| _ = known.insert(side, proxy.head.number));
+            distinct.push(proxy);
+        }
+        distinct
+    }
+
+    /// A section that shows the page, and nothing else.
+    fn page_of_stats(&mut self, proxy: &Proxy, stats: &mut Stats, taken: &mut Taken) {
+        let plain: Vec<_> = proxy
+            .binds
+            .iter()
+            .filter(|bind| bind.way.tls.is_none())
+            .collect();
+        for bind in proxy.binds.iter().filter(|bind| bind.way.tls.is_some()) {
+            self.report.left_out(&bind.line, "the page is not shown over TLS; give it an address of its own, and a frontend in front of that");
+        }
+        let binds = self.free(&plain, "stats", taken);
+        if binds.is_empty() {
+            return;
+        }
+        let clients = match self.who_sees(proxy) {
+            Ok(clients) => clients,
+            Err(Closed(why)) => {
+                self.report
+                    .left_out(&proxy.head, format!("the page is not in the table: {why}"));
+                return;
+            }
+        };
+        let ranges = match self.source_ranges(&proxy.head, &clients) {
+            Ok(ranges) => ranges,
+            Err(Closed(why)) => {
+                self.report
+                    .left_out(&proxy.head, format!("the page is not in the table: {why}"));
+                return;
+            }
+        };
+        let mut all: Vec<Bind> = stats.bind.take().into_iter().flatten().collect();
+        all.extend(binds);
+        stats.bind = Some(List::new(all));
+        if ranges.is_some() {
+            stats.source_ranges = ranges;
+        }
+    }
+
+    /// The clients that may see the page: all, but for what rules say; with passwords, which a table does not have, this host.
+    fn who_sees(&mut self, proxy: &Proxy) -> Result<Ranges, Closed> {
+        let place = Where { tls: false };
+        let mut clients = Ranges::all();
+        for step in self.steps(proxy, place)? {
+            let Does::Request(super::proxy::Request::Deny(_) | super::proxy::Request::Auth) =
+                step.does
+            else {
+                continue;
+            };
+            for alternative in step.condition.alternatives {
+                clients = clients.and_not(&alternative.clients);
+            }
+        }
+        if proxy.stats_users.is_some() {
+            let here: Vec<_> = ["127.0.0.0/8", "::1/128"]
+                .iter()
+                .filter_map(|text| net(text))
+                .collect();
+            clients = clients.and(&Ranges::of(&here));
+        }
+        Ok(clients)
+    }
+
+    /// Header edits of a frontend are those of its service in a table, where the service is no other frontend's.
+    fn edits_of_frontends(&mut self, backend: &mut Proxy, users: &[&&Proxy]) {
+        for user in users
+            .iter()
+            .filter(|user| user.kind == Kind::Frontend && user.is_http)
+        {
+            if user.edits.is_empty() {
+                continue;
+            }
+            if users.len() > 1 {
+                for edit in &user.edits {
+                    self.report.left_out(&edit.line, format!("header edits are a service's, and backend {} is used by other frontends too; write it there, or divide the backend", backend.name));
+                }
+                continue;
+            }
+            let defaults: HashSet<usize> =
+                backend.edits.iter().map(|edit| edit.line.number).collect();
+            let own = user
+                .edits
+                .iter()
+                .filter(|edit| !defaults.contains(&edit.line.number));
+            let mut edits: Vec<Edit> = own.cloned().collect();
+            edits.append(&mut backend.edits);
+            backend.edits = edits;
+        }
+    }
+
+    /// Takes out what a table may not have, however it came in: the emitted table is always good.
+    fn without_mistakes(&mut self, mut assembled: Assembled) -> Assembled {
+        loop {
+            let text = yaml::emit(&assembled.table, &assembled.comments, &[]);
+            let Err(problems) = parse(text.as_bytes(), Format::Yaml) else {
+                return assembled;
+            };
+            let Some(problem) = problems.first() else {
+                return assembled;
+            };
+            self.take_out(&mut assembled, problem);
+        }
+    }
+
+    fn take_out(&mut self, assembled: &mut Assembled, problem: &Problem) {
+        let why = format!("{}; {}", problem.why, problem.remedy);
+        let index_of = |list: &str| {
+            let rest = problem.at.strip_prefix(list)?.strip_prefix('[')?;
+            rest.split(']').next()?.parse::<usize>().ok()
+        };
+        let table = &mut assembled.table;
+        let whole = Line::default();
+        if let Some(index) = index_of("frontends").filter(|index| *index < table.frontends.len()) {
+            let frontend = table.frontends.remove(index);
+            assembled.comments.frontends.remove(index);
+            self.report.left_out(
+                &whole,
+                format!(
+                    "frontend {}, because of {}: {why}",
+                    frontend.name, problem.at
+                ),
+            );
+        } else if let Some(index) =
+            index_of("services").filter(|index| *index < table.services.len())
+        {
+            let service = table.services.remove(index);
+            assembled.comments.services.remove(index);
+            self.report.left_out(
+                &whole,
+                format!("service {}, because of {}: {why}", service.name, problem.at),
+            );
+        } else if table.stats != Stats::default()
+            || table.log != Log::default()
+            || table.ticket_keys.is_some()
+        {
+            table.stats = Stats::default();
+            table.log = Log::default();
+            table.ticket_keys = None;
+            self.report.left_out(
+                &whole,
+                format!("stats and log, because of {}: {why}", problem.at),
+            );
+        } else {
+            table.frontends.clear();
+            table.services.clear();
+            assembled.comments = Comments::default();
+            self.report.left_out(
+                &whole,
+                format!("everything, because of {}: {why}", problem.at),
+            );
+        }
+    }
+}
+
+/// Whether the section shows the page, and nothing else.
+fn is_page(proxy: &Proxy) -> bool {
+    // A default backend of `defaults` gets nothing where the page takes all paths, as it does in a section of its own.
+    let default = proxy.default_backend.as_ref();
+    let has_default = default.is_some_and(|(line, _)| line.number > proxy.head.number);
+    let leads_nowhere = proxy.servers.is_empty() && proxy.use_backends.is_empty() && !has_default;
+    let stats = proxy.stats.as_ref();
+    let is_own = stats.is_some_and(|line| line.number > proxy.head.number);
+    proxy.kind.has_frontend() && is_own && leads_nowhere
+}
+
+fn leads_to(user: &Proxy, backend: &Proxy) -> bool {
+    let by_rule = user
+        .use_backends
+        .iter()
+        .any(|rule| rule.action == backend.name);
+    user.kind.has_frontend()
+        && (by_rule || default_backend(user).is_some_and(|name| name == backend.name))
+}

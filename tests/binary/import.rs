@@ -1,0 +1,442 @@
+//! `ballast import`: a table out of haproxy's configuration, which `ballast check` takes, and which serves as haproxy did.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+
+use crate::peers::{connect, fresh_ip, server};
+use crate::process::{Ended, Process, ballast, command, to_its_end};
+use crate::skip::skip;
+
+#[test]
+fn every_sample_becomes_a_table_that_check_takes() {
+    let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/import");
+    for (name, code) in [
+        ("service-loadbalancer", 0),
+        ("web", 0),
+        ("tcp", 2),
+        ("trouble", 2),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let files = folder.path().join("files");
+        fs::create_dir(&files).unwrap();
+        let path = |name: &str| files.join(name).display().to_string();
+        let page = "HTTP/1.0 503 x\r\nContent-Type: text/html\r\n\r\n<p>sorry</p>";
+        for status in [400, 403, 408, 500, 502, 503, 504] {
+            fs::write(path(&format!("{status}.http")), page).unwrap();
+        }
+        fs::write(path("office.lst"), "192.0.2.0/24\n").unwrap();
+        let key = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
+        let pem = key.cert.pem() + &key.signing_key.serialize_pem();
+        for name in [
+            "haproxy.pem",
+            "ca.pem",
+            "shop.pem",
+            "other.pem",
+            "own-ca.pem",
+            "vpn.pem",
+            "clients.pem",
+        ] {
+            fs::write(path(name), &pem).unwrap();
+        }
+        // The files of the sample are those of this test, and its names are addresses.
+        let text = fs::read_to_string(samples.join(format!("{name}.cfg"))).unwrap();
+        let mut text = text
+            .replace("db.example.com", "10.9.0.1")
+            .replace("nowhere.example.com", "10.9.0.2")
+            .replace("no.such.name", "10.9.0.3")
+            .replace("lists/office.lst", &path("office.lst"));
+        for folder in [
+            "/etc/haproxy/errors/",
+            "errors/",
+            "/ssl/",
+            "/etc/ssl/site",
+            "/etc/ssl/",
+        ] {
+            let there = files.display().to_string();
+            let slash = if folder.ends_with('/') { "/" } else { "" };
+            text = text.replace(&format!(" {folder}"), &format!(" {there}{slash}"));
+        }
+        let source = folder.path().join("haproxy.cfg");
+        fs::write(&source, text).unwrap();
+        let table = folder.path().join("table.yaml");
+        let mut import = command(crate::process::BALLAST);
+        import
+            .env("PG_HOST", "10.0.1.1")
+            .env("PG_HOST_2", "10.0.1.2");
+        import.args(["import", "-o"]).arg(&table).arg(&source);
+        let ended = to_its_end(&mut import);
+        assert_eq!(ended.code, Some(code), "{name}: {ended:?}");
+        assert_eq!(ended.out, "", "the table is in its file");
+        let checked = ballast([Path::new("check"), &table]);
+        assert_eq!(
+            checked.code,
+            Some(0),
+            "{name}: {checked:?}\n{}",
+            fs::read_to_string(&table).unwrap()
+        );
+        assert!(
+            fs::read_to_string(&table)
+                .unwrap()
+                .starts_with("# yaml-language-server: $schema=")
+        );
+    }
+}
+
+#[test]
+fn what_was_left_out_is_told_with_its_line_and_the_table_is_written_all_the_same() {
+    let (ended, _folder) = import_text(
+        "listen a\n bind 127.0.0.1:8001\n server s 127.0.0.1:1 chek\n server t localhost:2\n",
+    );
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(
+        ended
+            .out
+            .starts_with("# yaml-language-server: $schema=table.schema.json\n"),
+        "{ended:?}"
+    );
+    assert!(
+        ended.out.contains("bind: [\"127.0.0.1:8001\"]"),
+        "{ended:?}"
+    );
+    let lines: Vec<&str> = ended.err.lines().collect();
+    let [left_out, name, summary] = lines.as_slice() else {
+        panic!("{ended:?}");
+    };
+    let (place, words) = left_out.split_once(": ").unwrap();
+    assert!(place.ends_with("haproxy.cfg:3"), "{left_out}");
+    assert_eq!(
+        words,
+        "left out: `server s 127.0.0.1:1 chek`: \"chek\" is not known here; did you mean check?"
+    );
+    assert!(
+        name.contains("the name localhost is ") && name.contains("127.0.0.1"),
+        "{name}"
+    );
+    assert!(
+        summary.ends_with("1 frontend (1 tcp), 1 service, 2 endpoints; 1 thing was left out"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn what_is_no_configuration_is_refused_with_a_remedy() {
+    for (text, why) in [
+        ("", "has no section"),
+        ("version: 1\nfrontends: []\n", "has no section"),
+        ("global\n daemon\n", "has no section"),
+        ("\0\x01\x02", "has no section"),
+    ] {
+        let (ended, _folder) = import_text(text);
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert_eq!(ended.out, "");
+        assert!(
+            ended.err.starts_with("ballast: ")
+                && ended.err.contains(why)
+                && ended.err.contains("; "),
+            "{ended:?}"
+        );
+    }
+    let missing = ballast(["import", "/nowhere/haproxy.cfg"]);
+    assert_eq!(missing.code, Some(64), "{missing:?}");
+    assert!(
+        missing
+            .err
+            .contains("/nowhere/haproxy.cfg: cannot be read: "),
+        "{missing:?}"
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("haproxy.cfg");
+    fs::write(&source, "listen a\n bind 127.0.0.1:1\n").unwrap();
+    let itself = ballast([Path::new("import"), &source, Path::new("-o"), &source]);
+    assert_eq!(itself.code, Some(64), "{itself:?}");
+    assert!(
+        fs::read_to_string(&source).unwrap().starts_with("listen"),
+        "it is as it was"
+    );
+    let nowhere = folder.path().join("none/table.yaml");
+    let unwritten = ballast([Path::new("import"), &source, Path::new("-o"), &nowhere]);
+    assert_eq!(unwritten.code, Some(1), "{unwritten:?}");
+    assert!(unwritten.err.contains("cannot be written"), "{unwritten:?}");
+}
+
+/// haproxy, where it is there, and Ballast with the imported table answer the same requests alike.
+#[test]
+fn requests_arrive_where_haproxy_sent_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let servers = Servers::begin();
+    let at = fresh_ip();
+    let source = folder.path().join("haproxy.cfg");
+    fs::write(
+        folder.path().join("503.http"),
+        "HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/html\r\n\r\n<p>later</p>",
+    )
+    .unwrap();
+    fs::write(&source, servers.configuration(at, folder.path())).unwrap();
+
+    let mut answers = Vec::new();
+    if is_there("haproxy") {
+        let checked = to_its_end(command("haproxy").arg("-c").arg("-f").arg(&source));
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+        let mut haproxy = command("haproxy");
+        let process = Process::spawn(haproxy.arg("-db").arg("-f").arg(&source));
+        process.until("haproxy listens", || {
+            connect(SocketAddr::from((at, 17_080))).is_ok()
+        });
+        answers.push(("haproxy", ask_all(at)));
+    } else {
+        skip("haproxy is not installed: its answers are not compared");
+    }
+
+    let table = folder.path().join("table.yaml");
+    let import = || ballast([Path::new("import"), &source, Path::new("-o"), &table]);
+    let page = folder.path().join("errors/503.html");
+    fs::create_dir(folder.path().join("errors")).unwrap();
+    fs::write(&page, "somebody's").unwrap();
+    let refused = import();
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused
+            .err
+            .contains("it is there with another content; remove it"),
+        "{refused:?}"
+    );
+    fs::remove_file(&page).unwrap();
+    let imported = import();
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    assert_eq!(import().code, Some(0), "a second time, too");
+    assert_eq!(fs::read_to_string(page).unwrap(), "<p>later</p>");
+    assert!(
+        imported.err.ends_with("nothing was left out\n"),
+        "{imported:?}"
+    );
+    let process = Process::run(&table, &[]);
+    process.until_answers("/readyz", 200);
+    answers.push(("ballast", ask_all(at)));
+
+    for (program, answers) in &answers {
+        let expected: Vec<String> = EXPECTED
+            .iter()
+            .map(|(_, answer)| (*answer).to_owned())
+            .collect();
+        assert_eq!(
+            *answers,
+            expected,
+            "{program}\n{}",
+            fs::read_to_string(&table).unwrap()
+        );
+    }
+}
+
+/// Servers that say who they are and what they were asked.
+struct Servers {
+    web: SocketAddr,
+    shop: SocketAddr,
+    stripped: SocketAddr,
+    echo: SocketAddr,
+    proxied: SocketAddr,
+}
+
+impl Servers {
+    fn begin() -> Self {
+        let http = |name: &'static str| {
+            server(move |mut client| {
+                let mut head = Vec::new();
+                let mut bytes = [0; 4096];
+                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                    let Ok(read @ 1..) = client.read(&mut bytes) else {
+                        return;
+                    };
+                    head.extend_from_slice(&bytes[..read]);
+                }
+                let head = String::from_utf8_lossy(&head).into_owned();
+                let line = head.lines().next().unwrap_or_default();
+                let path = line.split(' ').nth(1).unwrap_or_default();
+                let forwarded = head.to_ascii_lowercase().contains("x-forwarded-for: 127.");
+                let body = format!("{name} {path} {forwarded}");
+                write!(client, "HTTP/1.1 200 OK\r\nServer: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()).ok();
+            })
+        };
+        let raw = |name: &'static str| {
+            server(move |mut client| {
+                let mut heard = Vec::new();
+                let mut bytes = [0; 4096];
+                while !heard.ends_with(b"!") {
+                    let Ok(read @ 1..) = client.read(&mut bytes) else {
+                        return;
+                    };
+                    heard.extend_from_slice(&bytes[..read]);
+                }
+                let kind = String::from_utf8_lossy(&heard).starts_with("PROXY TCP4 127.");
+                write!(client, "{name} {kind}").ok();
+            })
+        };
+        Self {
+            web: http("web"),
+            shop: http("shop"),
+            stripped: http("stripped"),
+            echo: raw("echo"),
+            proxied: raw("proxied"),
+        }
+    }
+
+    fn configuration(&self, at: Ipv4Addr, folder: &Path) -> String {
+        let Self {
+            web,
+            shop,
+            stripped,
+            echo,
+            proxied,
+        } = self;
+        let page = folder.join("503.http").display().to_string();
+        format!(
+            "defaults
+    mode http
+    timeout connect 2s
+    timeout client 10s
+    timeout server 10s
+    option forwardfor
+
+frontend web
+    bind {at}:17080
+    acl internal src 127.0.0.0/8
+    acl private path_beg /private
+    http-request deny if private !internal
+    http-request deny if {{ path_beg /secret }}
+    http-request redirect scheme https code 301 if {{ path /login }}
+    use_backend shop if {{ hdr(host) -i shop.example.com }} !{{ path_beg /static }}
+    use_backend stripped if {{ path_beg /svc/ }} or {{ path /svc }}
+    use_backend nobody if {{ path_beg /nobody }}
+    default_backend web
+
+backend web
+    http-response del-header Server
+    server w {web}
+
+backend shop
+    balance leastconn
+    server s {shop}
+
+backend stripped
+    http-request replace-path /svc(/)?(.*) /\\2
+    server s {stripped}
+
+backend nobody
+    errorfile 503 {page}
+
+listen echo
+    mode tcp
+    bind {at}:17081
+    balance source
+    server e \"{echo}\"
+
+frontend proxied
+    mode tcp
+    bind {at}:17082
+    default_backend proxied
+
+backend proxied
+    mode tcp
+    server p {proxied} send-proxy
+
+listen closed
+    mode tcp
+    bind {at}:17083
+    tcp-request connection reject if {{ src 127.0.0.0/8 }}
+    server e {echo}
+"
+        )
+    }
+}
+
+const EXPECTED: [(&str, &str); 17] = [
+    ("a.example /", "200 web / true"),
+    ("a.example /private/x", "200 web /private/x true"),
+    ("a.example /secret", "403"),
+    ("a.example /secretly", "403"),
+    ("shop.example.com /secret/x", "403"),
+    ("shop.example.com /", "200 shop / true"),
+    ("SHOP.example.com /a/b?c", "200 shop /a/b?c true"),
+    ("shop.example.com /svc/x", "200 shop /svc/x true"),
+    ("shop.example.com /static/x", "200 web /static/x true"),
+    ("a.example /svc", "200 stripped / true"),
+    ("a.example /svc/x/y?z", "200 stripped /x/y?z true"),
+    ("a.example /svcx", "200 web /svcx true"),
+    ("a.example /login", "301 https://a.example/login"),
+    ("a.example /login/x", "200 web /login/x true"),
+    (":17081", "echo false"),
+    (":17082", "proxied true"),
+    (":17083", "refused"),
+];
+
+fn ask_all(at: Ipv4Addr) -> Vec<String> {
+    let answers = EXPECTED
+        .iter()
+        .map(|(question, _)| match question.strip_prefix(':') {
+            Some(port) => say(SocketAddr::from((at, port.parse().unwrap()))),
+            None => {
+                let (host, path) = question.split_once(' ').unwrap();
+                request(SocketAddr::from((at, 17_080)), host, path)
+            }
+        });
+    answers.collect()
+}
+
+/// Status, and the body of a good answer or the place of a redirect.
+fn request(address: SocketAddr, host: &str, path: &str) -> String {
+    let mut stream = connect(address).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap();
+    let field = |name: &str| {
+        head.lines().find_map(|line| {
+            line.to_ascii_lowercase()
+                .strip_prefix(name)
+                .map(str::to_owned)
+        })
+    };
+    assert!(
+        !body.starts_with("web") || field("server: ").is_none(),
+        "{head}"
+    );
+    match status {
+        "200" => format!("200 {body}"),
+        "301" => format!("301 {}", field("location: ").unwrap_or_default()),
+        other => other.into(),
+    }
+}
+
+fn say(address: SocketAddr) -> String {
+    let ask = || {
+        let mut stream = connect(address)?;
+        stream.write_all(b"hello!")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    match ask() {
+        Ok(answer) if !answer.is_empty() => answer,
+        _ => "refused".into(),
+    }
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new(program).arg("-v").output().is_ok()
+}
+
+/// Imports a text to standard output.
+fn import_text(text: &str) -> (Ended, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("haproxy.cfg");
+    fs::write(&source, text).unwrap();
+    (ballast([Path::new("import"), &source]), folder)
+}
