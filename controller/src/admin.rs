@@ -1,67 +1,66 @@
-//! The controller's own address: `/healthz` while it lives, `/readyz` once it decided, `/metrics`. For this machine only,
-//! unless a flag says otherwise. The same is answered at a socket in the table's folder, for `ballast-controller probe`.
+//! The controller's admin server: `/healthz` while the process lives, `/readyz` once it has decided, and `/metrics`. It listens at
+//! `--admin`, by default for this machine only, and at a socket in the table's folder for `ballast-controller probe`.
 
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::Full;
+use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, client};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::runtime;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use crate::metrics::Metrics;
 
-/// Answers at this address for as long as the process lives. While another process has the address, it is tried again every
-/// second.
+/// Serves at an address. While another process has the address, listening is tried again every second.
 pub(crate) async fn serve(address: SocketAddr, metrics: Arc<Metrics>) {
-    let mut is_told = false;
+    let mut is_logged = false;
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
-            Err(error) if is_told => tracing::debug!(%address, %error, "--admin: still not free"),
+            Err(error) if is_logged => tracing::debug!(%address, %error, "--admin: still not free"),
             Err(error) => {
                 tracing::warn!(%address, %error, "--admin: cannot listen there; trying again every second");
-                is_told = true;
+                is_logged = true;
             }
         }
         sleep(BIND_AGAIN).await;
     };
-    if is_told {
+    if is_logged {
         tracing::info!(%address, "--admin: listens");
     }
-    answer_all(&Listener::Tcp(listener), metrics).await;
+    serve_all(&Listener::Tcp(listener), metrics).await;
 }
 
-/// Answers probes at a socket in the table's folder, which no other process can take over as it can take a port.
+/// Serves at a socket in the table's folder. Other processes cannot take it over as they can take a port.
 pub(crate) async fn serve_probes(folder: PathBuf, metrics: Arc<Metrics>) {
     let path = folder.join(SOCKET);
-    let mut is_told = false;
+    let mut is_logged = false;
     let listener = loop {
         match listen_at(&path) {
             Ok(listener) => break listener,
             Err(error) => {
-                if !is_told {
+                if !is_logged {
                     tracing::warn!(path = %path.display(), %error, "cannot listen for probes; trying again every second");
-                    is_told = true;
+                    is_logged = true;
                 }
             }
         }
         sleep(BIND_AGAIN).await;
     };
-    answer_all(&Listener::Unix(listener), metrics).await;
+    serve_all(&Listener::Unix(listener), metrics).await;
 }
 
 /// Listens at this path, in place of a socket that an earlier process left there.
@@ -95,7 +94,7 @@ impl Listener {
     }
 }
 
-async fn answer_all(listener: &Listener, metrics: Arc<Metrics>) {
+async fn serve_all(listener: &Listener, metrics: Arc<Metrics>) {
     let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
@@ -105,7 +104,7 @@ async fn answer_all(listener: &Listener, metrics: Arc<Metrics>) {
             Ok(stream) => {
                 let metrics = Arc::clone(&metrics);
                 tokio::spawn(async move {
-                    converse(stream, metrics).await;
+                    serve_connection(stream, metrics).await;
                     drop(slot);
                 });
             }
@@ -114,37 +113,45 @@ async fn answer_all(listener: &Listener, metrics: Arc<Metrics>) {
     }
 }
 
-/// Asks the controller that writes the table in this folder, over its socket.
+/// Sends a request to the controller that writes the table in this folder, over its socket.
 ///
 /// # Errors
-/// No controller answers, or its answer is another status than 200: the reason in words.
+/// No controller answers, or it answers with another status than 200: the reason in words.
 pub fn probe(folder: &Path, path: &str) -> Result<(), String> {
     let socket = folder.join(SOCKET);
-    let failed = |error: io::Error| format!("{}: {error}", socket.display());
-    let mut stream = UnixStream::connect(&socket).map_err(failed)?;
-    stream
-        .set_read_timeout(Some(PROBE_TIMEOUT))
-        .map_err(failed)?;
-    stream
-        .set_write_timeout(Some(PROBE_TIMEOUT))
-        .map_err(failed)?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).map_err(failed)?;
-    let mut answer = String::new();
-    stream
-        .take(LARGEST_ANSWER)
-        .read_to_string(&mut answer)
-        .map_err(failed)?;
-    match answer.strip_prefix("HTTP/1.1 200 ") {
-        Some(_) => Ok(()),
-        None => {
-            let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-            Err(format!("{path}: {}", body.trim()))
-        }
+    let failed = |why: String| format!("{}: {why}", socket.display());
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+    let answer = runtime.block_on(async {
+        timeout(PROBE_TIMEOUT, get(&socket, path))
+            .await
+            .map_err(|_| failed("no answer in time".to_owned()))?
+            .map_err(|error| failed(error.to_string()))
+    });
+    match answer? {
+        (StatusCode::OK, _) => Ok(()),
+        (_, body) => Err(format!("{path}: {}", body.trim())),
     }
 }
 
-async fn converse(stream: Box<dyn Stream>, metrics: Arc<Metrics>) {
+/// The answer to one request, over a connection of its own.
+async fn get(socket: &Path, path: &str) -> Result<(StatusCode, String), BoxError> {
+    let stream = UnixStream::connect(socket).await?;
+    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection);
+    let request = Request::get(path).header(hyper::header::HOST, "controller");
+    let answer = sender
+        .send_request(request.body(Empty::<Bytes>::new())?)
+        .await?;
+    let status = answer.status();
+    let body = Limited::new(answer.into_body(), LARGEST_ANSWER);
+    let body = body.collect().await?.to_bytes();
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn serve_connection(stream: Box<dyn Stream>, metrics: Arc<Metrics>) {
     let answer = service_fn(move |request| {
         let metrics = Arc::clone(&metrics);
         async move { Ok::<_, Infallible>(answer(&request, &metrics)) }
@@ -153,8 +160,8 @@ async fn converse(stream: Box<dyn Stream>, metrics: Arc<Metrics>) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), answer);
-    // Whoever does not listen, or talks for too long, is left.
-    timeout(CONVERSATION, connection).await.ok();
+    // A client that does not read, or never stops sending, is disconnected.
+    timeout(LONGEST_CONNECTION, connection).await.ok();
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
@@ -185,10 +192,10 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes
 
 const MOST_CONNECTIONS: usize = 16;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-const CONVERSATION: Duration = Duration::from_secs(30);
+const LONGEST_CONNECTION: Duration = Duration::from_secs(30);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BIND_AGAIN: Duration = Duration::from_secs(1);
 /// The socket for probes, in the table's folder.
 const SOCKET: &str = "controller.sock";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
-const LARGEST_ANSWER: u64 = 64 << 10;
+const LARGEST_ANSWER: usize = 64 << 10;

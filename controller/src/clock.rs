@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Since the machine began.
+/// The time since the boot of the machine.
 pub(crate) fn now() -> Duration {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();

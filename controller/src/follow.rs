@@ -1,6 +1,6 @@
-//! Says when a file may have changed: by inotify at once, and by a slow look where inotify cannot see.
+//! Tells when a file may have changed: at once by inotify, and after a pause for changes that inotify does not report.
 //!
-//! Used for the data plane's ack and for `--cfg`. A rename, a ConfigMap's symlink swap and an edit in place are all seen.
+//! Used for the data plane's ack and for `--cfg`. A rename, a ConfigMap's symlink swap and an edit in place are all noticed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ impl Follow {
             },
             () = sleep(self.every) => {}
         }
-        // What happened does not matter: a look will tell.
+        // The events themselves do not matter: the caller reads the file.
         while inotify.try_read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
     }
 }

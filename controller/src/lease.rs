@@ -1,6 +1,6 @@
 //! The names of Leases, and the annotations by which a node's Lease says what that node serves.
 //!
-//! Written by `node::report` and `cluster::leader`, read by `observe`, compared by `decide`.
+//! Written by `node::lease` and `cluster::leader`, read by `observe`, compared by `decide`.
 //!
 //! # What is served, in buckets
 //!

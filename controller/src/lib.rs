@@ -19,10 +19,10 @@
 //!
 //! # A Service, from event to status
 //!
-//! On a node: `observe::reflect` receives the event, `observe::convert` makes plain data of it, `observe::debounce` waits until
+//! On a node: `observe::reflector` receives the event, `observe::convert` makes plain data of it, `observe::debounce` waits until
 //! no more events come (50 ms, at most 200 ms), `reconcile` calls [`decide::decide()`]. `decide::load_balancer` reads the
 //! annotations and finds the endpoints, `decide::claims` gives every port to its oldest owner, `decide::table` assembles the
-//! table. `node::table` writes it, the data plane answers in a file that `node::acks` follows, and `node::report` says in the
+//! table. `node::table` writes it, the data plane answers in a file that `node::acks` follows, and `node::lease` says in the
 //! node's Lease what is served. At the publisher: `observe::leases` knows which nodes live, [`decide::decide()`] compares what
 //! they serve with what they should, and `cluster::status` writes the addresses of those where that is the same.
 //!

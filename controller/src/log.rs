@@ -1,5 +1,4 @@
-//! The log of this process, which is that of `ballast-log`, and its panics. Begun by `main`; written by whoever has something to
-//! tell, through `tracing`.
+//! The log of this process, written by `ballast-log`, and the count of panics. Started by `main`; all modules log through `tracing`.
 
 use std::io;
 use std::panic;
@@ -16,12 +15,20 @@ pub use ballast_log::{Format, Level, Log, plain};
 /// The thread that writes cannot be started.
 pub fn begin(format: Format, level: Level) -> io::Result<Log> {
     let shown = LevelFilter::from(level);
-    // It tells of every request that fails, at whatever level; whoever made the request tells what matters, once.
-    let client = match shown >= LevelFilter::DEBUG {
+    // These crates log every failed request, at any level. The callers log each failure once.
+    let libraries = match shown >= LevelFilter::DEBUG {
         true => shown,
         false => LevelFilter::OFF,
     };
-    let log = ballast_log::begin(format, level, &[("kube_client", client)])?;
+    let names = [
+        "kube_client",
+        "kube_runtime",
+        "hickory_net",
+        "hickory_proto",
+        "hickory_resolver",
+    ];
+    let libraries = names.map(|name| (name, libraries));
+    let log = ballast_log::begin(format, level, &libraries)?;
     panic::set_hook(Box::new(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);
         tracing::error!("a task panicked: {panic}");

@@ -1,275 +1,224 @@
-//! What this process counts, as Prometheus reads it. Written by every part, rendered by [`crate::admin`].
+//! The metrics of this process, for Prometheus. Written by every part, rendered by [`crate::admin`].
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use prometheus::core::Collector;
+use prometheus::{
+    Counter, Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
+};
 
 use crate::decide::{Desired, Reason, Verdict};
 use crate::log;
 
 /// Every counter and gauge.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Metrics {
-    decisions: AtomicU64,
-    decided_micros: AtomicU64,
-    last_micros: AtomicU64,
-    tables: AtomicU64,
-    table_bytes: AtomicU64,
-    files: AtomicU64,
-    failed_writes: AtomicU64,
-    refused: AtomicU64,
-    is_refused: AtomicBool,
-    leads: AtomicBool,
-    dataplane: AtomicBool,
-    statuses: AtomicU64,
-    events: AtomicU64,
-    unsaid: AtomicU64,
-    left_out: AtomicU64,
-    verdicts: Mutex<BTreeMap<&'static str, usize>>,
-    api_errors: Mutex<BTreeMap<String, u64>>,
+    registry: Registry,
+    decisions: IntCounter,
+    decision_seconds: Counter,
+    last_decision_seconds: Gauge,
+    tables: IntCounter,
+    table_bytes: IntGauge,
+    files: IntCounter,
+    failed_writes: IntCounter,
+    tables_refused: IntCounter,
+    table_refused: IntGauge,
+    leader: IntGauge,
+    dataplane: IntGauge,
+    statuses: IntCounter,
+    events: IntCounter,
+    events_unsaid: IntCounter,
+    left_out: IntGauge,
+    services: IntGaugeVec,
+    api_errors: IntCounterVec,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let new = Declarations(Registry::new());
+        Self {
+            decisions: new.counter("decisions_total", "Decisions."),
+            decision_seconds: new.metric(Counter::with_opts(opts(
+                "decision_seconds_total",
+                "Time that they took.",
+            ))),
+            last_decision_seconds: new.metric(Gauge::with_opts(opts(
+                "last_decision_seconds",
+                "Time that the last one took.",
+            ))),
+            tables: new.counter("tables_written_total", "Tables that were written."),
+            table_bytes: new.gauge("table_bytes", "Size of the last one that was written."),
+            files: new.counter(
+                "files_written_total",
+                "Times that files beside an unchanged table were written.",
+            ),
+            failed_writes: new.counter(
+                "write_errors_total",
+                "Times that the table, or one of its files, could not be written.",
+            ),
+            tables_refused: new.counter(
+                "tables_refused_total",
+                "Tables that the data plane refused.",
+            ),
+            table_refused: new.gauge(
+                "table_refused",
+                "Whether the data plane refuses the newest table, and serves the one before.",
+            ),
+            leader: new.gauge("leader", "Whether this process writes statuses and events."),
+            dataplane: new.gauge(
+                "dataplane_ready",
+                "Whether the data plane of this node says that it is ready.",
+            ),
+            statuses: new.counter("status_writes_total", "Patches of Services."),
+            events: new.counter("events_total", "Events that were told."),
+            events_unsaid: new.counter("events_unsaid_total", "Events that were too many."),
+            left_out: new.gauge(
+                "services_left_out",
+                "Services that are left out of the table, so that they harm no other.",
+            ),
+            services: new.metric(IntGaugeVec::new(
+                opts("services", "Services by what became of them."),
+                &["verdict"],
+            )),
+            api_errors: new.metric(IntCounterVec::new(
+                opts(
+                    "api_errors_total",
+                    "Requests that the API server refused, by its code, or did not answer.",
+                ),
+                &["kind"],
+            )),
+            registry: new.0,
+        }
+    }
+}
+
+/// Creates metrics, and registers them.
+struct Declarations(Registry);
+
+impl Declarations {
+    fn counter(&self, name: &str, help: &str) -> IntCounter {
+        self.metric(IntCounter::with_opts(opts(name, help)))
+    }
+
+    fn gauge(&self, name: &str, help: &str) -> IntGauge {
+        self.metric(IntGauge::with_opts(opts(name, help)))
+    }
+
+    fn metric<T: Collector + Clone + 'static>(&self, metric: prometheus::Result<T>) -> T {
+        let metric = metric.and_then(|metric| {
+            self.0.register(Box::new(metric.clone()))?;
+            Ok(metric)
+        });
+        metric.expect("the names are constants, valid and distinct")
+    }
+}
+
+fn opts(name: &str, help: &str) -> Opts {
+    Opts::new(name, help).namespace("ballast_controller")
 }
 
 impl Metrics {
     pub(crate) fn decided(&self, took: Duration, desired: &Desired) {
-        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.decisions.fetch_add(1, Ordering::Relaxed);
-        self.decided_micros.fetch_add(micros, Ordering::Relaxed);
-        self.last_micros.store(micros, Ordering::Relaxed);
+        self.decisions.inc();
+        self.decision_seconds.inc_by(took.as_secs_f64());
+        self.last_decision_seconds.set(took.as_secs_f64());
         let notices = desired.notices.iter().chain(&desired.report.notices);
         let left_out = notices.filter(|notice| notice.reason == Reason::LeftOut);
-        let left_out = u64::try_from(left_out.count()).unwrap_or(u64::MAX);
-        self.left_out.store(left_out, Ordering::Relaxed);
+        self.left_out.set(to_gauge(left_out.count()));
         let mut verdicts = BTreeMap::from(VERDICTS.map(|verdict| (verdict, 0)));
         for status in &desired.statuses {
             *verdicts.entry(word(status.verdict)).or_default() += 1;
         }
-        *self.verdicts.lock().unwrap_or_else(PoisonError::into_inner) = verdicts;
+        for (verdict, services) in verdicts {
+            let gauge = self.services.with_label_values(&[verdict]);
+            gauge.set(to_gauge(services));
+        }
     }
 
     pub(crate) fn has_decided(&self) -> bool {
-        self.decisions.load(Ordering::Relaxed) > 0
+        self.decisions.get() > 0
     }
 
     pub(crate) fn table_written(&self, bytes: usize) {
-        self.tables.fetch_add(1, Ordering::Relaxed);
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.table_bytes.store(bytes, Ordering::Relaxed);
+        self.tables.inc();
+        self.table_bytes.set(to_gauge(bytes));
     }
 
     pub(crate) fn files_written(&self) {
-        self.files.fetch_add(1, Ordering::Relaxed);
+        self.files.inc();
     }
 
     pub(crate) fn write_failed(&self) {
-        self.failed_writes.fetch_add(1, Ordering::Relaxed);
+        self.failed_writes.inc();
     }
 
     pub(crate) fn table_refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.tables_refused.inc();
     }
 
     pub(crate) fn table_is_refused(&self, is_refused: bool) {
-        self.is_refused.store(is_refused, Ordering::Relaxed);
+        self.table_refused.set(is_refused.into());
     }
 
     pub(crate) fn leads(&self, leads: bool) {
-        self.leads.store(leads, Ordering::Relaxed);
+        self.leader.set(leads.into());
     }
 
     pub(crate) fn dataplane(&self, is_ready: bool) {
-        self.dataplane.store(is_ready, Ordering::Relaxed);
+        self.dataplane.set(is_ready.into());
     }
 
     pub(crate) fn status_written(&self) {
-        self.statuses.fetch_add(1, Ordering::Relaxed);
+        self.statuses.inc();
     }
 
     pub(crate) fn event_told(&self) {
-        self.events.fetch_add(1, Ordering::Relaxed);
+        self.events.inc();
     }
 
     pub(crate) fn event_unsaid(&self) {
-        self.unsaid.fetch_add(1, Ordering::Relaxed);
+        self.events_unsaid.inc();
     }
 
-    /// Counts what the API server answered, or that it did not.
+    /// Counts a failed request by the code of the API server's answer, or as unanswered.
     pub(crate) fn api_failed(&self, error: &kube::Error) {
         let kind = match error {
             kube::Error::Api(status) => status.code.to_string(),
             _ => "unreachable".to_owned(),
         };
-        let mut errors = self
-            .api_errors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *errors.entry(kind).or_default() += 1;
+        self.api_errors.with_label_values(&[&kind]).inc();
     }
 
-    /// All of it.
+    /// All metrics in Prometheus' text format.
     pub(crate) fn render(&self) -> String {
-        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed).to_string();
-        let seconds = |micros: &AtomicU64| {
-            let micros = micros.load(Ordering::Relaxed);
-            format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
-        };
-        let flag = |flag: &AtomicBool| u8::from(flag.load(Ordering::Relaxed)).to_string();
-        let mut text = String::new();
-        for (name, kind, help, value) in [
-            (
-                "decisions_total",
-                "counter",
-                "Decisions.",
-                count(&self.decisions),
-            ),
-            (
-                "decision_seconds_total",
-                "counter",
-                "Time that they took.",
-                seconds(&self.decided_micros),
-            ),
-            (
-                "last_decision_seconds",
-                "gauge",
-                "Time that the last one took.",
-                seconds(&self.last_micros),
-            ),
-            (
-                "tables_written_total",
-                "counter",
-                "Tables that were written.",
-                count(&self.tables),
-            ),
-            (
-                "table_bytes",
-                "gauge",
-                "Size of the last one that was written.",
-                count(&self.table_bytes),
-            ),
-            (
-                "files_written_total",
-                "counter",
-                "Times that files beside an unchanged table were written.",
-                count(&self.files),
-            ),
-            (
-                "write_errors_total",
-                "counter",
-                "Times that the table, or one of its files, could not be written.",
-                count(&self.failed_writes),
-            ),
-            (
-                "tables_refused_total",
-                "counter",
-                "Tables that the data plane refused.",
-                count(&self.refused),
-            ),
-            (
-                "table_refused",
-                "gauge",
-                "Whether the data plane refuses the newest table, and serves the one before.",
-                flag(&self.is_refused),
-            ),
-            (
-                "leader",
-                "gauge",
-                "Whether this process writes statuses and events.",
-                flag(&self.leads),
-            ),
-            (
-                "dataplane_ready",
-                "gauge",
-                "Whether the data plane of this node says that it is ready.",
-                flag(&self.dataplane),
-            ),
-            (
-                "status_writes_total",
-                "counter",
-                "Patches of Services.",
-                count(&self.statuses),
-            ),
-            (
-                "events_total",
-                "counter",
-                "Events that were told.",
-                count(&self.events),
-            ),
-            (
-                "events_unsaid_total",
-                "counter",
-                "Events that were too many.",
-                count(&self.unsaid),
-            ),
-            (
-                "services_left_out",
-                "gauge",
-                "Services that are left out of the table, so that they harm no other.",
-                count(&self.left_out),
-            ),
+        let mut families = self.registry.gather();
+        // The log counts these itself, before there are metrics.
+        let of_log = [
             (
                 "log_lines_dropped_total",
-                "counter",
                 "Lines of the log that were not read, or not written.",
-                log::lost().to_string(),
+                log::lost(),
             ),
             (
                 "panics_total",
-                "counter",
                 "Panics: each is a fault of Ballast's.",
-                log::panics().to_string(),
+                log::panics(),
             ),
-        ] {
-            head(&mut text, name, kind, help);
-            line(&mut text, format_args!("ballast_controller_{name} {value}"));
+        ];
+        for (name, help, count) in of_log {
+            if let Ok(counter) = IntCounter::with_opts(opts(name, help)) {
+                counter.inc_by(count);
+                families.extend(counter.collect());
+            }
         }
-        head(
-            &mut text,
-            "services",
-            "gauge",
-            "Services by what became of them.",
-        );
-        let verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        for (verdict, services) in &*verdicts {
-            line(
-                &mut text,
-                format_args!("ballast_controller_services{{verdict=\"{verdict}\"}} {services}"),
-            );
-        }
-        head(
-            &mut text,
-            "api_errors_total",
-            "counter",
-            "Requests that the API server refused, by its code, or did not answer.",
-        );
-        let errors = self
-            .api_errors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        for (kind, errors) in &*errors {
-            line(
-                &mut text,
-                format_args!("ballast_controller_api_errors_total{{kind=\"{kind}\"}} {errors}"),
-            );
-        }
-        text
+        let text = TextEncoder::new().encode_to_string(&families);
+        text.unwrap_or_default()
     }
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    line(
-        text,
-        format_args!("# HELP ballast_controller_{name} {help}"),
-    );
-    line(
-        text,
-        format_args!("# TYPE ballast_controller_{name} {kind}"),
-    );
-}
-
-fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // A String takes everything.
-    _ = writeln!(text, "{arguments}");
+fn to_gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn word(verdict: Verdict) -> &'static str {
@@ -302,5 +251,7 @@ mod tests {
         }
         assert!(text.contains("ballast_controller_leader 1\n"));
         assert!(text.contains("kind=\"unreachable\"} 1\n"));
+        let panics = "# HELP ballast_controller_panics_total Panics: each is a fault of Ballast's.\n# TYPE ballast_controller_panics_total counter\n";
+        assert!(text.contains(panics), "{text}");
     }
 }

@@ -1,16 +1,15 @@
-//! What is seen of the cluster, as plain owned data: the input of [`crate::decide`].
+//! The observed state of the cluster, as plain owned data: the input of [`crate::decide`].
 //!
-//! Owns [`Observed`] and its parts, and how Kubernetes' objects become them; nothing here decides what anything means.
+//! Owns [`Observed`] and its parts, and the conversion of Kubernetes' objects to them. Nothing here decides what they mean.
 //!
 //! # The walk
 //!
-//! [`cluster::watch`] follows an API server: `reflect` lists and watches one kind of object, `arrived` and `convert` make
-//! plain data of each as it comes, `store` keeps it, `leases` knows which load balancer nodes live. [`folder::watch`]
-//! follows a folder of manifests instead ([`read_folder`] reads one once). Both give what they see to `debounce`, which
-//! has `secrets` and `names` looked up while somebody wants them (`lookups`; `dns` asks name servers), waits until it is
-//! quiet (`settle`), and sends a new [`Observed`] if it differs from the last one.
+//! [`cluster::watch`] follows an API server: `reflector` lists and watches one kind of object, `object` and `convert` make plain
+//! data of each object while it is parsed, `store` keeps the data (`slices` without the endpoints of Services that are not served), `leases` tells which load balancer nodes are live.
+//! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once). Both pass their state to `debounce`. It
+//! looks up the Secrets, ReferenceGrants and DNS names that the last decision wants (`secrets`, `grants`, `names` with `dns`, all run
+//! by `lookups`), waits for a pause between changes (`settle`), and sends a new [`Observed`] if it differs from the last one.
 
-mod arrived;
 pub mod cluster;
 mod convert;
 mod debounce;
@@ -20,10 +19,12 @@ mod grants;
 mod leases;
 mod lookups;
 mod names;
+mod object;
 mod publication;
-mod reflect;
+mod reflector;
 mod secrets;
 mod settle;
+mod slices;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +41,7 @@ pub use folder::{BadDocument, read_folder};
 pub(crate) use publication::{FINALIZER, PROGRAMMED, hash};
 pub use publication::{Owned, Programmed, Publication};
 
-/// Everything that a decision is made from.
+/// The whole input of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Services, by name.
@@ -49,22 +50,21 @@ pub struct Observed {
     pub slices: BTreeMap<Key, Arc<Slice>>,
     /// Nodes, by name.
     pub nodes: BTreeMap<String, Node>,
-    /// Secrets that were looked for, by name. One of `looked_up` that is not here does not exist.
+    /// The Secrets that were looked up and exist, by name.
     pub secrets: BTreeMap<Key, Secret>,
-    /// The ReferenceGrants of namespaces that were looked at, by namespace.
+    /// The ReferenceGrants of the namespaces that were looked up.
     pub grants: BTreeMap<String, Vec<Grant>>,
-    /// The live Leases of load balancer nodes, by node. `None`: nobody keeps Leases here, and every node counts as live.
+    /// The live Leases of load balancer nodes, by node. `None`: Leases are not observed, and every node counts as live.
     pub leases: Option<BTreeMap<String, Lease>>,
-    /// What Leases that are not live say of their nodes.
+    /// The messages of the Leases that are not live, by node.
     pub others_say: BTreeMap<String, Vec<Message>>,
-    /// What the names of ExternalName Services resolved to, in order.
+    /// The addresses of the names of ExternalName Services, sorted.
     pub resolved: BTreeMap<String, Vec<IpAddr>>,
-    /// Services whose [`Rival`] has not written for a minute. Only the publisher looks.
+    /// Services whose [`Rival`] has not written for a minute. Used by the publisher only.
     pub abandoned: BTreeSet<Key>,
-    /// What was [`Wanted`] and has been looked up at least once. A decision that wants more is not the last word: what is
-    /// missing comes with a later `Observed`, soon.
+    /// The part of [`Wanted`] that was looked up at least once. The rest comes with a later `Observed`.
     pub looked_up: Arc<Wanted>,
-    /// The last good values of annotations; what the last decision returned. Whoever watches leaves this empty.
+    /// The last good values of annotations, as the last decision returned them. Empty until `reconcile` fills it in.
     pub remembered: Remembered,
 }
 
@@ -110,7 +110,7 @@ pub struct Service {
     pub key: Key,
     /// Its UID; empty in manifests.
     pub uid: String,
-    /// When it was made, in seconds of Unix time; manifests do not say.
+    /// The time of its creation, in seconds of Unix time; `None` in manifests.
     pub created: Option<i64>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
@@ -122,13 +122,13 @@ pub struct Service {
     pub ports: Vec<Port>,
     /// The addresses in the cluster; none for a headless Service.
     pub cluster_ips: Vec<IpAddr>,
-    /// In their order; empty where nobody said.
+    /// The families of its addresses, in their order; empty where the Service does not say.
     pub families: Vec<Family>,
     /// `sessionAffinity: ClientIP`, in seconds.
     pub affinity: Option<u32>,
     /// `externalTrafficPolicy: Local`.
     pub local: bool,
-    /// The port that kube-proxy answers health checks at.
+    /// The port at which kube-proxy answers health checks.
     pub health_check_node_port: Option<u16>,
     /// `loadBalancerSourceRanges`.
     pub source_ranges: Vec<String>,
@@ -138,9 +138,9 @@ pub struct Service {
     pub deleting: bool,
     /// Whether it carries the finalizer of load balancers.
     pub finalizer: bool,
-    /// What its status publishes.
+    /// The addresses and names that its status publishes.
     pub ingress: Vec<String>,
-    /// Who wrote its status.
+    /// The field managers that wrote its status.
     pub status_managers: BTreeSet<String>,
     /// The other controller that wrote the published addresses last.
     pub rival: Option<Rival>,
@@ -153,12 +153,12 @@ pub struct Service {
 pub struct Rival {
     /// Its field manager.
     pub manager: String,
-    /// When it wrote last, in seconds of Unix time.
+    /// The time of its last write, in seconds of Unix time.
     pub written: Option<i64>,
 }
 
 impl Service {
-    /// As nodes need it: without what only the publisher reads and writes, so that its writes cause no decision.
+    /// Removes the fields that only the publisher reads and writes, so that its writes cause no decision on nodes.
     pub(crate) fn forget_publication(&mut self) {
         if !decide::is_foreign(self) {
             self.ingress.clear();
@@ -184,7 +184,7 @@ pub enum ServiceKind {
     NodePort,
     /// `LoadBalancer`
     LoadBalancer,
-    /// `ExternalName`, with the name.
+    /// `ExternalName`, with its name.
     ExternalName(String),
 }
 
@@ -201,7 +201,7 @@ pub struct Port {
     pub target: Target,
     /// The port of the nodes.
     pub node_port: Option<u16>,
-    /// What is spoken there.
+    /// The application protocol.
     pub app_protocol: Option<String>,
 }
 
@@ -260,9 +260,9 @@ impl Family {
 /// An EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The Service that it belongs to.
+    /// The Service of the slice.
     pub service: Key,
-    /// `None`: names, not addresses.
+    /// The family of the addresses; `None`: the slice has names.
     pub family: Option<Family>,
     /// Its ports.
     pub ports: Vec<SlicePort>,
@@ -275,7 +275,7 @@ pub struct Slice {
 pub struct SlicePort {
     /// The name of the Service's port.
     pub name: String,
-    /// The number; `None` means all ports, which nobody can connect to.
+    /// The number; `None` means all ports, to which no connection can be made.
     pub number: Option<u16>,
     /// The protocol.
     pub protocol: Protocol,
@@ -290,11 +290,11 @@ pub struct Endpoint {
     pub ready: bool,
     /// Whether it serves.
     pub serving: bool,
-    /// Whether it is on its way out.
+    /// Whether it terminates.
     pub terminating: bool,
-    /// Where it runs.
+    /// The node on which it runs.
     pub node: Option<String>,
-    /// The zone of that.
+    /// The zone of that node.
     pub zone: Option<String>,
 }
 
@@ -311,38 +311,38 @@ pub struct Node {
     pub network_unavailable: bool,
     /// Its addresses inside the cluster.
     pub internal: Vec<IpAddr>,
-    /// Its addresses for the world.
+    /// Its addresses outside the cluster.
     pub external: Vec<IpAddr>,
 }
 
-/// What the live Lease of a load balancer node says.
+/// The content of the live Lease of a load balancer node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
-    /// What its data plane serves.
+    /// The hashes of everything that its data plane serves.
     pub served: Served,
     /// The binds and Secrets that do not work on the node.
     pub exceptions: Exceptions,
-    /// A hash of the settings by which ports are given to Services there; empty where it does not say.
+    /// A hash of the settings by which ports are given to Services there; empty in a Lease without it.
     pub settings: String,
 }
 
-/// What is known of a Secret.
+/// The result of reading a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Secret {
-    /// What it holds.
+    /// The content of the Secret.
     Readable(Material),
-    /// It may not be read.
+    /// The API server refused the read.
     Forbidden,
 }
 
-/// The entries of a Secret. No log shows them.
+/// The entries of a Secret. They are never logged.
 #[derive(Clone, Default)]
 pub struct Material(Arc<Entries>);
 
 #[derive(Default)]
 struct Entries {
     entries: BTreeMap<String, Vec<u8>>,
-    /// The annotation that says from which namespaces it may be used.
+    /// The annotation with the namespaces from which it may be used.
     allow_from: Option<String>,
     /// The reason for which the certificate and the key cannot be used, if there is one. Computed at the first use, and kept for
     /// later decisions.
@@ -350,13 +350,13 @@ struct Entries {
 }
 
 impl Material {
-    /// These entries.
+    /// The content of a Secret with these entries.
     #[must_use]
     pub fn new(entries: BTreeMap<String, Vec<u8>>) -> Self {
         Self::allowed(entries, None)
     }
 
-    /// These entries, with what the annotation `ballast.dev/allow-from` says.
+    /// The content of a Secret with these entries, and with the value of the annotation `ballast.dev/allow-from`.
     pub(crate) fn allowed(entries: BTreeMap<String, Vec<u8>>, allow_from: Option<String>) -> Self {
         Self(Arc::new(Entries {
             entries,
@@ -397,7 +397,7 @@ impl fmt::Debug for Material {
     }
 }
 
-/// What a ReferenceGrant (gateway.networking.k8s.io) permits, as far as Services and Secrets are concerned.
+/// The permissions of a ReferenceGrant (gateway.networking.k8s.io) for Services to use Secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The namespaces of the Services.
@@ -413,7 +413,7 @@ impl Grant {
     }
 }
 
-/// What the last decision asked to be looked up beside the watched objects.
+/// The lookups that the last decision asked for, beside the watched objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Wanted {
     /// Secrets to read.
@@ -422,16 +422,16 @@ pub struct Wanted {
     /// Names of ExternalName Services to resolve.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<String>,
-    /// Whether other nodes than this one count.
+    /// Whether the decision depends on other nodes than this one.
     #[serde(skip)]
     pub nodes: bool,
-    /// Namespaces of which to read the ReferenceGrants.
+    /// Namespaces whose ReferenceGrants to read.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub grants: BTreeSet<String>,
 }
 
 impl Wanted {
-    /// Adds what is wanted elsewhere.
+    /// Adds the lookups of another decision.
     pub(crate) fn extend(&mut self, other: Self) {
         self.secrets.extend(other.secrets);
         self.names.extend(other.names);
@@ -439,7 +439,7 @@ impl Wanted {
         self.nodes |= other.nodes;
     }
 
-    /// Whether nothing is, beside what is watched.
+    /// Whether there is nothing to look up.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty() && self.names.is_empty() && self.grants.is_empty()

@@ -1,6 +1,7 @@
-//! The reconcile loop of both roles: what is observed is decided upon, and every decision goes to the tasks that act on it.
+//! The reconcile loop of both roles: it decides after every change of the observed state or the settings, and sends each decision to
+//! the tasks that act on it.
 //!
-//! It is paced: in the long run deciding takes at most a quarter of one core, whatever changes.
+//! The loop is paced: in the long run decisions take at most a quarter of one core.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,34 +18,34 @@ use crate::observe::{Observed, Remembered, Service, Wanted};
 use crate::settings::Settings;
 use crate::waiting::{Waiting, with_held};
 
-/// What was observed, and what was decided upon it.
+/// A decision with its input.
 #[derive(Clone, Debug)]
 pub(crate) struct Decision {
-    /// What was observed.
+    /// The input.
     pub(crate) observed: Arc<Observed>,
-    /// What must be.
+    /// The desired state.
     pub(crate) desired: Arc<Desired>,
 }
 
-/// The newest decision; none before everything was listed once.
+/// The newest decision; `None` until everything was listed once.
 pub(crate) type Decisions = watch::Receiver<Option<Decision>>;
 
-/// The loop from observing to acting.
+/// The reconcile loop.
 pub(crate) struct Reconciler {
     pub(crate) observed: watch::Receiver<Option<Arc<Observed>>>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) want: watch::Sender<Wanted>,
     pub(crate) decided: watch::Sender<Option<Decision>>,
-    /// No publisher writes events: notices go to the log.
+    /// Whether notices go to the log, because no publisher writes events.
     pub(crate) logs_notices: bool,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// The result of one pass over what is observed.
+/// The result of one pass.
 struct Outcome {
-    /// `None`: the first decision waits for what is missing.
+    /// `None`: the first decision waits for lookups.
     decision: Option<Decision>,
-    /// What must be looked up.
+    /// The wanted lookups.
     want: Wanted,
     waiting: Waiting,
     /// The time until the first held Service is released.
@@ -54,18 +55,18 @@ struct Outcome {
 }
 
 impl Reconciler {
-    /// Decides for as long as anything is observed.
+    /// Decides until the observer ends.
     pub(crate) async fn run(mut self) {
         let mut remembered = Remembered::new();
-        let mut said = BTreeSet::new();
+        let mut logged = BTreeSet::new();
         let mut waiting = Waiting::default();
         loop {
-            let seen = self.observed.borrow_and_update().clone();
+            let observed = self.observed.borrow_and_update().clone();
             let mut again = None;
             let mut not_before = tokio::time::Instant::now() + SHORTEST_PAUSE;
-            if let Some(seen) = seen {
+            if let Some(observed) = observed {
                 match self
-                    .decide(seen, &remembered, std::mem::take(&mut waiting))
+                    .decide(observed, &remembered, std::mem::take(&mut waiting))
                     .await
                 {
                     Ok(outcome) => {
@@ -79,7 +80,7 @@ impl Reconciler {
                         });
                         if let Some(decision) = outcome.decision {
                             remembered.clone_from(&decision.desired.remembered);
-                            self.say(&decision.desired, &mut said);
+                            self.log_notices(&decision.desired, &mut logged);
                             self.decided.send_replace(Some(decision));
                         }
                     }
@@ -109,7 +110,7 @@ impl Reconciler {
 
     async fn decide(
         &mut self,
-        seen: Arc<Observed>,
+        observed: Arc<Observed>,
         remembered: &Remembered,
         waiting: Waiting,
     ) -> Result<Outcome, JoinError> {
@@ -117,17 +118,17 @@ impl Reconciler {
         let remembered = remembered.clone();
         let before = self.decided.borrow().clone();
         let outcome = spawn_blocking(move || {
-            // Clients' connections come first. Where this is not permitted, they share the processor.
+            // The data plane has priority. Where a lower priority is not permitted, both share the processor.
             _ = rustix::process::setpriority_process(None, NICE);
             let begun = clock::of_thread();
-            let seen = match seen.remembered == remembered {
-                true => seen,
+            let observed = match observed.remembered == remembered {
+                true => observed,
                 false => Arc::new(Observed {
                     remembered,
-                    ..(*seen).clone()
+                    ..(*observed).clone()
                 }),
             };
-            let mut outcome = look(seen, &settings, before.as_ref(), waiting);
+            let mut outcome = reconcile(observed, &settings, before.as_ref(), waiting);
             outcome.took = clock::of_thread().saturating_sub(begun);
             outcome
         });
@@ -138,30 +139,30 @@ impl Reconciler {
         Ok(outcome)
     }
 
-    /// Logs what is new; where there is a cluster, only what no event tells to everybody whom it concerns.
-    fn say(&self, desired: &Desired, said: &mut BTreeSet<Notice>) {
-        let told = |notice: &&Notice| {
+    /// Logs new notices; where a publisher writes events, only the notices that concern more than the owner of one Service.
+    fn log_notices(&self, desired: &Desired, logged: &mut BTreeSet<Notice>) {
+        let is_logged = |notice: &&Notice| {
             let is_no_event = self.logs_notices || matches!(notice.about, About::Flag(_));
-            // These concern more Services than the one that is told.
+            // These concern other Services, too.
             is_no_event || matches!(notice.reason, Reason::LeftOut | Reason::RoutesWithdrawn)
         };
         let all = desired.notices.iter().chain(&desired.report.notices);
-        let now: BTreeSet<Notice> = all.filter(told).cloned().collect();
-        for notice in now.difference(said) {
+        let now: BTreeSet<Notice> = all.filter(is_logged).cloned().collect();
+        for notice in now.difference(logged) {
             match notice.kind {
                 _ if notice.reason == Reason::LeftOut => tracing::error!("{notice}"),
                 Kind::Warning => tracing::warn!("{notice}"),
                 Kind::Normal => tracing::info!("{notice}"),
             }
         }
-        *said = now;
+        *logged = now;
     }
 }
 
-/// Decides. A new or changed Service for which something is not looked up yet keeps its form of `before` for a while; no other
-/// Service waits. The first decision waits for all Services: a restart of this process must not change what clients see.
-fn look(
-    seen: Arc<Observed>,
+/// Decides. A new or changed Service whose lookups are not done keeps its form of `before` for a while; no other Service waits. The
+/// first decision waits for the lookups of all Services: a restart of this process must not change what clients see.
+fn reconcile(
+    observed: Arc<Observed>,
     settings: &Settings,
     before: Option<&Decision>,
     mut waiting: Waiting,
@@ -171,17 +172,17 @@ fn look(
         let known = known.and_then(|known| known.services.get(&service.key));
         known != Some(service)
     };
-    let new = seen
+    let new = observed
         .services
         .values()
         .filter(is_new)
         .map(|service| &**service);
-    let mut wanted = wanted_by(new, &seen, settings);
+    let mut wanted = wanted_by(new, &observed, settings);
     let patience = match before {
         Some(_) => SHORT_WAIT,
         None => LONG_WAIT,
     };
-    let (held, again) = waiting.held(&wanted, &seen, patience, Instant::now());
+    let (held, again) = waiting.held(&wanted, &observed, patience, Instant::now());
     let mut want = Wanted::default();
     if before.is_none() && !held.is_empty() {
         wanted.into_values().for_each(|wanted| want.extend(wanted));
@@ -193,7 +194,7 @@ fn look(
             took: Duration::ZERO,
         };
     }
-    let observed = with_held(seen, &held, known);
+    let observed = with_held(observed, &held, known);
     let mut desired = decide(&observed, settings);
     let table = before.and_then(|before| before.desired.table.as_ref());
     if desired.table.as_ref() == table {
@@ -214,12 +215,12 @@ fn look(
     }
 }
 
-/// How long to wait after a pass that took so long.
+/// The pause after a pass that took so long.
 fn pause_after(took: Duration) -> Duration {
     (took * 3).max(SHORTEST_PAUSE)
 }
 
-/// Between two decisions.
+/// The shortest pause between two decisions.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const NICE: i32 = 10;
 const SHORT_WAIT: Duration = Duration::from_secs(1);
@@ -273,7 +274,7 @@ mod tests {
             ),
             ("tls.key", include_str!("../../tests/decide/key.pem")),
         ];
-        // Looked at once, as in a cluster: to read a key anew takes a debug build so long that the pacing would show.
+        // Parsed once, as in a cluster: in a debug build, parsing a key again takes long enough for the pacing to show.
         let material = MATERIAL.get_or_init(|| {
             let entries = entries.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
             Material::new(entries.into())
@@ -283,7 +284,7 @@ mod tests {
         Arc::new(observed)
     }
 
-    /// The frontends, and which certificate the first one has.
+    /// The frontends, and the certificate of the first one.
     fn served(decided: &watch::Receiver<Option<Decision>>) -> (Vec<String>, String) {
         let decided = decided.borrow();
         let table = decided.as_ref().and_then(|one| one.desired.table.clone());
@@ -324,7 +325,7 @@ mod tests {
             (vec!["shop.a:443".into(), "shop.b:81".into()], "one".into())
         );
 
-        // The first one wants a Secret that does not come, and another one again and again; the second one changes meanwhile.
+        // The first Service wants another missing Secret in every round; the second Service changes meanwhile.
         for round in 0..20_u16 {
             wanted.mark_unchanged();
             let begun = Instant::now();
@@ -344,9 +345,9 @@ mod tests {
             let names = wanted.borrow().secrets.clone();
             let expected = ["one".to_owned(), format!("none-{round}")];
             let expected = expected.map(|name| Key::new("shop", &name));
-            assert_eq!(names, expected.into(), "what it had is not forgotten");
+            assert_eq!(names, expected.into(), "the Secret of its last form stays");
         }
-        // Not for ever: then its port is closed.
+        // After a while it is not held any more, and its port is closed.
         timeout(4 * SHORT_WAIT, decided.changed())
             .await
             .unwrap()

@@ -1,11 +1,14 @@
 //! Requests to the API server: their time limit and their parameters, and the meaning of its refusals.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kube::api::{PatchParams, PostParams};
+use kube::Api;
+use kube::api::{ListParams, PatchParams, PostParams};
 use kube::core::response::StatusCause;
+use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 /// Gives a request a time limit.
@@ -15,6 +18,26 @@ pub(crate) async fn patiently<T>(
     match timeout(PATIENCE, request).await {
         Ok(result) => result,
         Err(_) => Err(kube::Error::Service("no answer in time".into())),
+    }
+}
+
+/// Passes every object that `params` select to `take`, page by page.
+pub(crate) async fn list<K>(
+    api: &Api<K>,
+    params: ListParams,
+    mut take: impl FnMut(K),
+) -> Result<(), kube::Error>
+where
+    K: Clone + Debug + DeserializeOwned,
+{
+    let mut params = params.limit(PAGE);
+    loop {
+        let page = patiently(api.list(&params)).await?;
+        page.items.into_iter().for_each(&mut take);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
     }
 }
 
@@ -119,6 +142,8 @@ const EARLIER_MANAGER: &str = "ballast-controller";
 /// The reporting controller of events.
 pub(crate) const REPORTER: &str = "ballast-controller";
 
+/// Objects a page.
+const PAGE: u32 = 500;
 /// After this time a request counts as failed.
 const PATIENCE: Duration = Duration::from_secs(3);
 

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::decide::{self, Desired, decide};
 use crate::metrics::Metrics;
-use crate::node::{Folder, LeaseKeeper, Pages, TableWriter, Written, fetch_pages, follow_acks};
+use crate::node::{Folder, LeaseRenewer, Pages, TableWriter, Written, fetch_pages, follow_acks};
 use crate::observe::{self, BadDocument, Observed, Wanted};
 use crate::reconcile::{Decisions, Reconciler};
 use crate::settings::{
@@ -116,11 +116,11 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
     until_told_to_end(&mut tasks).await?;
     tracing::info!("ending: what is served stays served");
     end.send_replace(true);
-    leave(leaving, LeaseKeeper::STAYS + FAREWELL).await;
+    leave(leaving, LeaseRenewer::STAYS + FAREWELL).await;
     Ok(())
 }
 
-/// What the tasks that act on decisions need.
+/// The input of the tasks that act on decisions.
 struct Parts {
     client: Option<Client>,
     folder: Folder,
@@ -135,10 +135,10 @@ impl Parts {
     /// Starts them; returns those that have something to do at the end.
     fn start(self, flags: &RunFlags, tasks: &mut JoinSet<()>) -> JoinSet<()> {
         let mut leaving = JoinSet::new();
-        let (tell, acks) = watch::channel(None);
+        let (ack, acks) = watch::channel(None);
         tasks.spawn(follow_acks(
             self.folder.ack(),
-            tell,
+            ack,
             Arc::clone(&self.metrics),
         ));
         let (fetched, pages) = watch::channel(Pages::default());
@@ -164,7 +164,7 @@ impl Parts {
             return leaving;
         };
         let namespace = self.settings.borrow().own_namespace.clone();
-        let lease = LeaseKeeper {
+        let lease = LeaseRenewer {
             client,
             namespace,
             node: node.clone(),
@@ -234,7 +234,7 @@ pub(crate) fn observe(
     }
 }
 
-/// What would be decided for a cluster now.
+/// The decision for a cluster now.
 ///
 /// # Errors
 /// The cluster cannot be reached, or not all of it can be seen.
@@ -298,7 +298,7 @@ async fn told_to_end() -> anyhow::Result<()> {
 
 /// Deciding has threads of its own.
 const THREADS: usize = 2;
-/// What looking may take where it is done once.
+/// The longest time to observe a cluster once.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// For giving a Lease back.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(5);

@@ -1,8 +1,8 @@
-//! Which Services wait for something that is looked up for them. Pure: the time is an argument. Used by [`crate::reconcile`].
+//! The Services that wait for their lookups. Pure: the time is an argument. Used by [`crate::reconcile`].
 //!
-//! A Service that names a Secret or a host for the first time waits for it once, for a limited time, and keeps its previous form
-//! meanwhile: it is *held*. No other Service waits. If the lookup fails until then (a dead name server, an API server that
-//! answers with errors), the Service is released, and does not wait for the same thing again.
+//! A Service that names a Secret or a host for the first time waits for the lookup once, for a limited time, and keeps its previous
+//! form meanwhile: the Service is *held*. No other Service waits. If the lookup fails until then (a dead name server, an API server that
+//! answers with errors), the Service is released, and does not wait for the same lookup again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use crate::observe::{Key, Observed, Wanted};
 
-/// The Services that wait, or waited, for something that is missing still.
+/// The Services with unfinished lookups, whether they still wait or not.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting(BTreeMap<Key, Wait>);
 
-/// What one Service waits for.
+/// The unfinished lookups of one Service.
 #[derive(Debug)]
 struct Wait {
-    /// What is missing, and since when.
+    /// The time since which each lookup is missing.
     since: BTreeMap<Missing, Instant>,
-    /// Since when the Service has been held in the form that it had.
+    /// The time since which the Service is held.
     held: Option<Instant>,
 }
 
-/// Something that was not looked up yet.
+/// An unfinished lookup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Missing {
     Secret(Key),
@@ -32,9 +32,9 @@ enum Missing {
     Nodes,
 }
 
-/// Whether all of it was looked up.
-pub(crate) fn is_looked_up(wanted: &Wanted, seen: &Observed) -> bool {
-    missing(wanted, &seen.looked_up).is_empty()
+/// Whether all wanted lookups are done.
+pub(crate) fn is_looked_up(wanted: &Wanted, observed: &Observed) -> bool {
+    missing(wanted, &observed.looked_up).is_empty()
 }
 
 fn missing(wanted: &Wanted, done: &Wanted) -> BTreeSet<Missing> {
@@ -49,26 +49,25 @@ fn missing(wanted: &Wanted, done: &Wanted) -> BTreeSet<Missing> {
 }
 
 impl Waiting {
-    /// The Services that are held, of those that want something, and when the first of them is held no longer. What `wanted`
-    /// does not name stays as it was.
+    /// The Services of `wanted` that are held, and the time until the first of them is released. The state of other Services stays.
     pub(crate) fn held(
         &mut self,
         wanted: &BTreeMap<Key, Wanted>,
-        seen: &Observed,
+        observed: &Observed,
         patience: Duration,
         now: Instant,
     ) -> (BTreeSet<Key>, Option<Duration>) {
-        self.0.retain(|key, _| seen.services.contains_key(key));
+        self.0.retain(|key, _| observed.services.contains_key(key));
         let mut held = BTreeSet::new();
         let mut first: Option<Duration> = None;
         for (key, wanted) in wanted {
-            let missing = missing(wanted, &seen.looked_up);
+            let missing = missing(wanted, &observed.looked_up);
             if missing.is_empty() {
                 self.0.remove(key);
                 continue;
             }
             let patience = match missing.contains(&Missing::Nodes) {
-                // The endpoints of a Service must not be chosen among nodes that are not known. Once all are watched, they stay so.
+                // Endpoints are not chosen while their nodes are unknown. Once all Nodes are watched, they stay so.
                 true => patience.max(NODES_WAIT),
                 false => patience,
             };
@@ -86,7 +85,7 @@ impl Waiting {
 }
 
 impl Wait {
-    /// How long a Service that misses these must wait; `None`: no longer.
+    /// The time for which a Service with these unfinished lookups must still wait; `None`: it is released.
     fn rest(
         &mut self,
         missing: BTreeSet<Missing>,
@@ -99,7 +98,7 @@ impl Wait {
         }
         let last = self.since.values().max()?;
         let held = *self.held.get_or_insert(now);
-        // A Service that wants something else every second must be released, too.
+        // A Service that wants another lookup every second must be released, too.
         let until = (*last + patience).min(held + patience * AT_MOST);
         let rest = until.saturating_duration_since(now);
         if rest.is_zero() {
@@ -110,29 +109,29 @@ impl Wait {
     }
 }
 
-/// Replaces held Services by their form in `before`, and removes those that are not there.
+/// Replaces held Services by their form in `before`, and removes those that `before` does not have.
 pub(crate) fn with_held(
-    seen: Arc<Observed>,
+    observed: Arc<Observed>,
     held: &BTreeSet<Key>,
     before: Option<&Observed>,
 ) -> Arc<Observed> {
     if held.is_empty() {
-        return seen;
+        return observed;
     }
-    let mut seen = Observed::clone(&seen);
+    let mut observed = Observed::clone(&observed);
     for key in held {
         let old = before.and_then(|before| before.services.get(key));
-        let Some(new) = seen.services.get_mut(key) else {
+        let Some(new) = observed.services.get_mut(key) else {
             continue;
         };
         match old.filter(|old| old.uid == new.uid) {
             Some(old) => *new = Arc::clone(old),
             None => {
-                seen.services.remove(key);
+                observed.services.remove(key);
             }
         }
     }
-    Arc::new(seen)
+    Arc::new(observed)
 }
 
 const NODES_WAIT: Duration = Duration::from_secs(10);
@@ -145,7 +144,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(1);
 
-    /// What is missing, by names, `millis` after the beginning; and how long to wait then.
+    /// One Service, and the time at which its test began.
     struct Case {
         begin: Instant,
         wait: Wait,
@@ -235,7 +234,7 @@ mod tests {
             .map(|(key, service)| (&*key.name, service.ports[0].number));
         assert_eq!(ports.collect::<Vec<_>>(), [("a", 80), ("b", 81)]);
 
-        // One that is not asked again is not forgotten, and one that was deleted is.
+        // The state of a Service that is not in `wanted` stays, and the state of a deleted Service goes.
         let later = now + PATIENCE;
         assert_eq!(
             waiting.held(&BTreeMap::new(), &seen, PATIENCE, later),

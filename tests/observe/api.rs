@@ -277,6 +277,9 @@ async fn converse(state: &State, stream: TcpStream) -> std::io::Result<()> {
             };
             cluster.requests.push(format!("{verb}{path}{suffix}"));
         }
+        if habits(state).is_silent {
+            return std::future::pending().await;
+        }
         if method != "GET" {
             let written = writes::write(state, &asked, &method, &body);
             respond(&mut writer, &written).await?;
@@ -327,6 +330,10 @@ async fn stream_events(
     let head =
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     writer.write_all(head.as_bytes()).await?;
+    if habits(state).ends_watches {
+        writer.write_all(b"0\r\n\r\n").await?;
+        return writer.flush().await;
+    }
     let mut moved = state.moved.subscribe();
     if asked.is_from_now {
         let there: Vec<String> = {
@@ -369,6 +376,11 @@ async fn stream_events(
     }
 }
 
+fn habits(state: &State) -> Habits {
+    let cluster = state.cluster.lock().expect("a test that is set up");
+    cluster.habits.clone()
+}
+
 async fn chunk(writer: &mut (impl AsyncWriteExt + Unpin), line: &str) -> std::io::Result<()> {
     let chunk = format!("{:x}\r\n{line}\n\r\n", line.len() + 1);
     writer.write_all(chunk.as_bytes()).await?;
@@ -379,6 +391,9 @@ fn answer(state: &State, asked: &Asked, only_metadata: bool) -> Value {
     let cluster = state.cluster.lock().expect("a test that is set up");
     if let Some(status) = cluster.refused.get(asked.resource) {
         return status.clone();
+    }
+    if asked.skip > 0 && cluster.habits.forgets_pages {
+        return status(410, 0);
     }
     if let Some(from) = asked.watch_from {
         let is_to_come = from > *state.moved.borrow();

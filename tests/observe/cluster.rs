@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Watch;
-use super::api::Api;
+use super::api::{Api, Habits};
 
 #[tokio::test]
 async fn nothing_is_sent_before_everything_was_listed() {
@@ -146,6 +146,79 @@ async fn a_node_hears_of_no_endpoints_that_it_does_not_serve_and_of_no_publicati
         .until(|seen| addresses(seen).contains(&"10.0.0.8".to_owned()))
         .await;
     assert_eq!(watch.sent().await, 2);
+}
+
+#[tokio::test]
+async fn endpoints_of_a_service_that_is_served_later_are_listed_once_and_delay_no_other() {
+    let api = Api::start().await;
+    let unserved = |name: &str| {
+        let mut unserved = service("shop", name, "x");
+        unserved["spec"] = json!({"ports": [{"port": 80}]});
+        unserved
+    };
+    let served = |name: &str| {
+        let mut served = unserved(name);
+        served["metadata"]["annotations"] = json!({"ballast.dev/path": format!("/{name}")});
+        served
+    };
+    let slice_of = |name: &str, address: &str| {
+        let mut slice = slice(&format!("{name}-a"), address);
+        slice["metadata"]["labels"]["kubernetes.io/service-name"] = json!(name);
+        slice
+    };
+    for (number, name) in ["web", "late", "gone"].into_iter().enumerate() {
+        api.put("services", unserved(name));
+        api.put(
+            "endpointslices",
+            slice_of(name, &format!("10.0.0.{number}")),
+        );
+    }
+    let mut watch = Watch::in_role(&api, &["--node-name=lb1"], Role::Node);
+    let seen = watch.until(|seen| seen.services.len() == 3).await;
+    assert!(seen.slices.is_empty());
+    let is_selected = |path: &str, name: &str| {
+        path.contains("labelSelector=") && path.contains(&format!("service-name%3D{name}"))
+    };
+    assert!(
+        !api.requests()
+            .iter()
+            .any(|path| path.contains("labelSelector="))
+    );
+
+    // A slice that is deleted after it was dropped does not return.
+    api.delete("endpointslices", "shop/gone-a");
+    api.put("services", served("web"));
+    let seen = watch.until(|seen| !seen.slices.is_empty()).await;
+    assert_eq!(addresses(&seen), ["10.0.0.0"]);
+    assert_eq!(seen.services[&Key::new("shop", "web")].annotations.len(), 1);
+    api.put("endpointslices", slice_of("web", "10.0.1.0"));
+    watch.until(|seen| addresses(seen) == ["10.0.1.0"]).await;
+    api.put("services", served("gone"));
+    watch
+        .until(|seen| {
+            !seen.services[&Key::new("shop", "gone")]
+                .annotations
+                .is_empty()
+        })
+        .await;
+    let requests = api.requests();
+    for (name, lists) in [("web", 1), ("late", 0), ("gone", 0)] {
+        let found = requests.iter().filter(|path| is_selected(path, name));
+        assert_eq!(found.count(), lists, "{name}: {requests:#?}");
+    }
+
+    // While the list fails, others go on.
+    api.refuse("endpointslices", 503, 0);
+    api.put("services", served("late"));
+    api.put("services", service("shop", "other", "y"));
+    let seen = watch
+        .until(|seen| seen.services.contains_key(&Key::new("shop", "other")))
+        .await;
+    assert_eq!(addresses(&seen), ["10.0.1.0"]);
+    api.allow("endpointslices");
+    watch
+        .until(|seen| addresses(seen) == ["10.0.0.1", "10.0.1.0"])
+        .await;
 }
 
 #[tokio::test]
@@ -348,6 +421,60 @@ async fn large_lists_come_in_pages() {
             .count(),
         3
     );
+}
+
+#[tokio::test]
+async fn a_list_that_expires_between_its_pages_is_requested_as_one_page() {
+    let api = Api::start().await;
+    api.behave(Habits {
+        forgets_pages: true,
+        ..Habits::default()
+    });
+    for number in 0..1201 {
+        api.put("services", service("shop", &format!("web-{number}"), "x"));
+    }
+    let mut watch = Watch::of(&api, &[]);
+    let seen = watch.until(|_| true).await;
+    assert_eq!(seen.services.len(), 1201);
+    let requests = api.requests();
+    let lists = requests.iter().filter(|path| is_list(path, "services"));
+    let limits: Vec<bool> = lists.map(|path| path.contains("limit=")).collect();
+    assert_eq!(limits, [true, true, false]);
+}
+
+#[tokio::test]
+async fn a_server_that_ends_every_watch_at_once_is_not_asked_without_a_pause() {
+    let api = Api::start().await;
+    api.behave(Habits {
+        ends_watches: true,
+        ..Habits::default()
+    });
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    sleep(Duration::from_secs(4)).await;
+    let requests = api.requests();
+    let watches = requests.iter().filter(|path| is_watch(path, "services"));
+    let count = watches.count();
+    assert!((2..=6).contains(&count), "{count} watches");
+    let lists = requests.iter().filter(|path| is_list(path, "services"));
+    assert_eq!(lists.count(), 1);
+    api.behave(Habits::default());
+    api.put("services", service("shop", "web", "x"));
+    watch.until(|seen| classes(seen) == ["shop/web x"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_asked_again() {
+    let api = Api::start().await;
+    api.behave(Habits {
+        is_silent: true,
+        ..Habits::default()
+    });
+    let mut watch = Watch::of(&api, &[]);
+    api.asked(|path| is_list(path, "services"), 2).await;
+    assert!(watch.is_silent());
+    api.behave(Habits::default());
+    watch.until(|_| true).await;
 }
 
 #[tokio::test]

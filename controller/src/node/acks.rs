@@ -1,4 +1,4 @@
-//! What the data plane answers, followed. Read by [`super::table`] and [`super::report`].
+//! Follows the file of the data plane's acks. Read by [`super::table`] and [`super::lease`].
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use crate::follow::Follow;
 use crate::metrics::Metrics;
 
-/// Reads the ack whenever it changes, for as long as anybody wants to know.
+/// Reads the ack after every change, until the receivers are gone.
 pub(crate) async fn follow(
     path: PathBuf,
-    tell: watch::Sender<Option<Arc<Ack>>>,
+    acks: watch::Sender<Option<Arc<Ack>>>,
     metrics: Arc<Metrics>,
 ) {
     let mut watched = Follow::new(&path, LOOK_EVERY);
@@ -23,14 +23,14 @@ pub(crate) async fn follow(
     loop {
         let bytes = fs::read(&path).unwrap_or_default();
         if bytes != last {
-            // It is replaced by rename, so that what does not parse is nothing that will.
+            // The file is replaced by a rename: one that does not parse is not half written.
             match serde_json::from_slice::<Ack>(&bytes) {
                 Ok(ack) => {
-                    note(&ack, &mut refused, &metrics);
-                    tell.send_replace(Some(Arc::new(ack)));
+                    log(&ack, &mut refused, &metrics);
+                    acks.send_replace(Some(Arc::new(ack)));
                 }
                 Err(_) if bytes.is_empty() => {
-                    tell.send_replace(None);
+                    acks.send_replace(None);
                 }
                 Err(error) => tracing::warn!(%error, "cannot understand the data plane's ack"),
             }
@@ -38,21 +38,21 @@ pub(crate) async fn follow(
         }
         tokio::select! {
             () = watched.changed() => {}
-            () = tell.closed() => return,
+            () = acks.closed() => return,
         }
     }
 }
 
-/// Says what is served; and what was refused, once: an answer says it again as long as it stands.
-fn note(ack: &Ack, known: &mut Option<String>, metrics: &Metrics) {
+/// Logs the served table, and a refused table once: the data plane repeats the refusal in every ack while it holds.
+fn log(ack: &Ack, known: &mut Option<String>, metrics: &Metrics) {
     let served = ack.served.as_ref().and_then(|served| served.generation);
     let digest = ack.refused.as_ref().map(|refused| refused.digest.clone());
-    let is_news = *known != digest;
+    let is_new = *known != digest;
     *known = digest;
     metrics.table_is_refused(known.is_some());
-    if let Some(refused) = ack.refused.as_ref().filter(|_| is_news) {
+    if let Some(refused) = ack.refused.as_ref().filter(|_| is_new) {
         metrics.table_refused();
-        for problem in refused.problems.iter().take(MOST_SAID) {
+        for problem in refused.problems.iter().take(MOST_LOGGED) {
             tracing::error!(
                 generation = refused.generation,
                 "the data plane refused a table: {}: {}",
@@ -68,6 +68,6 @@ fn note(ack: &Ack, known: &mut Option<String>, metrics: &Metrics) {
     );
 }
 
-/// Where inotify cannot see.
+/// For changes that inotify does not report.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-const MOST_SAID: usize = 10;
+const MOST_LOGGED: usize = 10;

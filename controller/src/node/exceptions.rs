@@ -1,5 +1,5 @@
-//! What this node does not serve as decided, for its Lease: what its data plane says, and what follows from what the node alone
-//! looks at. Pure; called by [`super::report`].
+//! The exceptions of this node's Lease: everything that the node does not serve as decided, by the acks of its data plane and by the
+//! decision for this node. Pure; called by [`super::lease`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::decide::{About, Desired};
 use crate::lease::{Exceptions, Message};
 use crate::observe::Key;
 
-/// All of them. A port that is merely idle is none. `closed` are Services that are served nowhere here.
+/// All exceptions. An idle port is none. `closed` are the Services that the served table closes on this node.
 pub(super) fn exceptions(
     ack: &Ack,
     desired: &Desired,
@@ -38,7 +38,7 @@ pub(super) fn exceptions(
     all
 }
 
-/// Binds that do not listen as asked. Those of the shared ports are the node's.
+/// Adds the binds that do not listen as asked. A shared port is an exception of the node.
 fn unserved(ack: &Ack, desired: &Desired, node: &str, all: &mut Exceptions) {
     let mut unserved = ack
         .exceptions
@@ -80,7 +80,7 @@ fn unserved(ack: &Ack, desired: &Desired, node: &str, all: &mut Exceptions) {
     }
 }
 
-/// A table that the data plane refused, as long as it does.
+/// The message for a table that the data plane refuses.
 fn refused(ack: &Ack) -> Option<Message> {
     let refused = ack.refused.as_ref()?;
     let what = match refused.problems.as_slice() {
@@ -99,7 +99,7 @@ fn refused(ack: &Ack) -> Option<Message> {
     })
 }
 
-/// Kubernetes' Services by the frontends that lead to them. The shared ports belong to none.
+/// Kubernetes' Services by the names of their frontends. A shared port belongs to no Service.
 fn owners(table: &RoutingTable) -> BTreeMap<&str, Key> {
     let services: BTreeMap<&str, &Service> = table
         .services
@@ -121,7 +121,7 @@ fn owners(table: &RoutingTable) -> BTreeMap<&str, Key> {
     owners.collect()
 }
 
-/// As cloud controllers say it.
+/// The reason that cloud controllers use.
 const UNSERVED: &str = "SyncLoadBalancerFailed";
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
     use crate::settings::{Flags, Role, Settings};
 
     #[derive(clap::Parser)]
-    struct Told {
+    struct Cli {
         #[command(flatten)]
         flags: Flags,
     }
@@ -143,8 +143,8 @@ mod tests {
             "kind: Service\nmetadata: {{name: db, namespace: shop, uid: u, annotations: {{{annotation}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: 3306}}]}}\n"
         );
         assert_eq!(observed.take_file("a.yaml", &manifest), []);
-        let told: Told = clap::Parser::parse_from(["x"]);
-        let settings = Settings::new(told.flags).unwrap().in_role(Role::Node);
+        let cli: Cli = clap::Parser::parse_from(["x"]);
+        let settings = Settings::new(cli.flags).unwrap().in_role(Role::Node);
         decide(&observed, &settings)
     }
 

@@ -1,5 +1,4 @@
-//! Pages that a flag names by an address: asked for until they come, by a task of its own, so that no table waits for them.
-//! Read by [`super::table`].
+//! Downloads the pages that a flag names by a URL, in a task of its own, so that no table waits for them. Read by [`super::table`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +12,18 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::decide::Source;
 use crate::reconcile::{Decision, Decisions};
 
-/// What was fetched, by its address.
+/// The downloaded pages, by URL.
 #[derive(Debug, Default)]
 pub(crate) struct Pages(BTreeMap<String, Vec<u8>>);
 
 impl Pages {
-    /// A page, once it came.
+    /// A page, once it was downloaded.
     #[must_use]
     pub(crate) fn page(&self, url: &str) -> Option<&[u8]> {
         self.0.get(url).map(Vec::as_slice)
     }
 
-    /// One that a decision wants, and that did not come yet.
+    /// The URL of a page that a decision wants and that was not downloaded yet.
     fn missing(&self, decision: Option<&Decision>) -> Option<String> {
         let files = decision.into_iter().flat_map(|one| &one.desired.files);
         let mut urls = files.filter_map(|file| match &file.from {
@@ -35,14 +34,14 @@ impl Pages {
     }
 }
 
-/// Fetches what decisions want, once, for as long as anybody decides.
-pub(crate) async fn follow(mut decisions: Decisions, tell: watch::Sender<Pages>) {
+/// Downloads every page that decisions want, once, until the reconcile loop ends.
+pub(crate) async fn follow(mut decisions: Decisions, pages: watch::Sender<Pages>) {
     let mut failures = 0;
     let mut not_before = Instant::now();
     loop {
         let missing = {
             let decision = decisions.borrow_and_update();
-            tell.borrow().missing(decision.as_ref())
+            pages.borrow().missing(decision.as_ref())
         };
         if let Some(url) = &missing
             && Instant::now() >= not_before
@@ -51,7 +50,7 @@ pub(crate) async fn follow(mut decisions: Decisions, tell: watch::Sender<Pages>)
                 Ok(page) => {
                     tracing::info!(bytes = page.len(), "--error-page: fetched {url}");
                     failures = 0;
-                    tell.send_modify(|pages| {
+                    pages.send_modify(|pages| {
                         pages.0.insert(url.clone(), page);
                     });
                     continue;
@@ -84,7 +83,7 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
         uri.authority().map_or("", |authority| authority.as_str())
     );
     let base: Uri = base.parse().map_err(|error| format!("{error}"))?;
-    // kube's client asks any server, with the certificates that the host trusts.
+    // kube's client works with any server, and trusts the certificates that the host trusts.
     let client = Client::try_from(Config::new(base)).map_err(|error| error.to_string())?;
     let fetch = async {
         let answer = client

@@ -1,4 +1,4 @@
-//! The table's folder as it is on disk: the table, the files that it names, and which of them are ours.
+//! The table's folder on disk: the table, the files that it names, and the record of the files that this program wrote.
 //!
 //! Called by [`super::table`]. Every file is written by a rename, so that no reader ever sees half of one.
 
@@ -17,42 +17,42 @@ use super::fetch::Pages;
 use crate::decide::{Source, WantedFile};
 use crate::observe::{Key, Secret};
 
-/// The folder, and what is known to be in it.
+/// The folder, and its known content.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
-    /// As written, but without its label.
+    /// The written table, without its generation.
     table: Option<Arc<RoutingTable>>,
     generation: u64,
-    /// What was written, by its digest.
+    /// The digests of the written files, by name.
     files: BTreeMap<String, [u8; 32]>,
-    /// Ours, but named by no table any more; they go when the table of that label is served.
+    /// Written files that the newest table does not name, each with the generation after which it can be removed.
     leaving: BTreeMap<String, u64>,
-    /// Which files are ours, as it is on disk.
+    /// The record of the written files, as it is on disk.
     recorded: Vec<u8>,
-    /// What cannot be had or written, and why, as it was logged.
+    /// The files that cannot be read or written, with the reason, as it was logged.
     failing: BTreeMap<String, String>,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
-    /// Everything was there already.
+    /// Nothing had changed.
     Nothing,
-    /// Files that the table names, and not the table.
+    /// Files that the table names were written, but not the table.
     Files,
-    /// A new table.
+    /// A new table was written.
     Table {
-        /// Its size.
+        /// The size of the table.
         bytes: usize,
     },
 }
 
 impl Folder {
-    /// Makes the folder if need be, and reads what an earlier process left there.
+    /// Creates the folder if it does not exist, and reads the files of an earlier process.
     ///
     /// # Errors
-    /// It cannot be made or written to, or it has a table that another program wrote.
+    /// The folder cannot be created or written to, or has a table of another program.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
         DirBuilder::new()
             .recursive(true)
@@ -74,36 +74,36 @@ impl Folder {
         };
         folder.read_table()?;
         folder.read_record();
-        // Says now, and not with the first table, that nothing can be written.
+        // A folder that cannot be written to is an error now, and not with the first table.
         let record = record(folder.files.keys().map(String::as_str));
         folder.replace(RECORD, &record)?;
         folder.recorded = record;
         Ok(folder)
     }
 
-    /// The label of the last table.
+    /// The generation of the last table.
     #[must_use]
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Where the data plane answers.
+    /// The path of the data plane's acks.
     #[must_use]
     pub(crate) fn ack(&self) -> PathBuf {
         self.path.join("ack.json")
     }
 
-    /// How many of the files that the table names cannot be had or written.
+    /// The number of files of the table that cannot be read or written.
     #[must_use]
     pub(crate) fn failing(&self) -> usize {
         self.failing.len()
     }
 
-    /// Makes the table so, its files first. A file that cannot be written holds nothing up: who needs it is closed, or
-    /// keeps what was there.
+    /// Writes the files, and then the table. A file that cannot be written delays nothing: the frontends that need it are closed, or
+    /// keep its last version.
     ///
     /// # Errors
-    /// The table cannot be written. Calling it again goes on.
+    /// The table cannot be written. The next call tries again.
     pub(crate) fn write(
         &mut self,
         table: &Arc<RoutingTable>,
@@ -113,7 +113,7 @@ impl Folder {
     ) -> io::Result<Wrote> {
         let mut wrote = Wrote::Nothing;
         let names: BTreeSet<&str> = wanted.iter().map(|file| &*file.path).collect();
-        // Before they are there: what an end in between leaves is known to be ours.
+        // The record is written first, so that it lists all files even if the process ends in between.
         let known = self.files.keys().map(String::as_str);
         let ours = record(known.chain(names.iter().copied()));
         let recorded = self.write_record(ours);
@@ -134,7 +134,7 @@ impl Folder {
                 }
             }
         }
-        self.note(failing);
+        self.log_failing(failing);
         if self.table.as_ref() != Some(table) {
             let bytes = self.write_table(table)?;
             wrote = Wrote::Table { bytes };
@@ -146,7 +146,7 @@ impl Folder {
         Ok(wrote)
     }
 
-    /// The data plane serves the table with this label: what only older ones named goes.
+    /// Removes the files that only older tables named, now that the data plane serves this generation.
     pub(crate) fn acknowledged(&mut self, served: Option<u64>) {
         let Some(served) = served else { return };
         let gone: Vec<String> = self
@@ -175,10 +175,10 @@ impl Folder {
         }
     }
 
-    /// Says what cannot be written, once, and when it can.
-    fn note(&mut self, failing: BTreeMap<String, String>) {
-        let is_news = |(path, why): &(&String, &String)| self.failing.get(*path) != Some(*why);
-        for (path, why) in failing.iter().filter(is_news) {
+    /// Logs the files that cannot be written, once, and again when they can.
+    fn log_failing(&mut self, failing: BTreeMap<String, String>) {
+        let is_new = |(path, why): &(&String, &String)| self.failing.get(*path) != Some(*why);
+        for (path, why) in failing.iter().filter(is_new) {
             tracing::error!(
                 path,
                 why,
@@ -204,19 +204,20 @@ impl Folder {
     }
 
     fn write_table(&mut self, table: &Arc<RoutingTable>) -> io::Result<usize> {
-        let labelled = RoutingTable {
+        let numbered = RoutingTable {
             generation: Some(self.generation + 1),
             ..RoutingTable::clone(table)
         };
-        let bytes = serde_json::to_vec(&labelled)?;
-        drop(labelled);
+        let bytes = serde_json::to_vec(&numbered)?;
+        drop(numbered);
         self.replace(TABLE, &bytes)?;
         self.generation += 1;
         self.table = Some(Arc::clone(table));
         Ok(bytes.len())
     }
 
-    /// Whether it had to be written. What cannot be had is removed: frontends that need it are closed then.
+    /// Writes a file if it changed; returns whether it did. A file whose source does not exist is removed: the frontends that need it are
+    /// closed then.
     fn write_file(
         &mut self,
         wanted: &WantedFile,
@@ -234,7 +235,7 @@ impl Folder {
             }
             Source::Url(url) => match pages.page(url) {
                 Some(bytes) => Some(bytes.to_vec()),
-                // What an earlier process fetched, or a page of our own until it comes.
+                // The page of an earlier process stays. Without one, a default page is written until the download.
                 None if self.path.join(&wanted.path).exists() => return Ok(false),
                 None => Some(STAND_IN.to_vec()),
             },
@@ -255,7 +256,7 @@ impl Folder {
         Ok(true)
     }
 
-    /// A new file in the place of the old one, whole or not at all.
+    /// Replaces a file atomically.
     fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = inside(&self.path, name)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
@@ -271,7 +272,7 @@ impl Folder {
             TABLE | RECORD => 0o644,
             _ => 0o600,
         };
-        // Never through a link, and never with the rights of what was there.
+        // A new file follows no link, and does not inherit the permissions of an old one.
         match fs::remove_file(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -285,7 +286,7 @@ impl Folder {
         let written = file.write_all(bytes).and_then(|()| file.sync_data());
         let written = written.and_then(|()| fs::rename(&draft, &path));
         if written.is_err() {
-            // Half a key is nothing to leave behind.
+            // No part of a key is left on the disk.
             fs::remove_file(&draft).ok();
         }
         written
@@ -294,13 +295,13 @@ impl Folder {
     fn read_table(&mut self) -> io::Result<()> {
         let acked = fs::read(self.ack()).ok();
         let acked = acked.and_then(|bytes| serde_json::from_slice::<Ack>(&bytes).ok());
-        let labels = acked.into_iter().flat_map(|ack| {
+        let generations = acked.into_iter().flat_map(|ack| {
             let served = ack.served.and_then(|served| served.generation);
             let refused = ack.refused.and_then(|refused| refused.generation);
             served.into_iter().chain(refused)
         });
-        // No label is used twice.
-        self.generation = labels.max().unwrap_or(0);
+        // No generation is used twice.
+        self.generation = generations.max().unwrap_or(0);
         let bytes = match fs::read(self.path.join(TABLE)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -308,11 +309,11 @@ impl Folder {
         };
         match parse(&bytes, Format::Json) {
             Ok(mut table) => {
-                let label = table.generation.take();
-                let is_known = label.is_some_and(|label| label >= self.generation);
-                self.generation = self.generation.max(label.unwrap_or(0));
-                // With an older label it would be taken for that older table.
-                self.table = is_known.then(|| Arc::new(table));
+                let generation = table.generation.take();
+                let is_newest = generation.is_some_and(|one| one >= self.generation);
+                self.generation = self.generation.max(generation.unwrap_or(0));
+                // With an older generation the data plane would take it for that older table.
+                self.table = is_newest.then(|| Arc::new(table));
             }
             Err(problems) => {
                 tracing::warn!(
@@ -323,7 +324,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Which files an earlier process wrote, and what they hold.
+    /// Reads the record of an earlier process, and the digests of its files.
     fn read_record(&mut self) {
         let record = fs::read_to_string(self.path.join(RECORD)).unwrap_or_default();
         for name in record.lines() {
@@ -341,7 +342,7 @@ fn record<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u8> {
     lines.collect::<String>().into_bytes()
 }
 
-/// A name of the folder, and of nothing outside it.
+/// The path of a file in the folder. A name that leads outside is an error.
 fn inside(folder: &Path, name: &str) -> io::Result<PathBuf> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     match !name.is_empty() && Path::new(name).components().all(is_plain) {
@@ -358,10 +359,10 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
 
 const TABLE: &str = "table.json";
 
-/// The names of the files that were written, a line each: nothing else is ever removed.
+/// The names of the written files, one in each line. No other file is ever removed.
 const RECORD: &str = ".written";
 
-/// In place of a page that is not there yet.
+/// The page that is served until the wanted one was downloaded.
 const STAND_IN: &[u8] =
     b"<!doctype html>\n<title>Not found</title>\n<p>Nothing is served here.</p>\n";
 

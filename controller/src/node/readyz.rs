@@ -1,153 +1,120 @@
-//! Asks the data plane whether clients should be sent to it, over one connection as long as it holds. Called by
-//! [`super::report`].
+//! A client of the data plane's `/readyz`. Used by [`super::lease`].
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::pulse::Heard;
+use super::renew::Readiness;
 
-/// A client of `/readyz`, with the connection that is kept from the last request.
+/// The client, with the connection that is kept from the last request.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(super) struct ReadyzClient {
     dataplane: SocketAddr,
-    kept: Option<TcpStream>,
+    connection: Option<SendRequest<Empty<Bytes>>>,
 }
 
-/// What was answered.
-struct Answer {
-    status: u16,
-    /// Whether the connection may be used again.
-    is_kept: bool,
-}
-
-impl Asker {
+impl ReadyzClient {
     pub(super) fn new(dataplane: SocketAddr) -> Self {
         Self {
             dataplane,
-            kept: None,
+            connection: None,
         }
     }
 
-    /// What `/readyz` says there.
-    pub(super) async fn ask(&mut self) -> Heard {
-        match timeout(PATIENCE, self.status()).await.ok().flatten() {
-            Some(200) => Heard::Ready,
-            Some(_) => Heard::Leaving,
-            None => Heard::Nothing,
+    /// Requests `/readyz`.
+    pub(super) async fn check(&mut self) -> Readiness {
+        match timeout(ANSWER_WITHIN, self.status()).await.ok().flatten() {
+            Some(StatusCode::OK) => Readiness::Ready,
+            Some(_) => Readiness::NotReady,
+            None => Readiness::Unreachable,
         }
     }
 
-    async fn status(&mut self) -> Option<u16> {
-        if let Some(kept) = self.kept.take()
-            && let Some(status) = self.over(kept).await
+    async fn status(&mut self) -> Option<StatusCode> {
+        if let Some(connection) = self.connection.take()
+            && let Some(status) = self.request(connection).await
         {
             return Some(status);
         }
-        // The other side may have closed the old one, or be another process.
-        let fresh = TcpStream::connect(self.dataplane).await.ok()?;
-        self.over(fresh).await
+        // The data plane may have closed the old connection, or be another process now.
+        let stream = TcpStream::connect(self.dataplane).await.ok()?;
+        let (connection, driver) = handshake(TokioIo::new(stream)).await.ok()?;
+        // Ends with the connection, which ends with its `SendRequest`.
+        tokio::spawn(driver);
+        self.request(connection).await
     }
 
-    async fn over(&mut self, mut stream: TcpStream) -> Option<u16> {
-        let request = format!("GET /readyz HTTP/1.1\r\nHost: {}\r\n\r\n", self.dataplane);
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let answer = read(&mut stream).await?;
-        if answer.is_kept {
-            self.kept = Some(stream);
+    async fn request(&mut self, mut connection: SendRequest<Empty<Bytes>>) -> Option<StatusCode> {
+        connection.ready().await.ok()?;
+        let request = Request::get("/readyz").header(HOST, self.dataplane.to_string());
+        let request = request.body(Empty::new()).ok()?;
+        let answer = connection.send_request(request).await.ok()?;
+        let status = answer.status();
+        // The connection can be used again once the body was read.
+        let body = Limited::new(answer.into_body(), LARGEST_BODY);
+        if body.collect().await.is_ok() {
+            self.connection = Some(connection);
         }
-        Some(answer.status)
-    }
-}
-
-/// One whole answer, or none.
-async fn read(stream: &mut TcpStream) -> Option<Answer> {
-    let mut bytes = Vec::with_capacity(512);
-    loop {
-        if let Some(answer) = parse(&bytes)? {
-            return Some(answer);
-        }
-        let is_over = stream.read_buf(&mut bytes).await.ok()? == 0;
-        if is_over || bytes.len() > LARGEST {
-            return None;
-        }
+        Some(status)
     }
 }
 
-/// The outer `None`: it is none that is understood here; the inner one: there is more to come.
-#[expect(clippy::option_option, reason = "wrong, half there, or there")]
-fn parse(bytes: &[u8]) -> Option<Option<Answer>> {
-    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
-        return Some(None);
-    };
-    let head = std::str::from_utf8(bytes.get(..end)?).ok()?;
-    let (first, lines) = head.split_once("\r\n").unwrap_or((head, ""));
-    let status = first.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
-    let value = |name: &str| {
-        let mut pairs = lines.lines().filter_map(|line| line.split_once(':'));
-        pairs.find_map(|(found, value)| found.eq_ignore_ascii_case(name).then(|| value.trim()))
-    };
-    let closes = value("connection").is_some_and(|word| word.eq_ignore_ascii_case("close"));
-    let length = value("content-length").map(str::parse::<usize>);
-    let Some(length) = length else {
-        // Whatever comes, this connection is not used again.
-        return Some(Some(Answer {
-            status,
-            is_kept: false,
-        }));
-    };
-    let whole = end + 4 + length.ok()?.min(LARGEST);
-    Some((bytes.len() >= whole).then_some(Answer {
-        status,
-        is_kept: !closes && bytes.len() == whole,
-    }))
-}
-
-const PATIENCE: Duration = Duration::from_millis(500);
-const LARGEST: usize = 64 << 10;
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+const LARGEST_BODY: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
 
-    #[test]
-    fn an_answer_is_understood_whole_and_not_before() {
-        let kept = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n";
-        for end in 0..kept.len() {
-            assert!(parse(&kept[..end]).unwrap().is_none(), "{end} bytes");
-        }
-        let is = |status, is_kept| Some((status, is_kept));
-        for (text, expected) in [
+    #[tokio::test]
+    async fn an_answer_counts_whole_and_only_if_it_is_http() {
+        for (answer, expected) in [
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n",
-                is(200, true),
+                Readiness::Ready,
             ),
             (
                 "HTTP/1.1 503 No\r\ncontent-length: 0\r\nConnection: close\r\n\r\n",
-                is(503, false),
+                Readiness::NotReady,
             ),
-            ("HTTP/1.1 200 OK\r\n\r\n", is(200, false)),
+            ("HTTP/1.1 200 OK\r\n\r\n", Readiness::Ready),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore",
-                is(200, false),
+                Readiness::Ready,
             ),
-            ("SSH-2.0-x\r\n\r\n", None),
+            ("HTTP/1.1 200 OK\r\nContent-Le", Readiness::Unreachable),
+            ("SSH-2.0-x\r\n\r\n", Readiness::Unreachable),
         ] {
-            let answer = parse(text.as_bytes()).flatten();
-            let found = answer.map(|answer| (answer.status, answer.is_kept));
-            assert_eq!(found, expected, "{text}");
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut client = ReadyzClient::new(listener.local_addr().unwrap());
+            let serve = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 1024];
+                let read = stream.read(&mut request).await.unwrap();
+                let request = std::str::from_utf8(&request[..read]).unwrap();
+                assert!(request.starts_with("GET /readyz HTTP/1.1\r\n"), "{request}");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            };
+            let (readiness, ()) = tokio::join!(client.check(), serve);
+            assert_eq!(readiness, expected, "{answer}");
         }
     }
 
     #[tokio::test]
     async fn one_connection_is_enough_and_another_one_is_made_when_it_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut asker = Asker::new(listener.local_addr().unwrap());
+        let mut client = ReadyzClient::new(listener.local_addr().unwrap());
         let serve = async {
             let mut counts = Vec::new();
             // The second one is another process: it says goodbye.
@@ -165,17 +132,17 @@ mod tests {
             counts
         };
         let ask = async {
-            let mut heard = Vec::new();
+            let mut found = Vec::new();
             for _ in 0..5 {
-                heard.push(asker.ask().await);
+                found.push(client.check().await);
             }
-            heard
+            found
         };
-        let (counts, heard) = tokio::join!(serve, ask);
+        let (counts, found) = tokio::join!(serve, ask);
         assert_eq!(counts, [3, 2]);
-        assert_eq!(heard[..3], [Heard::Ready; 3]);
-        assert_eq!(heard[3..], [Heard::Leaving; 2]);
+        assert_eq!(found[..3], [Readiness::Ready; 3]);
+        assert_eq!(found[3..], [Readiness::NotReady; 2]);
         drop(listener);
-        assert_eq!(asker.ask().await, Heard::Nothing);
+        assert_eq!(client.check().await, Readiness::Unreachable);
     }
 }

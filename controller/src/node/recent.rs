@@ -1,7 +1,7 @@
-//! What this node serves as its Lease says it: buckets, and the owners that changed recently. Pure: the time is an argument.
+//! The hashes of what this node serves, for its Lease: buckets, and the owners that changed recently. Pure: the time is an argument.
 //!
-//! The changed owners of a bucket are kept until nothing of the bucket changed for a while: what the publisher did not see
-//! until then it sees by the bucket itself, and in a bucket that never rests the owners' own numbers stay.
+//! A bucket hides which of its owners changed. The owners that changed are named until the bucket has not changed for a while. Then
+//! the publisher compares the bucket itself. The owners of a bucket that never stops to change stay named.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use crate::decide::Report;
 use crate::lease::{BUCKETS, Buckets, MOST_RECENT, Served, bucket_of};
 
-/// What the data plane serves, and what of it changed recently.
+/// The state that the data plane serves, and its recent changes.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentChanges {
     served: Option<(Arc<Report>, Buckets)>,
     changed: BTreeMap<usize, Changed>,
 }
@@ -21,13 +21,13 @@ pub(super) struct Recent {
 #[derive(Debug, Default)]
 struct Changed {
     last: Duration,
-    /// The owners that changed, the last one at the end.
+    /// The owners that changed, the latest one at the end.
     owners: Vec<String>,
 }
 
-impl Recent {
-    /// The data plane serves this now; `None`: it is not known what.
-    pub(super) fn serves(&mut self, now: Duration, report: Option<&Arc<Report>>) {
+impl RecentChanges {
+    /// Notes what the data plane serves now; `None`: that is not known.
+    pub(super) fn update(&mut self, now: Duration, report: Option<&Arc<Report>>) {
         let Some(report) = report else {
             self.served = None;
             return;
@@ -55,8 +55,8 @@ impl Recent {
         self.served = Some((Arc::clone(report), Buckets::of(&report.binds)));
     }
 
-    /// What the Lease says.
-    pub(super) fn said(&mut self, now: Duration) -> Served {
+    /// The hashes for the Lease.
+    pub(super) fn served(&mut self, now: Duration) -> Served {
         self.changed.retain(|_, changed| now < changed.last + QUIET);
         let Some((report, buckets)) = &self.served else {
             return Served::default();
@@ -73,7 +73,7 @@ impl Recent {
     }
 }
 
-/// The publisher sees a bucket that did not change for so long as it is.
+/// The publisher has seen every bucket that did not change for so long.
 const QUIET: Duration = Duration::from_secs(5);
 const MOST_OF_BUCKET: usize = MOST_RECENT / BUCKETS;
 
@@ -98,45 +98,48 @@ mod tests {
     }
 
     #[test]
-    fn a_new_service_is_named_until_its_bucket_rests() {
-        let mut recent = Recent::default();
-        recent.serves(at(0), Some(&report(&[("a.old", 1)])));
+    fn a_new_service_is_named_until_its_bucket_stops_to_change() {
+        let mut recent = RecentChanges::default();
+        recent.update(at(0), Some(&report(&[("a.old", 1)])));
         assert_eq!(
-            recent.said(at(0)).recent,
+            recent.served(at(0)).recent,
             BTreeSet::new(),
             "at the start buckets say all"
         );
         let now = report(&[("a.old", 1), ("a.new", 2)]);
-        recent.serves(at(10), Some(&now));
-        recent.serves(at(14), Some(&now));
-        assert_eq!(recent.said(at(14)).recent, BTreeSet::from([2]));
-        assert_eq!(recent.said(at(15)), Served::of(&now.binds));
+        recent.update(at(10), Some(&now));
+        recent.update(at(14), Some(&now));
+        assert_eq!(recent.served(at(14)).recent, BTreeSet::from([2]));
+        assert_eq!(recent.served(at(15)), Served::of(&now.binds));
     }
 
     #[test]
-    fn in_a_bucket_that_never_rests_a_service_stays_named() {
-        let mut recent = Recent::default();
+    fn in_a_bucket_that_never_stops_to_change_a_service_stays_named() {
+        let mut recent = RecentChanges::default();
         let near = (0..).map(|number| format!("a.n{number}"));
         let mut near = near.filter(|name| bucket_of(name) == bucket_of("a.new"));
         let (flips, more) = (near.next().unwrap(), near.next().unwrap());
-        recent.serves(at(0), Some(&report(&[(&flips, 0)])));
+        recent.update(at(0), Some(&report(&[(&flips, 0)])));
         for second in 1..100 {
-            recent.serves(
+            recent.update(
                 at(second),
                 Some(&report(&[("a.new", 7), (&flips, second + 100), (&more, 9)])),
             );
-            let said = recent.said(at(second)).recent;
-            assert!(said.contains(&7) && said.contains(&9), "{second}: {said:?}");
+            let named = recent.served(at(second)).recent;
+            assert!(
+                named.contains(&7) && named.contains(&9),
+                "{second}: {named:?}"
+            );
         }
     }
 
     #[test]
-    fn what_is_gone_is_not_named() {
-        let mut recent = Recent::default();
-        recent.serves(at(0), Some(&report(&[("a.b", 1)])));
-        recent.serves(at(1), Some(&report(&[])));
-        assert_eq!(recent.said(at(1)), Served::of(&Binds::new()));
-        recent.serves(at(2), None);
-        assert_eq!(recent.said(at(2)), Served::default());
+    fn a_deleted_owner_is_not_named() {
+        let mut recent = RecentChanges::default();
+        recent.update(at(0), Some(&report(&[("a.b", 1)])));
+        recent.update(at(1), Some(&report(&[])));
+        assert_eq!(recent.served(at(1)), Served::of(&Binds::new()));
+        recent.update(at(2), None);
+        assert_eq!(recent.served(at(2)), Served::default());
     }
 }

@@ -1,6 +1,6 @@
-//! Writes the table and the files that it names, each only when it changes. The data plane reads them. Begun by `run`.
+//! Writes the table and the files that it names, each only when it changes. The data plane reads them. Started by `run`.
 //!
-//! A file is there before the table that names it, and goes after the data plane said that it serves a table without it.
+//! A file is written before the table that names it, and removed after the data plane has acknowledged a table without it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,40 +17,39 @@ use crate::decide::Report;
 use crate::metrics::Metrics;
 use crate::reconcile::{Decision, Decisions};
 
-/// The last tables that were written, the newest last: the label, and what the node's Lease says when it is served.
+/// The last tables that were written, the newest last: the generation, and the report for the node's Lease once it is served.
 pub(crate) type Written = VecDeque<(u64, Arc<Report>)>;
 
-/// The newest word of the data plane, if there is any.
+/// The newest ack of the data plane, if there is one.
 pub(crate) type Acks = watch::Receiver<Option<Arc<Ack>>>;
 
-/// Writes what is decided, for as long as the process lives.
+/// Writes the table of every decision.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
-    /// Where to.
+    /// The table's folder.
     pub(crate) folder: Folder,
-    /// Where a node that serves nothing answers for itself.
+    /// The stats address of a node that serves nothing.
     pub(crate) stats: Stats,
-    /// What is decided.
+    /// The decisions.
     pub(crate) decisions: Decisions,
-    /// What the data plane says.
+    /// The acks of the data plane.
     pub(crate) acks: Acks,
-    /// The pages that came.
+    /// The downloaded pages.
     pub(crate) pages: watch::Receiver<Pages>,
-    /// What was written, for the report.
+    /// The tables that were written, for the node's Lease.
     pub(crate) written: watch::Sender<Written>,
-    /// What happens is counted here.
     pub(crate) metrics: Arc<Metrics>,
 }
 
 impl TableWriter {
-    /// Runs for as long as there are decisions.
+    /// Runs until the reconcile loop ends.
     pub(crate) async fn run(mut self) {
         loop {
             let decision = self.decisions.borrow_and_update().clone();
             let is_written = decision
                 .as_ref()
                 .is_none_or(|decision| self.write(decision));
-            // What a flag's file holds may change, and a file that failed is tried again.
+            // A file that a flag names may change, and a write that failed is tried again.
             let again = if is_written { LOOK_EVERY } else { RETRY_EVERY };
             tokio::select! {
                 changed = self.decisions.changed() => if changed.is_err() {
@@ -70,15 +69,15 @@ impl TableWriter {
         }
     }
 
-    /// Whether the table is as decided.
+    /// Writes the table of a decision. Returns whether that succeeded.
     fn write(&mut self, decision: &Decision) -> bool {
         let desired = &decision.desired;
         let table = match &desired.table {
             Some(table) => table,
-            None => &Arc::new(nothing(&self.stats)),
+            None => &Arc::new(empty_table(&self.stats)),
         };
         let (folder, pages) = (&mut self.folder, self.pages.borrow_and_update());
-        // Files are small and tables are few: the other tasks have a thread of their own.
+        // Files are small, tables are few, and other tasks run on the other thread.
         let wrote = tokio::task::block_in_place(|| {
             folder.write(table, &desired.files, &decision.observed.secrets, &pages)
         });
@@ -116,7 +115,7 @@ impl TableWriter {
         }
     }
 
-    /// Says which table is there now, and what it means.
+    /// Adds the newest table to the written ones.
     fn remember(&self, report: &Arc<Report>) {
         let generation = self.folder.generation();
         self.written.send_if_modified(|written| {
@@ -139,8 +138,8 @@ impl TableWriter {
     }
 }
 
-/// The table of a node that is no load balancer: everything that it served is closed, and it says that it is well.
-fn nothing(stats: &Stats) -> RoutingTable {
+/// The table of a node that is no load balancer: every frontend is closed, and the stats address still answers.
+fn empty_table(stats: &Stats) -> RoutingTable {
     RoutingTable {
         version: 1,
         generation: None,

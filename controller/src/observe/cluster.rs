@@ -1,7 +1,7 @@
-//! What is seen of a cluster, through its API server.
+//! Observes a cluster through its API server.
 //!
-//! Called by `run`, and by `plan` without a folder. Silent until everything was listed once; after that, whatever becomes
-//! of the API server, the last state stays.
+//! Called by `run`, and by `plan` without a folder. Nothing is sent until everything was listed once. While the API server is away,
+//! the last state stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,18 +11,19 @@ use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::arrived::{Arrived, Kind};
 use super::debounce::Debouncer;
-use super::leases::{Leases, Renewal};
+use super::leases::{LeaseObject, Leases};
 use super::lookups::Task;
-use super::reflect::{self, Event};
+use super::object::{Parsed, WatchedKind};
+use super::reflector::{self, Event, paced};
+use super::slices::SliceStore;
 use super::store::Store;
 use super::{Key, Lease, Node, Observed, Service, Slice, Wanted};
 use crate::decide::{is_foreign, may_be_served};
 use crate::lease::Message;
 use crate::settings::{Role, Settings};
 
-/// Sends what is seen of the cluster, whenever that changed and settled. Never returns; ends by being dropped.
+/// Sends the state of the cluster after every change of it, once changes pause. Never returns; ends by being dropped.
 ///
 /// The watched objects depend on the role: a node watches Services, EndpointSlices and its own Node, and all Nodes once a decision
 /// wants them; the publisher watches Services, Nodes and Leases.
@@ -32,45 +33,64 @@ pub async fn watch(
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Option<Arc<Observed>>>,
 ) {
-    let places = places(&settings);
-    let (events, mut happened) = mpsc::channel(EVENTS);
+    let namespaces = namespaces(&settings);
+    let (events, mut changes) = mpsc::channel(EVENTS);
     let mut tasks = Vec::new();
-    for place in &places {
-        tasks.push(follow::<Service>(in_place(&client, place), place, &events));
-        if settings.role != Role::Publisher {
-            tasks.push(follow::<Slice>(in_place(&client, place), place, &events));
+    for namespace in &namespaces {
+        tasks.push(follow::<Service>(
+            in_namespace(&client, namespace),
+            namespace,
+            &events,
+        ));
+    }
+    let follow_slices = |tasks: &mut Vec<Task>| {
+        for namespace in &namespaces {
+            let api = in_namespace(&client, namespace);
+            tasks.push(follow::<Slice>(api, namespace, &events));
         }
+    };
+    // Where slices are dropped by their Service, the Services are known first.
+    let mut awaits_services = selects_slices(&settings);
+    if !awaits_services && settings.role != Role::Publisher {
+        follow_slices(&mut tasks);
     }
     let own = &settings.own_namespace;
     if settings.role != Role::Node {
-        let leases = Api::namespaced(client.clone(), own);
-        tasks.push(follow::<Renewal>(leases, &Some(own.clone()), &events));
+        let leases = Api::namespaced(paced(&client), own);
+        tasks.push(follow::<LeaseObject>(leases, &Some(own.clone()), &events));
     }
     let (nodes, mut of_nodes) = mpsc::channel(EVENTS);
     tasks.push(follow_nodes(&client, own_node(&settings), nodes));
-    let mut view = View::new(places, Arc::clone(&settings));
+    let mut view = View::new(&client, namespaces.clone(), Arc::clone(&settings));
     let mut wants = wanted.clone();
     wants.mark_changed();
     let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut drops = interval(DROP_EVERY);
+    drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut debouncer = Debouncer::new(Some(client.clone()), wanted, observed);
     loop {
         let end = view.next_end_of_a_lease();
+        let awaited_until = view.slices.awaited_until();
         tokio::select! {
-            // Never closed: `events` is here.
-            Some(happened) = happened.recv() => {
-                if view.take(happened) {
+            // The channel stays open: `events` is a sender of it.
+            Some(change) = changes.recv() => {
+                if view.apply(change) {
                     debouncer.changed();
+                }
+                if awaits_services && view.services.is_complete() {
+                    awaits_services = false;
+                    follow_slices(&mut tasks);
                 }
             }
             Some(event) = of_nodes.recv() => {
-                if view.take_nodes(event) {
+                if view.apply_to_nodes(event) {
                     debouncer.changed();
                 }
             }
             Ok(()) = wants.changed(), if !view.wants_all_nodes => {
                 if wants.borrow_and_update().nodes {
-                    // The old watch ends with its channel, and what is still in that is forgotten.
+                    // The old watch ends with its channel, and the events that are still in the channel are dropped.
                     let (nodes, events) = mpsc::channel(EVENTS);
                     of_nodes = events;
                     tasks.push(follow_nodes(&client, None, nodes));
@@ -78,21 +98,28 @@ pub async fn watch(
                 }
             }
             _ = looks.tick(), if settings.role == Role::Publisher => {
-                if view.look_at_rivals(wall_clock()) {
+                if view.update_abandoned(wall_clock()) {
                     debouncer.changed();
                 }
             }
             () = sleep_until(end.unwrap_or_else(Instant::now)), if end.is_some() => {
-                if view.look_at_leases() {
+                if view.update_live_leases() {
                     debouncer.changed();
                 }
             }
-            () = debouncer.due(), if view.is_complete() => debouncer.send(view.seen()),
+            _ = drops.tick() => view.drop_unserved_slices(),
+            () = view.slices.restored() => debouncer.changed(),
+            // The loop goes on, and sends.
+            () = sleep_until(awaited_until.unwrap_or_else(Instant::now)), if awaited_until.is_some() => {}
+            () = debouncer.due(), if view.is_complete() && awaited_until.is_none() => {
+                debouncer.send(view.observed());
+                view.slices.sent();
+            }
         }
     }
 }
 
-/// The only Node that is watched at first; `None`: all are.
+/// The only Node that is watched at first; `None`: all Nodes are watched.
 fn own_node(settings: &Settings) -> Option<String> {
     let name = settings.flags.node_name.clone();
     name.filter(|_| settings.role == Role::Node && !settings.needs_all_nodes())
@@ -100,12 +127,12 @@ fn own_node(settings: &Settings) -> Option<String> {
 
 fn follow_nodes(client: &Client, only: Option<String>, events: mpsc::Sender<Event<Node>>) -> Task {
     let fields = only.map(|name| format!("metadata.name={name}"));
-    let api = Api::all(client.clone());
-    Task(tokio::spawn(reflect::follow(api, None, fields, events)))
+    let api = Api::all(paced(client));
+    Task(tokio::spawn(reflector::follow(api, None, fields, events)))
 }
 
-/// Where Services and their slices are looked for.
-fn places(settings: &Settings) -> Vec<Option<String>> {
+/// The namespaces of the Services and slices that are watched; `None`: all namespaces.
+fn namespaces(settings: &Settings) -> Vec<Option<String>> {
     let named = &settings.flags.namespace;
     match named.is_empty() {
         true => vec![None],
@@ -116,86 +143,86 @@ fn places(settings: &Settings) -> Vec<Option<String>> {
     }
 }
 
-fn in_place<T>(client: &Client, place: &Option<String>) -> Api<Arrived<T>>
+fn in_namespace<T>(client: &Client, namespace: &Option<String>) -> Api<Parsed<T>>
 where
-    T: Kind,
-    Arrived<T>: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    T: WatchedKind,
+    Parsed<T>: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {
-    match place {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
+    match namespace {
+        Some(namespace) => Api::namespaced(paced(client), namespace),
+        None => Api::all(paced(client)),
     }
 }
 
-fn follow<T: Kind>(
-    api: Api<Arrived<T>>,
-    place: &Option<String>,
-    events: &mpsc::Sender<Happened>,
+fn follow<T: WatchedKind>(
+    api: Api<Parsed<T>>,
+    namespace: &Option<String>,
+    events: &mpsc::Sender<Change>,
 ) -> Task
 where
-    Happened: From<Event<T>>,
+    Change: From<Event<T>>,
 {
-    let followed = reflect::follow(api, place.clone(), None, events.clone());
-    Task(tokio::spawn(followed))
+    let following = reflector::follow(api, namespace.clone(), None, events.clone());
+    Task(tokio::spawn(following))
 }
 
-/// An event of any kind.
-enum Happened {
+/// An event of any kind but Node.
+enum Change {
     Service(Event<Service>),
     Slice(Event<Slice>),
-    Lease(Event<Renewal>),
+    Lease(Event<LeaseObject>),
 }
 
-impl From<Event<Service>> for Happened {
+impl From<Event<Service>> for Change {
     fn from(event: Event<Service>) -> Self {
         Self::Service(event)
     }
 }
 
-impl From<Event<Slice>> for Happened {
+impl From<Event<Slice>> for Change {
     fn from(event: Event<Slice>) -> Self {
         Self::Slice(event)
     }
 }
 
-impl From<Event<Renewal>> for Happened {
-    fn from(event: Event<Renewal>) -> Self {
+impl From<Event<LeaseObject>> for Change {
+    fn from(event: Event<LeaseObject>) -> Self {
         Self::Lease(event)
     }
 }
 
-/// Everything that is watched.
+/// The last known state of everything that is watched.
 struct View {
     settings: Arc<Settings>,
     services: Store<Service>,
-    slices: Store<Slice>,
+    slices: SliceStore,
     nodes: Store<Node>,
-    renewals: Store<Renewal>,
+    lease_objects: Store<LeaseObject>,
     leases: Leases,
-    /// Those that lived when they were last looked at.
+    /// The live Leases at the last update.
     live: BTreeMap<String, Lease>,
-    /// What the others said of their nodes then.
+    /// The messages of the Leases that were not live then.
     others_say: BTreeMap<String, Vec<Message>>,
     /// Whether all Nodes are watched, and whether they were listed.
     wants_all_nodes: bool,
     has_all_nodes: bool,
-    /// Services that another controller has published, and does not any more.
+    /// Services that another controller published and has not written for a while.
     abandoned: BTreeSet<Key>,
 }
 
 impl View {
-    fn new(places: Vec<Option<String>>, settings: Arc<Settings>) -> Self {
+    fn new(client: &Client, namespaces: Vec<Option<String>>, settings: Arc<Settings>) -> Self {
         let own = settings.own_namespace.clone();
-        let (slices, renewals) = match settings.role {
-            Role::Whole => (places.clone(), vec![Some(own)]),
-            Role::Node => (places.clone(), Vec::new()),
+        let (slices, lease_objects) = match settings.role {
+            Role::Whole => (namespaces.clone(), vec![Some(own)]),
+            Role::Node => (namespaces.clone(), Vec::new()),
             Role::Publisher => (Vec::new(), vec![Some(own)]),
         };
         Self {
-            services: Store::new(places),
-            slices: Store::new(slices),
+            services: Store::new(namespaces),
+            slices: SliceStore::new(client, slices),
             nodes: Store::new([None]),
-            renewals: Store::new(renewals),
+            lease_objects: Store::new(lease_objects),
             leases: Leases::default(),
             live: BTreeMap::new(),
             others_say: BTreeMap::new(),
@@ -209,76 +236,102 @@ impl View {
     /// Whether everything was listed once.
     fn is_complete(&self) -> bool {
         self.services.is_complete()
-            && self.slices.is_complete()
+            && self.slices.store().is_complete()
             && self.nodes.is_complete()
-            && self.renewals.is_complete()
+            && self.lease_objects.is_complete()
     }
 
-    /// Takes in what happened; says whether it changed anything.
-    fn take(&mut self, happened: Happened) -> bool {
-        match happened {
-            Happened::Service(mut event) => {
+    /// Applies an event. Returns whether a decision may depend on it.
+    fn apply(&mut self, change: Change) -> bool {
+        match change {
+            Change::Service(mut event) => {
                 if self.settings.role == Role::Node {
                     event.change(Service::forget_publication);
                 }
-                self.services.take(event)
+                self.apply_to_services(event)
             }
-            Happened::Slice(event) => {
+            Change::Slice(event) => {
                 let counts = self.counts(&event);
-                self.slices.take(event) && counts
+                let (services, settings) = (&self.services, &self.settings);
+                let is_unserved = |service: &Key| is_unserved(services, settings, service);
+                self.slices.apply(event, is_unserved) && counts
             }
-            Happened::Lease(event) => {
-                let was_complete = self.renewals.is_complete();
-                self.renewals.take(event);
-                let all = self.renewals.objects();
-                self.leases.heard(all, Instant::now(), wall_clock());
-                self.look_at_leases() || !was_complete
+            Change::Lease(event) => {
+                let was_complete = self.lease_objects.is_complete();
+                self.lease_objects.apply(event);
+                let all = self.lease_objects.objects();
+                self.leases.observe(all, Instant::now(), wall_clock());
+                self.update_live_leases() || !was_complete
             }
         }
     }
 
-    /// The same, of Nodes.
-    fn take_nodes(&mut self, event: Event<Node>) -> bool {
+    fn apply_to_services(&mut self, event: Event<Service>) -> bool {
+        let changed = match &event {
+            Event::Changed(object) => Some(object.key.clone()),
+            Event::Deleted(_) | Event::Listed(..) => None,
+        };
+        let changed = changed.filter(|key| !self.may_be_served(key));
+        let is_changed = self.services.apply(event);
+        if let Some(service) = changed.filter(|key| self.may_be_served(key)) {
+            self.slices.restore(&service);
+        }
+        is_changed
+    }
+
+    fn drop_unserved_slices(&mut self) {
+        let (services, settings) = (&self.services, &self.settings);
+        self.slices
+            .drop_unserved(|service| is_unserved(services, settings, service));
+    }
+
+    /// Applies an event of Nodes, with the same result.
+    fn apply_to_nodes(&mut self, event: Event<Node>) -> bool {
         let is_first = self.wants_all_nodes && !self.has_all_nodes;
         let is_list = matches!(event, Event::Listed(..));
         self.has_all_nodes |= is_first && is_list;
-        self.nodes.take(event) || (is_first && is_list)
+        self.nodes.apply(event) || (is_first && is_list)
     }
 
-    /// All Nodes are watched from now on. Those that are known stay until they are listed.
+    /// All Nodes are watched from now on. The known Nodes stay until all are listed.
     fn want_all_nodes(&mut self) {
         self.wants_all_nodes = true;
     }
 
-    /// Whether an event is about endpoints that may have a part in a table: those of other Services cause no decision.
+    /// Whether an event concerns endpoints of a Service that may be served: other endpoints cause no decision.
     fn counts(&self, event: &Event<Slice>) -> bool {
-        let stored = |key: &Key| self.slices.objects().get(key).map(|slice| &slice.service);
+        let stored = |key: &Key| {
+            self.slices
+                .store()
+                .objects()
+                .get(key)
+                .map(|slice| &slice.service)
+        };
         let service = match event {
             Event::Listed(..) => return true,
-            Event::Changed(object) => match &object.said {
+            Event::Changed(object) => match &object.content {
                 Ok(Some(slice)) => Some(&slice.service),
                 _ => stored(&object.key),
             },
-            Event::Gone(key) => stored(key),
+            Event::Deleted(key) => stored(key),
         };
         service.is_some_and(|service| self.may_be_served(service))
     }
 
     fn may_be_served(&self, service: &Key) -> bool {
-        // What `--cfg` says may change.
-        if self.settings.role != Role::Node || self.settings.flags.cfg.is_some() {
+        if !selects_slices(&self.settings) {
             return true;
         }
         let service = self.services.objects().get(service);
         service.is_some_and(|service| may_be_served(service, &self.settings))
     }
 
-    /// Finds out which Services another controller has not written for a while; says whether they are others than before.
-    fn look_at_rivals(&mut self, wall: i64) -> bool {
+    /// Finds the published Services that another controller has not written for a while. Returns whether the set changed.
+    fn update_abandoned(&mut self, wall: i64) -> bool {
         let is_abandoned = |service: &&Arc<Service>| {
             let written = service.rival.as_ref().and_then(|rival| rival.written);
-            // Nothing says when it was written: long ago, or by a server that keeps no such record.
-            written.is_none_or(|written| wall / 1_000_000 >= written + SILENCE)
+            // Without a time, the Service was written long ago, or the server keeps no such record.
+            written.is_none_or(|written| wall / 1_000_000 >= written + ABANDONED_AFTER)
                 && is_foreign(service)
         };
         let services = self.services.objects().values();
@@ -289,8 +342,8 @@ impl View {
         differs
     }
 
-    /// Says whether others live than did.
-    fn look_at_leases(&mut self) -> bool {
+    /// Returns whether other Leases are live than at the last update.
+    fn update_live_leases(&mut self) -> bool {
         let now = Instant::now();
         let (live, others_say) = (self.leases.live(now), self.leases.others_say(now));
         let differs = live != self.live || others_say != self.others_say;
@@ -303,9 +356,9 @@ impl View {
         self.leases.next_end(Instant::now())
     }
 
-    fn seen(&self) -> Observed {
+    fn observed(&self) -> Observed {
         let nodes = self.nodes.objects().values();
-        let slices = self.slices.objects().iter();
+        let slices = self.slices.store().objects().iter();
         let slices = slices.filter(|(_, slice)| self.may_be_served(&slice.service));
         Observed {
             services: self.services.objects().clone(),
@@ -327,7 +380,22 @@ impl View {
     }
 }
 
-/// In microseconds of Unix time.
+/// Whether only the slices of Services that may be served matter.
+fn selects_slices(settings: &Settings) -> bool {
+    // The settings of `--cfg` may change.
+    settings.role == Role::Node && settings.flags.cfg.is_none()
+}
+
+/// Whether a Service exists and is not served. The Service of a slice may come after the slice.
+fn is_unserved(services: &Store<Service>, settings: &Settings, service: &Key) -> bool {
+    if !selects_slices(settings) {
+        return false;
+    }
+    let service = services.objects().get(service);
+    service.is_some_and(|service| !may_be_served(service, settings))
+}
+
+/// The time of day, in microseconds of Unix time.
 fn wall_clock() -> i64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -335,9 +403,11 @@ fn wall_clock() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// How often Services that another controller publishes are looked at.
+/// How often the Services of other controllers are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Seconds after which a controller that wrote nothing is taken for gone.
-const SILENCE: i64 = 60;
-/// How many wait to be taken in, before watching waits, too.
+/// How often the slices of Services that are not served any more are dropped.
+const DROP_EVERY: Duration = Duration::from_secs(60);
+/// The seconds without a write after which another controller counts as gone.
+const ABANDONED_AFTER: i64 = 60;
+/// The events that may be queued. Watches wait while the queue is full.
 const EVENTS: usize = 256;

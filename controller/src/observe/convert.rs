@@ -1,4 +1,4 @@
-//! Kubernetes' objects as the parts of [`super::Observed`]. Called for every object that is seen.
+//! Converts Kubernetes' objects to the parts of [`super::Observed`]. Called for every object of a list or a watch.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -30,18 +30,18 @@ pub(super) fn key(meta: &ObjectMeta) -> Result<Key, String> {
     ))
 }
 
-/// What a Secret holds.
+/// The content of a Secret.
 pub(super) fn material(from: core::Secret) -> Material {
     let binary = from.data.into_iter().flatten();
     let binary = binary.map(|(name, bytes)| (name, bytes.0));
-    // What `kubectl apply` takes in; the API server makes `data` of it.
+    // Manifests may have `stringData`; the API server turns it into `data`.
     let text = from.string_data.into_iter().flatten();
     let text = text.map(|(name, text)| (name, text.into_bytes()));
     let mut annotations = from.metadata.annotations.unwrap_or_default();
     Material::allowed(binary.chain(text).collect(), annotations.remove(ALLOW_FROM))
 }
 
-/// The part of a ReferenceGrant that lets Services refer to Secrets; `None`: it has none. What is not as it should be permits
+/// The part of a ReferenceGrant that lets Services refer to Secrets; `None`: it has no such part. A malformed entry permits
 /// nothing.
 pub(super) fn grant(from: &Value) -> Option<Grant> {
     let list = |name: &str| from.pointer(&format!("/spec/{name}"))?.as_array();
@@ -71,7 +71,7 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
     let publication = Publication::of(&from.metadata, from.status.as_ref());
     let meta = from.metadata;
     let mut annotations = meta.annotations.unwrap_or_default();
-    // As large as all the rest, and a copy of it.
+    // A copy of the whole manifest.
     annotations.remove(LAST_APPLIED);
     let spec = from.spec.unwrap_or_default();
     let balancer = from
@@ -159,7 +159,7 @@ fn rival(entries: &[ManagedFieldsEntry]) -> Option<Rival> {
     rivals.max_by_key(|rival| rival.written)
 }
 
-/// The API server takes no other names; the names in the table are unambiguous only with these.
+/// The API server accepts no other names. The names in the table are unambiguous only with these.
 fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text
@@ -255,7 +255,7 @@ pub(super) fn slice(from: discovery::EndpointSlice) -> Result<Option<Slice>, Str
     }))
 }
 
-/// What nobody said about an endpoint: ready, serving, not terminating.
+/// An endpoint. Absent conditions mean: ready, serving, not terminating.
 fn endpoint(from: discovery::Endpoint, family: Option<Family>) -> Endpoint {
     let conditions = from.conditions.unwrap_or_default();
     let terminating = conditions.terminating.unwrap_or(false);
@@ -301,7 +301,7 @@ pub(super) fn node(from: core::Node) -> Result<Node, String> {
     })
 }
 
-/// An IPv4 address that is written as IPv6 is an IPv4 address, for the table too.
+/// An IPv4-mapped IPv6 address is the IPv4 address, as in the table.
 fn address(text: &str) -> Option<IpAddr> {
     let address: IpAddr = text.parse().ok()?;
     Some(address.to_canonical())
@@ -320,10 +320,11 @@ fn some_port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }
 
-/// On a Secret: the namespaces whose Services may use it.
+/// The annotation of a Secret with the namespaces whose Services may use it.
 const ALLOW_FROM: &str = "ballast.dev/allow-from";
 
-/// What `kubectl apply` keeps for itself.
+/// The annotation of `kubectl apply` with the last manifest.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// The label of an EndpointSlice with the name of its Service.
+pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";

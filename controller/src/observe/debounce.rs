@@ -1,5 +1,5 @@
-//! Sends what is observed once no more changes come, if it differs from what was sent last. Used by `cluster` and `folder`, which hold what
-//! is observed; what the last decision [`Wanted`] is looked up here.
+//! Sends the observed state once changes pause, if it differs from the state that was sent last. Used by `cluster` and `folder`, which
+//! hold the state. This module adds the results of the lookups that the last decision [`Wanted`].
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,11 +14,11 @@ use super::secrets::Watches;
 use super::settle::Settle;
 use super::{Grant, Key, Observed, Secret, Wanted, grants, names, secrets};
 
-/// Between the watches and the reconcile loop.
+/// The last step of the observer, before the reconcile loop.
 pub(super) struct Debouncer {
     wanted: watch::Receiver<Wanted>,
     observed: watch::Sender<Option<Arc<Observed>>>,
-    /// `None`: Secrets and ReferenceGrants are seen like everything else.
+    /// Reads Secrets and ReferenceGrants; `None`: they are part of the manifests.
     client: Option<Client>,
     secrets: Lookups<Key, Option<Secret>>,
     watches: Watches,
@@ -28,13 +28,13 @@ pub(super) struct Debouncer {
 }
 
 impl Debouncer {
-    /// `client`: where Secrets are read, if they are not seen like everything else.
+    /// `client` reads Secrets and ReferenceGrants; `None`: they are part of the manifests.
     pub(super) fn new(
         client: Option<Client>,
         mut wanted: watch::Receiver<Wanted>,
         observed: watch::Sender<Option<Arc<Observed>>>,
     ) -> Self {
-        // What is wanted from the beginning is looked up, too.
+        // The initial value is looked up, too.
         wanted.mark_changed();
         Self {
             wanted,
@@ -48,7 +48,7 @@ impl Debouncer {
         }
     }
 
-    /// Something that is seen changed.
+    /// Notes a change of the observed state.
     pub(super) fn changed(&mut self) {
         self.settle.changed(Instant::now());
     }
@@ -59,7 +59,7 @@ impl Debouncer {
             let due = self.settle.due();
             tokio::select! {
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => return,
-                // An error: nobody will want anything else.
+                // An error means that the sender is gone: the wanted lookups stay as they are.
                 Ok(()) = self.wanted.changed() => self.look_up(),
                 () = self.secrets.changed() => self.changed(),
                 () = self.names.changed() => self.changed(),
@@ -68,41 +68,41 @@ impl Debouncer {
         }
     }
 
-    /// Sends what is seen, with what was looked up, if it is not what was sent last.
-    pub(super) fn send(&mut self, mut seen: Observed) {
+    /// Sends the observed state with the results of the lookups, if it differs from the state that was sent last.
+    pub(super) fn send(&mut self, mut observed: Observed) {
         self.settle.sent();
         let mut looked_up = Wanted {
-            nodes: self.client.is_none() || seen.looked_up.nodes,
+            nodes: self.client.is_none() || observed.looked_up.nodes,
             ..Wanted::default()
         };
         if self.client.is_some() {
-            seen.secrets = BTreeMap::new();
+            observed.secrets = BTreeMap::new();
             for (key, secret) in self.secrets.answers() {
                 looked_up.secrets.insert(key.clone());
                 if let Some(secret) = secret {
-                    seen.secrets.insert(key.clone(), secret.clone());
+                    observed.secrets.insert(key.clone(), secret.clone());
                 }
             }
             let grants = self.grants.answers();
-            seen.grants = grants
+            observed.grants = grants
                 .map(|(namespace, grants)| (namespace.clone(), grants.clone()))
                 .collect();
-            looked_up.grants = seen.grants.keys().cloned().collect();
+            looked_up.grants = observed.grants.keys().cloned().collect();
         } else {
             let wanted = self.wanted.borrow();
             looked_up.secrets = wanted.secrets.clone();
             looked_up.grants = wanted.grants.clone();
         }
         let names = self.names.answers();
-        seen.resolved = names
+        observed.resolved = names
             .map(|(name, addresses)| (name.clone(), addresses.clone()))
             .collect();
-        looked_up.names = seen.resolved.keys().cloned().collect();
-        seen.looked_up = Arc::new(looked_up);
+        looked_up.names = observed.resolved.keys().cloned().collect();
+        observed.looked_up = Arc::new(looked_up);
         self.observed.send_if_modified(|sent| {
-            let differs = sent.as_deref() != Some(&seen);
+            let differs = sent.as_deref() != Some(&observed);
             if differs {
-                *sent = Some(Arc::new(seen));
+                *sent = Some(Arc::new(observed));
             }
             differs
         });
@@ -113,11 +113,11 @@ impl Debouncer {
         let mut forgot = self.names.want(&wanted.names, names::follow);
         match &self.client {
             Some(client) => {
-                forgot |= self.secrets.want(&wanted.secrets, |key, report| {
-                    secrets::follow(client.clone(), key, self.watches.clone(), report)
+                forgot |= self.secrets.want(&wanted.secrets, |key, answers| {
+                    secrets::follow(client.clone(), key, self.watches.clone(), answers)
                 });
-                forgot |= self.grants.want(&wanted.grants, |namespace, report| {
-                    grants::follow(client.clone(), namespace, report)
+                forgot |= self.grants.want(&wanted.grants, |namespace, answers| {
+                    grants::follow(client.clone(), namespace, answers)
                 });
             }
             None => forgot = true,

@@ -16,14 +16,14 @@ use serde_json::Value;
 use super::{Observed, Secret, convert};
 pub use following::watch;
 
-/// A document that says nothing, because it cannot be understood. All others count.
+/// A document that cannot be read. The other documents count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadDocument {
     /// The file.
     pub file: String,
-    /// Which of its documents, from 1.
+    /// The number of the document in the file, from 1.
     pub document: usize,
-    /// What is wrong.
+    /// The reason.
     pub why: String,
 }
 
@@ -68,7 +68,7 @@ fn is_manifest(path: &Path) -> bool {
 }
 
 impl Observed {
-    /// Adds what the documents of one file say; returns those that cannot be understood.
+    /// Adds the objects of one file. Returns the documents that cannot be read.
     pub fn take_file(&mut self, file: &str, text: &str) -> Vec<BadDocument> {
         let mut bad = Vec::new();
         for (index, document) in documents(text).into_iter().enumerate() {
@@ -163,7 +163,7 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// The documents of a file, apart, so that a broken one spoils no other.
+/// The documents of a file, each parsed separately, so that a broken one affects no other.
 fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
@@ -179,15 +179,15 @@ fn documents(text: &str) -> Vec<String> {
             last.push('\n');
         }
     }
-    let said_something = |document: &String| {
+    let is_not_empty = |document: &String| {
         let mut lines = document.lines().map(str::trim);
         lines.any(|line| !line.is_empty() && !line.starts_with('#') && !line.starts_with('%'))
     };
-    documents.retain(said_something);
+    documents.retain(is_not_empty);
     documents
 }
 
-/// YAML 1.2, as the table has it: `off` and `y` are words. Lists of whole clusters are taken.
+/// YAML 1.2, as for the table: `off` and `y` are words. The limits allow lists of whole clusters.
 fn yaml_options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -210,5 +210,5 @@ fn first_line(text: &str) -> String {
 
 const NODES: usize = 8 << 20;
 
-/// In bytes.
+/// The largest document, in bytes.
 const LARGEST: usize = 256 << 20;

@@ -1,8 +1,8 @@
-//! Follows the ReferenceGrants of one namespace: which Services of other namespaces may use its Secrets. Started by `lookout`
-//! for each namespace that is wanted.
+//! Follows the ReferenceGrants of one namespace, which let Services of other namespaces use its Secrets. `debounce` starts one task for
+//! each wanted namespace.
 //!
-//! The API may not exist (it belongs to the Gateway API), and its objects may not be readable: both mean that nothing is
-//! granted, and are looked at again now and then.
+//! The kind may not exist (it belongs to the Gateway API), or may not be readable. Then nothing is granted, and the list is
+//! tried again with pauses.
 
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -16,11 +16,15 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::lookups::Report;
+use super::lookups::AnswerSender;
 use super::{Grant, convert};
 
-/// Reports the grants at first and after every change. A failed request changes nothing.
-pub(super) async fn follow(client: Client, namespace: String, report: Report<String, Vec<Grant>>) {
+/// Sends the grants at first and after every change. A failed request changes nothing.
+pub(super) async fn follow(
+    client: Client,
+    namespace: String,
+    answers: AnswerSender<String, Vec<Grant>>,
+) {
     let apis = VERSIONS.map(|version| {
         let resource = ApiResource {
             group: GROUP.to_owned(),
@@ -39,9 +43,9 @@ pub(super) async fn follow(client: Client, namespace: String, report: Report<Str
         match timeout(ANSWER_WITHIN, list(&apis)).await {
             Ok(Ok((api, grants, version))) => {
                 (denied, is_known) = (0, true);
-                report.say(grants).await;
+                answers.send(grants).await;
                 let begun = Instant::now();
-                // A change, or the end of the watch: what is granted then is listed.
+                // After a change, or the end of the watch, the grants are listed again.
                 timeout(WATCH_FOR, changed(api, &version)).await.ok();
                 if begun.elapsed() >= LASTED {
                     backoff.reset();
@@ -49,9 +53,9 @@ pub(super) async fn follow(client: Client, namespace: String, report: Report<Str
             }
             Ok(Err(error)) if is_denied(&error) => {
                 denied += 1;
-                // Where there were grants, not after the first refusal: an API server that has just started may refuse for a moment.
+                // An API server that has just started may refuse for a moment: known grants stay for some refusals.
                 if !is_known || denied >= DENIED {
-                    report.say(Vec::new()).await;
+                    answers.send(Vec::new()).await;
                 }
                 tracing::debug!(namespace, %error, "there are no ReferenceGrants, or they may not be read");
             }
@@ -64,7 +68,7 @@ pub(super) async fn follow(client: Client, namespace: String, report: Report<Str
 
 type Listed<'a> = (&'a Api<DynamicObject>, Vec<Grant>, String);
 
-/// All grants, by the first version of the API that there is.
+/// All grants, by the newest version of the API that the server has.
 async fn list(apis: &[Api<DynamicObject>; 2]) -> kube::Result<Listed<'_>> {
     let [new, old] = apis;
     let params = ListParams::default();
@@ -84,7 +88,7 @@ async fn list(apis: &[Api<DynamicObject>; 2]) -> kube::Result<Listed<'_>> {
     ))
 }
 
-/// Returns when something happened after `version`, or that cannot be known any more.
+/// Returns after the first change after `version`, or the end of the watch.
 async fn changed(api: &Api<DynamicObject>, version: &str) {
     let seconds = u32::try_from(WATCH_FOR.as_secs()).unwrap_or(u32::MAX);
     let params = WatchParams::default().disable_bookmarks().timeout(seconds);
@@ -99,7 +103,7 @@ fn is_denied(error: &kube::Error) -> bool {
 
 const GROUP: &str = "gateway.networking.k8s.io";
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// Refusals in a row, after which what was granted before is not granted any more.
+/// Refusals in a row after which nothing is granted any more.
 const DENIED: u32 = 3;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const WATCH_FOR: Duration = Duration::from_secs(290);

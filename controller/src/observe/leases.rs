@@ -1,13 +1,13 @@
-//! Which load balancer nodes live, by their Leases. Pure: the time is an argument. Used by `cluster`.
+//! The live load balancer nodes, by their Leases. Pure: the time is an argument. Used by `cluster`.
 //!
-//! A Lease lives for its duration after a renewal was *seen* here: clocks of two nodes are never compared. Time counts only
-//! while Leases are heard of at all: a while after the last event about any Lease (other nodes' renewals, the leader's)
-//! it stands still, and who lived then has a whole new term when events come again. So an API server that is away ends
-//! no Lease, and a node that died ends its own.
+//! A Lease is live for its duration after a renewal was *observed* here: the clocks of two nodes are never compared. Time counts only
+//! while events of Leases come: a while after the last event of any Lease (other nodes' renewals, the leader's) the clock stops, and
+//! every Lease that was live then has a whole new term when events come again. So an API server that is away ends no Lease, and a
+//! node that died ends its own.
 //!
-//! At the first sight of a Lease (a start), there is no renewal to go by yet: it counts as seen just now. One whose
-//! `renewTime` is older than its duration and [`DOUBT`] by this node's clock lives for a term as well, because it may be
-//! that clock that is wrong; but what it says is not believed: nothing is published by it, and nothing is unpublished.
+//! The first event of a Lease, at a start, counts as a renewal. A Lease whose `renewTime` is older than its duration and [`DOUBT`] by
+//! this node's clock is live for a term as well, because this clock may be wrong. But its content is ignored until a renewal:
+//! nothing is published because of it, and nothing is unpublished.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use tokio::time::Instant;
 use super::{Key, Lease};
 use crate::lease::{self, EXCEPTIONS, Exceptions, Message, SERVED, SETTINGS, Served};
 
-/// A Lease of a load balancer node, as it is kept.
+/// A Lease, in the form in which it is stored.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Renewal {
-    /// `None`: another kind of Lease, which says only that Leases are heard of.
+pub(super) struct LeaseObject {
+    /// The load balancer node; `None`: a Lease of another kind, which only shows that events come.
     node: Option<String>,
-    /// Another one means: it was renewed.
+    /// Differs from the last one after a renewal.
     stamp: (Option<i64>, Option<i32>, Option<String>),
     term: Duration,
     lease: Lease,
 }
 
-impl Renewal {
-    /// What a Lease says.
+impl LeaseObject {
+    /// Reads a Lease.
     pub(super) fn of(from: coordination::Lease) -> Self {
         let spec = from.spec.unwrap_or_default();
         let annotations = from.metadata.annotations.unwrap_or_default();
@@ -68,121 +68,127 @@ impl Renewal {
     }
 }
 
-/// The Leases, and the time by which they live.
+/// The Leases of the nodes, and the clock by which they expire.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    /// How much time counted up to `heard`.
+    /// The time that counted up to `last_event`.
     clock: Duration,
-    heard: Option<Instant>,
-    seen: BTreeMap<String, Seen>,
+    last_event: Option<Instant>,
+    nodes: BTreeMap<String, NodeLease>,
 }
 
 #[derive(Debug)]
-struct Seen {
-    renewal: Arc<Renewal>,
-    /// Until when it lives.
+struct NodeLease {
+    object: Arc<LeaseObject>,
+    /// The time of `clock` until which the Lease is live.
     until: Duration,
-    /// It looked dead at first sight, and was not renewed since.
+    /// The Lease looked expired at its first event, and was not renewed since.
     is_doubted: bool,
 }
 
 impl Leases {
-    /// Something was heard of Leases: these are all that there are. `wall` is in microseconds of Unix time.
-    pub(super) fn heard(&mut self, all: &BTreeMap<Key, Arc<Renewal>>, now: Instant, wall: i64) {
-        let silence = self
-            .heard
-            .map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
+    /// Updates all Leases after an event. `wall` is in microseconds of Unix time.
+    pub(super) fn observe(
+        &mut self,
+        all: &BTreeMap<Key, Arc<LeaseObject>>,
+        now: Instant,
+        wall: i64,
+    ) {
+        let silence = self.silence(now);
         if silence > BLIND {
-            for seen in self.seen.values_mut() {
-                if seen.until >= self.clock {
-                    seen.until = self.clock + seen.renewal.term;
+            for node in self.nodes.values_mut() {
+                if node.until >= self.clock {
+                    node.until = self.clock + node.object.term;
                 }
             }
         } else {
             self.clock += silence.min(COUNTS);
         }
-        self.heard = Some(now);
-        let mut before = std::mem::take(&mut self.seen);
-        for renewal in all.values() {
-            let Some(node) = &renewal.node else { continue };
-            let term = self.clock + renewal.term;
+        self.last_event = Some(now);
+        let mut before = std::mem::take(&mut self.nodes);
+        for object in all.values() {
+            let Some(node) = &object.node else { continue };
+            let term = self.clock + object.term;
             let (until, is_doubted) = match before.remove(node) {
-                Some(seen) if seen.renewal.stamp == renewal.stamp => (seen.until, seen.is_doubted),
+                Some(old) if old.object.stamp == object.stamp => (old.until, old.is_doubted),
                 Some(_) => (term, false),
                 None => {
-                    let renewed = renewal.stamp.0.unwrap_or(i64::MIN);
-                    let doubt = i64::try_from((renewal.term + DOUBT).as_micros());
+                    let renewed = object.stamp.0.unwrap_or(i64::MIN);
+                    let doubt = i64::try_from((object.term + DOUBT).as_micros());
                     let oldest = wall.saturating_sub(doubt.unwrap_or(i64::MAX));
                     (term, renewed < oldest)
                 }
             };
-            let seen = Seen {
-                renewal: Arc::clone(renewal),
+            let lease = NodeLease {
+                object: Arc::clone(object),
                 until,
                 is_doubted,
             };
-            self.seen.insert(node.clone(), seen);
+            self.nodes.insert(node.clone(), lease);
         }
     }
 
-    /// Those that live.
+    /// The live Leases, by node.
     pub(super) fn live(&self, now: Instant) -> BTreeMap<String, Lease> {
         let clock = self.at(now);
-        let live = self
-            .seen
-            .iter()
-            .filter(|(_, seen)| seen.renewal.is_held() && seen.until > clock);
-        live.map(|(node, seen)| (node.clone(), seen.says()))
+        let live = self.nodes.iter().filter(|(_, lease)| lease.is_live(clock));
+        live.map(|(node, lease)| (node.clone(), lease.content()))
             .collect()
     }
 
-    /// What the others say of their nodes: a node that serves nothing may say why.
+    /// The messages of the other Leases, by node: a node that serves nothing may give the reason.
     pub(super) fn others_say(&self, now: Instant) -> BTreeMap<String, Vec<Message>> {
         let clock = self.at(now);
-        let is_live = |seen: &Seen| seen.renewal.is_held() && seen.until > clock;
-        let others = self.seen.iter().filter(|(_, seen)| !is_live(seen));
-        let say = others.map(|(node, seen)| (node, &seen.renewal.lease.exceptions.node));
-        say.filter(|(_, messages)| !messages.is_empty())
+        let others = self.nodes.iter().filter(|(_, lease)| !lease.is_live(clock));
+        let messages = others.map(|(node, lease)| (node, &lease.object.lease.exceptions.node));
+        messages
+            .filter(|(_, messages)| !messages.is_empty())
             .map(|(node, messages)| (node.clone(), messages.clone()))
             .collect()
     }
 
-    /// When the next one ends, if nothing is heard until then.
+    /// The time at which the next Lease expires if no event comes until then.
     pub(super) fn next_end(&self, now: Instant) -> Option<Instant> {
         let clock = self.at(now);
-        let heard = self.heard?;
-        let ends = self.seen.values().map(|seen| seen.until);
+        let last_event = self.last_event?;
+        let ends = self.nodes.values().map(|lease| lease.until);
         let next = ends.filter(|until| *until > clock).min()?;
         let wait = next - self.clock;
-        (wait <= COUNTS).then(|| heard + wait)
+        (wait <= COUNTS).then(|| last_event + wait)
     }
 
     fn at(&self, now: Instant) -> Duration {
-        let silence = self
-            .heard
-            .map_or(Duration::ZERO, |heard| now.saturating_duration_since(heard));
-        self.clock + silence.min(COUNTS)
+        self.clock + self.silence(now).min(COUNTS)
+    }
+
+    fn silence(&self, now: Instant) -> Duration {
+        self.last_event
+            .map_or(Duration::ZERO, |last| now.saturating_duration_since(last))
     }
 }
 
-impl Seen {
-    fn says(&self) -> Lease {
-        let mut lease = self.renewal.lease.clone();
+impl NodeLease {
+    fn is_live(&self, clock: Duration) -> bool {
+        self.object.is_held() && self.until > clock
+    }
+
+    fn content(&self) -> Lease {
+        let mut lease = self.object.lease.clone();
         if self.is_doubted {
-            // Nothing is known of what it serves: no address comes by it, and those that are published stay.
+            // No address is published because of it, and the published addresses stay.
             lease.served = Served::default();
         }
         lease
     }
 }
 
-/// So much time counts after the last event about any Lease: more than lies between two renewals.
+/// The longest time that counts after an event: more than lies between two renewals.
 const COUNTS: Duration = Duration::from_secs(5);
 
-/// After such a silence, who lived has a whole new term: two renewals of everybody were missed.
+/// Without events for so long, every live Lease has a whole new term: two renewals of every node were missed.
 const BLIND: Duration = Duration::from_secs(8);
 
-/// How far the clocks of two nodes may be apart, generously.
+/// The largest difference between the clocks of two nodes that is expected.
 const DOUBT: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -203,10 +209,10 @@ mod tests {
         i64::try_from(since.as_micros()).unwrap()
     }
 
-    /// What happened to a Lease, and who lives then.
+    /// The Leases of a test, and the state that follows from their events.
     struct World {
         begin: Instant,
-        all: BTreeMap<Key, Arc<Renewal>>,
+        all: BTreeMap<Key, Arc<LeaseObject>>,
         leases: Leases,
     }
 
@@ -235,17 +241,17 @@ mod tests {
             });
             let lease = serde_json::from_value(lease).unwrap();
             self.all
-                .insert(Key::new("ballast", name), Arc::new(Renewal::of(lease)));
+                .insert(Key::new("ballast", name), Arc::new(LeaseObject::of(lease)));
         }
 
-        fn heard(&mut self, seconds: f64) {
+        fn observe(&mut self, seconds: f64) {
             let now = self.at(seconds);
-            self.leases.heard(&self.all, now, wall(seconds));
+            self.leases.observe(&self.all, now, wall(seconds));
         }
 
         fn renew(&mut self, node: &str, seconds: f64) {
             self.put(node, node, seconds);
-            self.heard(seconds);
+            self.observe(seconds);
         }
 
         fn live(&self, seconds: f64) -> Vec<String> {
@@ -254,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_says_what_is_served_and_what_is_not() {
+    fn a_lease_tells_what_is_served_and_what_is_not() {
         let mut world = World::new();
         world.renew("lb1", 0.0);
         let live = world.leases.live(world.at(0.0));
@@ -268,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_dies_is_gone_when_its_term_is_over() {
+    fn a_lease_that_is_not_renewed_expires_after_its_term() {
         let mut world = World::new();
         world.renew("lb1", 0.0);
         for second in 0..3 {
@@ -278,32 +284,32 @@ mod tests {
         let end = world.leases.next_end(world.at(9.9)).unwrap();
         assert_eq!(end, world.at(10.0));
         assert_eq!(world.live(10.0), ["lb2"]);
-        // And lives again when it renews.
+        // It is live again after a renewal.
         world.renew("lb1", 12.0);
         assert_eq!(world.live(12.0), ["lb1", "lb2"]);
     }
 
     #[test]
-    fn a_goodbye_counts_at_once() {
+    fn a_released_lease_is_not_live_at_once() {
         let mut world = World::new();
         world.renew("lb1", 0.0);
         world.put("lb1", "", 1.0);
-        world.heard(1.0);
+        world.observe(1.0);
         assert!(world.live(1.0).is_empty());
         world.renew("lb1", 2.0);
         assert_eq!(world.live(2.0), ["lb1"]);
         world.all.clear();
-        world.heard(2.5);
+        world.observe(2.5);
         assert!(world.live(2.5).is_empty());
     }
 
     #[test]
-    fn a_touch_that_is_no_renewal_prolongs_nothing() {
+    fn an_update_that_is_no_renewal_prolongs_nothing() {
         let mut world = World::new();
         world.renew("lb1", 0.0);
         for second in [4.0, 8.0] {
             world.put("lb1", "lb1", 0.0);
-            world.heard(second);
+            world.observe(second);
         }
         assert_eq!(world.live(9.0), ["lb1"]);
         assert!(world.live(10.0).is_empty());
@@ -320,7 +326,7 @@ mod tests {
             assert_eq!(world.live(second), ["lb1", "lb2"], "after {second} s");
             assert_eq!(world.leases.next_end(world.at(second)), None);
         }
-        // lb2 died meanwhile: lb1 is heard first, and lb2 has a term.
+        // lb2 died meanwhile: the first event is of lb1, and lb2 has a term.
         for second in [3600.0, 3603.0, 3606.0, 3609.0] {
             world.renew("lb1", second);
             assert_eq!(world.live(second), ["lb1", "lb2"], "after {second} s");
@@ -329,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_dead_before_the_api_server_went_stays_dead() {
+    fn a_lease_that_expired_before_the_api_server_went_stays_expired() {
         let mut world = World::new();
         world.renew("lb1", 0.0);
         for second in [3.0, 6.0, 9.0, 12.0] {
@@ -341,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lease_says_that_is_seen_first_is_not_believed_if_it_is_old_by_any_clock() {
+    fn the_content_of_a_first_lease_is_ignored_if_it_is_old_by_any_clock() {
         for (age, is_believed) in [
             (0.0, true),
             (9.0, true),
@@ -351,7 +357,7 @@ mod tests {
         ] {
             let mut world = World::new();
             world.put("lb1", "lb1", 1000.0 - age);
-            world.heard(1000.0);
+            world.observe(1000.0);
             let served = |world: &World, seconds| {
                 let live = world.leases.live(world.at(seconds));
                 live.get("lb1").map(|lease| lease.served.clone())
@@ -369,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_looks_dead_at_first_sight_is_dead_when_it_was_not_renewed_for_a_term() {
+    fn a_lease_that_looks_expired_at_first_expires_without_a_renewal_for_a_term() {
         let mut world = World::new();
         world.put("lb1", "lb1", 0.0);
         for second in [1000.0, 1003.0, 1006.0, 1009.0] {
@@ -380,12 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn the_leaders_lease_is_no_nodes_and_shows_that_time_passes() {
+    fn the_leaders_lease_is_no_nodes_and_lets_time_count() {
         let mut world = World::new();
         world.renew("lb1", 0.0);
         for second in [2.0, 4.0, 6.0, 8.0, 10.0] {
             world.put_lease(lease::LEADER, "somebody", second);
-            world.heard(second);
+            world.observe(second);
         }
         assert!(world.live(10.0).is_empty());
     }

@@ -1,16 +1,15 @@
-//! Lookups of single objects, such as Secrets and DNS names. Each one is repeated as long as a decision wants it. Used by
-//! `debounce`.
+//! Lookups of single objects, such as Secrets and DNS names. Each one is repeated while a decision wants it. Used by `debounce`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// The answers, and the tasks that find them.
+/// The running lookups with their last answers.
 pub(super) struct Lookups<K, V> {
     running: BTreeMap<K, Running<V>>,
-    reports: mpsc::Sender<(K, V)>,
-    reported: mpsc::Receiver<(K, V)>,
+    sender: mpsc::Sender<(K, V)>,
+    answers: mpsc::Receiver<(K, V)>,
 }
 
 struct Running<V> {
@@ -18,17 +17,17 @@ struct Running<V> {
     _task: Task,
 }
 
-/// Where a task says what it found.
-pub(super) struct Report<K, V> {
+/// The channel by which a lookup sends its answers.
+pub(super) struct AnswerSender<K, V> {
     key: K,
-    reports: mpsc::Sender<(K, V)>,
+    sender: mpsc::Sender<(K, V)>,
 }
 
-impl<K: Clone, V> Report<K, V> {
-    /// Says it. The same answer again changes nothing.
-    pub(super) async fn say(&self, value: V) {
-        // An error: nobody listens, and this task ends soon, too.
-        drop(self.reports.send((self.key.clone(), value)).await);
+impl<K: Clone, V> AnswerSender<K, V> {
+    /// Sends an answer. An equal answer changes nothing.
+    pub(super) async fn send(&self, value: V) {
+        // After an error, this task is about to be aborted.
+        drop(self.sender.send((self.key.clone(), value)).await);
     }
 }
 
@@ -38,19 +37,19 @@ where
     V: PartialEq + Send + 'static,
 {
     pub(super) fn new() -> Self {
-        let (reports, reported) = mpsc::channel(64);
+        let (sender, answers) = mpsc::channel(64);
         Self {
             running: BTreeMap::new(),
-            reports,
-            reported,
+            sender,
+            answers,
         }
     }
 
-    /// Begins with what is wanted newly, and forgets what is not wanted any more. Says whether an answer was forgotten.
+    /// Starts the lookups that are wanted newly, and ends those that are not wanted any more. Returns whether an answer was dropped.
     pub(super) fn want<F>(
         &mut self,
         wanted: &BTreeSet<K>,
-        follow: impl Fn(K, Report<K, V>) -> F,
+        follow: impl Fn(K, AnswerSender<K, V>) -> F,
     ) -> bool
     where
         F: Future<Output = ()> + Send + 'static,
@@ -60,23 +59,23 @@ where
         let forgot = self.running.len() != before;
         for key in wanted {
             self.running.entry(key.clone()).or_insert_with(|| {
-                let report = Report {
+                let answers = AnswerSender {
                     key: key.clone(),
-                    reports: self.reports.clone(),
+                    sender: self.sender.clone(),
                 };
                 Running {
                     answer: None,
-                    _task: Task(tokio::spawn(follow(key.clone(), report))),
+                    _task: Task(tokio::spawn(follow(key.clone(), answers))),
                 }
             });
         }
         forgot
     }
 
-    /// Returns when an answer is new or another than before. May be dropped and called again.
+    /// Returns when an answer is new or changed. May be dropped and called again.
     pub(super) async fn changed(&mut self) {
-        // Never closed: this holds a sender itself.
-        while let Some((key, value)) = self.reported.recv().await {
+        // The channel stays open: `self.sender` is a sender of it.
+        while let Some((key, value)) = self.answers.recv().await {
             if let Some(running) = self.running.get_mut(&key)
                 && running.answer.as_ref() != Some(&value)
             {
@@ -86,14 +85,14 @@ where
         }
     }
 
-    /// What is wanted and was found out.
+    /// The answers so far.
     pub(super) fn answers(&self) -> impl Iterator<Item = (&K, &V)> {
         let running = self.running.iter();
         running.filter_map(|(key, running)| Some((key, running.answer.as_ref()?)))
     }
 }
 
-/// Ends with its handle.
+/// A task that is aborted when this handle is dropped.
 #[derive(Debug)]
 pub(super) struct Task(pub(super) JoinHandle<()>);
 

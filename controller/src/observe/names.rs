@@ -1,59 +1,59 @@
-//! Resolves one name of an ExternalName Service again and again. Started by `debounce` for each that is wanted.
+//! Resolves one name of an ExternalName Service repeatedly. `debounce` starts one task for each wanted name.
 //!
-//! It is asked again when its records' time to live is over, at least every [`LONGEST`] and at most every [`SHORTEST`].
-//! A lookup that finds nothing keeps the addresses that were found before.
+//! The name is resolved again after the time to live of its records, but at least [`SHORTEST`] and at most [`LONGEST`] later. After a
+//! lookup that finds nothing, the last addresses stay.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::dns::{self, Found, NotFound};
-use super::lookups::Report;
+use super::dns::{self, ResolveError, Resolved};
+use super::lookups::AnswerSender;
 
-/// Reports the addresses of a name, in order; at least one report comes, be it that nothing was found.
-pub(super) async fn follow(name: String, report: Report<String, Vec<IpAddr>>) {
+/// Sends the addresses of a name, sorted. At least one answer is sent, even if it is empty.
+pub(super) async fn follow(name: String, answers: AnswerSender<String, Vec<IpAddr>>) {
     if let Some(address) = literal(&name) {
-        return report.say(vec![address]).await;
+        return answers.send(vec![address]).await;
     }
-    follow_with(&name, &report, || dns::look_up(&name)).await;
+    follow_with(&name, &answers, || dns::look_up(&name)).await;
 }
 
-async fn follow_with<F: Future<Output = Result<Found, NotFound>>>(
+async fn follow_with<F: Future<Output = Result<Resolved, ResolveError>>>(
     name: &str,
-    report: &Report<String, Vec<IpAddr>>,
+    answers: &AnswerSender<String, Vec<IpAddr>>,
     look_up: impl Fn() -> F,
 ) {
-    let mut found = Found::default();
-    let mut is_lost = false;
+    let mut found = Resolved::default();
+    let mut is_failing = false;
     let mut wait = SHORTEST;
     loop {
         match look_up().await {
             Ok(new) => {
-                if is_lost {
+                if is_failing {
                     tracing::info!(name, "resolves again");
                 }
-                is_lost = false;
+                is_failing = false;
                 wait = new.ttl.clamp(SHORTEST, LONGEST);
                 found.update(new);
             }
             Err(error) => {
-                if !is_lost {
+                if !is_failing {
                     tracing::warn!(name, %error, "does not resolve; its last addresses stay");
                 }
-                wait = match is_lost {
+                wait = match is_failing {
                     true => (wait * 2).min(LONGEST),
                     false => SHORTEST,
                 };
-                is_lost = true;
+                is_failing = true;
             }
         }
-        report.say(found.addresses()).await;
+        answers.send(found.addresses()).await;
         sleep(wait).await;
     }
 }
 
-/// An address is its own name; IPv6 ones may be bracketed.
+/// A name that is an address. An IPv6 address may have brackets.
 fn literal(name: &str) -> Option<IpAddr> {
     let inner = name
         .strip_prefix('[')
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_its_own_name() {
+    fn an_address_is_no_name_to_resolve() {
         let cases = [
             ("192.0.2.7", Some("192.0.2.7")),
             ("2001:db8::7", Some("2001:db8::7")),
@@ -90,14 +90,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_asked_for_again_and_keeps_what_it_had() {
+    async fn a_name_is_resolved_again_and_keeps_its_last_addresses() {
         let address = |last| IpAddr::from([192, 0, 2, last]);
-        let found = |last, seconds| Ok(Found::only(&[address(last)], Duration::from_secs(seconds)));
-        // The last one holds for ever: what would come then is not asked for.
+        let found = |last, seconds| {
+            Ok(Resolved::only(
+                &[address(last)],
+                Duration::from_secs(seconds),
+            ))
+        };
+        // The fourth answer has a long time to live: the fifth is never asked for.
         let script = vec![
-            Err(NotFound::Nowhere),
+            Err(ResolveError::NoAddress),
             found(1, 0),
-            Err(NotFound::Nowhere),
+            Err(ResolveError::NoAddress),
             found(2, 600),
             found(3, 0),
         ];
@@ -105,16 +110,16 @@ mod tests {
         let times = Arc::clone(&asked);
         let mut lookups = Lookups::new();
         let wanted = BTreeSet::from(["db".to_owned()]);
-        lookups.want(&wanted, move |name, report| {
+        lookups.want(&wanted, move |name, answers| {
             let (script, times) = (script.clone(), Arc::clone(&times));
             async move {
                 let script = Mutex::new(script.into_iter());
                 let next = || {
                     times.lock().unwrap().push(Instant::now());
                     let next = script.lock().unwrap().next();
-                    async { next.unwrap_or(Err(NotFound::Nowhere)) }
+                    async { next.unwrap_or(Err(ResolveError::NoAddress)) }
                 };
-                follow_with(&name, &report, next).await;
+                follow_with(&name, &answers, next).await;
             }
         });
         let mut seen = Vec::new();

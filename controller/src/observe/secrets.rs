@@ -1,7 +1,7 @@
-//! Follows one Secret: reads it, and watches it by its name. Started by `debounce` for each that is wanted.
+//! Follows one Secret: reads it, and watches it by its name. `debounce` starts one task for each wanted Secret.
 //!
-//! A watch costs a connection, and tenants choose the names of Secrets: so the number of watches is limited, separately for Secrets
-//! that exist and for those that do not. A Secret without a watch is read again every minute or so.
+//! A watch costs a connection, and tenants choose the names of Secrets: the number of watches is limited, separately for Secrets that
+//! exist and for those that do not. A Secret without a watch is read again after up to a minute and a half.
 
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -17,10 +17,10 @@ use kube::{Api, Client};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::lookups::Report;
+use super::lookups::AnswerSender;
 use super::{Key, Secret, convert};
 
-/// How many Secrets may be watched at once.
+/// The limits of Secrets that are watched at once.
 #[derive(Clone, Debug)]
 pub(super) struct Watches {
     existing: Arc<Semaphore>,
@@ -36,16 +36,16 @@ impl Default for Watches {
     }
 }
 
-/// Reports what is known of a Secret; `None`: it does not exist. What cannot be found out changes nothing.
+/// Sends the content of a Secret, at first and after every change; `None`: the Secret does not exist. A failed request sends nothing.
 pub(super) async fn follow(
     client: Client,
     key: Key,
     watches: Watches,
-    report: Report<Key, Option<Secret>>,
+    answers: AnswerSender<Key, Option<Secret>>,
 ) {
-    // Both come from an annotation, and become parts of a path.
+    // Both come from an annotation, and become parts of the path of a request.
     if !is_name(&key.namespace) || !is_name(&key.name) {
-        return report.say(None).await;
+        return answers.send(None).await;
     }
     let api: Api<core::Secret> = Api::namespaced(client, &key.namespace);
     let mut backoff = Backoff::new(FIRST, LONGEST);
@@ -60,10 +60,10 @@ pub(super) async fn follow(
                     Some(_) => &watches.existing,
                     None => &watches.absent,
                 };
-                report.say(secret.map(readable)).await;
+                answers.send(secret.map(readable)).await;
                 if let Ok(_slot) = slots.try_acquire() {
                     let begun = Instant::now();
-                    if let Err(error) = watch(&api, &key.name, version, &report).await {
+                    if let Err(error) = watch(&api, &key.name, version, &answers).await {
                         tracing::debug!(secret = %key, %error, "cannot be watched; reading it again");
                     }
                     if begun.elapsed() >= LASTED {
@@ -74,7 +74,7 @@ pub(super) async fn follow(
                 }
             }
             Ok(Err(error)) if is_forbidden(&error) => {
-                report.say(Some(Secret::Forbidden)).await;
+                answers.send(Some(Secret::Forbidden)).await;
             }
             Ok(Err(error)) => {
                 tracing::debug!(secret = %key, %error, "cannot be read; trying again");
@@ -87,13 +87,13 @@ pub(super) async fn follow(
     }
 }
 
-/// Reports every change of a Secret after `version`. Without a version, a Secret that exists is reported at first. Returns when the
-/// watch ends.
+/// Sends every change of a Secret after `version`; without a version, also the Secret itself if it exists. Returns when the watch
+/// ends.
 async fn watch(
     api: &Api<core::Secret>,
     name: &str,
     version: Option<String>,
-    report: &Report<Key, Option<Secret>>,
+    answers: &AnswerSender<Key, Option<Secret>>,
 ) -> kube::Result<()> {
     let seconds = u32::try_from(WATCH_FOR.as_secs()).unwrap_or(u32::MAX);
     let only = format!("metadata.name={name}");
@@ -107,9 +107,9 @@ async fn watch(
     while let Ok(Some(event)) = timeout(SILENCE, stream.next()).await {
         match event? {
             WatchEvent::Added(secret) | WatchEvent::Modified(secret) => {
-                report.say(Some(readable(secret))).await;
+                answers.send(Some(readable(secret))).await;
             }
-            WatchEvent::Deleted(_) => report.say(None).await,
+            WatchEvent::Deleted(_) => answers.send(None).await,
             WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
         }

@@ -1,30 +1,30 @@
-//! When a burst of changes is over. Pure: the time is an argument. Used by `debounce`.
+//! Debounces changes: tells when a burst of changes is over. Pure: the time is an argument. Used by `debounce`.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Waits for a pause between changes, but not for ever.
+/// Waits for a pause between changes, for a limited time.
 #[derive(Debug, Default)]
 pub(super) struct Settle {
-    /// When the first change came that was not sent yet, and the last one.
+    /// The times of the first and the last change that were not sent yet.
     burst: Option<(Instant, Instant)>,
 }
 
 impl Settle {
-    /// Something changed.
+    /// Notes a change.
     pub(super) fn changed(&mut self, now: Instant) {
         let first = self.burst.map_or(now, |(first, _)| first);
         self.burst = Some((first, now));
     }
 
-    /// When to send what changed; `None`: nothing did.
+    /// The time at which to send; `None`: there is no change.
     pub(super) fn due(&self) -> Option<Instant> {
         let (first, last) = self.burst?;
         Some((last + QUIET).min(first + AT_MOST))
     }
 
-    /// It was sent.
+    /// Notes that all changes were sent.
     pub(super) fn sent(&mut self) {
         self.burst = None;
     }
@@ -37,7 +37,7 @@ const AT_MOST: Duration = Duration::from_millis(200);
 mod tests {
     use super::*;
 
-    /// When changes come, and when they are due, in milliseconds.
+    /// The time at which changes at these times are due, in milliseconds.
     fn due(changes: &[u64]) -> Option<u64> {
         let begin = Instant::now();
         let mut settle = Settle::default();
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_waits_for_quiet_but_not_for_ever() {
+    fn a_change_waits_for_a_pause_of_limited_time() {
         let cases: [(&[u64], Option<u64>); 6] = [
             (&[], None),
             (&[0], Some(50)),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_not_due_again() {
+    fn changes_that_were_sent_are_not_due_again() {
         let now = Instant::now();
         let mut settle = Settle::default();
         settle.changed(now);

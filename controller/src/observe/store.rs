@@ -1,33 +1,33 @@
-//! What is kept of one kind of object: the last good form of each. Used by `cluster`.
+//! The last readable form of every object of one kind. Used by `cluster`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Key;
-use super::arrived::{Arrived, Kind};
-use super::reflect::Event;
+use super::object::{Parsed, WatchedKind};
+use super::reflector::Event;
 
 /// Objects by name.
 #[derive(Debug)]
 pub(super) struct Store<T> {
     objects: BTreeMap<Key, Arc<T>>,
-    /// Where objects were not listed yet; `None` stands for everywhere.
+    /// The namespaces that were not listed yet; `None` stands for all namespaces.
     awaited: BTreeSet<Option<String>>,
-    /// What is wrong with objects, as it was logged.
-    wrong: BTreeMap<Key, String>,
+    /// The reasons for which objects cannot be read, as they were logged.
+    unreadable: BTreeMap<Key, String>,
 }
 
-impl<T: Kind> Store<T> {
-    /// Nothing yet, and complete once everything in `places` was listed.
-    pub(super) fn new(places: impl IntoIterator<Item = Option<String>>) -> Self {
+impl<T: WatchedKind> Store<T> {
+    /// An empty store, complete once every one of `namespaces` was listed.
+    pub(super) fn new(namespaces: impl IntoIterator<Item = Option<String>>) -> Self {
         Self {
             objects: BTreeMap::new(),
-            awaited: places.into_iter().collect(),
-            wrong: BTreeMap::new(),
+            awaited: namespaces.into_iter().collect(),
+            unreadable: BTreeMap::new(),
         }
     }
 
-    /// Whether everything was listed once.
+    /// Whether every namespace was listed once.
     pub(super) fn is_complete(&self) -> bool {
         self.awaited.is_empty()
     }
@@ -37,44 +37,39 @@ impl<T: Kind> Store<T> {
         &self.objects
     }
 
-    /// Takes in what happened; says whether anything that is kept changed by it.
-    pub(super) fn take(&mut self, event: Event<T>) -> bool {
+    /// Applies an event. Returns whether the store changed.
+    pub(super) fn apply(&mut self, event: Event<T>) -> bool {
         match event {
-            Event::Listed(place, list) => {
-                let awaited = self.awaited.remove(&place);
-                let there: BTreeSet<Key> = list.iter().map(|object| object.key.clone()).collect();
-                let in_place =
-                    |key: &Key| place.as_ref().is_none_or(|place| key.namespace == *place);
+            Event::Listed(namespace, listed) => {
+                let awaited = self.awaited.remove(&namespace);
+                let stays = |key: &Key| {
+                    let is_of_list = namespace.as_ref().is_none_or(|one| key.namespace == *one);
+                    !is_of_list || listed.contains(key)
+                };
                 let before = self.objects.len();
-                self.objects
-                    .retain(|key, _| !in_place(key) || there.contains(key));
-                self.wrong
-                    .retain(|key, _| !in_place(key) || there.contains(key));
-                let mut changed = awaited || self.objects.len() != before;
-                for object in list {
-                    changed |= self.put(object);
-                }
-                changed
+                self.objects.retain(|key, _| stays(key));
+                self.unreadable.retain(|key, _| stays(key));
+                awaited || self.objects.len() != before
             }
             Event::Changed(object) => self.put(*object),
-            Event::Gone(key) => {
-                self.wrong.remove(&key);
+            Event::Deleted(key) => {
+                self.unreadable.remove(&key);
                 self.objects.remove(&key).is_some()
             }
         }
     }
 
-    fn put(&mut self, object: Arrived<T>) -> bool {
-        let Arrived { key, said, .. } = object;
-        let said = match said {
-            Ok(said) => said,
+    fn put(&mut self, object: Parsed<T>) -> bool {
+        let Parsed { key, content, .. } = object;
+        let content = match content {
+            Ok(content) => content,
             Err(why) => {
-                self.note(key, why);
+                self.log_unreadable(key, why);
                 return false;
             }
         };
-        self.wrong.remove(&key);
-        match said {
+        self.unreadable.remove(&key);
+        match content {
             Some(new) if self.objects.get(&key).is_some_and(|old| **old == new) => false,
             Some(new) => {
                 self.objects.insert(key, Arc::new(new));
@@ -84,9 +79,9 @@ impl<T: Kind> Store<T> {
         }
     }
 
-    /// Once, until it is another mistake.
-    fn note(&mut self, key: Key, why: String) {
-        if self.wrong.get(&key) == Some(&why) {
+    /// Logs the reason once, until it changes.
+    fn log_unreadable(&mut self, key: Key, why: String) {
+        if self.unreadable.get(&key) == Some(&why) {
             return;
         }
         let stays = match self.objects.contains_key(&key) {
@@ -100,7 +95,7 @@ impl<T: Kind> Store<T> {
             name,
             "cannot be understood: {why}{stays}"
         );
-        self.wrong.insert(key, why);
+        self.unreadable.insert(key, why);
     }
 }
 
@@ -111,8 +106,14 @@ mod tests {
     use super::super::Service;
     use super::*;
 
-    fn arrived(object: Value) -> Arrived<Service> {
-        serde_json::from_value(object).expect("every object arrives")
+    /// An object as a node keeps it. The publisher keeps its version too, by which it knows the newest state.
+    fn parsed(object: Value) -> Parsed<Service> {
+        let mut parsed: Parsed<Service> =
+            serde_json::from_value(object).expect("every object is parsed");
+        if let Ok(Some(service)) = &mut parsed.content {
+            service.forget_publication();
+        }
+        parsed
     }
 
     fn service(namespace: &str, name: &str, class: &str) -> Value {
@@ -122,19 +123,19 @@ mod tests {
         })
     }
 
-    fn listed(place: Option<&str>, list: &[Value]) -> Event<Service> {
-        let list = list.iter().cloned().map(arrived).collect();
-        on_a_node(Event::Listed(place.map(str::to_owned), list))
+    /// Applies the events of a whole list.
+    fn list(store: &mut Store<Service>, namespace: Option<&str>, list: &[Value]) -> bool {
+        let mut is_changed = false;
+        let mut names = BTreeSet::new();
+        for object in list.iter().cloned().map(parsed) {
+            names.insert(object.key.clone());
+            is_changed |= store.apply(Event::Changed(Box::new(object)));
+        }
+        store.apply(Event::Listed(namespace.map(str::to_owned), names)) || is_changed
     }
 
     fn changed(object: Value) -> Event<Service> {
-        on_a_node(Event::Changed(Box::new(arrived(object))))
-    }
-
-    /// As a node keeps it. The publisher keeps the version too, by which it knows what its own writes have become.
-    fn on_a_node(mut event: Event<Service>) -> Event<Service> {
-        event.change(Service::forget_publication);
-        event
+        Event::Changed(Box::new(parsed(object)))
     }
 
     fn classes(store: &Store<Service>) -> Vec<String> {
@@ -144,42 +145,43 @@ mod tests {
     }
 
     #[test]
-    fn it_is_complete_when_every_place_was_listed() {
-        let places = ["a", "b"].map(|place| Some(place.to_owned()));
-        let mut store = Store::<Service>::new(places);
+    fn it_is_complete_when_every_namespace_was_listed() {
+        let namespaces = ["a", "b"].map(|name| Some(name.to_owned()));
+        let mut store = Store::<Service>::new(namespaces);
         assert!(!store.is_complete());
-        assert!(store.take(listed(Some("a"), &[service("a", "web", "x")])));
+        assert!(list(&mut store, Some("a"), &[service("a", "web", "x")]));
         assert!(!store.is_complete());
-        assert!(store.take(listed(Some("b"), &[])));
+        assert!(list(&mut store, Some("b"), &[]));
         assert!(store.is_complete());
         assert_eq!(classes(&store), ["a/web x"]);
     }
 
     #[test]
-    fn a_list_replaces_its_own_place_only() {
-        let places = ["a", "b"].map(|place| Some(place.to_owned()));
-        let mut store = Store::new(places);
-        store.take(listed(
+    fn a_list_replaces_its_own_namespace_only() {
+        let namespaces = ["a", "b"].map(|name| Some(name.to_owned()));
+        let mut store = Store::new(namespaces);
+        list(
+            &mut store,
             Some("a"),
             &[service("a", "web", "x"), service("a", "old", "x")],
-        ));
-        store.take(listed(Some("b"), &[service("b", "web", "y")]));
-        assert!(store.take(listed(Some("a"), &[service("a", "web", "x")])));
+        );
+        list(&mut store, Some("b"), &[service("b", "web", "y")]);
+        assert!(list(&mut store, Some("a"), &[service("a", "web", "x")]));
         assert_eq!(classes(&store), ["a/web x", "b/web y"]);
-        assert!(!store.take(listed(Some("a"), &[service("a", "web", "x")])));
+        assert!(!list(&mut store, Some("a"), &[service("a", "web", "x")]));
     }
 
     #[test]
     fn what_means_nothing_changes_nothing() {
         let mut store = Store::new([None]);
-        store.take(listed(None, &[service("a", "web", "x")]));
+        list(&mut store, None, &[service("a", "web", "x")]);
         let mut touched = service("a", "web", "x");
         touched["metadata"]["resourceVersion"] = json!("2");
         touched["metadata"]["labels"] = json!({"touched": "yes"});
-        assert!(!store.take(changed(touched)));
-        assert!(store.take(changed(service("a", "web", "y"))));
-        assert!(!store.take(Event::Gone(Key::new("a", "other"))));
-        assert!(store.take(Event::Gone(Key::new("a", "web"))));
+        assert!(!store.apply(changed(touched)));
+        assert!(store.apply(changed(service("a", "web", "y"))));
+        assert!(!store.apply(Event::Deleted(Key::new("a", "other"))));
+        assert!(store.apply(Event::Deleted(Key::new("a", "web"))));
         assert!(store.objects().is_empty());
     }
 
@@ -188,11 +190,11 @@ mod tests {
         let mut store = Store::new([None]);
         let mut bad = service("a", "bad", "x");
         bad["spec"]["ports"] = json!([{"port": "eighty"}]);
-        store.take(listed(None, &[bad.clone(), service("a", "web", "x")]));
+        list(&mut store, None, &[bad.clone(), service("a", "web", "x")]);
         assert_eq!(classes(&store), ["a/web x"]);
-        assert!(store.take(changed(service("a", "bad", "x"))));
-        assert!(!store.take(changed(bad.clone())));
-        assert!(!store.take(listed(None, &[bad, service("a", "web", "x")])));
+        assert!(store.apply(changed(service("a", "bad", "x"))));
+        assert!(!store.apply(changed(bad.clone())));
+        assert!(!list(&mut store, None, &[bad, service("a", "web", "x")]));
         assert_eq!(classes(&store), ["a/bad x", "a/web x"]);
     }
 }

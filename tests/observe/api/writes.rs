@@ -14,6 +14,12 @@ pub(crate) struct Habits {
     pub(crate) drops_modes: bool,
     /// With which code the status of Services is refused.
     pub(crate) refuses_status: Option<u16>,
+    /// Every page of a list but the first one is expired.
+    pub(crate) forgets_pages: bool,
+    /// Every watch ends as soon as it began.
+    pub(crate) ends_watches: bool,
+    /// Requests are read and not answered.
+    pub(crate) is_silent: bool,
 }
 
 impl Api {

@@ -250,7 +250,7 @@ fn a_file_that_cannot_be_written_holds_up_neither_the_table_nor_other_files() {
 fn what_stands_in_the_way_of_a_file_closes_nothing_else_and_a_new_version_that_cannot_be_written_keeps_the_old()
  {
     let mut case = Case::new();
-    // Somebody's folder where the file should be.
+    // A folder where the file should be.
     fs::create_dir_all(case.path("tls/default.a.key/theirs")).unwrap();
     assert!(is_table(case.write("a", &[of_secret("a"), of_secret("b")])));
     assert_eq!(case.folder.failing(), 1);

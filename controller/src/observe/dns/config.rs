@@ -1,65 +1,52 @@
-//! resolv.conf(5) and hosts(5), as far as they matter. Pure.
+//! resolv.conf(5) and hosts(5). Pure.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Whom to ask, and how.
+use hickory_resolver::Hosts;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
+use resolv_conf::ScopedIp;
+
+use super::Resolved;
+
+/// The name servers, and how they are asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Config {
     pub(super) servers: Vec<SocketAddr>,
     pub(super) search: Vec<String>,
-    /// For each server and try.
+    /// The timeout of one request to one server.
     pub(super) timeout: Duration,
     pub(super) attempts: u32,
 }
 
 impl Config {
-    /// What a resolv.conf says; without a server, it is the one on this host.
+    /// Reads a resolv.conf. Without a server in it, the server of this host is used.
     pub(super) fn read(text: &str) -> Self {
-        let mut config = Self {
-            servers: Vec::new(),
-            search: Vec::new(),
-            timeout: Duration::from_secs(2),
-            attempts: 2,
-        };
-        for line in text.lines() {
-            let mut words = line.split_whitespace();
-            match words.next() {
-                Some("nameserver") if config.servers.len() < MOST_SERVERS => {
-                    // A scope (fe80::1%eth0) needs the number of an interface: such a server is left out.
-                    let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-                    config
-                        .servers
-                        .extend(address.map(|address| SocketAddr::new(address, 53)));
-                }
-                // The last one counts.
-                Some("search" | "domain") => {
-                    let domains = words.map(|domain| domain.trim_end_matches('.').to_owned());
-                    config.search = domains.filter(|domain| !domain.is_empty()).collect();
-                }
-                Some("options") => words.for_each(|word| config.option(word)),
-                _ => {}
-            }
+        let (read, _unknown) = resolv_conf::Config::parse_with_errors(text.as_bytes());
+        let addresses = read.nameservers.iter().filter_map(|server| match server {
+            ScopedIp::V4(address) => Some(IpAddr::V4(*address)),
+            ScopedIp::V6(address, None) => Some(IpAddr::V6(*address)),
+            // A scope (fe80::1%eth0) needs the number of an interface.
+            ScopedIp::V6(_, Some(_)) => None,
+        });
+        let mut servers: Vec<_> = addresses.take(MOST_SERVERS).collect();
+        if servers.is_empty() {
+            servers.push(Ipv4Addr::LOCALHOST.into());
         }
-        if config.servers.is_empty() {
-            config
-                .servers
-                .push(SocketAddr::from((Ipv4Addr::LOCALHOST, 53)));
-        }
-        config
-    }
-
-    fn option(&mut self, word: &str) {
-        let Some((name, value)) = word.split_once(':') else {
-            return;
-        };
-        let Ok(value) = value.parse::<u32>() else {
-            return;
-        };
-        match name {
-            "timeout" => self.timeout = Duration::from_secs(value.clamp(1, 5).into()),
-            "attempts" => self.attempts = value.clamp(1, 5),
-            _ => {}
+        let servers = servers.into_iter();
+        let search = read.get_last_search_or_domain();
+        let search = search.map(|domain| domain.trim_end_matches('.').to_owned());
+        Self {
+            servers: servers
+                .map(|address| SocketAddr::new(address, 53))
+                .collect(),
+            search: search.filter(|domain| !domain.is_empty()).collect(),
+            timeout: match text.contains("timeout:") {
+                true => Duration::from_secs(read.timeout.clamp(1, 5).into()),
+                false => TIMEOUT,
+            },
+            attempts: read.attempts.clamp(1, 5),
         }
     }
 
@@ -74,24 +61,28 @@ impl Config {
     }
 }
 
-/// What a hosts file says of a name, if anything.
-pub(super) fn in_hosts(text: &str, name: &str) -> Option<Vec<IpAddr>> {
-    let name = name.trim_end_matches('.');
-    let mut found = Vec::new();
-    for line in text.lines() {
-        let entry = line.split('#').next().unwrap_or_default();
-        let mut words = entry.split_whitespace();
-        let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-        if let Some(address) = address
-            && words.any(|word| word.eq_ignore_ascii_case(name))
-        {
-            found.push(address);
-        }
-    }
-    (!found.is_empty()).then_some(found)
+/// The addresses of a name in a hosts file, if it is there.
+pub(super) fn in_hosts(text: &str, name: &str) -> Option<Resolved> {
+    let mut hosts = Hosts::default();
+    hosts.read_hosts_conf(text.as_bytes()).ok()?;
+    let name = Name::from_ascii(name).ok()?;
+    let of_family = |kind| {
+        let lookup = hosts.lookup_static_host(&Query::query(name.clone(), kind));
+        let records = lookup.iter().flat_map(|lookup| lookup.answers());
+        Some(records.filter_map(|record| record.data.ip_addr()).collect())
+    };
+    let found = Resolved {
+        v4: of_family(RecordType::A),
+        v6: of_family(RecordType::AAAA),
+        ttl: HOSTS_TTL,
+    };
+    (!found.addresses().is_empty()).then_some(found)
 }
 
 const MOST_SERVERS: usize = 3;
+/// Shorter than the default of resolv.conf(5), so that a silent server delays the next one less.
+const TIMEOUT: Duration = Duration::from_secs(2);
+const HOSTS_TTL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +145,8 @@ options ndots:5 timeout:1 attempts:3 edns0 timeout:x
         for (name, expected) in cases {
             let expected: Option<Vec<IpAddr>> =
                 expected.map(|list| list.iter().map(|text| text.parse().unwrap()).collect());
-            assert_eq!(in_hosts(text, name), expected, "{name}");
+            let found = in_hosts(text, name).map(|found| found.addresses());
+            assert_eq!(found, expected, "{name}");
         }
     }
 }

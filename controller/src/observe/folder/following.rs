@@ -1,9 +1,9 @@
 //! Follows a folder of manifests. Called by `run --manifests`.
 //!
-//! What is renamed into the folder, or closed after writing, is read at once, and so is all of a ConfigMap whose links
-//! swap; a file that somebody is still writing to, once that paused; and one is gone once it stayed away. inotify says when;
-//! a slow look sees what it cannot. A file that cannot be read, or of which a document cannot be understood, keeps what it
-//! said when it last could.
+//! A file that was renamed into the folder, or closed after writing, is read at once, and so are all files of a ConfigMap after the
+//! swap of its link. A file that is being written is read after a pause of its writer. A file counts as deleted after a pause, too,
+//! because an editor may replace it. inotify reports changes; a scan every [`SCAN_EVERY`] finds the rest. While a file, or one of
+//! its documents, cannot be read, the last good content of the file stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,8 +25,8 @@ use super::{BadDocument, is_manifest};
 use crate::follow;
 use crate::settings::Settings;
 
-/// Sends what is seen in a folder, whenever that changed; says which documents are bad, whenever others are. Never
-/// returns; ends by being dropped.
+/// Sends the state of the folder after every change, and calls `bad` when the set of bad documents changed. Never returns; ends by
+/// being dropped.
 pub async fn watch(
     folder: PathBuf,
     settings: Arc<Settings>,
@@ -35,24 +35,24 @@ pub async fn watch(
     mut bad: impl FnMut(&[BadDocument]),
 ) {
     let mut debouncer = Debouncer::new(None, wanted, observed);
-    let ears = Ears::new(&folder);
+    let watcher = FolderWatcher::new(&folder);
     let mut files = Files::default();
     let mut seen = None;
-    let mut said = Vec::new();
-    let mut whole = Whole::All;
+    let mut known_bad = Vec::new();
+    let mut complete = Complete::All;
     loop {
         let place = folder.clone();
         // Large folders take a while, and small ones may lie on a slow disk.
-        let looked = spawn_blocking(move || {
-            let look = files.look(&place, &whole);
-            (files, look)
+        let scanned = spawn_blocking(move || {
+            let scan = files.scan(&place, &complete);
+            (files, scan)
         });
-        let Ok((same_files, look)) = looked.await else {
+        let Ok((same_files, scan)) = scanned.await else {
             // The runtime ends.
             return;
         };
         files = same_files;
-        if let Some((mut all, wrong)) = look.found {
+        if let Some((mut all, wrong)) = scan.found {
             all.services
                 .retain(|key, _| settings.looks_at(&key.namespace));
             all.slices
@@ -61,32 +61,32 @@ pub async fn watch(
                 seen = Some(all);
                 debouncer.changed();
             }
-            if wrong != said {
+            if wrong != known_bad {
                 bad(&wrong);
-                said = wrong;
+                known_bad = wrong;
             }
         }
-        let pause = look.again_in.unwrap_or(LOOK_EVERY);
-        whole = wait(&ears, &folder, pause, &mut debouncer, seen.as_ref()).await;
+        let pause = scan.again_in.unwrap_or(SCAN_EVERY);
+        complete = wait(&watcher, &folder, pause, &mut debouncer, seen.as_ref()).await;
     }
 }
 
-/// Waits until there may be something to look at, and sends what is due meanwhile.
+/// Waits until the folder may have changed, and sends the state that is due meanwhile.
 async fn wait(
-    ears: &Ears,
+    watcher: &FolderWatcher,
     folder: &Path,
     pause: Duration,
     debouncer: &mut Debouncer,
     seen: Option<&Observed>,
-) -> Whole {
+) -> Complete {
     let pause = sleep(pause);
     tokio::pin!(pause);
     loop {
         tokio::select! {
-            whole = ears.heard() => return whole,
+            complete = watcher.changed() => return complete,
             () = &mut pause => {
-                ears.listen(folder);
-                return Whole::default();
+                watcher.watch(folder);
+                return Complete::default();
             }
             () = debouncer.due(), if seen.is_some() => {
                 if let Some(seen) = seen {
@@ -97,36 +97,36 @@ async fn wait(
     }
 }
 
-/// The files as they were when they were read last.
+/// The files as they were read last.
 #[derive(Debug, Default)]
 struct Files {
-    known: BTreeMap<PathBuf, File>,
-    /// Why the folder itself cannot be read.
-    lost: Option<String>,
-    /// Whether it ever could. Before that there is something to say, and nothing to send.
+    known: BTreeMap<PathBuf, ManifestFile>,
+    /// The reason for which the folder itself cannot be read.
+    unreadable: Option<String>,
+    /// Whether the folder could be read once. Before, nothing is sent.
     was_read: bool,
 }
 
 #[derive(Debug)]
-struct File {
+struct ManifestFile {
     stamp: Stamp,
-    /// The last good text; if there never was one, the one that is there.
+    /// The last good text; if there never was one, the current one.
     text: String,
     is_good: bool,
     bad: Vec<BadDocument>,
     missing_since: Option<Instant>,
 }
 
-struct Look {
-    /// What all files say together; `None`: nothing changed.
+struct Scan {
+    /// The state of all files together; `None`: nothing changed.
     found: Option<(Observed, Vec<BadDocument>)>,
-    /// Somebody writes just now.
+    /// The pause before the next scan, if a file is being written.
     again_in: Option<Duration>,
 }
 
 impl Files {
-    fn look(&mut self, folder: &Path, whole: &Whole) -> Look {
-        let mut look = Look {
+    fn scan(&mut self, folder: &Path, complete: &Complete) -> Scan {
+        let mut scan = Scan {
             found: None,
             again_in: None,
         };
@@ -136,29 +136,30 @@ impl Files {
                 paths.collect::<io::Result<Vec<PathBuf>>>()
             })
             .map_err(|error| format!("cannot be read: {error}"));
-        let mut changed = listed.as_ref().err() != self.lost.as_ref();
+        let mut changed = listed.as_ref().err() != self.unreadable.as_ref();
         match listed {
             Ok(paths) => {
-                changed |= self.look_at(paths, whole, &mut look.again_in) || !self.was_read;
+                changed |= self.read_changed(paths, complete, &mut scan.again_in) || !self.was_read;
                 self.was_read = true;
-                self.lost = None;
+                self.unreadable = None;
             }
-            Err(why) => self.lost = Some(why),
+            Err(why) => self.unreadable = Some(why),
         }
-        look.found = changed.then(|| self.together(folder));
-        look
+        scan.found = changed.then(|| self.together(folder));
+        scan
     }
 
-    fn look_at(
+    /// Reads the files that changed. Returns whether any did.
+    fn read_changed(
         &mut self,
         paths: Vec<PathBuf>,
-        whole: &Whole,
+        complete: &Complete,
         again_in: &mut Option<Duration>,
     ) -> bool {
         let there: BTreeSet<PathBuf> = paths.into_iter().filter(|path| is_manifest(path)).collect();
         let mut changed = self.forget_missing(&there, again_in);
         for path in there {
-            // `None`: it went away meanwhile, and the next look will tell.
+            // `None`: the file went away meanwhile, and the next scan decides.
             let Some((stamp, age)) = stamp(&path) else {
                 sooner(again_in, SETTLED);
                 continue;
@@ -168,7 +169,7 @@ impl Files {
                 continue;
             }
             let rest = SETTLED.saturating_sub(age);
-            if !whole.contains(&path) && !rest.is_zero() {
+            if !complete.contains(&path) && !rest.is_zero() {
                 sooner(again_in, rest);
                 continue;
             }
@@ -179,7 +180,7 @@ impl Files {
         changed
     }
 
-    /// An editor may put a file aside and write another one: only one that stays away is gone.
+    /// Drops the files that stayed away. An editor may rename a file and write a new one in its place.
     fn forget_missing(
         &mut self,
         there: &BTreeSet<PathBuf>,
@@ -198,7 +199,7 @@ impl Files {
                 file.missing_since = None;
                 return true;
             }
-            // It has another name now.
+            // The file was renamed.
             if inodes.contains(&file.stamp.file()) {
                 return false;
             }
@@ -215,7 +216,7 @@ impl Files {
     fn together(&self, folder: &Path) -> (Observed, Vec<BadDocument>) {
         let mut all = Observed::default();
         let mut bad = Vec::new();
-        if let Some(why) = &self.lost {
+        if let Some(why) = &self.unreadable {
             bad.push(BadDocument {
                 file: folder.display().to_string(),
                 document: 1,
@@ -224,7 +225,7 @@ impl Files {
         }
         for (path, file) in &self.known {
             let wrong = all.take_file(&name(path), &file.text);
-            // Of a file that was not taken as it is now: what is wrong with it now.
+            // Of a file whose last good content stays, the current mistakes count.
             bad.extend(if file.bad.is_empty() {
                 wrong
             } else {
@@ -239,7 +240,7 @@ fn sooner(again_in: &mut Option<Duration>, rest: Duration) {
     *again_in = Some(again_in.map_or(rest, |other| other.min(rest)));
 }
 
-fn read(path: &Path, stamp: Stamp, last: Option<File>) -> File {
+fn read(path: &Path, stamp: Stamp, last: Option<ManifestFile>) -> ManifestFile {
     let alone = |why: String| {
         vec![BadDocument {
             file: name(path),
@@ -260,8 +261,8 @@ fn read(path: &Path, stamp: Stamp, last: Option<File>) -> File {
         Err(bad) => (String::new(), bad),
     };
     match last {
-        Some(last) if !bad.is_empty() && last.is_good => File { stamp, bad, ..last },
-        _ => File {
+        Some(last) if !bad.is_empty() && last.is_good => ManifestFile { stamp, bad, ..last },
+        _ => ManifestFile {
             stamp,
             text,
             is_good: bad.is_empty(),
@@ -276,7 +277,7 @@ fn name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-/// What a look at a file's entry tells, without reading it.
+/// The metadata by which a changed file is found without reading it.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -286,17 +287,17 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Which file it is, whatever it holds.
+    /// The identity of the file, whatever its content.
     fn file(&self) -> (u64, u64) {
         (self.device, self.inode)
     }
 }
 
-/// With the time since it was written to. Links are followed.
+/// The metadata of a file, and the time since it was written. Links are followed.
 fn stamp(path: &Path) -> Option<(Stamp, Duration)> {
     let entry = fs::metadata(path).ok()?;
     let age = entry.modified().ok().and_then(|modified| {
-        // One from the future is as old as any.
+        // A time in the future counts as old.
         SystemTime::now().duration_since(modified).ok()
     });
     let stamp = Stamp {
@@ -308,20 +309,20 @@ fn stamp(path: &Path) -> Option<(Stamp, Duration)> {
     Some((stamp, age.unwrap_or(SETTLED)))
 }
 
-/// The files of which it is known that nobody writes to them just now.
+/// The files that are known to be completely written.
 #[derive(Debug)]
-enum Whole {
+enum Complete {
     All,
     These(BTreeSet<Vec<u8>>),
 }
 
-impl Default for Whole {
+impl Default for Complete {
     fn default() -> Self {
         Self::These(BTreeSet::new())
     }
 }
 
-impl Whole {
+impl Complete {
     fn contains(&self, path: &Path) -> bool {
         match self {
             Self::All => true,
@@ -332,25 +333,25 @@ impl Whole {
     }
 }
 
-/// Hears of changes in a folder.
-struct Ears {
+/// Watches a folder for changes.
+struct FolderWatcher {
     inotify: Option<pipe::Receiver>,
 }
 
-impl Ears {
+impl FolderWatcher {
     fn new(folder: &Path) -> Self {
         let inotify = follow::listener().inspect_err(|error| {
             tracing::warn!(%error, "cannot watch {}; looking now and then", folder.display());
         });
-        let ears = Self {
+        let watcher = Self {
             inotify: inotify.ok(),
         };
-        ears.listen(folder);
-        ears
+        watcher.watch(folder);
+        watcher
     }
 
-    /// Listens to the folder that is there now: it may be another one than before.
-    fn listen(&self, folder: &Path) {
+    /// Watches the current folder at the path: it may be another folder than before.
+    fn watch(&self, folder: &Path) {
         if let Some(inotify) = &self.inotify
             && let Err(error) = follow::listen(inotify, folder)
         {
@@ -358,8 +359,8 @@ impl Ears {
         }
     }
 
-    /// Returns when something happened, with the files that are whole now.
-    async fn heard(&self) -> Whole {
+    /// Returns after a change, with the files that are completely written now.
+    async fn changed(&self) -> Complete {
         let Some(inotify) = &self.inotify else {
             return std::future::pending().await;
         };
@@ -371,23 +372,23 @@ impl Ears {
         let mut buffer = [0; 8192];
         while let Ok(read @ 1..) = inotify.try_read(&mut buffer) {
             for (mask, name) in events(buffer.get(..read).unwrap_or_default()) {
-                // Too much happened to be told.
+                // The kernel dropped events.
                 swapped |= mask.contains(inotify::ReadFlags::QUEUE_OVERFLOW);
                 if mask.intersects(inotify::ReadFlags::CLOSE_WRITE | inotify::ReadFlags::MOVED_TO) {
-                    // `..data`, to which every link of a ConfigMap leads.
+                    // `..data` is the link through which every file of a ConfigMap is reached.
                     swapped |= name.starts_with(b"..");
                     names.insert(name.to_vec());
                 }
             }
         }
         match swapped {
-            true => Whole::All,
-            false => Whole::These(names),
+            true => Complete::All,
+            false => Complete::These(names),
         }
     }
 }
 
-/// What the kernel wrote (inotify(7)): each event with its kind and the name of the file.
+/// The events in the kernel's format (inotify(7)), with the name of the file.
 fn events(mut bytes: &[u8]) -> Vec<(inotify::ReadFlags, &[u8])> {
     let mut events = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<16>() {
@@ -406,7 +407,7 @@ fn events(mut bytes: &[u8]) -> Vec<(inotify::ReadFlags, &[u8])> {
     events
 }
 
-/// Where inotify cannot see.
-const LOOK_EVERY: Duration = Duration::from_secs(4);
-/// A file that was not written to for so long is whole, and one that was away for so long is gone.
+/// Finds the changes that inotify does not report, such as those of network file systems.
+const SCAN_EVERY: Duration = Duration::from_secs(4);
+/// A file without writes for so long is complete, and a file that was away for so long is deleted.
 const SETTLED: Duration = Duration::from_millis(200);

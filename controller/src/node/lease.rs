@@ -1,4 +1,5 @@
-//! Keeps this node's Lease, which says that the node serves, and what: the publisher reads it before it publishes an address.
+//! Renews this node's Lease, which says that the node serves, and what it serves: the publisher reads it before it publishes an
+//! address.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,9 +15,9 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::exceptions::exceptions;
-use super::pulse::{Act, Content, Heard, Pulse};
-use super::readyz::Asker;
-use super::recent::Recent;
+use super::readyz::ReadyzClient;
+use super::recent::RecentChanges;
+use super::renew::{Action, LeaseContent, Readiness, RenewalSchedule};
 use super::table::{Acks, Written};
 use crate::clock::{self, micros};
 use crate::decide::{Desired, Report};
@@ -26,70 +27,70 @@ use crate::reconcile::Decisions;
 use crate::request::{self, patiently};
 use crate::settings::Settings;
 
-/// The Lease of one node.
-pub(crate) struct LeaseKeeper {
+/// Renews the Lease of one node.
+pub(crate) struct LeaseRenewer {
     pub(crate) client: Client,
     /// The namespace of Leases.
     pub(crate) namespace: String,
-    /// This node.
+    /// The name of this node.
     pub(crate) node: String,
-    /// How long the Lease holds without renewal.
+    /// The time for which the Lease holds without renewal.
     pub(crate) duration: Duration,
-    /// Where the data plane answers whether it serves.
+    /// The address of the data plane's `/readyz`.
     pub(crate) dataplane: SocketAddr,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
-    /// A node without a table has no Lease.
+    /// A node without a table holds no Lease.
     pub(crate) decisions: Decisions,
     pub(crate) acks: Acks,
-    /// Which tables were written.
+    /// The tables that were written last.
     pub(crate) written: watch::Receiver<Written>,
-    /// Says when to end.
+    /// `true` once the process ends.
     pub(crate) ending: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What the Lease says, and from what that was made.
+/// The state from which the content of the Lease is made.
 #[derive(Default)]
-struct Said {
-    recent: Recent,
+struct ContentState {
+    recent: RecentChanges,
     exceptions: Exceptions,
-    of: Option<Sources>,
+    sources: Option<Sources>,
     settings: String,
     /// The exceptions that were written last.
     written: Option<String>,
 }
 
-/// What exceptions were made from.
+/// The input from which the exceptions were made.
 struct Sources {
     ack: Arc<Ack>,
     desired: Arc<Desired>,
     served: Option<Arc<Report>>,
 }
 
-impl LeaseKeeper {
+impl LeaseRenewer {
     /// How long it may stay for a data plane that ends. Shorter than the termination grace of rc.yaml's pods.
     pub(crate) const STAYS: Duration = Duration::from_secs(40);
 
-    /// Keeps the Lease until the process ends.
+    /// Renews the Lease until the process ends.
     pub(crate) async fn run(mut self) {
-        let mut pulse = Pulse::new(self.duration / 3);
-        let mut asker = Asker::new(self.dataplane);
+        let mut schedule = RenewalSchedule::new(self.duration / 3);
+        let mut readyz = ReadyzClient::new(self.dataplane);
         let mut owner = None;
-        let mut ticks = interval(ASK_EVERY);
+        let mut ticks = interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told = None;
-        let mut said = Said::default();
+        let mut logged = None;
+        let mut state = ContentState::default();
         self.settings.mark_changed();
         while !*self.ending.borrow_and_update() {
             tokio::select! {
                 _ = ticks.tick() => {
-                    let heard = asker.ask().await;
-                    if told != Some(heard) {
-                        tracing::info!(dataplane = %self.dataplane, "the data plane is {}", word(heard));
-                        told = Some(heard);
-                        self.metrics.dataplane(heard == Heard::Ready);
+                    let readiness = readyz.check().await;
+                    if logged != Some(readiness) {
+                        tracing::info!(dataplane = %self.dataplane, "the data plane is {}", word(readiness));
+                        logged = Some(readiness);
+                        self.metrics.dataplane(readiness == Readiness::Ready);
                     }
-                    pulse.heard(clock::now(), heard);
+                    schedule.checked(clock::now(), readiness);
                 }
                 changed = self.acks.changed() => if changed.is_err() {
                     return;
@@ -101,99 +102,109 @@ impl LeaseKeeper {
                     return;
                 },
             }
-            self.keep(&mut pulse, &mut said, &mut owner).await;
+            self.act(&mut schedule, &mut state, &mut owner).await;
         }
-        self.leave(asker).await;
+        self.leave(readyz).await;
     }
 
-    async fn keep(&mut self, pulse: &mut Pulse, said: &mut Said, owner: &mut Option<Value>) {
-        let content = self.content(said);
+    /// Does the next step, if one is due.
+    async fn act(
+        &mut self,
+        schedule: &mut RenewalSchedule,
+        state: &mut ContentState,
+        owner: &mut Option<Value>,
+    ) {
+        let content = self.content(state);
         let now = clock::now();
-        let act = match self.serves() {
-            None => Act::Rest,
-            Some(true) => pulse.act(now, &content),
-            Some(false) => pulse.give_back(),
+        let action = match self.serves() {
+            None => Action::Wait,
+            Some(true) => schedule.action(now, &content),
+            Some(false) => schedule.release_action(),
         };
-        let done = match act {
-            Act::Rest => return,
-            Act::Silent if !said.is_news(&content) => return,
-            Act::Silent => self.say(&content).await,
-            Act::Renew => {
+        let done = match action {
+            Action::Wait => return,
+            Action::Expire if !state.has_new_exceptions(&content) => return,
+            Action::Expire => self.write_exceptions(&content).await,
+            Action::Renew => {
                 if owner.is_none() {
                     *owner = self.owner().await;
                 }
                 self.renew(&content, owner.as_ref()).await
             }
-            Act::Release => self.release().await,
+            Action::Release => self.release().await,
         };
-        match (done, act) {
-            (Ok(()), Act::Renew) => {
-                said.written = Some(content.exceptions.clone());
-                pulse.renewed(now, content);
+        match (done, action) {
+            (Ok(()), Action::Renew) => {
+                state.written = Some(content.exceptions.clone());
+                schedule.renewed(now, content);
             }
-            (Ok(()), Act::Silent) => said.written = Some(content.exceptions),
+            (Ok(()), Action::Expire) => state.written = Some(content.exceptions),
             (Ok(()), _) => {
                 tracing::info!(node = self.node, "gave this node's Lease back");
-                pulse.released();
+                schedule.released();
             }
             (Err(error), _) => {
                 self.metrics.api_failed(&error);
                 tracing::warn!(%error, "cannot write this node's Lease");
-                pulse.failed(clock::now());
+                schedule.failed(clock::now());
             }
         }
     }
 
-    /// Whether this node should serve; unknown before the first decision.
+    /// Whether this node should serve; `None` before the first decision.
     fn serves(&self) -> Option<bool> {
         let decision = self.decisions.borrow();
         Some(decision.as_ref()?.desired.table.is_some())
     }
 
-    fn content(&mut self, said: &mut Said) -> Content {
+    fn content(&mut self, state: &mut ContentState) -> LeaseContent {
         if self.settings.has_changed().unwrap_or(false) {
             let claims = self.settings.borrow_and_update().claims();
-            said.settings = lease::hash_of_settings(&claims);
+            state.settings = lease::hash_of_settings(&claims);
         }
         let ack = self.acks.borrow_and_update().clone();
         let decision = self.decisions.borrow().clone();
         let (Some(ack), Some(decision)) = (ack, decision) else {
-            return Content::default();
+            return LeaseContent::default();
         };
         let written = self.written.borrow_and_update();
-        said.update(&ack, &decision.desired, &written, &self.node);
+        state.update(&ack, &decision.desired, &written, &self.node);
         drop(written);
-        let mut served = said.recent.said(clock::now());
-        let exceptions = said.exceptions.clone().write(&mut served);
-        Content {
+        let mut served = state.recent.served(clock::now());
+        let exceptions = state.exceptions.clone().write(&mut served);
+        LeaseContent {
             served: served.to_string(),
             exceptions,
-            settings: said.settings.clone(),
+            settings: state.settings.clone(),
         }
     }
 
-    /// This process ends: the data plane may, too. A data plane that ends goes on serving clients for a while, and the rest of
-    /// this process writes its table as long as this runs.
-    async fn leave(&self, mut asker: Asker) {
-        for _ in 0..LOOKS {
-            if asker.ask().await != Heard::Ready {
+    /// Releases the Lease if the data plane ends with this process. A data plane that ends goes on serving clients for a while, and
+    /// the rest of this process writes its table as long as this runs.
+    async fn leave(&self, mut readyz: ReadyzClient) {
+        for _ in 0..LAST_CHECKS {
+            if readyz.check().await != Readiness::Ready {
                 match self.release().await {
                     Ok(()) => tracing::info!(node = self.node, "gave this node's Lease back"),
                     Err(error) => tracing::warn!(%error, "cannot give this node's Lease back"),
                 }
                 let ended = async {
-                    while asker.ask().await == Heard::Leaving {
-                        sleep(LOOK_EVERY).await;
+                    while readyz.check().await == Readiness::NotReady {
+                        sleep(LAST_CHECK_EVERY).await;
                     }
                 };
                 timeout(Self::STAYS, ended).await.ok();
                 return;
             }
-            sleep(LOOK_EVERY).await;
+            sleep(LAST_CHECK_EVERY).await;
         }
     }
 
-    async fn renew(&self, content: &Content, owner: Option<&Value>) -> Result<(), kube::Error> {
+    async fn renew(
+        &self,
+        content: &LeaseContent,
+        owner: Option<&Value>,
+    ) -> Result<(), kube::Error> {
         let mut lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -226,8 +237,8 @@ impl LeaseKeeper {
             .map(|_| ())
     }
 
-    /// Says what is wrong in a Lease that is not held, or not renewed: a data plane that refuses its first table serves nothing.
-    async fn say(&self, content: &Content) -> Result<(), kube::Error> {
+    /// Writes the exceptions to a Lease that is not held, or not renewed: a data plane that refuses its first table serves nothing.
+    async fn write_exceptions(&self, content: &LeaseContent) -> Result<(), kube::Error> {
         let annotations = json!({"annotations": {EXCEPTIONS: content.exceptions}});
         match self.patch(&json!({"metadata": annotations})).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
@@ -253,7 +264,7 @@ impl LeaseKeeper {
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": micros()},
         });
         match self.patch(&released).await {
-            // There is none to give back.
+            // There is no Lease to release.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other,
         }
@@ -269,7 +280,7 @@ impl LeaseKeeper {
             .map(|_| ())
     }
 
-    /// The Node: with it goes its Lease.
+    /// The Node, as the owner of the Lease: Kubernetes deletes the Lease with its Node.
     async fn owner(&self) -> Option<Value> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let node = patiently(nodes.get_metadata(&self.node)).await.ok()?;
@@ -286,35 +297,35 @@ impl LeaseKeeper {
     }
 }
 
-impl Said {
-    /// Whether there is something wrong that was not written yet, or that is no more.
-    fn is_news(&self, content: &Content) -> bool {
+impl ContentState {
+    /// Whether the exceptions differ from those that were written last.
+    fn has_new_exceptions(&self, content: &LeaseContent) -> bool {
         match &self.written {
             Some(written) => *written != content.exceptions,
             None => !content.exceptions.is_empty(),
         }
     }
 
-    /// Takes note of what the data plane serves, and what it does not.
+    /// Updates the state by an answer of the data plane.
     fn update(&mut self, ack: &Arc<Ack>, desired: &Arc<Desired>, written: &Written, node: &str) {
         let label = ack.served.as_ref().and_then(|served| served.generation);
         let mut newest_first = written.iter().rev();
         let known = newest_first.find(|(generation, _)| Some(*generation) == label);
         let served = known.map(|(_, report)| report);
-        self.recent.serves(clock::now(), served);
-        let is_same = self.of.as_ref().is_some_and(|of| {
-            Arc::ptr_eq(&of.ack, ack)
-                && Arc::ptr_eq(&of.desired, desired)
-                && of.served.as_ref().map(Arc::as_ptr) == served.map(Arc::as_ptr)
+        self.recent.update(clock::now(), served);
+        let is_same = self.sources.as_ref().is_some_and(|sources| {
+            Arc::ptr_eq(&sources.ack, ack)
+                && Arc::ptr_eq(&sources.desired, desired)
+                && sources.served.as_ref().map(Arc::as_ptr) == served.map(Arc::as_ptr)
         });
         if is_same {
             return;
         }
-        // What was closed in the table that is served is closed until a newer one is.
-        let nothing = Report::default();
-        let closed = &served.map_or(&nothing, |report| &**report).closed;
+        // A Service that is closed in the served table stays closed until a newer table is served.
+        let empty = Report::default();
+        let closed = &served.map_or(&empty, |report| &**report).closed;
         self.exceptions = exceptions(ack, desired, closed, node);
-        self.of = Some(Sources {
+        self.sources = Some(Sources {
             ack: Arc::clone(ack),
             desired: Arc::clone(desired),
             served: served.cloned(),
@@ -322,17 +333,18 @@ impl Said {
     }
 }
 
-fn word(heard: Heard) -> &'static str {
-    match heard {
-        Heard::Ready => "ready",
-        Heard::Leaving => "not ready",
-        Heard::Nothing => "not there",
+fn word(readiness: Readiness) -> &'static str {
+    match readiness {
+        Readiness::Ready => "ready",
+        Readiness::NotReady => "not ready",
+        Readiness::Unreachable => "not there",
     }
 }
 
-const ASK_EVERY: Duration = Duration::from_millis(250);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOOKS: usize = 6;
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+const LAST_CHECK_EVERY: Duration = Duration::from_millis(100);
+const LAST_CHECKS: usize = 6;
+
 #[cfg(test)]
 mod tests {
     use ballast_core::ack::Served as ServedTable;
@@ -364,22 +376,22 @@ mod tests {
             &settings(),
         ));
         let served = |generation| {
-            let mut said = Said::default();
-            said.update(&ack(generation), &desired, &written, "edge");
-            said.recent.said(Duration::ZERO)
+            let mut state = ContentState::default();
+            state.update(&ack(generation), &desired, &written, "edge");
+            state.recent.served(Duration::ZERO)
         };
         assert_eq!(served(4), Served::of(&report(40).binds));
         assert_eq!(served(5), Served::of(&report(50).binds));
-        assert_eq!(served(3), Served::default(), "nothing is known of it");
+        assert_eq!(served(3), Served::default(), "an unknown table");
     }
 
     fn settings() -> Settings {
         #[derive(clap::Parser)]
-        struct Told {
+        struct Cli {
             #[command(flatten)]
             flags: crate::settings::Flags,
         }
-        let told: Told = clap::Parser::parse_from(["x"]);
-        Settings::new(told.flags).unwrap()
+        let cli: Cli = clap::Parser::parse_from(["x"]);
+        Settings::new(cli.flags).unwrap()
     }
 }

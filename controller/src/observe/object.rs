@@ -1,8 +1,10 @@
-//! One object as it comes from the API server: converted at once, and never the end of a watch. Used by `reflect`.
+//! The kinds of objects that are watched, and one object as the API server sends it. Used by `reflector`.
+//!
+//! An object is converted while the response is parsed, so a page of a list holds plain data only. kube's `DeserializeGuard` is not
+//! used: it copies every object, and an object with unreadable metadata still fails the whole list.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
-use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
@@ -13,22 +15,22 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::leases::Renewal;
+use super::leases::LeaseObject;
 use super::{Key, Node, Service, Slice, convert};
 
-/// A kind of object that is watched, in the form in which it is kept.
-pub(super) trait Kind: Clone + Debug + PartialEq + Send + Sync + 'static {
+/// A kind of object that is watched, in the form in which it is stored.
+pub(super) trait WatchedKind: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// Kubernetes' form.
     type Object: Resource<DynamicType = ()> + DeserializeOwned;
-    /// For the log.
+    /// The name of the kind in the log.
     const NAME: &'static str;
-    /// How long nothing happens at most, once something did; where nobody knows, a day may pass.
-    const BEATS: Option<Duration> = None;
-    /// From the one to the other; `None`: nothing that is looked at.
+    /// The duration of one watch request, in seconds. A connection that died silently is noticed a few seconds after it.
+    const WATCH_SECONDS: u32 = 30;
+    /// Converts an object; `None`: the object is of no interest.
     fn convert(object: Self::Object) -> Result<Option<Self>, String>;
 }
 
-impl Kind for Service {
+impl WatchedKind for Service {
     type Object = core::Service;
     const NAME: &'static str = "Service";
     fn convert(object: core::Service) -> Result<Option<Self>, String> {
@@ -36,7 +38,7 @@ impl Kind for Service {
     }
 }
 
-impl Kind for Slice {
+impl WatchedKind for Slice {
     type Object = discovery::EndpointSlice;
     const NAME: &'static str = "EndpointSlice";
     fn convert(object: discovery::EndpointSlice) -> Result<Option<Self>, String> {
@@ -44,7 +46,7 @@ impl Kind for Slice {
     }
 }
 
-impl Kind for Node {
+impl WatchedKind for Node {
     type Object = core::Node;
     const NAME: &'static str = "Node";
     fn convert(object: core::Node) -> Result<Option<Self>, String> {
@@ -52,40 +54,33 @@ impl Kind for Node {
     }
 }
 
-impl Kind for Renewal {
+impl WatchedKind for LeaseObject {
     type Object = coordination::Lease;
     const NAME: &'static str = "Lease";
-    // Renewals come every 3 s, of each node and of the leader.
-    const BEATS: Option<Duration> = Some(Duration::from_secs(10));
+    // A publisher that misses renewals for long withdraws addresses.
+    const WATCH_SECONDS: u32 = 5;
     fn convert(object: coordination::Lease) -> Result<Option<Self>, String> {
         Ok(Some(Self::of(object)))
     }
 }
 
-/// An object that came, understood or not.
-#[derive(Clone, Debug)]
-pub(super) struct Arrived<T> {
+/// An object of a list or a watch, readable or not.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Parsed<T> {
     pub(super) key: Key,
-    /// What it says, or what is wrong with it.
-    pub(super) said: Result<Option<T>, String>,
+    /// The converted object, or the reason for which it cannot be read.
+    pub(super) content: Result<Option<T>, String>,
     meta: ObjectMeta,
 }
 
-impl<T> Arrived<T> {
-    /// Its version.
-    pub(super) fn version(&self) -> &str {
-        self.meta.resource_version.as_deref().unwrap_or_default()
-    }
-}
-
-impl<'de, T: Kind> Deserialize<'de> for Arrived<T> {
+impl<'de, T: WatchedKind> Deserialize<'de> for Parsed<T> {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(source)?;
         let of_meta = |name: &str| {
             let text = object.pointer(&format!("/metadata/{name}"));
             text.and_then(Value::as_str).map(str::to_owned)
         };
-        // Not from the typed object, which may be impossible.
+        // The typed object may not exist, so that these fields are read from the untyped one.
         let meta = ObjectMeta {
             name: of_meta("name"),
             namespace: of_meta("namespace"),
@@ -96,15 +91,15 @@ impl<'de, T: Kind> Deserialize<'de> for Arrived<T> {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
         };
-        let said = serde_json::from_value::<T::Object>(object)
+        let content = serde_json::from_value::<T::Object>(object)
             .map_err(|error| error.to_string())
             .and_then(T::convert);
-        Ok(Self { key, said, meta })
+        Ok(Self { key, content, meta })
     }
 }
 
-/// So that an [`kube::Api`] gives these.
-impl<T: Kind> Resource for Arrived<T> {
+/// A [`kube::Api`] of this type requests the objects of its kind.
+impl<T: WatchedKind> Resource for Parsed<T> {
     type DynamicType = ();
     type Scope = <T::Object as Resource>::Scope;
 

@@ -1,0 +1,250 @@
+//! Decides when this node's Lease is renewed, and when it is released. Pure: the time is an argument. Used by [`super::lease`].
+
+use std::time::Duration;
+
+/// The answer of the data plane's `/readyz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// The data plane serves.
+    Ready,
+    /// The data plane answers that it does not serve, or not for long.
+    NotReady,
+    /// There was no answer.
+    Unreachable,
+}
+
+/// The annotations of the node's Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeaseContent {
+    /// The hashes of what the data plane serves, as [`Served`](crate::lease::Served) writes them.
+    pub(super) served: String,
+    /// The binds and Secrets that do not work on this node, as [`Exceptions`](crate::lease::Exceptions) writes them.
+    pub(super) exceptions: String,
+    /// A hash of the settings by which ports are given to Services.
+    pub(super) settings: String,
+}
+
+/// The next step for the Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Nothing is due.
+    Wait,
+    /// This node does not serve, or is not known to serve: the Lease is not renewed.
+    Expire,
+    /// The Lease is written with its content and the time.
+    Renew,
+    /// The Lease is given back.
+    Release,
+}
+
+/// The state from which the next step follows.
+#[derive(Debug)]
+pub(super) struct RenewalSchedule {
+    interval: Duration,
+    is_held: bool,
+    /// The time of the last answer that was [`Readiness::Ready`].
+    ready: Option<Duration>,
+    /// The time of the first of the last answers in a row that were [`Readiness::NotReady`].
+    not_ready_since: Option<Duration>,
+    renewed: Option<(Duration, LeaseContent)>,
+    not_before: Duration,
+}
+
+impl RenewalSchedule {
+    /// A schedule for a Lease that an earlier process may have left held.
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            is_held: true,
+            ready: None,
+            not_ready_since: None,
+            renewed: None,
+            not_before: Duration::ZERO,
+        }
+    }
+
+    /// Notes the result of a check.
+    pub(super) fn checked(&mut self, now: Duration, readiness: Readiness) {
+        if readiness == Readiness::Ready {
+            self.ready = Some(now);
+        }
+        self.not_ready_since = match readiness {
+            Readiness::NotReady => Some(self.not_ready_since.unwrap_or(now)),
+            Readiness::Ready | Readiness::Unreachable => None,
+        };
+    }
+
+    /// The next step, where the Lease would have this content.
+    pub(super) fn action(&self, now: Duration, content: &LeaseContent) -> Action {
+        if now < self.not_before {
+            return Action::Wait;
+        }
+        if self
+            .not_ready_since
+            .is_some_and(|since| now >= since + GRACE)
+        {
+            return self.release_action();
+        }
+        if self.ready.is_none_or(|ready| now > ready + GRACE) {
+            return Action::Expire;
+        }
+        let Some((at, written)) = &self.renewed else {
+            return Action::Renew;
+        };
+        let wait = match written == content {
+            true => self.interval,
+            // Every write is an event of each publisher's watch.
+            false => BETWEEN_CHANGES,
+        };
+        if now < *at + wait {
+            Action::Wait
+        } else {
+            Action::Renew
+        }
+    }
+
+    /// The next step where the decision is that this node serves nothing.
+    pub(super) fn release_action(&self) -> Action {
+        match self.is_held {
+            true => Action::Release,
+            false => Action::Expire,
+        }
+    }
+
+    /// Notes that the Lease was renewed.
+    pub(super) fn renewed(&mut self, now: Duration, content: LeaseContent) {
+        self.is_held = true;
+        self.renewed = Some((now, content));
+    }
+
+    /// Notes that the Lease was released.
+    pub(super) fn released(&mut self) {
+        self.is_held = false;
+        self.renewed = None;
+    }
+
+    /// Notes that the Lease could not be written.
+    pub(super) fn failed(&mut self, now: Duration) {
+        self.not_before = now + RETRY_PAUSE;
+    }
+}
+
+/// The time that a restart of the data plane may take.
+const GRACE: Duration = Duration::from_secs(1);
+const BETWEEN_CHANGES: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn content(served: &str) -> LeaseContent {
+        LeaseContent {
+            served: served.to_owned(),
+            ..LeaseContent::default()
+        }
+    }
+
+    /// A schedule that renewed at zero.
+    fn renewed_at_zero() -> RenewalSchedule {
+        let mut schedule = RenewalSchedule::new(at(3_000));
+        schedule.checked(at(0), Readiness::Ready);
+        assert_eq!(schedule.action(at(0), &content("a")), Action::Renew);
+        schedule.renewed(at(0), content("a"));
+        schedule
+    }
+
+    #[test]
+    fn nothing_is_written_before_the_data_plane_answered() {
+        let mut schedule = RenewalSchedule::new(at(3_000));
+        assert_eq!(schedule.action(at(0), &content("a")), Action::Expire);
+        schedule.checked(at(100), Readiness::Unreachable);
+        assert_eq!(schedule.action(at(5_000), &content("a")), Action::Expire);
+    }
+
+    #[test]
+    fn a_ready_data_plane_is_reported_every_three_seconds_and_changes_at_once() {
+        let mut schedule = renewed_at_zero();
+        schedule.checked(at(2_900), Readiness::Ready);
+        assert_eq!(schedule.action(at(2_900), &content("a")), Action::Wait);
+        assert_eq!(schedule.action(at(2_900), &content("b")), Action::Renew);
+        schedule.checked(at(3_000), Readiness::Ready);
+        assert_eq!(schedule.action(at(3_000), &content("a")), Action::Renew);
+    }
+
+    #[test]
+    fn however_much_changes_there_are_five_writes_a_second_at_most() {
+        let mut schedule = renewed_at_zero();
+        let mut writes = 0;
+        for millis in 1..=1000 {
+            schedule.checked(at(millis), Readiness::Ready);
+            let content = content(&millis.to_string());
+            if schedule.action(at(millis), &content) == Action::Renew {
+                schedule.renewed(at(millis), content);
+                writes += 1;
+            }
+        }
+        assert_eq!(writes, 5);
+    }
+
+    #[test]
+    fn a_second_of_503_releases_the_lease_once() {
+        let mut schedule = renewed_at_zero();
+        schedule.checked(at(100), Readiness::NotReady);
+        assert_eq!(schedule.action(at(1_099), &content("a")), Action::Expire);
+        schedule.checked(at(1_100), Readiness::NotReady);
+        assert_eq!(schedule.action(at(1_100), &content("a")), Action::Release);
+        schedule.released();
+        schedule.checked(at(1_350), Readiness::NotReady);
+        assert_eq!(schedule.action(at(1_350), &content("a")), Action::Expire);
+    }
+
+    #[test]
+    fn a_shorter_503_releases_nothing() {
+        let mut schedule = renewed_at_zero();
+        for millis in [100, 900] {
+            schedule.checked(at(millis), Readiness::NotReady);
+        }
+        schedule.checked(at(1_000), Readiness::Ready);
+        schedule.checked(at(1_500), Readiness::NotReady);
+        assert_eq!(schedule.action(at(2_000), &content("a")), Action::Wait);
+    }
+
+    #[test]
+    fn no_answer_ends_renewal_after_a_second_and_releases_nothing() {
+        let mut schedule = renewed_at_zero();
+        schedule.checked(at(2_500), Readiness::Ready);
+        schedule.checked(at(2_750), Readiness::Unreachable);
+        assert_eq!(
+            schedule.action(at(3_400), &content("a")),
+            Action::Renew,
+            "the grace"
+        );
+        schedule.checked(at(3_600), Readiness::Unreachable);
+        assert_eq!(schedule.action(at(3_600), &content("a")), Action::Expire);
+        assert_eq!(schedule.action(at(60_000), &content("b")), Action::Expire);
+        schedule.checked(at(60_000), Readiness::Ready);
+        assert_eq!(schedule.action(at(60_000), &content("a")), Action::Renew);
+    }
+
+    #[test]
+    fn a_lease_of_an_earlier_process_is_released_too() {
+        let mut schedule = RenewalSchedule::new(at(3_000));
+        schedule.checked(at(0), Readiness::NotReady);
+        schedule.checked(at(1_000), Readiness::NotReady);
+        assert_eq!(schedule.action(at(1_000), &content("a")), Action::Release);
+    }
+
+    #[test]
+    fn a_failed_write_is_tried_again_soon_but_not_at_once() {
+        let mut schedule = renewed_at_zero();
+        schedule.checked(at(3_000), Readiness::Ready);
+        schedule.failed(at(3_000));
+        assert_eq!(schedule.action(at(3_499), &content("a")), Action::Wait);
+        assert_eq!(schedule.action(at(3_500), &content("a")), Action::Renew);
+    }
+}

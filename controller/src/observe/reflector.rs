@@ -1,0 +1,251 @@
+//! Follows all objects of one kind in one place with kube's watcher. `cluster` starts one task for each kind and namespace.
+//!
+//! The watcher lists, watches, and resumes a watch that ended. This module adds the retries: pauses that grow and vary at random, so
+//! that an API server that restarts is not asked by all nodes at once; a new list where the server does not know the version any
+//! more; one line in the log. The objects that were seen last stay in the store meanwhile.
+
+mod paced;
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::hash::{BuildHasher, RandomState};
+use std::mem;
+use std::pin::pin;
+use std::time::Duration;
+
+use ballast_core::backoff::Backoff;
+use ballast_core::rng::Rng;
+use futures_util::StreamExt;
+use kube::Api;
+use kube::runtime::watcher::{self, Config, watcher};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::Key;
+use super::object::{Parsed, WatchedKind};
+pub(super) use paced::paced;
+
+/// A change of the objects of one kind.
+#[derive(Debug)]
+pub(super) enum Event<T> {
+    /// An object of a list, or a new or changed object.
+    Changed(Box<Parsed<T>>),
+    /// An object was deleted.
+    Deleted(Key),
+    /// A list of a namespace, or of all namespaces, is complete: these are all objects.
+    Listed(Option<String>, BTreeSet<Key>),
+}
+
+impl<T> Event<T> {
+    /// Changes the object of the event, if it is readable.
+    pub(super) fn change(&mut self, change: impl Fn(&mut T)) {
+        if let Self::Changed(object) = self
+            && let Ok(Some(content)) = &mut object.content
+        {
+            change(content);
+        }
+    }
+}
+
+/// Sends every event about the objects that a field selector selects, until the receiver is gone. `api` has a [`paced()`] client.
+pub(super) async fn follow<T: WatchedKind, M: From<Event<T>>>(
+    api: Api<Parsed<T>>,
+    namespace: Option<String>,
+    fields: Option<String>,
+    events: mpsc::Sender<M>,
+) {
+    let mut reflector = Reflector {
+        retry: Retry::new(T::NAME, namespace.clone()),
+        api,
+        namespace,
+        fields,
+        events,
+    };
+    let mut page_size = Some(PAGE);
+    while let Some(failure) = reflector.follow_until_relist(page_size).await {
+        // The server dropped a list before its last page was read: the next list is one page.
+        let is_list = matches!(failure.0, Some(watcher::Error::InitialListFailed(_)));
+        page_size = (!(is_list && failure.is_expired())).then_some(PAGE);
+    }
+}
+
+struct Reflector<T, M> {
+    api: Api<Parsed<T>>,
+    namespace: Option<String>,
+    fields: Option<String>,
+    events: mpsc::Sender<M>,
+    retry: Retry,
+}
+
+impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
+    /// Lists and watches until a failure after which everything must be listed again. `None`: the receiver is gone.
+    async fn follow_until_relist(&mut self, page_size: Option<u32>) -> Option<Failure> {
+        let config = Config {
+            field_selector: self.fields.clone(),
+            timeout: Some(T::WATCH_SECONDS),
+            page_size,
+            ..Config::default()
+        };
+        let mut stream = pin!(watcher(self.api.clone(), config));
+        // The names of the objects so far, while a list is read.
+        let mut listed = Some(BTreeSet::new());
+        let mut refusals = 0;
+        loop {
+            let patience = match listed {
+                Some(_) => LIST_PAGE_WITHIN,
+                None => STABLE_AFTER,
+            };
+            let failure = match timeout(patience, stream.next()).await {
+                Ok(Some(Ok(event))) => {
+                    let is_watch = listed.is_none();
+                    let event = match event {
+                        watcher::Event::Init => {
+                            listed = Some(BTreeSet::new());
+                            continue;
+                        }
+                        watcher::Event::InitApply(object) => {
+                            listed.get_or_insert_default().insert(object.key.clone());
+                            Event::Changed(Box::new(object))
+                        }
+                        watcher::Event::InitDone => {
+                            let names = mem::take(&mut listed).unwrap_or_default();
+                            Event::Listed(self.namespace.clone(), names)
+                        }
+                        watcher::Event::Apply(object) => Event::Changed(Box::new(object)),
+                        watcher::Event::Delete(object) => Event::Deleted(object.key),
+                    };
+                    // A list that is answered does not show that a watch is.
+                    if is_watch {
+                        refusals = 0;
+                        self.retry.succeeded();
+                    }
+                    if self.events.send(M::from(event)).await.is_err() {
+                        return None;
+                    }
+                    continue;
+                }
+                // A watch that has not failed for so long works, even if no object changed.
+                Err(_) if listed.is_none() => {
+                    refusals = 0;
+                    self.retry.succeeded();
+                    if self.events.is_closed() {
+                        return None;
+                    }
+                    continue;
+                }
+                Ok(Some(Err(error))) => Failure(Some(error)),
+                Ok(None) | Err(_) => Failure(None),
+            };
+            self.retry.wait(&failure).await;
+            if self.events.is_closed() {
+                return None;
+            }
+            refusals += u32::from(failure.status().is_some());
+            // The server has many words for a version that it does not know.
+            if failure.is_expired() || failure.0.is_none() || refusals == RELIST_AFTER {
+                return Some(failure);
+            }
+        }
+    }
+}
+
+/// An error of the watcher; `None`: a page of a list did not come in time.
+#[derive(Debug)]
+struct Failure(Option<watcher::Error>);
+
+impl Failure {
+    /// The error with all its causes: "client error (Connect)" alone says little.
+    fn words(&self) -> String {
+        let Some(error) = &self.0 else {
+            return "a list was not answered in time".to_owned();
+        };
+        let causes = std::iter::successors(error.source(), |error| (*error).source());
+        causes.fold(error.to_string(), |mut words, cause| {
+            let cause = cause.to_string();
+            if !words.contains(&cause) {
+                words.push_str(": ");
+                words.push_str(&cause);
+            }
+            words
+        })
+    }
+
+    /// The code of the server's answer, if it answered.
+    fn status(&self) -> Option<u16> {
+        match self.0.as_ref()? {
+            watcher::Error::InitialListFailed(kube::Error::Api(status))
+            | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+            | watcher::Error::WatchFailed(kube::Error::Api(status))
+            | watcher::Error::WatchError(status) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// Whether the server does not know the version, or the page, any more.
+    fn is_expired(&self) -> bool {
+        self.status() == Some(410)
+    }
+}
+
+/// The pauses between retries, and their line in the log.
+struct Retry {
+    kind: &'static str,
+    namespace: Option<String>,
+    backoff: Backoff,
+    rng: Rng,
+    is_logged: bool,
+}
+
+impl Retry {
+    fn new(kind: &'static str, namespace: Option<String>) -> Self {
+        Self {
+            kind,
+            namespace,
+            backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            rng: Rng::new(RandomState::new().hash_one(kind)),
+            is_logged: false,
+        }
+    }
+
+    async fn wait(&mut self, failure: &Failure) {
+        let mut pause = self.backoff.next(&mut self.rng);
+        let (kind, namespace) = (self.kind, self.namespace.as_deref().unwrap_or("all"));
+        let why = failure.words();
+        if failure.is_expired() {
+            tracing::debug!(kind, namespace, why, "listing again");
+            // The watches of all nodes expire together: their lists must not.
+            let millis = u64::try_from(RELIST_SPREAD.as_millis()).unwrap_or(u64::MAX);
+            pause = pause.max(Duration::from_millis(self.rng.below(millis)));
+        } else if self.is_logged {
+            tracing::debug!(kind, namespace, why, "still cannot be watched");
+        } else {
+            tracing::warn!(
+                kind,
+                namespace,
+                why,
+                "cannot be watched; what was seen last stays"
+            );
+            self.is_logged = true;
+        }
+        sleep(pause).await;
+    }
+
+    fn succeeded(&mut self) {
+        self.backoff.reset();
+        if mem::take(&mut self.is_logged) {
+            let (kind, namespace) = (self.kind, self.namespace.as_deref().unwrap_or("all"));
+            tracing::info!(kind, namespace, "watched again");
+        }
+    }
+}
+
+/// Objects in a page.
+const PAGE: u32 = 500;
+const LIST_PAGE_WITHIN: Duration = Duration::from_secs(30);
+/// Longer than a request may take with its pause.
+const STABLE_AFTER: Duration = Duration::from_secs(30);
+/// Refusals of the server in a row after which everything is listed again.
+const RELIST_AFTER: u32 = 3;
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const RELIST_SPREAD: Duration = Duration::from_secs(2);
