@@ -86,6 +86,7 @@ const NO_REASONS: &[&str] = &[
     "Apply",
     "Balance",
     "False",
+    "Flag",
     "Lease",
     "LoadBalancer",
     "Node",
