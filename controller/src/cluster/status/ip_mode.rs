@@ -1,5 +1,5 @@
 //! Whether the API server keeps `ipMode`: found out from its version when this process begins to lead, and from its answers to
-//! writes. A server that drops the field is asked for its version every ten minutes, because it may be upgraded. Called by
+//! writes. A server that drops the field is asked for its version every minute, because it may be upgraded. Called by
 //! [`super`].
 
 use std::time::Duration;
@@ -109,7 +109,7 @@ fn keeps_ip_mode(version: &Info) -> Option<bool> {
     Some((number(&version.major)?, number(&version.minor)?) >= (1, 30))
 }
 
-const LOOK_EVERY: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
