@@ -39,7 +39,7 @@ use crate::lease::{Exceptions, Message, Served};
 pub(crate) use convert::service;
 pub use folder::{BadDocument, read_folder};
 pub(crate) use publication::{FINALIZER, PROGRAMMED, hash};
-pub use publication::{Owned, Programmed, Publication, Version};
+pub use publication::{Owned, Programmed, Publication};
 
 /// The whole input of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -337,8 +337,8 @@ impl Tracked {
                 ..Self::default()
             };
         }
-        let version = observed.publication.version.get();
-        let is_newer = |answer: &Arc<Service>| answer.publication.version.get() > version;
+        let version = observed.publication.version;
+        let is_newer = |answer: &Arc<Service>| answer.publication.version > version;
         match self.answer.take_if(|answer| !is_newer(answer)) {
             Some(_) => Arc::clone(observed),
             None => Arc::clone(self.answer.as_ref().unwrap_or(observed)),

@@ -28,8 +28,6 @@ pub(super) trait WatchedKind: Clone + Debug + PartialEq + Send + Sync + 'static 
     const WATCH_SECONDS: u32 = 30;
     /// Converts an object; `None`: the object is of no interest.
     fn convert(object: Self::Object) -> Result<Option<Self>, String>;
-    /// Notes in a stored object that the same state was observed again.
-    fn observed_again(&self, _: &Self) {}
 }
 
 impl WatchedKind for Service {
@@ -37,9 +35,6 @@ impl WatchedKind for Service {
     const NAME: &'static str = "Service";
     fn convert(object: core::Service) -> Result<Option<Self>, String> {
         convert::service(object).map(Some)
-    }
-    fn observed_again(&self, same: &Self) {
-        self.publication.version.update(&same.publication.version);
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ManagedFieldsEntry, ObjectMeta};
@@ -16,7 +15,7 @@ use crate::request::{is_ours, is_ours_by_apply};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
     /// The resourceVersion of the Service: of two states of one Service, the one with the higher number is the newer one.
-    pub version: Version,
+    pub version: u64,
     /// A hash of `status.loadBalancer.ingress`.
     pub ingress: u64,
     /// Our condition, if the Service has it.
@@ -24,44 +23,6 @@ pub struct Publication {
     /// The fields that this program wrote, as `managedFields` records it.
     pub owned: Owned,
 }
-
-/// A resourceVersion. It is no part of the state that is compared, because every write to a Service changes it, and a decision
-/// does not depend on it: where an object differs in nothing else, the store notes the new version in the object that it has.
-#[derive(Debug, Default)]
-pub struct Version(AtomicU64);
-
-impl Version {
-    /// The number.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Takes the number of the same state, observed again.
-    pub(super) fn update(&self, observed: &Self) {
-        self.0.store(observed.get(), Ordering::Relaxed);
-    }
-}
-
-impl From<u64> for Version {
-    fn from(number: u64) -> Self {
-        Self(AtomicU64::new(number))
-    }
-}
-
-impl Clone for Version {
-    fn clone(&self) -> Self {
-        self.get().into()
-    }
-}
-
-impl PartialEq for Version {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Version {}
 
 /// The condition `ballast.dev/Programmed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,8 +66,7 @@ impl Publication {
         Self {
             version: version
                 .and_then(|text| text.parse().ok())
-                .unwrap_or(0)
-                .into(),
+                .unwrap_or_default(),
             ingress: hash(ingress.unwrap_or_default()),
             condition: condition.map(Programmed::of),
             owned: Owned::of(meta.managed_fields.as_deref().unwrap_or_default()),

@@ -218,7 +218,7 @@ impl DesiredStatus {
         });
         if self.taken_from.is_some() {
             // The other controller must not have written since it was observed to be silent.
-            metadata["resourceVersion"] = json!(service.publication.version.get().to_string());
+            metadata["resourceVersion"] = json!(service.publication.version.to_string());
         }
         json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata})
     }

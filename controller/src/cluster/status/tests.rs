@@ -123,6 +123,6 @@ async fn an_answer_counts_until_a_newer_state_is_observed() {
         let observed = state("u-1", version, &[]);
         statuses.take_decision(&mut work, Some(decision(observed)));
         let (_, newest) = statuses.desired(&mut work, &key).unwrap();
-        assert_eq!(newest.publication.version.get(), counts, "{version}");
+        assert_eq!(newest.publication.version, counts, "{version}");
     }
 }
