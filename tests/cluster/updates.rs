@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::Test;
 use crate::api::Place;
 use crate::cluster::{Cluster, Form, Shown};
@@ -64,11 +66,21 @@ fn uninstalling_leaves_nothing(cluster: &mut Cluster) {
     }
     let service = cluster.service().expect("the Service");
     assert!(service["metadata"]["finalizers"].is_null(), "{service}");
-    assert_eq!(
-        service["status"]["loadBalancer"],
-        serde_json::json!({}),
-        "{service}"
-    );
+    assert_eq!(service["status"]["loadBalancer"], json!({}), "{service}");
+    // Kubernetes keeps an entry of the field manager, without a field.
+    let mut service = service;
+    let entries = service["metadata"]["managedFields"].take();
+    for entry in entries.as_array().into_iter().flatten() {
+        let fields = &entry["fieldsV1"];
+        let none = [
+            json!({"f:metadata": {"f:annotations": {}}}),
+            json!({"f:status": {}}),
+        ];
+        assert!(
+            entry["manager"] != "ballast" || none.contains(fields),
+            "{entry}"
+        );
+    }
     assert!(!service.to_string().contains("ballast"), "{service}");
     // Nothing holds it.
     cluster.kubectl(&["delete", "service", "web", "--timeout=10s"]);
