@@ -362,7 +362,7 @@ fn one_address_becomes_all_of_them_and_one_again_at_once() {
     }
 }
 
-/// What is answered there, if anything. Whoever is in the queue of an address that is given up is reset: that is no answer.
+/// The status that this address answers; `None`: there is no answer. A client in the queue of a closed address is reset, which is no answer.
 fn status(address: SocketAddr, path: &str) -> Option<u16> {
     let mut stream = client::connect(address)?;
     write!(

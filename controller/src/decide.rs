@@ -370,13 +370,6 @@ fn plan_service<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Flags;
-
-    #[derive(clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        flags: Flags,
-    }
 
     /// Panics over the Services called `broken`.
     fn plan_with_a_fault<'a>(
@@ -400,8 +393,7 @@ mod tests {
             );
             assert_eq!(observed.take_file("a.yaml", &manifest), []);
         }
-        let cli: Cli = clap::Parser::parse_from(["x"]);
-        let settings = Settings::new(cli.flags).unwrap();
+        let settings = Settings::without_flags();
         let desired = decide_by(plan_with_a_fault, &observed, &settings);
         let verdicts: Vec<Verdict> = desired.statuses.iter().map(|plan| plan.verdict).collect();
         assert_eq!(verdicts, [Verdict::Pending, Verdict::Served]);

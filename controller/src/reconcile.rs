@@ -242,13 +242,6 @@ mod tests {
         }
     }
     use crate::observe::{Key, Material, Secret};
-    use crate::settings::Flags;
-
-    #[derive(clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        flags: Flags,
-    }
 
     /// Two Services of which the first wants this Secret and the second has this port; these Secrets were looked up.
     fn seen(secret: &str, port: u16, looked_up: &[&str]) -> Arc<Observed> {
@@ -303,8 +296,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_service_that_waits_for_its_secret_holds_up_no_other() {
-        let cli: Cli = clap::Parser::parse_from(["x"]);
-        let settings = Arc::new(Settings::new(cli.flags).unwrap());
+        let settings = Arc::new(Settings::without_flags());
         let (see, observed) = watch::channel(Some(seen("one", 81, &["one"])));
         let (_told, settings) = watch::channel(settings);
         let (want, mut wanted) = watch::channel(Wanted::default());

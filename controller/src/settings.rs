@@ -427,6 +427,20 @@ pub enum ErrorPage {
     Url(String),
 }
 
+#[cfg(test)]
+impl Settings {
+    /// The settings of a process that is given no flag.
+    pub(crate) fn without_flags() -> Self {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        let cli: Cli = clap::Parser::parse_from(["x"]);
+        Self::new(cli.flags).expect("defaults that fit together")
+    }
+}
+
 /// Refuses an empty name, which is most often an environment variable that is not set.
 fn non_empty(text: &str) -> Result<String, String> {
     match text.trim().is_empty() {

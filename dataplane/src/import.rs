@@ -53,7 +53,7 @@ pub struct Imported {
     pub table: String,
     /// Files to be written beside it, by their relative paths.
     pub files: Vec<(String, Vec<u8>)>,
-    /// What is to be said.
+    /// The remarks for the user.
     pub report: Report,
     /// Whether the text has a section that serves something: otherwise it is no configuration of haproxy.
     pub has_proxies: bool,

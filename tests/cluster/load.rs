@@ -133,7 +133,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Who watches one kind of clients.
+/// The record of one kind of clients, and the time at which it began.
 struct Watch(Mutex<Watched>, Instant);
 
 #[derive(Default)]

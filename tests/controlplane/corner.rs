@@ -245,7 +245,23 @@ impl<'a> Corner<'a> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who a role is to the API server.
+    /// Permits the nodes to read the Secrets of a namespace, as the manual says.
+    pub(crate) fn let_nodes_read_secrets(&self, namespace: &str) {
+        let bound = self.yard.kubectl(
+            self.plane,
+            &[
+                "create",
+                "rolebinding",
+                "ballast-tls",
+                "--clusterrole=ballast-tls",
+                &format!("--namespace={namespace}"),
+                &format!("--serviceaccount={}:ballast", self.home),
+            ],
+        );
+        bound.expect("a binding");
+    }
+
+    /// The name of an account to the API server.
     fn user(&self, account: &str) -> String {
         format!("system:serviceaccount:{}:{account}", self.home)
     }

@@ -61,21 +61,7 @@ fn a_secret_that_changes_vanishes_or_is_garbage_closes_its_own_port_alone() {
         papers.issue("two", &["two.example.com"]);
         let pod = Pod::start(corner, "pod");
         let node = LbNode::start(corner, "a", &[]);
-        // Secrets of its own namespace, as the manual says.
-        corner
-            .yard
-            .kubectl(
-                corner.plane,
-                &[
-                    "create",
-                    "rolebinding",
-                    "ballast-tls",
-                    "--clusterrole=ballast-tls",
-                    &format!("--namespace={}", corner.name),
-                    &format!("--serviceaccount={}:ballast", corner.home),
-                ],
-            )
-            .expect("a binding");
+        corner.let_nodes_read_secrets(corner.name);
         for (name, key) in [
             ("one", "ballast.dev/tls-secret"),
             ("two", "ballast.dev/tls-secret"),

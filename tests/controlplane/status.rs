@@ -466,7 +466,7 @@ fn a_status_that_was_left_behind_is_taken_over_once_its_writer_is_silent() {
         );
         let told = corner.until_told("web", "TakenOver");
         assert!(told.message.contains("old-cloud"), "{told:?}");
-        // Nobody said so of the other one.
+        // The Service without the annotation keeps the other controller's address.
         assert_eq!(corner.published("left"), ["192.0.2.1"]);
         corner.take_publisher().process.stop();
         corner.publish(&["--take-over"]);

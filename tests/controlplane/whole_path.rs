@@ -77,20 +77,7 @@ fn what_users_of_openstack_bring() {
         path.until_told("os", "tls", "SecretUnreadable");
         let papers = Papers::new();
         papers.issue("shop", &["shop.example.com"]);
-        corner
-            .yard
-            .kubectl(
-                corner.plane,
-                &[
-                    "create",
-                    "rolebinding",
-                    "ballast-tls",
-                    "--namespace=os",
-                    "--clusterrole=ballast-tls",
-                    "--serviceaccount=ballast:ballast",
-                ],
-            )
-            .expect("a binding");
+        corner.let_nodes_read_secrets("os");
         let read = |file: &str| fs::read_to_string(papers.path(file)).expect("a file");
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",

@@ -5,7 +5,7 @@
 //! - `<!-- file: NAME -->` before a block: it becomes that file of the folder.
 //! - `<!-- prints -->` before a block: the commands before it have printed each of its lines.
 //!
-//! What is started in the background lives until the end of its page.
+//! A process in the background runs until the end of its page.
 
 use std::fs;
 use std::path::Path;

@@ -232,7 +232,7 @@ fn a_probe_hears_the_controller_and_nobody_else() {
     until("an answer", || probe("live").0 == Some(0));
     until("a decision", || probe("ready").0 == Some(0));
     host.controller.take().unwrap().kill();
-    // Somebody else has its port now, and says that all is well.
+    // Another process takes the controller's port, and answers 200 there.
     let other = TcpListener::bind(host.admin).unwrap();
     thread::spawn(move || {
         for stream in other.incoming() {

@@ -123,7 +123,7 @@ impl Serialize for About {
 pub enum Kind {
     /// Information.
     Normal,
-    /// Somebody must act.
+    /// A user or an operator must change something.
     Warning,
 }
 

@@ -38,7 +38,7 @@ pub struct Status {
     pub taken_from: Option<String>,
 }
 
-/// What is done with a Service.
+/// The decision about a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {

@@ -129,13 +129,7 @@ mod tests {
     use super::*;
     use crate::decide::decide;
     use crate::observe::Observed;
-    use crate::settings::{Flags, Role, Settings};
-
-    #[derive(clap::Parser)]
-    struct Cli {
-        #[command(flatten)]
-        flags: Flags,
-    }
+    use crate::settings::{Role, Settings};
 
     fn desired(annotation: &str) -> Desired {
         let mut observed = Observed::default();
@@ -143,8 +137,7 @@ mod tests {
             "kind: Service\nmetadata: {{name: db, namespace: shop, uid: u, annotations: {{{annotation}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: 3306}}]}}\n"
         );
         assert_eq!(observed.take_file("a.yaml", &manifest), []);
-        let cli: Cli = clap::Parser::parse_from(["x"]);
-        let settings = Settings::new(cli.flags).unwrap().in_role(Role::Node);
+        let settings = Settings::without_flags().in_role(Role::Node);
         decide(&observed, &settings)
     }
 

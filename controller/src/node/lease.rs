@@ -373,7 +373,7 @@ mod tests {
         let written = Written::from([(4, report(40)), (5, report(50))]);
         let desired = Arc::new(crate::decide::decide(
             &crate::observe::Observed::default(),
-            &settings(),
+            &Settings::without_flags(),
         ));
         let served = |generation| {
             let mut state = ContentState::default();
@@ -383,15 +383,5 @@ mod tests {
         assert_eq!(served(4), Served::of(&report(40).binds));
         assert_eq!(served(5), Served::of(&report(50).binds));
         assert_eq!(served(3), Served::default(), "an unknown table");
-    }
-
-    fn settings() -> Settings {
-        #[derive(clap::Parser)]
-        struct Cli {
-            #[command(flatten)]
-            flags: crate::settings::Flags,
-        }
-        let cli: Cli = clap::Parser::parse_from(["x"]);
-        Settings::new(cli.flags).unwrap()
     }
 }

@@ -13,11 +13,11 @@ use super::proxy::{Access, Proxy};
 use super::ranges::Ranges;
 use super::words::Line;
 
-/// Who may connect, and who sends a PROXY header; `None`: everybody, nobody.
+/// The clients that may connect (`None`: all), and the peers that send a PROXY header (`None`: none).
 pub(super) type WhoConnects = (Option<List<IpNet>>, Option<List<IpNet>>);
 
 impl Importer<'_> {
-    /// Who may connect, and who sends a PROXY header; `None`: everybody, nobody.
+    /// Reads both from the rules and the binds of a proxy.
     pub(super) fn connections(
         &mut self,
         proxy: &Proxy,

@@ -127,10 +127,7 @@ impl Importer<'_> {
         let (ranges, senders) = self.connections(proxy, way, place)?;
         let mut frontend = Frontend {
             name,
-            description: proxy
-                .description
-                .as_deref()
-                .and_then(|text| text.parse().ok()),
+            description: proxy.description.clone(),
             labels: Entries::default(),
             bind: List::new(binds),
             protocol: Protocol::Tcp,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ballast_core::table::{Algorithm, Reuse};
+use ballast_core::table::{Algorithm, Reuse, Text};
 
 use super::bind::BindLine;
 use super::check::Check;
@@ -19,7 +19,7 @@ pub(super) struct Proxy {
     pub(super) head: Line,
     pub(super) is_http: bool,
     pub(super) is_disabled: bool,
-    pub(super) description: Option<String>,
+    pub(super) description: Option<Text>,
 
     pub(super) binds: Vec<BindLine>,
     pub(super) acls: Vec<Line>,

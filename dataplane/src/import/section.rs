@@ -148,7 +148,7 @@ impl Importer<'_> {
                 Ok(())
             }
             "description" => {
-                proxy.description = Some(line.from(1).join(" "));
+                proxy.description = line.from(1).join(" ").parse().ok();
                 Ok(())
             }
             "disabled" => {

@@ -116,10 +116,7 @@ impl Importer<'_> {
             .map(|text| self.source(&proxy.head, text));
         let service = Service {
             name,
-            description: proxy
-                .description
-                .as_deref()
-                .and_then(|text| text.parse().ok()),
+            description: proxy.description.clone(),
             labels: Entries::default(),
             algorithm: proxy.algorithm,
             affinity: self.affinity(proxy),

@@ -96,7 +96,7 @@ impl Pass {
             return Ok(Some(until));
         }
         if self.desired.verdict == Verdict::Released {
-            // Whoever waits for the finalizer waits for the end of the publication.
+            // The finalizer is removed last, because a deletion must not end before the addresses are withdrawn.
             self.write_status(passed).await?;
             self.write_metadata(passed).await?;
             Ok(None)

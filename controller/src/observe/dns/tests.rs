@@ -116,6 +116,19 @@ fn both(question: &[u8]) -> Vec<u8> {
     answer(question, 0, &[record])
 }
 
+/// A look-up at this server ends without an answer.
+async fn assert_unanswered(server: &Server) {
+    let config = Config {
+        timeout: Duration::from_millis(300),
+        ..config(&[server])
+    };
+    let found = look_up_with(&config, "db.example").await;
+    assert!(
+        matches!(found, Err(ResolveError::Unanswered(_))),
+        "{found:?}"
+    );
+}
+
 fn config(servers: &[&Server]) -> Config {
     Config {
         servers: servers.iter().map(|server| server.address).collect(),
@@ -160,15 +173,7 @@ async fn what_is_no_answer_to_the_question_is_not_taken() {
         Some(forged)
     }))
     .await;
-    let config = Config {
-        timeout: Duration::from_millis(300),
-        ..config(&[&server])
-    };
-    let found = look_up_with(&config, "db.example").await;
-    assert!(
-        matches!(found, Err(ResolveError::Unanswered(_))),
-        "{found:?}"
-    );
+    assert_unanswered(&server).await;
 }
 
 #[tokio::test]
@@ -285,14 +290,6 @@ async fn an_answer_that_is_cut_or_garbage_is_none() {
             Some(cut)
         }))
         .await;
-        let config = Config {
-            timeout: Duration::from_millis(300),
-            ..config(&[&server])
-        };
-        let found = look_up_with(&config, "db.example").await;
-        assert!(
-            matches!(found, Err(ResolveError::Unanswered(_))),
-            "{found:?}"
-        );
+        assert_unanswered(&server).await;
     }
 }
