@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::acl::Where;
 use super::bind::Way;
+use super::condition::{Condition, Rule};
 use super::decide::Closed;
 use super::frontends::Backends;
 use super::importer::Importer;
@@ -67,21 +68,14 @@ impl Importer<'_> {
                     continue;
                 }
             };
+            let before = Before {
+                proxy,
+                backends,
+                rules,
+            };
             // A limit is one for all clients: none has been let in before.
-            if let ([alternative], true) = (
-                condition.alternatives.as_slice(),
-                denies && allowed.is_none(),
-            ) && let Some(counter) = alternative.only_counter()
+            if denies && allowed.is_none() && self.is_limit(rule, &condition, &before, &mut limits)
             {
-                let before = Before {
-                    proxy,
-                    backends,
-                    rules,
-                };
-                match before.limit(counter, &mut limits) {
-                    Ok(note) => self.report.note(&rule.line, note),
-                    Err(why) => self.report.left_out(&rule.line, why),
-                }
                 continue;
             }
             let condition = self.seen(&rule.line, condition, denies)?;
@@ -131,6 +125,27 @@ impl Importer<'_> {
             senders: from,
             limits,
         })
+    }
+
+    /// Whether a rule rejects by a counter of each client alone. Then it is added to the limits, or left out.
+    fn is_limit(
+        &mut self,
+        rule: &Rule<Access>,
+        condition: &Condition,
+        before: &Before<'_>,
+        limits: &mut Limits,
+    ) -> bool {
+        let [alternative] = condition.alternatives.as_slice() else {
+            return false;
+        };
+        let Some(counter) = alternative.only_counter() else {
+            return false;
+        };
+        match before.limit(counter, limits) {
+            Ok(note) => self.report.note(&rule.line, note),
+            Err(why) => self.report.left_out(&rule.line, why),
+        }
+        true
     }
 
     /// The ranges of a table; `None`: everybody.

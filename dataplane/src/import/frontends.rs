@@ -14,7 +14,7 @@ use super::acl::Where;
 use super::bind::{BindLine, Tls, Way};
 use super::decide::{Action, Closed, Does, Rules};
 use super::importer::Importer;
-use super::ports::Tests;
+use super::ports::groups;
 use super::proxy::{Access, Kind, Proxy};
 use super::ranges::Ranges;
 use super::routes::{Named, Verdict, any_path};
@@ -48,24 +48,7 @@ impl Importer<'_> {
         taken: &mut Taken,
     ) -> Vec<MadeFrontend> {
         let led_to = backends.values().filter(|backend| leads_to(proxy, backend));
-        let tests = Tests::of(led_to.copied().chain([proxy]));
-        let mut groups: Vec<Group<'_>> = Vec::new();
-        for line in &proxy.binds {
-            for bind in &line.binds {
-                let answers = tests.answers(bind.port());
-                let group = groups
-                    .iter_mut()
-                    .find(|group| *group.way == line.way && group.answers == answers);
-                match group {
-                    Some(group) => group.binds.push((line, *bind)),
-                    None => groups.push(Group {
-                        way: &line.way,
-                        answers,
-                        binds: vec![(line, *bind)],
-                    }),
-                }
-            }
-        }
+        let groups = groups(proxy, led_to.copied());
         if groups.len() > 1 {
             let mut others = groups.iter().zip(groups.iter().skip(1));
             let why = match others.any(|(one, other)| one.way != other.way) {
@@ -98,6 +81,7 @@ impl Importer<'_> {
                     &proxy.head,
                     "its name is none that a table has; expected letters, digits and _ . : -",
                 );
+                is_told = true;
                 continue;
             };
             match self.frontend(proxy, backends, way, name, binds) {
@@ -381,14 +365,6 @@ pub(super) fn default_backend(proxy: &Proxy) -> Option<String> {
         None if proxy.kind == Kind::Listen => Some(proxy.name.clone()),
         None => None,
     }
-}
-
-/// Binds of a section that become one frontend.
-struct Group<'p> {
-    way: &'p Way,
-    /// What the tests of `dst_port` say of their ports.
-    answers: Vec<bool>,
-    binds: Vec<(&'p BindLine, Bind)>,
 }
 
 fn suffix(way: &Way, is_http: bool) -> &'static str {

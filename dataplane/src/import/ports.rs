@@ -1,6 +1,44 @@
 //! `dst_port`: the ports of a section's binds, divided into classes that its rules treat alike.
 
+use ballast_core::table::Bind;
+
+use super::bind::{BindLine, Way};
 use super::proxy::Proxy;
+
+/// Binds of a section that become one frontend.
+pub(super) struct Group<'p> {
+    pub(super) way: &'p Way,
+    /// What the tests of `dst_port` say of their ports.
+    answers: Vec<bool>,
+    pub(super) binds: Vec<(&'p BindLine, Bind)>,
+}
+
+/// The binds of a section by how their connections begin, and by what its rules, and those of the sections that it leads to, ask of
+/// their ports.
+pub(super) fn groups<'p>(
+    proxy: &'p Proxy,
+    led_to: impl Iterator<Item = &'p Proxy>,
+) -> Vec<Group<'p>> {
+    let tests = Tests::of(led_to.chain([proxy]));
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for line in &proxy.binds {
+        for bind in &line.binds {
+            let answers = tests.answers(bind.port());
+            let group = groups
+                .iter_mut()
+                .find(|group| *group.way == line.way && group.answers == answers);
+            match group {
+                Some(group) => group.binds.push((line, *bind)),
+                None => groups.push(Group {
+                    way: &line.way,
+                    answers,
+                    binds: vec![(line, *bind)],
+                }),
+            }
+        }
+    }
+    groups
+}
 
 /// Ranges of ports, of which one must hold: the patterns of `dst_port`. `None`: they are not understood.
 pub(super) fn ports(patterns: &[String]) -> Option<Vec<(u16, u16)>> {
@@ -40,11 +78,11 @@ pub(super) fn has(ranges: &[(u16, u16)], port: u16) -> bool {
 
 /// What the rules of some sections ask of the port: each item is one `dst_port` with its patterns.
 #[derive(Default)]
-pub(super) struct Tests(Vec<Vec<(u16, u16)>>);
+struct Tests(Vec<Vec<(u16, u16)>>);
 
 impl Tests {
     /// All that the rules of these sections ask.
-    pub(super) fn of<'p>(sections: impl Iterator<Item = &'p Proxy>) -> Self {
+    fn of<'p>(sections: impl Iterator<Item = &'p Proxy>) -> Self {
         let mut tests = Self::default();
         for proxy in sections {
             proxy.acls.iter().for_each(|line| tests.add(line.from(2)));
@@ -68,7 +106,7 @@ impl Tests {
     }
 
     /// What each test says of a port: the rules treat ports alike that have the same answers.
-    pub(super) fn answers(&self, port: u16) -> Vec<bool> {
+    fn answers(&self, port: u16) -> Vec<bool> {
         self.0.iter().map(|ranges| has(ranges, port)).collect()
     }
 }
