@@ -477,7 +477,9 @@ fn ask_all(at: Ipv4Addr) -> Vec<String> {
 fn greetings(address: SocketAddr) -> String {
     let mut open = Vec::new();
     for _ in 0..5 {
-        let mut stream = connect(address).unwrap();
+        let Ok(mut stream) = connect(address) else {
+            continue;
+        };
         let mut greeting = [0; 5];
         if stream.read_exact(&mut greeting).is_ok() {
             open.push(stream);
