@@ -15,7 +15,7 @@ use crate::clock;
 use crate::decide::{About, Desired, Kind, Notice, Reason, decide, wanted_by};
 use crate::metrics::Metrics;
 use crate::observe::{Observed, Remembered, Service, Wanted};
-use crate::settings::Settings;
+use crate::settings::{Role, Settings};
 use crate::waiting::{Waiting, with_held};
 
 /// A decision with its input.
@@ -52,6 +52,24 @@ struct Outcome {
     again: Option<Duration>,
     /// The processor time of the pass.
     took: Duration,
+    /// Whether the decision before stands.
+    is_of_before: bool,
+}
+
+impl Outcome {
+    /// The decision before, for a state to which it applies too. The status writer needs that state: its versions say whether an
+    /// answer to a write of its own is the newest state of a Service.
+    fn of_before(observed: Arc<Observed>, before: &Decision, waiting: Waiting) -> Self {
+        let desired = Arc::clone(&before.desired);
+        Self {
+            want: desired.wanted.clone(),
+            decision: Some(Decision { observed, desired }),
+            waiting,
+            again: None,
+            took: Duration::ZERO,
+            is_of_before: true,
+        }
+    }
 }
 
 impl Reconciler {
@@ -60,13 +78,19 @@ impl Reconciler {
         let mut remembered = Remembered::new();
         let mut logged = BTreeSet::new();
         let mut waiting = Waiting::default();
+        let mut settings = None;
         loop {
             let observed = self.observed.borrow_and_update().clone();
             let mut again = None;
             let mut not_before = tokio::time::Instant::now() + SHORTEST_PAUSE;
             if let Some(observed) = observed {
                 match self
-                    .decide(observed, &remembered, std::mem::take(&mut waiting))
+                    .decide(
+                        observed,
+                        &remembered,
+                        std::mem::take(&mut waiting),
+                        &mut settings,
+                    )
                     .await
                 {
                     Ok(outcome) => {
@@ -113,8 +137,11 @@ impl Reconciler {
         observed: Arc<Observed>,
         remembered: &Remembered,
         waiting: Waiting,
+        last_settings: &mut Option<Arc<Settings>>,
     ) -> Result<Outcome, JoinError> {
         let settings = Arc::clone(&self.settings.borrow_and_update());
+        let last = last_settings.replace(Arc::clone(&settings));
+        let has_new_settings = last.is_none_or(|last| !Arc::ptr_eq(&last, &settings));
         let remembered = remembered.clone();
         let before = self.decided.borrow().clone();
         let outcome = spawn_blocking(move || {
@@ -128,12 +155,22 @@ impl Reconciler {
                     ..(*observed).clone()
                 }),
             };
-            let mut outcome = reconcile(observed, &settings, before.as_ref(), waiting);
+            // Nodes keep no versions.
+            let may_stand = settings.role == Role::Publisher && !has_new_settings;
+            let stands = before
+                .as_ref()
+                .filter(|before| may_stand && observed.differs_in_versions_alone(&before.observed));
+            let mut outcome = match stands {
+                Some(before) => Outcome::of_before(observed, before, waiting),
+                None => reconcile(observed, &settings, before.as_ref(), waiting),
+            };
             outcome.took = clock::of_thread().saturating_sub(begun);
             outcome
         });
         let outcome = outcome.await?;
-        if let Some(decision) = &outcome.decision {
+        if let Some(decision) = &outcome.decision
+            && !outcome.is_of_before
+        {
             self.metrics.decided(outcome.took, &decision.desired);
         }
         Ok(outcome)
@@ -144,7 +181,11 @@ impl Reconciler {
         let is_logged = |notice: &&Notice| {
             let is_no_event = self.logs_notices || matches!(notice.about, About::Flag(_));
             // These concern other Services, too.
-            is_no_event || matches!(notice.reason, Reason::LeftOut | Reason::RoutesWithdrawn)
+            is_no_event
+                || matches!(
+                    notice.reason,
+                    Reason::LeftOut | Reason::RoutesWithdrawn | Reason::SettingsDiffer
+                )
         };
         let all = desired.notices.iter().chain(&desired.report.notices);
         let now: BTreeSet<Notice> = all.filter(is_logged).cloned().collect();
@@ -192,6 +233,7 @@ fn reconcile(
             waiting,
             again,
             took: Duration::ZERO,
+            is_of_before: false,
         };
     }
     let observed = with_held(observed, &held, known);
@@ -212,6 +254,7 @@ fn reconcile(
         waiting,
         again,
         took: Duration::ZERO,
+        is_of_before: false,
     }
 }
 
@@ -292,6 +335,65 @@ mod tests {
             names.collect(),
             certificate.flatten().unwrap_or_default().to_owned(),
         )
+    }
+
+    #[tokio::test]
+    async fn a_publisher_decides_nothing_anew_for_other_versions_of_services_and_passes_them_on() {
+        let seen = |version: u64, port: u16| {
+            let mut observed = Observed::default();
+            let manifest = format!(
+                "kind: Service\nmetadata: {{name: a, namespace: shop, resourceVersion: '{version}'}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
+            );
+            assert_eq!(observed.take_file("a.yaml", &manifest), []);
+            Some(Arc::new(observed))
+        };
+        let settings = Settings::without_flags().in_role(Role::Publisher);
+        let (see, observed) = watch::channel(seen(1, 80));
+        let (told, settings) = watch::channel(Arc::new(settings));
+        let (want, _) = watch::channel(Wanted::default());
+        let (decide, mut decided) = watch::channel(None);
+        let metrics = Arc::new(Metrics::default());
+        let reconciler = Reconciler {
+            observed,
+            settings,
+            want,
+            decided: decide,
+            logs_notices: false,
+            metrics: Arc::clone(&metrics),
+        };
+        let _reconciling = tokio::spawn(reconciler.run());
+        let mut next_one = async || {
+            next(&mut decided).await;
+            let decision: Option<Decision> = decided.borrow().clone();
+            let decision = decision.expect("a decision");
+            let version = decision.observed.services[&Key::new("shop", "a")]
+                .publication
+                .version;
+            (decision, version)
+        };
+        let (first, _) = next_one().await;
+        for version in 2..5 {
+            see.send_replace(seen(version, 80));
+            let (now, its_version) = next_one().await;
+            assert!(Arc::ptr_eq(&now.desired, &first.desired), "{version}");
+            assert_eq!(its_version, version);
+        }
+        let decisions = |metrics: &Metrics| {
+            let text = metrics.render();
+            let name = "ballast_controller_decisions_total ";
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map(str::to_owned)
+        };
+        assert_eq!(decisions(&metrics).as_deref(), Some("1"));
+        see.send_replace(seen(5, 81));
+        let (now, _) = next_one().await;
+        assert!(!Arc::ptr_eq(&now.desired, &first.desired));
+        // New settings count, too.
+        let settings = Settings::clone(&told.borrow());
+        told.send_replace(Arc::new(settings));
+        let (again, _) = next_one().await;
+        assert!(!Arc::ptr_eq(&again.desired, &now.desired));
+        assert_eq!(decisions(&metrics).as_deref(), Some("3"));
     }
 
     #[tokio::test]

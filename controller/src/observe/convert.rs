@@ -15,6 +15,7 @@ use super::{
     Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Rival, Service, ServiceKind,
     Slice, SlicePort, Target,
 };
+use crate::decide;
 use crate::request::is_ours;
 
 /// The name of an object of a namespace.
@@ -71,8 +72,7 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
     let publication = Publication::of(&from.metadata, from.status.as_ref());
     let meta = from.metadata;
     let mut annotations = meta.annotations.unwrap_or_default();
-    // A copy of the whole manifest.
-    annotations.remove(LAST_APPLIED);
+    annotations.retain(|key, _| decide::is_read(key));
     let spec = from.spec.unwrap_or_default();
     let balancer = from
         .status
@@ -322,9 +322,6 @@ fn some_port(number: i32) -> Option<u16> {
 
 /// The annotation of a Secret with the namespaces whose Services may use it.
 const ALLOW_FROM: &str = "ballast.dev/allow-from";
-
-/// The annotation of `kubectl apply` with the last manifest.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The label of an EndpointSlice with the name of its Service.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
