@@ -14,9 +14,9 @@ use tokio::time::{sleep, sleep_until};
 use crate::clock;
 use crate::decide::{About, Desired, Kind, Notice, Reason, decide, wanted_by};
 use crate::metrics::Metrics;
-use crate::observe::{Observed, Remembered, Service, Wanted};
+use crate::observe::{Key, Observed, Remembered, Service, Wanted};
 use crate::settings::{Role, Settings};
-use crate::waiting::{Waiting, with_held};
+use crate::waiting::{self, Waiting, with_held};
 
 /// A decision with its input.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct Reconciler {
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) want: watch::Sender<Wanted>,
     pub(crate) decided: watch::Sender<Option<Decision>>,
+    /// The Services that the table of an earlier process serves. Empty after the first decision.
+    pub(crate) earlier: Arc<BTreeSet<Key>>,
     /// Whether notices go to the log, because no publisher writes events.
     pub(crate) logs_notices: bool,
     pub(crate) metrics: Arc<Metrics>,
@@ -103,6 +105,7 @@ impl Reconciler {
                             is_new
                         });
                         if let Some(decision) = outcome.decision {
+                            self.earlier = Arc::default();
                             remembered.clone_from(&decision.desired.remembered);
                             self.log_notices(&decision.desired, &mut logged);
                             self.decided.send_replace(Some(decision));
@@ -143,6 +146,7 @@ impl Reconciler {
         let last = last_settings.replace(Arc::clone(&settings));
         let has_new_settings = last.is_none_or(|last| !Arc::ptr_eq(&last, &settings));
         let remembered = remembered.clone();
+        let earlier = Arc::clone(&self.earlier);
         let before = self.decided.borrow().clone();
         let outcome = spawn_blocking(move || {
             // The data plane has priority. Where a lower priority is not permitted, both share the processor.
@@ -162,7 +166,7 @@ impl Reconciler {
                 .filter(|before| may_stand && observed.differs_in_versions_alone(&before.observed));
             let mut outcome = match stands {
                 Some(before) => Outcome::of_before(observed, before, waiting),
-                None => reconcile(observed, &settings, before.as_ref(), waiting),
+                None => reconcile(observed, &settings, before.as_ref(), &earlier, waiting),
             };
             outcome.took = clock::of_thread().saturating_sub(begun);
             outcome
@@ -200,17 +204,19 @@ impl Reconciler {
     }
 }
 
-/// Decides. A new or changed Service whose lookups are not done keeps its form of `before` for a while; no other Service waits. The
-/// first decision waits for the lookups of all Services: a restart of this process must not change what clients see.
+/// Decides. A new or changed Service whose lookups are not done keeps its form of `before` for a while; no other Service waits. But
+/// the first decision waits for the lookups of Services that the table of an `earlier` process serves: a restart of this process must
+/// not change what clients see.
 fn reconcile(
     observed: Arc<Observed>,
     settings: &Settings,
     before: Option<&Decision>,
+    earlier: &BTreeSet<Key>,
     mut waiting: Waiting,
 ) -> Outcome {
     let known = before.map(|before| &*before.observed);
     let is_new = |service: &&Arc<Service>| {
-        let known = known.and_then(|known| known.services.get(&service.key));
+        let known = known.and_then(|known| waiting::form(known, &service.key));
         known != Some(service)
     };
     let new = observed
@@ -225,7 +231,7 @@ fn reconcile(
     };
     let (held, again) = waiting.held(&wanted, &observed, patience, Instant::now());
     let mut want = Wanted::default();
-    if before.is_none() && !held.is_empty() {
+    if before.is_none() && !held.is_disjoint(earlier) {
         wanted.into_values().for_each(|wanted| want.extend(wanted));
         return Outcome {
             decision: None,
@@ -284,7 +290,7 @@ mod tests {
             assert_eq!(pause_after(at(took)), at(pause), "{took} ms");
         }
     }
-    use crate::observe::{Key, Material, Secret};
+    use crate::observe::{Material, Secret};
 
     /// Two Services of which the first wants this Secret and the second has this port; these Secrets were looked up.
     fn seen(secret: &str, port: u16, looked_up: &[&str]) -> Arc<Observed> {
@@ -337,6 +343,74 @@ mod tests {
         )
     }
 
+    /// A reconcile loop that runs, and the ends of its channels.
+    struct Loop {
+        see: watch::Sender<Option<Arc<Observed>>>,
+        wanted: watch::Receiver<Wanted>,
+        decided: watch::Receiver<Option<Decision>>,
+        _settings: watch::Sender<Arc<Settings>>,
+    }
+
+    impl Loop {
+        /// The table of an earlier process serves these Services.
+        fn start(seen: Arc<Observed>, earlier: &[&str]) -> Self {
+            let (see, observed) = watch::channel(Some(seen));
+            let (told, settings) = watch::channel(Arc::new(Settings::without_flags()));
+            let (want, wanted) = watch::channel(Wanted::default());
+            let (decide, decided) = watch::channel(None);
+            let earlier = earlier.iter().map(|name| Key::new("shop", name));
+            let reconciler = Reconciler {
+                observed,
+                settings,
+                want,
+                decided: decide,
+                earlier: Arc::new(earlier.collect()),
+                logs_notices: true,
+                metrics: Arc::default(),
+            };
+            tokio::spawn(reconciler.run());
+            Self {
+                see,
+                wanted,
+                decided,
+                _settings: told,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_decision_waits_for_no_service_that_was_not_served_before() {
+        for earlier in [&[][..], &["b"]] {
+            let mut one = Loop::start(seen("late", 81, &[]), earlier);
+            next(&mut one.decided).await;
+            assert_eq!(served(&one.decided), (vec!["shop.b:81".into()], "".into()));
+            let report = one.decided.borrow().clone().unwrap().desired.report.clone();
+            assert_eq!(report.notices, BTreeSet::new(), "it is being looked up");
+            let secret = Key::new("shop", "late");
+            assert_eq!(one.wanted.borrow().secrets, [secret].into());
+            // The Service of the Secret still waits when another one changes.
+            one.see.send_replace(Some(seen("late", 82, &[])));
+            next(&mut one.decided).await;
+            assert_eq!(served(&one.decided), (vec!["shop.b:82".into()], "".into()));
+            one.see.send_replace(Some(seen("late", 82, &["late"])));
+            next(&mut one.decided).await;
+            let all = vec!["shop.a:443".into(), "shop.b:82".into()];
+            assert_eq!(served(&one.decided), (all, "late".into()));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_decision_closes_nothing_that_an_earlier_process_serves() {
+        let mut one = Loop::start(seen("late", 81, &[]), &["a", "b"]);
+        next(&mut one.wanted).await;
+        let decided = timeout(SHORT_WAIT * 3 / 2, one.decided.changed()).await;
+        assert!(decided.is_err(), "{:?}", served(&one.decided));
+        one.see.send_replace(Some(seen("late", 81, &["late"])));
+        next(&mut one.decided).await;
+        let all = vec!["shop.a:443".into(), "shop.b:81".into()];
+        assert_eq!(served(&one.decided), (all, "late".into()));
+    }
+
     #[tokio::test]
     async fn a_publisher_decides_nothing_anew_for_other_versions_of_services_and_passes_them_on() {
         let seen = |version: u64, port: u16| {
@@ -358,6 +432,7 @@ mod tests {
             settings,
             want,
             decided: decide,
+            earlier: Arc::default(),
             logs_notices: false,
             metrics: Arc::clone(&metrics),
         };
@@ -398,20 +473,12 @@ mod tests {
 
     #[tokio::test]
     async fn one_service_that_waits_for_its_secret_holds_up_no_other() {
-        let settings = Arc::new(Settings::without_flags());
-        let (see, observed) = watch::channel(Some(seen("one", 81, &["one"])));
-        let (_told, settings) = watch::channel(settings);
-        let (want, mut wanted) = watch::channel(Wanted::default());
-        let (decide, mut decided) = watch::channel(None);
-        let reconciler = Reconciler {
-            observed,
-            settings,
-            want,
-            decided: decide,
-            logs_notices: true,
-            metrics: Arc::default(),
-        };
-        let _reconciling = tokio::spawn(reconciler.run());
+        let Loop {
+            see,
+            mut wanted,
+            mut decided,
+            _settings,
+        } = Loop::start(seen("one", 81, &["one"]), &[]);
         let begun = Instant::now();
         next(&mut decided).await;
         assert_eq!(
