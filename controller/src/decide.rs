@@ -59,6 +59,7 @@ use binds::ExpectedBinds;
 use context::{Context, Slices};
 pub use files::{Source, WantedFile};
 use names::BareNames;
+pub(crate) use nodes::is_load_balancer;
 use nodes::{Nodes, ThisNode};
 pub use notice::{About, Kind, Notice, Reason};
 use service_plan::{ServicePlan, SharedPorts};

@@ -13,6 +13,7 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::clock;
 use crate::decide::{About, Desired, Kind, Notice, Reason, decide, wanted_by};
+use crate::leaving::Leaving;
 use crate::metrics::Metrics;
 use crate::observe::{Observed, Remembered, Service, Wanted};
 use crate::settings::Settings;
@@ -25,6 +26,8 @@ pub(crate) struct Decision {
     pub(crate) observed: Arc<Observed>,
     /// The desired state.
     pub(crate) desired: Arc<Desired>,
+    /// This node is no load balancer any more, and serves on for a while.
+    pub(crate) is_leaving: bool,
 }
 
 /// The newest decision; `None` until everything was listed once.
@@ -48,7 +51,8 @@ struct Outcome {
     /// The wanted lookups.
     want: Wanted,
     waiting: Waiting,
-    /// The time until the first held Service is released.
+    leaving: Leaving,
+    /// The time until the first held Service is released, or this node stops serving.
     again: Option<Duration>,
     /// The processor time of the pass.
     took: Duration,
@@ -60,17 +64,24 @@ impl Reconciler {
         let mut remembered = Remembered::new();
         let mut logged = BTreeSet::new();
         let mut waiting = Waiting::default();
+        let mut leaving = Leaving::default();
         loop {
             let observed = self.observed.borrow_and_update().clone();
             let mut again = None;
             let mut not_before = tokio::time::Instant::now() + SHORTEST_PAUSE;
             if let Some(observed) = observed {
                 match self
-                    .decide(observed, &remembered, std::mem::take(&mut waiting))
+                    .decide(
+                        observed,
+                        &remembered,
+                        std::mem::take(&mut waiting),
+                        std::mem::take(&mut leaving),
+                    )
                     .await
                 {
                     Ok(outcome) => {
                         waiting = outcome.waiting;
+                        leaving = outcome.leaving;
                         again = outcome.again;
                         not_before = tokio::time::Instant::now() + pause_after(outcome.took);
                         self.want.send_if_modified(|want| {
@@ -79,6 +90,7 @@ impl Reconciler {
                             is_new
                         });
                         if let Some(decision) = outcome.decision {
+                            self.log_leaving(&decision);
                             remembered.clone_from(&decision.desired.remembered);
                             self.log_notices(&decision.desired, &mut logged);
                             self.decided.send_replace(Some(decision));
@@ -113,6 +125,7 @@ impl Reconciler {
         observed: Arc<Observed>,
         remembered: &Remembered,
         waiting: Waiting,
+        leaving: Leaving,
     ) -> Result<Outcome, JoinError> {
         let settings = Arc::clone(&self.settings.borrow_and_update());
         let remembered = remembered.clone();
@@ -128,7 +141,7 @@ impl Reconciler {
                     ..(*observed).clone()
                 }),
             };
-            let mut outcome = reconcile(observed, &settings, before.as_ref(), waiting);
+            let mut outcome = reconcile(observed, &settings, before.as_ref(), waiting, leaving);
             outcome.took = clock::of_thread().saturating_sub(begun);
             outcome
         });
@@ -137,6 +150,16 @@ impl Reconciler {
             self.metrics.decided(outcome.took, &decision.desired);
         }
         Ok(outcome)
+    }
+
+    /// Logs that this node is no load balancer any more.
+    fn log_leaving(&self, decision: &Decision) {
+        let is_leaving = |before: &Decision| before.is_leaving;
+        if decision.is_leaving && !self.decided.borrow().as_ref().is_some_and(is_leaving) {
+            tracing::info!(
+                "this node is no load balancer any more; it serves on for --shutdown-delay"
+            );
+        }
     }
 
     /// Logs new notices; where a publisher writes events, only the notices that concern more than the owner of one Service.
@@ -166,8 +189,10 @@ fn reconcile(
     settings: &Settings,
     before: Option<&Decision>,
     mut waiting: Waiting,
+    mut leaving: Leaving,
 ) -> Outcome {
     let known = before.map(|before| &*before.observed);
+    let (observed, leaves) = leaving.hold(observed, known, settings, Instant::now());
     let is_new = |service: &&Arc<Service>| {
         let known = known.and_then(|known| known.services.get(&service.key));
         known != Some(service)
@@ -190,6 +215,7 @@ fn reconcile(
             decision: None,
             want,
             waiting,
+            leaving,
             again,
             took: Duration::ZERO,
         };
@@ -207,10 +233,12 @@ fn reconcile(
         decision: Some(Decision {
             observed,
             desired: Arc::new(desired),
+            is_leaving: leaves.is_some(),
         }),
         want,
         waiting,
-        again,
+        leaving,
+        again: again.into_iter().chain(leaves).min(),
         took: Duration::ZERO,
     }
 }
