@@ -60,6 +60,7 @@ use binds::ExpectedBinds;
 use context::{Context, Slices};
 pub use files::{Source, WantedFile};
 use names::BareNames;
+pub(crate) use nodes::is_load_balancer;
 use nodes::{Nodes, ThisNode};
 pub use notice::{About, Kind, Notice, Reason};
 pub(crate) use owners::served;

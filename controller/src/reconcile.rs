@@ -13,6 +13,7 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::clock;
 use crate::decide::{About, Desired, Kind, Notice, Reason, decide, wanted_by};
+use crate::leaving::Leaving;
 use crate::metrics::Metrics;
 use crate::observe::{Key, Observed, Remembered, Service, Wanted};
 use crate::settings::{Role, Settings};
@@ -25,6 +26,8 @@ pub(crate) struct Decision {
     pub(crate) observed: Arc<Observed>,
     /// The desired state.
     pub(crate) desired: Arc<Desired>,
+    /// This node is no load balancer any more, and serves on for a while.
+    pub(crate) is_leaving: bool,
 }
 
 /// The newest decision; `None` until everything was listed once.
@@ -43,14 +46,21 @@ pub(crate) struct Reconciler {
     pub(crate) metrics: Arc<Metrics>,
 }
 
+/// What one pass leaves to the next.
+#[derive(Debug, Default)]
+struct Carried {
+    waiting: Waiting,
+    leaving: Leaving,
+}
+
 /// The result of one pass.
 struct Outcome {
     /// `None`: the first decision waits for lookups.
     decision: Option<Decision>,
     /// The wanted lookups.
     want: Wanted,
-    waiting: Waiting,
-    /// The time until the first held Service is released.
+    carried: Carried,
+    /// The time until the first held Service is released, or this node stops serving.
     again: Option<Duration>,
     /// The processor time of the pass.
     took: Duration,
@@ -59,14 +69,17 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The decision before, for a state to which it applies too. The status writer needs that state: its versions say whether an
+    /// The publisher's decision before, for a state to which it applies too. The status writer needs that state: its versions say whether an
     /// answer to a write of its own is the newest state of a Service.
-    fn of_before(observed: Arc<Observed>, before: &Decision, waiting: Waiting) -> Self {
-        let desired = Arc::clone(&before.desired);
+    fn of_before(observed: Arc<Observed>, before: &Decision) -> Self {
+        let decision = Decision {
+            observed,
+            ..before.clone()
+        };
         Self {
-            want: desired.wanted.clone(),
-            decision: Some(Decision { observed, desired }),
-            waiting,
+            want: decision.desired.wanted.clone(),
+            decision: Some(decision),
+            carried: Carried::default(),
             again: None,
             took: Duration::ZERO,
             is_of_before: true,
@@ -79,7 +92,7 @@ impl Reconciler {
     pub(crate) async fn run(mut self) {
         let mut remembered = Remembered::new();
         let mut logged = BTreeSet::new();
-        let mut waiting = Waiting::default();
+        let mut carried = Carried::default();
         let mut settings = None;
         loop {
             let observed = self.observed.borrow_and_update().clone();
@@ -90,13 +103,13 @@ impl Reconciler {
                     .decide(
                         observed,
                         &remembered,
-                        std::mem::take(&mut waiting),
+                        std::mem::take(&mut carried),
                         &mut settings,
                     )
                     .await
                 {
                     Ok(outcome) => {
-                        waiting = outcome.waiting;
+                        carried = outcome.carried;
                         again = outcome.again;
                         not_before = tokio::time::Instant::now() + pause_after(outcome.took);
                         self.want.send_if_modified(|want| {
@@ -106,6 +119,7 @@ impl Reconciler {
                         });
                         if let Some(decision) = outcome.decision {
                             self.earlier = Arc::default();
+                            self.log_leaving(&decision);
                             remembered.clone_from(&decision.desired.remembered);
                             self.log_notices(&decision.desired, &mut logged);
                             self.decided.send_replace(Some(decision));
@@ -139,7 +153,7 @@ impl Reconciler {
         &mut self,
         observed: Arc<Observed>,
         remembered: &Remembered,
-        waiting: Waiting,
+        carried: Carried,
         last_settings: &mut Option<Arc<Settings>>,
     ) -> Result<Outcome, JoinError> {
         let settings = Arc::clone(&self.settings.borrow_and_update());
@@ -165,8 +179,8 @@ impl Reconciler {
                 .as_ref()
                 .filter(|before| may_stand && observed.differs_in_versions_alone(&before.observed));
             let mut outcome = match stands {
-                Some(before) => Outcome::of_before(observed, before, waiting),
-                None => reconcile(observed, &settings, before.as_ref(), &earlier, waiting),
+                Some(before) => Outcome::of_before(observed, before),
+                None => reconcile(observed, &settings, before.as_ref(), &earlier, carried),
             };
             outcome.took = clock::of_thread().saturating_sub(begun);
             outcome
@@ -178,6 +192,16 @@ impl Reconciler {
             self.metrics.decided(outcome.took, &decision.desired);
         }
         Ok(outcome)
+    }
+
+    /// Logs that this node is no load balancer any more.
+    fn log_leaving(&self, decision: &Decision) {
+        let is_leaving = |before: &Decision| before.is_leaving;
+        if decision.is_leaving && !self.decided.borrow().as_ref().is_some_and(is_leaving) {
+            tracing::info!(
+                "this node is no load balancer any more; it serves on for --shutdown-delay"
+            );
+        }
     }
 
     /// Logs new notices; where a publisher writes events, only the notices that concern more than the owner of one Service.
@@ -212,9 +236,12 @@ fn reconcile(
     settings: &Settings,
     before: Option<&Decision>,
     earlier: &BTreeSet<Key>,
-    mut waiting: Waiting,
+    mut carried: Carried,
 ) -> Outcome {
     let known = before.map(|before| &*before.observed);
+    let (observed, leaves) = carried
+        .leaving
+        .hold(observed, known, settings, Instant::now());
     let is_new = |service: &&Arc<Service>| {
         let known = known.and_then(|known| waiting::form(known, &service.key));
         known != Some(service)
@@ -229,14 +256,16 @@ fn reconcile(
         Some(_) => SHORT_WAIT,
         None => LONG_WAIT,
     };
-    let (held, again) = waiting.held(&wanted, &observed, patience, Instant::now());
+    let (held, again) = carried
+        .waiting
+        .held(&wanted, &observed, patience, Instant::now());
     let mut want = Wanted::default();
     if before.is_none() && !held.is_disjoint(earlier) {
         wanted.into_values().for_each(|wanted| want.extend(wanted));
         return Outcome {
             decision: None,
             want,
-            waiting,
+            carried,
             again,
             took: Duration::ZERO,
             is_of_before: false,
@@ -255,10 +284,11 @@ fn reconcile(
         decision: Some(Decision {
             observed,
             desired: Arc::new(desired),
+            is_leaving: leaves.is_some(),
         }),
         want,
-        waiting,
-        again,
+        carried,
+        again: again.into_iter().chain(leaves).min(),
         took: Duration::ZERO,
         is_of_before: false,
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::api::Place;
 use crate::backends::{Backends, service};
 use crate::corner::{Corner, NODES, PUBLISHERS, in_a_corner, with_its_own_server, words};
 use crate::figures::{holds, make_many, promised};
@@ -336,6 +337,50 @@ fn a_port_that_a_node_keeps_for_itself_is_told_and_not_published_there() {
     });
 }
 
+fn a_node_of_another_version_is_published_by_what_its_lease_says() {
+    in_a_corner("versions", |corner| {
+        let mut node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        node.controller.take().expect("it runs").crash();
+        // From now on the test writes what its controller would.
+        let lease = format!("ballast-{}", node.name);
+        let lease = Place {
+            kind: "Lease",
+            namespace: &corner.home,
+            name: &lease,
+        };
+        let mut writes = 0;
+        let mut write = |holder: &str, annotations: &Value| {
+            writes += 1;
+            let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 300, "leaseTransitions": writes});
+            let patch = json!({"metadata": {"annotations": annotations}, "spec": spec});
+            corner.plane.admin.patch(lease, &patch);
+        };
+        // Older: it says nothing but what it serves. Newer: it says more.
+        let older = json!({"ballast.dev/exceptions": null, "ballast.dev/settings": null});
+        let exceptions = json!({
+            "services": {"versions/web": {"later": true, "messages": []}},
+            "later": {"seen": 1},
+        });
+        let newer = json!({
+            "ballast.dev/exceptions": exceptions.to_string(), "ballast.dev/later": "1",
+        });
+        for annotations in [older, newer] {
+            write("", &json!({}));
+            corner.until_published("web", &[]);
+            write(&node.name, &annotations);
+            corner.until_published("web", &[&node.address()]);
+        }
+        // By what cannot be read nothing is published anew, and what is published stays.
+        write(&node.name, &json!({"ballast.dev/served": "later:1"}));
+        corner.apply(&service("other", 81, ""));
+        assert!(!comes_within(Duration::from_secs(3), || {
+            corner.published("web").is_empty() || !corner.published("other").is_empty()
+        }));
+    });
+}
+
 fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
     in_a_corner("rest", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -427,5 +472,6 @@ tests![
     a_port_that_a_node_cannot_bind_is_told_by_the_publisher_and_not_published_there,
     a_node_with_other_settings_is_told_and_not_published,
     a_port_that_a_node_keeps_for_itself_is_told_and_not_published_there,
+    a_node_of_another_version_is_published_by_what_its_lease_says,
     at_rest_a_node_writes_its_lease_and_asks_for_nothing,
 ];
