@@ -5,7 +5,7 @@
 //! [`import`] is the shell around it: it reads the file, and answers from this machine.
 //!
 //! A translation means the same as the configuration, or says where it does not. Where a rule about who may not come cannot be
-//! translated, the table is closed there, not open.
+//! read, the table is closed there, not open. A denial for a reason that Ballast does not look at is left out, and told as such.
 
 mod access;
 mod acl;
