@@ -14,7 +14,9 @@ pub(crate) async fn client(flags: &ClusterFlags) -> Result<Client, WrongFlag> {
         true => from_kubeconfig(flags).await?,
         false => Config::incluster().map_err(|error| WrongFlag {
             flag: "--kubeconfig",
-            why: format!("is not given, and this is no pod of a cluster: {error}"),
+            why: format!(
+                "is not given, and this is no pod of a cluster ({error}); name a kubeconfig, such as ~/.kube/config"
+            ),
         })?,
     };
     config.connect_timeout = Some(CONNECT);

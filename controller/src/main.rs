@@ -155,8 +155,9 @@ fn plan(command: Plan) -> anyhow::Result<()> {
         None => (run::look_once(&command.cluster, &settings)?, Vec::new()),
         Some(folder) => {
             let found = read_folder(folder);
-            let (observed, bad) =
-                found.with_context(|| format!("--manifests {}", folder.display()))?;
+            let (observed, bad) = found.with_context(|| {
+                format!("--manifests {}, which must be a folder", folder.display())
+            })?;
             (decide(&observed, &settings), bad)
         }
     };

@@ -64,7 +64,7 @@ fn announce(
     for admin in running.admin() {
         writeln!(
             out,
-            "  Open  http://{admin}/  in a browser: there is who comes, who is up, and the last ten minutes."
+            "  Open  http://{admin}/  in a browser: the page shows clients, endpoints and the last ten minutes."
         )?;
     }
     writeln!(out)?;

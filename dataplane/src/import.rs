@@ -5,22 +5,28 @@
 //! [`import`] is the shell around it: it reads the file, and answers from this machine.
 //!
 //! A translation means the same as the configuration, or says where it does not. Where a rule about who may not come cannot be
-//! translated, the table is closed there, not open.
+//! read, the table is closed there, not open. A denial for a reason that Ballast does not look at is left out, and told as such.
 
 mod access;
 mod acl;
 mod bind;
 mod check;
+mod clients;
 mod condition;
+mod conditional;
 mod decide;
 mod frontends;
 mod global;
 mod http;
 mod importer;
 mod keywords;
+mod limits;
 mod machine;
+mod maps;
+mod options;
 mod pages;
 mod pattern;
+mod ports;
 mod proxy;
 mod ranges;
 mod read;
@@ -35,7 +41,6 @@ mod table;
 mod units;
 mod words;
 mod world;
-mod yaml;
 
 #[cfg(test)]
 mod tests;
@@ -63,13 +68,13 @@ pub struct Imported {
 #[must_use]
 pub fn translate(name: &str, text: &[u8], world: &dyn World, has_folder: bool) -> Imported {
     let mut importer = Importer::new(world, has_folder);
-    let sections = importer.read(text);
-    let assembled = importer.assemble(&sections);
+    let mut sections = importer.read(text);
+    let assembled = importer.assemble(&mut sections);
     let mut report = importer.report;
     report.sort();
     let head = head(name, &report);
     Imported {
-        table: yaml::emit(&assembled.table, &assembled.comments, &head),
+        table: ballast_core::table::yaml(&assembled.table, &assembled.comments, &head),
         files: importer.files,
         report,
         has_proxies: !sections.proxies.is_empty(),

@@ -425,9 +425,10 @@ drain timeout; SIGTERM after it begins that. SIGUSR2 is ignored, with a line in 
 Exit codes: 0 an ordered end, also one that had to cut connections; 1 a fault, or a second signal;
 64 wrong usage, or a table that is missing or refused.";
 const IMPORT_HELP: &str = "\
-Each line that the table does not say is named with its number and the reason; names are resolved now.
-Exit codes: 0 the table says everything; 2 it does not say some lines, which are named; 1 it cannot be
-written; 64 wrong usage, or a configuration that cannot be read.";
+Each line that the table does not say is named with its number and the reason. Names of hosts are
+resolved now.
+Exit codes: 0 the table says everything; 2 it does not say some lines, which are named; 1 it cannot
+be written; 64 wrong usage, or a configuration that cannot be read.";
 const ASK_HELP: &str = "\
 Exit codes: 0 it was answered; 1 nobody answers; 64 wrong usage.";
 /// The default admin port.

@@ -18,20 +18,28 @@ fn every_sample_becomes_a_table_that_check_takes() {
         ("web", 0),
         ("tcp", 2),
         ("trouble", 2),
+        ("database", 2),
+        ("tls-frontend", 2),
+        ("kube-apiserver", 0),
+        ("mail", 2),
+        ("openshift", 0),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let files = folder.path().join("files");
         fs::create_dir(&files).unwrap();
         let path = |name: &str| files.join(name).display().to_string();
         let page = "HTTP/1.0 503 x\r\nContent-Type: text/html\r\n\r\n<p>sorry</p>";
-        for status in [400, 403, 408, 500, 502, 503, 504] {
+        for status in [400, 403, 404, 408, 500, 502, 503, 504] {
             fs::write(path(&format!("{status}.http")), page).unwrap();
         }
         fs::write(path("office.lst"), "192.0.2.0/24\n").unwrap();
+        fs::write(path("hosts.map"), "static.example.com static\n").unwrap();
+        fs::write(path("paths.map"), "/api api\n/api/v2 api-v2\n").unwrap();
         let key = rcgen::generate_simple_self_signed(["a.example".to_owned()]).unwrap();
         let pem = key.cert.pem() + &key.signing_key.serialize_pem();
         for name in [
             "haproxy.pem",
+            "site.pem",
             "ca.pem",
             "shop.pem",
             "other.pem",
@@ -47,12 +55,26 @@ fn every_sample_becomes_a_table_that_check_takes() {
             .replace("db.example.com", "10.9.0.1")
             .replace("nowhere.example.com", "10.9.0.2")
             .replace("no.such.name", "10.9.0.3")
-            .replace("lists/office.lst", &path("office.lst"));
+            .replace("/etc/haproxy/hosts.map", &path("hosts.map"))
+            .replace("/etc/haproxy/paths.map", &path("paths.map"));
+        // An example.com has no hosts, so that each gets an address of its own.
+        for number in 1..=9 {
+            let name = text.split_whitespace().find_map(|word| {
+                let (name, _) = word.split_once(".ocp.example.com")?;
+                Some(format!("{name}.ocp.example.com"))
+            });
+            text = match name {
+                Some(name) => text.replace(&name, &format!("10.9.1.{number}")),
+                None => break,
+            };
+        }
+        text = text.replace("lists/office.lst", &path("office.lst"));
         for folder in [
             "/etc/haproxy/errors/",
             "errors/",
             "/ssl/",
             "/etc/ssl/site",
+            "/etc/ssl/private",
             "/etc/ssl/",
         ] {
             let there = files.display().to_string();
@@ -64,6 +86,7 @@ fn every_sample_becomes_a_table_that_check_takes() {
         let table = folder.path().join("table.yaml");
         let mut import = command(crate::process::BALLAST);
         import
+            .env("SITE", "berlin")
             .env("PG_HOST", "10.0.1.1")
             .env("PG_HOST_2", "10.0.1.2");
         import.args(["import", "-o"]).arg(&table).arg(&source);
@@ -175,6 +198,11 @@ fn requests_arrive_where_haproxy_sent_them() {
         "HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/html\r\n\r\n<p>later</p>",
     )
     .unwrap();
+    fs::write(
+        folder.path().join("hosts.map"),
+        "# hosts\nshop.example.com  shop\nnobody.example.com no-such-backend\n",
+    )
+    .unwrap();
     fs::write(&source, servers.configuration(at, folder.path())).unwrap();
 
     let mut answers = Vec::new();
@@ -238,6 +266,7 @@ struct Servers {
     stripped: SocketAddr,
     echo: SocketAddr,
     proxied: SocketAddr,
+    greeter: SocketAddr,
 }
 
 impl Servers {
@@ -280,6 +309,10 @@ impl Servers {
             stripped: http("stripped"),
             echo: raw("echo"),
             proxied: raw("proxied"),
+            greeter: server(|mut client| {
+                client.write_all(b"hello").ok();
+                client.read_to_end(&mut Vec::new()).ok();
+            }),
         }
     }
 
@@ -290,7 +323,9 @@ impl Servers {
             stripped,
             echo,
             proxied,
+            greeter,
         } = self;
+        let map = folder.join("hosts.map").display().to_string();
         let page = folder.join("503.http").display().to_string();
         format!(
             "defaults
@@ -347,12 +382,44 @@ listen closed
     bind {at}:17083
     tcp-request connection reject if {{ src 127.0.0.0/8 }}
     server e {echo}
+
+.if defined(HOME)
+frontend mapped
+    bind {at}:17084
+    bind {at}:17085
+    monitor-uri /alive
+    acl second dst_port 17085
+    http-request return status 200 content-type text/plain string \"none\" if {{ path /robots.txt }}
+    use_backend shop if second {{ path_beg /second }}
+    use_backend %[req.hdr(host),lower,map({map})] unless {{ path_beg /plain }}
+    use_backend stripped if {{ path_beg /svc/ }}
+    default_backend web
+.else
+frontend never
+    bind {at}:17084
+.endif
+
+listen limited
+    mode tcp
+    bind {at}:17086
+    stick-table type ip size 1k expire 1m store conn_cur
+    tcp-request connection track-sc0 src
+    tcp-request connection reject if {{ sc0_conn_cur gt 2 }}
+    server g {greeter}
+
+listen limited-behind
+    mode tcp
+    bind {at}:17087
+    stick-table type ip size 1k expire 1m store conn_cur
+    tcp-request connection reject if {{ src_conn_cur ge 3 }}
+    tcp-request connection track-sc1 src
+    server g {greeter}
 "
         )
     }
 }
 
-const EXPECTED: [(&str, &str); 17] = [
+const EXPECTED: [(&str, &str); 33] = [
     ("a.example /", "200 web / true"),
     ("a.example /private/x", "200 web /private/x true"),
     ("a.example /secret", "403"),
@@ -370,19 +437,55 @@ const EXPECTED: [(&str, &str); 17] = [
     (":17081", "echo false"),
     (":17082", "proxied true"),
     (":17083", "refused"),
+    ("shop.example.com / 17084", "200 shop / true"),
+    ("SHOP.example.com /x 17084", "200 shop /x true"),
+    ("shop.example.com /plain 17084", "200 web /plain true"),
+    ("shop.example.com /svc/x 17084", "200 shop /svc/x true"),
+    ("nobody.example.com /svc/x 17084", "200 web /svc/x true"),
+    ("a.example /svc/x 17084", "200 web /svc/x true"),
+    ("a.example /second 17084", "200 web /second true"),
+    ("a.example /second 17085", "200 shop /second true"),
+    ("shop.example.com /third 17085", "200 shop /third true"),
+    ("a.example /alive 17084", "200"),
+    ("a.example /alive/x 17085", "200 web /alive/x true"),
+    ("a.example /robots.txt 17085", "200 none"),
+    ("shop.example.com /robots.txt 17084", "200 none"),
+    (
+        "shop.example.com /plain/svc/ 17085",
+        "200 web /plain/svc/ true",
+    ),
+    ("+17086", "2"),
+    ("+17087", "3"),
 ];
 
 fn ask_all(at: Ipv4Addr) -> Vec<String> {
-    let answers = EXPECTED
-        .iter()
-        .map(|(question, _)| match question.strip_prefix(':') {
-            Some(port) => say(SocketAddr::from((at, port.parse().unwrap()))),
-            None => {
-                let (host, path) = question.split_once(' ').unwrap();
-                request(SocketAddr::from((at, 17_080)), host, path)
+    let answers = EXPECTED.iter().map(|(question, _)| {
+        let at = |port: &str| SocketAddr::from((at, port.parse().unwrap()));
+        match (question.strip_prefix(':'), question.strip_prefix('+')) {
+            (Some(port), _) => say(at(port)),
+            (_, Some(port)) => greetings(at(port)),
+            _ => {
+                let words: Vec<&str> = question.split(' ').collect();
+                request(at(words.get(2).unwrap_or(&"17080")), words[0], words[1])
             }
-        });
+        }
+    });
     answers.collect()
+}
+
+/// How many of five connections that stay are greeted.
+fn greetings(address: SocketAddr) -> String {
+    let mut open = Vec::new();
+    for _ in 0..5 {
+        let Ok(mut stream) = connect(address) else {
+            continue;
+        };
+        let mut greeting = [0; 5];
+        if stream.read_exact(&mut greeting).is_ok() {
+            open.push(stream);
+        }
+    }
+    open.len().to_string()
 }
 
 /// Status, and the body of a good answer or the place of a redirect.
@@ -409,6 +512,8 @@ fn request(address: SocketAddr, host: &str, path: &str) -> String {
         "{head}"
     );
     match status {
+        // The page is each program's own.
+        "200" if path == "/alive" => "200".into(),
         "200" => format!("200 {body}"),
         "301" => format!("301 {}", field("location: ").unwrap_or_default()),
         other => other.into(),

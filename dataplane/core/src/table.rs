@@ -29,6 +29,7 @@ mod tests;
 mod text;
 mod tls;
 mod tree;
+mod yaml;
 
 pub use address::{Bind, no_single_host};
 pub use entries::Entries;
@@ -56,6 +57,7 @@ pub use tls::{
     Certificate, ClientAuth, ClientAuthMode, EndpointTls, FrontendTls, HealthTls, TlsVersion,
     UnknownName,
 };
+pub use yaml::{Comments, yaml};
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};

@@ -7,20 +7,30 @@ use ipnet::IpNet;
 
 use super::acl::Where;
 use super::bind::Way;
+use super::condition::{Condition, Rule};
 use super::decide::Closed;
+use super::frontends::Backends;
 use super::importer::Importer;
+use super::limits::{Before, Limits};
 use super::proxy::{Access, Proxy};
 use super::ranges::Ranges;
 use super::words::Line;
 
-/// The clients that may connect (`None`: all), and the peers that send a PROXY header (`None`: none).
-pub(super) type WhoConnects = (Option<List<IpNet>>, Option<List<IpNet>>);
+/// Who may connect to a frontend.
+pub(super) struct WhoConnects {
+    /// The clients that may; `None`: all.
+    pub(super) clients: Option<List<IpNet>>,
+    /// The peers that send a PROXY header; `None`: none.
+    pub(super) senders: Option<List<IpNet>>,
+    pub(super) limits: Limits,
+}
 
 impl Importer<'_> {
-    /// Reads both from the rules and the binds of a proxy.
+    /// Reads it from the rules and the binds of a proxy.
     pub(super) fn connections(
         &mut self,
         proxy: &Proxy,
+        backends: &Backends<'_>,
         way: &Way,
         place: Where,
     ) -> Result<WhoConnects, Closed> {
@@ -37,8 +47,10 @@ impl Importer<'_> {
             false => Ranges::none(),
         };
         let (mut allowed, mut rest) = (Ranges::none(), Ranges::all());
-        for rule in &proxy.connections {
-            if rule.action == Access::Accept && !rejects {
+        let mut limits = Limits::default();
+        for (rules, rule) in proxy.connections.iter().enumerate() {
+            let is_needless = rule.action == Access::Accept && !rejects;
+            if is_needless || matches!(rule.action, Access::Track(..)) {
                 continue;
             }
             let denies = rule.action == Access::Reject;
@@ -56,6 +68,16 @@ impl Importer<'_> {
                     continue;
                 }
             };
+            let before = Before {
+                proxy,
+                backends,
+                rules,
+            };
+            // A limit is one for all clients: none has been let in before.
+            if denies && allowed.is_none() && self.is_limit(rule, &condition, &before, &mut limits)
+            {
+                continue;
+            }
             let condition = self.seen(&rule.line, condition, denies)?;
             for alternative in condition.alternatives {
                 if !alternative.is_about_any_request() {
@@ -70,6 +92,7 @@ impl Importer<'_> {
                     }
                     Access::Reject => rest = rest.and_not(who),
                     Access::ExpectProxy => senders = senders.or(who),
+                    Access::Track(..) => {}
                 }
             }
         }
@@ -87,7 +110,7 @@ impl Importer<'_> {
                 rule.line.number
             )));
         }
-        let ranges = self.source_ranges(&proxy.head, &allowed.or(&rest))?;
+        let clients = self.source_ranges(&proxy.head, &allowed.or(&rest))?;
         let from = match senders.is_none() {
             true => None,
             false => senders.nets().map(List::new),
@@ -97,7 +120,32 @@ impl Importer<'_> {
         {
             self.report.note(&bind.line, "every client is believed about its address, as in haproxy; name the proxies in front in accept-proxy.from");
         }
-        Ok((ranges, from))
+        Ok(WhoConnects {
+            clients,
+            senders: from,
+            limits,
+        })
+    }
+
+    /// Whether a rule rejects by a counter of each client alone. Then it is added to the limits, or left out.
+    fn is_limit(
+        &mut self,
+        rule: &Rule<Access>,
+        condition: &Condition,
+        before: &Before<'_>,
+        limits: &mut Limits,
+    ) -> bool {
+        let [alternative] = condition.alternatives.as_slice() else {
+            return false;
+        };
+        let Some(counter) = alternative.only_counter() else {
+            return false;
+        };
+        match before.limit(counter, limits) {
+            Ok(note) => self.report.note(&rule.line, note),
+            Err(why) => self.report.left_out(&rule.line, why),
+        }
+        true
     }
 
     /// The ranges of a table; `None`: everybody.

@@ -2,7 +2,9 @@
 
 use ballast_core::table::HostPattern;
 
+use super::limits::Counter;
 use super::pattern::{PathKind, PathPattern};
+use super::ports;
 use super::ranges::{Ranges, net};
 use super::world::World;
 
@@ -13,6 +15,8 @@ pub(super) enum Atom {
     Clients(Ranges),
     Hosts(Vec<HostPattern>),
     Paths(Vec<PathPattern>),
+    /// The client has come so often, or is connected so often.
+    Counter(Counter),
     /// Something that Ballast does not look at.
     Unknown(String),
     /// A list that cannot be read.
@@ -24,6 +28,8 @@ pub(super) enum Atom {
 pub(super) struct Where {
     /// Whether TLS ended at the bind.
     pub(super) tls: bool,
+    /// A port of the binds, where the rules treat all of them as they treat this one.
+    pub(super) port: Option<u16>,
 }
 
 /// Reads the words of an ACL behind its name: a criterion, flags and patterns. Says what differs by `note`.
@@ -66,6 +72,18 @@ pub(super) fn read(
             }
         }
     }
+    if ports::is_criterion(criterion) {
+        let is_plain = words.len() == patterns.len() + 1;
+        let ranges = ports::ports(&patterns).filter(|_| is_plain);
+        let atom = match (place.port, ranges) {
+            (Some(port), Some(ranges)) => Atom::Always(ports::has(&ranges, port)),
+            _ => Atom::Unknown(format!("`{criterion}`")),
+        };
+        return Ok(vec![atom]);
+    }
+    if let Some(counter) = Counter::read(criterion, &patterns) {
+        return Ok(vec![Atom::Counter(counter)]);
+    }
     let reader = Reader {
         place,
         flags,
@@ -91,15 +109,13 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn atom(mut self, criterion: &str) -> Atom {
         let unknown = || Atom::Unknown(format!("`{criterion}`"));
-        let (sample, converters) = match criterion.split_once(',') {
-            Some((sample, converters)) => (sample, converters),
-            None => (criterion, ""),
-        };
-        for converter in converters.split(',').filter(|name| !name.is_empty()) {
-            match converter {
+        let parts = parts(criterion);
+        let (sample, converters) = parts.split_first().unwrap_or((&criterion, &[]));
+        for converter in converters {
+            match *converter {
                 "lower" => self.flags.ignore_case = true,
-                // `field(1,:)`, cut at its comma: the host without its port.
-                "field(1" | ":)" | "host_only" | "path_only" => {}
+                // The host without its port.
+                "field(1,:)" | "host_only" | "path_only" => {}
                 _ => return unknown(),
             }
         }
@@ -251,6 +267,25 @@ impl Reader<'_> {
         }
         Atom::Hosts(hosts)
     }
+}
+
+/// A sample and its converters: the words between commas that stand outside of parentheses.
+pub(super) fn parts(expression: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut begin, mut depth) = (0, 0_u32);
+    for (at, letter) in expression.char_indices() {
+        match letter {
+            '(' => depth = depth.saturating_add(1),
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.extend(expression.get(begin..at));
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.extend(expression.get(begin..));
+    parts
 }
 
 /// A regular expression that is no more than a beginning, a whole path or a folder.

@@ -13,6 +13,16 @@ pub(super) struct Check {
     /// Statuses that pass, as a table writes them.
     pub(super) expect: Option<String>,
     pub(super) body: Option<String>,
+    /// How it connects, where it is said; else as the servers say.
+    pub(super) connect: Option<Connect>,
+}
+
+/// `connect` of a check.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Connect {
+    pub(super) tls: bool,
+    pub(super) port: Option<u16>,
+    pub(super) sni: Option<String>,
 }
 
 /// A check by a request.
@@ -111,7 +121,8 @@ impl Importer<'_> {
                 Ok(())
             }
             "expect" => http_expect(line, check),
-            "connect" | "comment" | "send-state" => Ok(()),
+            "connect" => connect(line, check),
+            "comment" | "send-state" => Ok(()),
             "disable-on-404" => {
                 Err("has no counterpart: an answer with 404 is a failed check here".into())
             }
@@ -123,10 +134,15 @@ impl Importer<'_> {
 
     /// `tcp-check …`
     pub(super) fn tcp_check(&mut self, line: &Line, check: &mut Check) -> Result<(), String> {
-        let tcp = check.tcp.get_or_insert_default();
         let kind = line.word(1);
+        if kind == "connect" {
+            if line.from(2).iter().any(|word| word == "ssl") {
+                return Err("a check by bytes speaks no TLS in Ballast; the check connects, and looks no further".into());
+            }
+            return connect(line, check);
+        }
+        let tcp = check.tcp.get_or_insert_default();
         match kind {
-            "connect" if line.words.len() == 2 => Ok(()),
             "comment" => Ok(()),
             "send" | "send-binary" => {
                 if tcp.answer.is_some() {
@@ -177,6 +193,43 @@ impl Importer<'_> {
             )),
         }
     }
+}
+
+/// `http-check connect …` and `tcp-check connect …`
+fn connect(line: &Line, check: &mut Check) -> Result<(), String> {
+    let mut connect = Connect::default();
+    let mut as_server = line.words.len() == 2;
+    let mut words = line.from(2).iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().unwrap_or_default();
+        match word {
+            "default" => as_server = true,
+            "linger" => {}
+            "ssl" => connect.tls = true,
+            "comment" | "alpn" | "proto" => _ = value(),
+            "sni" => connect.sni = Some(value().into()),
+            "port" => {
+                let text = value();
+                let port = text.parse().ok().filter(|port| *port > 0);
+                connect.port =
+                    Some(port.ok_or_else(|| format!("{text:?} is no port; expected 1 to 65535"))?);
+            }
+            other => {
+                return Err(format!(
+                    "`connect {other}` has no counterpart in a check of Ballast; remove it"
+                ));
+            }
+        }
+    }
+    if check.connect.is_some() {
+        return Err("a check of Ballast connects once; keep one connect".into());
+    }
+    // The words that say nothing else connect as the server's line says.
+    let says = connect.tls || connect.port.is_some() || connect.sni.is_some();
+    if says || !as_server {
+        check.connect = Some(connect);
+    }
+    Ok(())
 }
 
 fn http_expect(line: &Line, check: &mut Check) -> Result<(), String> {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use ballast_core::table::HostPattern;
 
 use super::acl::Atom;
+use super::limits::Counter;
 use super::pattern::{PathPattern, host_contains};
 use super::ranges::{Ranges, net};
 use super::words::Line;
@@ -30,6 +31,8 @@ pub(super) struct Alternative {
     pub(super) unknown: Vec<String>,
     /// What Ballast cannot look at, and must not hold.
     pub(super) unknown_not: Vec<String>,
+    /// Counters of clients that must have come so far; they are among `unknown`, too.
+    pub(super) counters: Vec<Counter>,
     /// A list of addresses could not be read: nothing is known.
     pub(super) broken: Option<String>,
 }
@@ -44,6 +47,7 @@ impl Alternative {
             clients: Ranges::all(),
             unknown: Vec::new(),
             unknown_not: Vec::new(),
+            counters: Vec::new(),
             broken: None,
         }
     }
@@ -60,6 +64,16 @@ impl Alternative {
     pub(super) fn not_seen(&self) -> Option<&str> {
         let all = self.unknown.iter().chain(&self.unknown_not);
         all.chain(&self.broken).next().map(String::as_str)
+    }
+
+    /// The counter, where it is all that this looks at.
+    pub(super) fn only_counter(&self) -> Option<&Counter> {
+        let alone = self.unknown.len() == 1
+            && self.unknown_not.is_empty()
+            && self.broken.is_none()
+            && self.is_about_any_request()
+            && self.clients.is_all();
+        self.counters.first().filter(|_| alone)
     }
 
     /// Whether every request of this region fits, as far as host and path say.
@@ -81,7 +95,7 @@ impl Alternative {
     }
 
     /// Adds one thing that must hold; `false`: then it never does.
-    fn add(&mut self, atom: &Atom, negated: bool) -> bool {
+    pub(super) fn add(&mut self, atom: &Atom, negated: bool) -> bool {
         match (atom, negated) {
             (Atom::Always(value), _) => return *value != negated,
             (Atom::Clients(clients), false) => self.clients = self.clients.and(clients),
@@ -92,9 +106,16 @@ impl Alternative {
             (Atom::Paths(paths), true) => self.no_paths.extend(paths.iter().cloned()),
             (Atom::Unknown(what), false) => self.unknown.push(what.clone()),
             (Atom::Unknown(what), true) => self.unknown_not.push(what.clone()),
+            (Atom::Counter(counter), false) => {
+                self.unknown.push(counter.shown.clone());
+                self.counters.push(counter.clone());
+            }
+            (Atom::Counter(counter), true) => self.unknown_not.push(counter.shown.clone()),
             (Atom::Broken(why), _) => self.broken = Some(why.clone()),
         }
-        !self.clients.is_none()
+        let some_host = self.hosts.iter().all(|list| !list.is_empty());
+        let some_path = self.paths.iter().all(|list| !list.is_empty());
+        some_host && some_path && !self.clients.is_none()
     }
 }
 
@@ -182,9 +203,7 @@ pub(super) fn read(
 fn alternative(all: &[(bool, Atom)]) -> Option<Alternative> {
     let mut alternative = Alternative::always();
     let holds = all.iter().all(|(not, atom)| alternative.add(atom, *not));
-    let some = |lists: &[Vec<HostPattern>]| lists.iter().all(|list| !list.is_empty());
-    let some_path = alternative.paths.iter().all(|list| !list.is_empty());
-    (holds && some(&alternative.hosts) && some_path).then_some(alternative)
+    holds.then_some(alternative)
 }
 
 /// `all` of before, and one of the atoms; or, with `not`, none of them.
@@ -278,6 +297,8 @@ pub(super) struct Rule<A> {
     pub(super) line: Line,
     pub(super) action: A,
     pub(super) condition: Vec<String>,
+    /// The words of an ACL that must hold, too: one entry of a map.
+    pub(super) entry: Vec<String>,
 }
 
 const LOCALHOST: [&str; 2] = ["127.0.0.0/8", "::1/128"];

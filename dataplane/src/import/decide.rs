@@ -3,11 +3,14 @@
 
 use std::collections::HashMap;
 
-use ballast_core::table::HostPattern;
+use ballast_core::table::{HostPattern, UrlPath};
 
 use super::acl::{self, Where};
-use super::condition::{self, Acls, Alternative, Condition};
+use super::clients::{Clients, Outcome};
+use super::condition::{self, Acls, Alternative, Condition, Rule};
 use super::importer::Importer;
+use super::limits;
+use super::pages::Page;
 use super::pattern::{PathKind, PathPattern};
 use super::proxy::{Proxy, Request, Target};
 use super::ranges::Ranges;
@@ -24,6 +27,8 @@ pub(super) enum Action {
     },
     Redirect(Target),
     Status(u16),
+    /// An answer with a page of its own, which this line names.
+    Answer(Line, u16, Page),
 }
 
 /// A rule whose condition was read.
@@ -40,6 +45,8 @@ pub(super) struct Step {
 pub(super) enum Does {
     Request(Request),
     Backend(String),
+    /// The default backend.
+    Default,
 }
 
 /// A rule of access could not be read, so that the frontend must not be open.
@@ -96,7 +103,7 @@ impl Importer<'_> {
     pub(super) fn steps(&mut self, proxy: &Proxy, place: Where) -> Result<Vec<Step>, Closed> {
         let acls = self.acls(proxy, place);
         let request = |spares_allowed| {
-            move |rule: &'_ condition::Rule<Request>| {
+            move |rule: &'_ Rule<Request>| {
                 let does = Does::Request(rule.action.clone());
                 (
                     rule.line.clone(),
@@ -108,22 +115,20 @@ impl Importer<'_> {
         };
         let requests = proxy.requests.iter().map(request(true));
         let redirects = proxy.redirects.iter().map(request(false));
-        let backends = proxy.use_backends.iter().map(|rule| {
-            let does = Does::Backend(rule.action.clone());
-            (rule.line.clone(), does, rule.condition.clone(), false)
-        });
         let mut steps = Vec::new();
+        steps.extend(self.monitor(proxy));
         if !proxy.is_http {
             for rule in proxy.requests.iter().chain(&proxy.redirects) {
                 self.report
                     .note(&rule.line, "in mode tcp it has no effect, as in haproxy");
             }
         }
-        for (line, does, words, spares_allowed) in requests.chain(redirects).chain(backends) {
-            let line = &line;
-            if !proxy.is_http && matches!(does, Does::Request(_)) {
+        let no_request = !proxy.is_http;
+        for (line, does, words, spares_allowed) in requests.chain(redirects) {
+            if no_request {
                 continue;
             }
+            let line = &line;
             let denies = matches!(does, Does::Request(Request::Deny(_) | Request::Auth));
             if matches!(does, Does::Request(Request::Auth)) {
                 self.report.left_out(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");
@@ -144,7 +149,79 @@ impl Importer<'_> {
                 spares_allowed,
             });
         }
+        for rule in &proxy.use_backends {
+            steps.extend(self.use_backend(rule, &acls, place)?);
+        }
         Ok(steps)
+    }
+
+    fn use_backend(
+        &mut self,
+        rule: &Rule<Option<String>>,
+        acls: &Acls,
+        place: Where,
+    ) -> Result<Option<Step>, Closed> {
+        let line = &rule.line;
+        let mut condition = match self.condition(line, &rule.condition, acls, place) {
+            Ok(condition) => condition,
+            Err(why) => {
+                self.report.left_out(line, why);
+                return Ok(None);
+            }
+        };
+        if !rule.entry.is_empty() {
+            let atoms = match acl::read(&rule.entry, place, self.world, &mut |_| {}) {
+                Ok(atoms) => atoms,
+                Err(why) => {
+                    self.report.left_out(line, why);
+                    return Ok(None);
+                }
+            };
+            condition.alternatives.retain_mut(|alternative| {
+                let mut atoms = atoms.iter();
+                atoms.all(|atom| alternative.add(atom, false))
+            });
+        }
+        let condition = self.seen(line, condition, false)?;
+        Ok(Some(Step {
+            line: line.clone(),
+            does: rule.action.clone().map_or(Does::Default, Does::Backend),
+            condition,
+            spares_allowed: false,
+        }))
+    }
+
+    /// The path of `monitor-uri`, which is answered before any rule.
+    fn monitor(&mut self, proxy: &Proxy) -> Option<Step> {
+        let line = proxy.monitor.as_ref()?;
+        if !proxy.kind.has_frontend() {
+            return None;
+        }
+        if !proxy.is_http {
+            self.report
+                .note(line, "in mode tcp it has no effect, as in haproxy");
+            return None;
+        }
+        let path = line.word(1);
+        if path.parse::<UrlPath>().is_err() {
+            self.report.left_out(
+                line,
+                format!("{path:?} is no path of a route; expected one such as /healthz"),
+            );
+            return None;
+        }
+        let mut condition = Alternative::always();
+        condition
+            .paths
+            .push(vec![PathPattern::new(PathKind::Exact, path, false)]);
+        Some(Step {
+            line: line.clone(),
+            does: Does::Request(Request::Answer(200, None)),
+            condition: Condition {
+                alternatives: vec![condition],
+            },
+            spares_allowed: false,
+        })
     }
 
     /// The alternatives that Ballast can look at. A denial to which it knows no exception holds without the exception.
@@ -170,8 +247,11 @@ impl Importer<'_> {
                 continue;
             }
             let what_then = match denies {
-                true => "what this line denies is served",
-                false => "this line has no effect",
+                true if limits::is_counter(&what) => {
+                    format!("what this line denies is served: {}", limits::REMEDY)
+                }
+                true => "what this line denies is served".into(),
+                false => "this line has no effect".to_owned(),
             };
             let why = match &alternative.broken {
                 Some(why) => format!("{why}; {what_then}"),
@@ -282,12 +362,12 @@ impl Rules<'_> {
     ) -> (Verdict<Action>, Ranges) {
         let mut clients = Clients::everybody();
         let mut action = clients.pass(&self.steps, host, path, cannot, took);
-        if action.is_none() {
+        if matches!(action, None | Some(Outcome::Default)) {
             action = self.default.clone().map(Outcome::Backend);
         }
         let action = match action {
             Some(Outcome::Action(action)) => action,
-            None => Action::Status(503),
+            None | Some(Outcome::Default) => Action::Status(503),
             Some(Outcome::Backend(name)) => match self.backends.get(&name) {
                 Some((_, steps)) if name != self.name => {
                     clients.again();
@@ -301,7 +381,7 @@ impl Rules<'_> {
         };
         let served = clients.all();
         let verdict = match action {
-            Action::Status(_) => Verdict {
+            Action::Status(_) | Action::Answer(..) => Verdict {
                 action,
                 clients: Ranges::all(),
             },
@@ -328,101 +408,5 @@ impl Rules<'_> {
             name: name.into(),
             strip: strip.cloned(),
         }
-    }
-}
-
-/// Where a list of rules leads.
-enum Outcome {
-    Action(Action),
-    Backend(String),
-}
-
-/// The clients that rules have let through so far.
-struct Clients {
-    /// No rule has decided about these.
-    rest: Ranges,
-    /// An `allow` has.
-    passed: Ranges,
-}
-
-impl Clients {
-    fn everybody() -> Self {
-        Self {
-            rest: Ranges::all(),
-            passed: Ranges::none(),
-        }
-    }
-
-    fn all(&self) -> Ranges {
-        self.rest.or(&self.passed)
-    }
-
-    /// The rules of a backend hold for those, too, whom an `allow` of the frontend let through.
-    fn again(&mut self) {
-        *self = Self {
-            rest: self.all(),
-            passed: Ranges::none(),
-        };
-    }
-
-    fn pass(
-        &mut self,
-        steps: &[Step],
-        host: Option<&HostPattern>,
-        path: &PathPattern,
-        cannot: &mut dyn FnMut(&Line),
-        took: &mut dyn FnMut(usize),
-    ) -> Option<Outcome> {
-        for (index, step) in steps.iter().enumerate() {
-            let alternatives = step.condition.alternatives.iter();
-            let fitting = alternatives.filter(|alternative| alternative.covers(host, path));
-            let who = fitting.fold(Ranges::none(), |who, alternative| {
-                who.or(&alternative.clients)
-            });
-            if who.is_none() {
-                continue;
-            }
-            let outcome = match &step.does {
-                Does::Request(Request::Allow) => {
-                    self.passed = self.passed.or(&self.rest.and(&who));
-                    self.rest = self.rest.and_not(&who);
-                    None
-                }
-                Does::Request(Request::Deny(_) | Request::Auth) => {
-                    self.rest = self.rest.and_not(&who);
-                    let status = match step.does {
-                        Does::Request(Request::Deny(status)) => status,
-                        _ => 403,
-                    };
-                    self.all()
-                        .is_none()
-                        .then_some(Outcome::Action(Action::Status(status)))
-                }
-                Does::Request(Request::Answer(status)) => {
-                    Some(Outcome::Action(Action::Status(*status)))
-                }
-                Does::Request(Request::Redirect(target)) => {
-                    Some(Outcome::Action(Action::Redirect(target.clone())))
-                }
-                Does::Backend(name) => Some(Outcome::Backend(name.clone())),
-            };
-            let Some(outcome) = outcome else {
-                took(index);
-                continue;
-            };
-            let concerned = match step.spares_allowed {
-                true => self.rest.clone(),
-                false => self.all(),
-            };
-            // A route is for everybody or denies: it does not send some clients elsewhere.
-            if self.all().and_not(&concerned.and(&who)).is_none() {
-                took(index);
-                return Some(outcome);
-            }
-            if !concerned.and(&who).is_none() {
-                cannot(&step.line);
-            }
-        }
-        None
     }
 }

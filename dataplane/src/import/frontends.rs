@@ -14,10 +14,12 @@ use super::acl::Where;
 use super::bind::{BindLine, Tls, Way};
 use super::decide::{Action, Closed, Does, Rules};
 use super::importer::Importer;
-use super::proxy::{Kind, Proxy};
+use super::ports::groups;
+use super::proxy::{Access, Kind, Proxy};
 use super::ranges::Ranges;
 use super::routes::{Named, Verdict, any_path};
 use super::services::{file, idle};
+use super::table::leads_to;
 use super::words::Line;
 
 /// Backends by their names.
@@ -45,28 +47,41 @@ impl Importer<'_> {
         backends: &Backends<'_>,
         taken: &mut Taken,
     ) -> Vec<MadeFrontend> {
-        let mut ways: Vec<(&Way, Vec<&BindLine>)> = Vec::new();
-        for bind in &proxy.binds {
-            match ways.iter_mut().find(|(way, _)| **way == bind.way) {
-                Some((_, binds)) => binds.push(bind),
-                None => ways.push((&bind.way, vec![bind])),
-            }
-        }
-        if ways.len() > 1 {
-            self.report.note(&proxy.head, "its binds begin connections in different ways, so it becomes several frontends; limits hold for each");
+        let led_to = backends.values().filter(|backend| leads_to(proxy, backend));
+        let groups = groups(proxy, led_to.copied());
+        if groups.len() > 1 {
+            let mut others = groups.iter().zip(groups.iter().skip(1));
+            let why = match others.any(|(one, other)| one.way != other.way) {
+                true => {
+                    "its binds begin connections in different ways, so it becomes several frontends; limits hold for each"
+                }
+                false => {
+                    "its rules look at the port, so it becomes several frontends; limits hold for each"
+                }
+            };
+            self.report.note(&proxy.head, why);
         }
         let mut made = Vec::new();
-        for (index, (way, lines)) in ways.into_iter().enumerate() {
-            let binds = self.free(&lines, &proxy.name, taken);
-            if binds.is_empty() {
+        let mut is_told = false;
+        for (index, group) in groups.iter().enumerate() {
+            let binds = self.free(&group.binds, &proxy.name, taken);
+            let Some(port) = binds.first().map(Bind::port) else {
                 continue;
-            }
-            let name = name(proxy, way, index, taken);
+            };
+            let way = group.way;
+            let before = groups.get(..index).unwrap_or_default();
+            let suffix = match before.iter().any(|other| other.way == way) {
+                true => format!("-{port}"),
+                false if index > 0 => suffix(way, proxy.is_http).to_owned(),
+                false => String::new(),
+            };
+            let name = name(proxy, &suffix, taken);
             let Ok(name) = name.parse::<Name>() else {
                 self.report.left_out(
                     &proxy.head,
                     "its name is none that a table has; expected letters, digits and _ . : -",
                 );
+                is_told = true;
                 continue;
             };
             match self.frontend(proxy, backends, way, name, binds) {
@@ -75,11 +90,20 @@ impl Importer<'_> {
                     frontend,
                     head: proxy.head.clone(),
                 }),
-                Err(Closed(why)) => self.report.left_out(
-                    &proxy.head,
-                    format!("the frontend is not in the table: {why}"),
-                ),
+                Err(Closed(why)) => {
+                    is_told = true;
+                    self.report.left_out(
+                        &proxy.head,
+                        format!("the frontend is not in the table: {why}"),
+                    );
+                }
             }
+        }
+        if made.is_empty() && !is_told && !proxy.binds.is_empty() {
+            self.report.left_out(
+                &proxy.head,
+                "the frontend is not in the table: others have all its addresses",
+            );
         }
         for rule in &proxy.use_backends {
             if self.reached.get(&rule.line.number) == Some(&false) {
@@ -93,22 +117,25 @@ impl Importer<'_> {
     }
 
     /// The binds whose addresses no other frontend has.
-    pub(super) fn free(&mut self, lines: &[&BindLine], name: &str, taken: &mut Taken) -> Vec<Bind> {
+    pub(super) fn free(
+        &mut self,
+        wanted: &[(&BindLine, Bind)],
+        name: &str,
+        taken: &mut Taken,
+    ) -> Vec<Bind> {
         let mut binds: Vec<Bind> = Vec::new();
-        for line in lines {
-            for bind in &line.binds {
-                let other = bind
-                    .addresses()
-                    .find_map(|address| taken.addresses.get(&address).cloned());
-                if let Some(other) = other {
-                    self.report.left_out(&line.line, format!("{bind} is an address of {other} already; give each one an address or a port of its own"));
-                    continue;
-                }
-                taken
-                    .addresses
-                    .extend(bind.addresses().map(|address| (address, name.to_owned())));
-                binds.push(*bind);
+        for (line, bind) in wanted {
+            let other = bind
+                .addresses()
+                .find_map(|address| taken.addresses.get(&address).cloned());
+            if let Some(other) = other {
+                self.report.left_out(&line.line, format!("{bind} is an address of {other} already; give each one an address or a port of its own"));
+                continue;
             }
+            taken
+                .addresses
+                .extend(bind.addresses().map(|address| (address, name.to_owned())));
+            binds.push(*bind);
         }
         joined(binds)
     }
@@ -121,10 +148,17 @@ impl Importer<'_> {
         name: Name,
         binds: Vec<Bind>,
     ) -> Result<Frontend, Closed> {
+        let expects_proxy = proxy
+            .connections
+            .iter()
+            .any(|rule| rule.action == Access::ExpectProxy);
+        // Behind a PROXY header `dst_port` is the one that the header names.
+        let port = binds.first().map(Bind::port);
         let place = Where {
             tls: way.tls.is_some(),
+            port: port.filter(|_| !way.accept_proxy && !expects_proxy),
         };
-        let (ranges, senders) = self.connections(proxy, way, place)?;
+        let who = self.connections(proxy, backends, way, place)?;
         let mut frontend = Frontend {
             name,
             description: proxy.description.clone(),
@@ -132,17 +166,17 @@ impl Importer<'_> {
             bind: List::new(binds),
             protocol: Protocol::Tcp,
             service: None,
-            accept_proxy: senders.map(|from| {
+            accept_proxy: who.senders.map(|from| {
                 Box::new(AcceptProxy {
                     from,
                     versions: None,
                 })
             }),
-            source_ranges: ranges,
+            source_ranges: who.clients,
             max_connections: proxy.max_connections.and_then(NonZeroU32::new),
             max_connection_rate: proxy.max_rate.and_then(NonZeroU32::new),
-            max_connections_per_client: None,
-            max_connection_rate_per_client: None,
+            max_connections_per_client: who.limits.at_once,
+            max_connection_rate_per_client: who.limits.per_second,
             on_limit: OnLimit::Wait,
             timeouts: client_timeouts(proxy),
             udp: None,
@@ -194,7 +228,7 @@ impl Importer<'_> {
             .iter()
             .filter_map(|step| match &step.does {
                 Does::Backend(name) => Some((step.line.clone(), name.clone())),
-                Does::Request(_) => None,
+                Does::Request(_) | Does::Default => None,
             })
             .collect();
         names.extend(proxy.default_backend.clone());
@@ -211,6 +245,19 @@ impl Importer<'_> {
                 Some(backend) => {
                     let steps = self.steps(backend, place)?;
                     rules.backends.insert(name, (*backend, steps));
+                }
+                None if line.word(1).contains('%') => {
+                    self.report.note(
+                        &line,
+                        format!(
+                            "there is no backend {name:?}: as in haproxy, the default one takes its requests"
+                        ),
+                    );
+                    for step in rules.steps.iter_mut().filter(|step| step.line == line) {
+                        if matches!(&step.does, Does::Backend(of) if *of == name) {
+                            step.does = Does::Default;
+                        }
+                    }
                 }
                 None => {
                     let near = ballast_core::table::nearest(&name, backends.keys().copied());
@@ -320,18 +367,19 @@ pub(super) fn default_backend(proxy: &Proxy) -> Option<String> {
     }
 }
 
-fn name(proxy: &Proxy, way: &Way, index: usize, taken: &mut Taken) -> String {
-    let mut name = proxy.name.clone();
-    if index > 0 {
-        name.push_str(match (&way.tls, proxy.is_http) {
-            (Some(_), true) => "-https",
-            (Some(_), false) => "-tls",
-            (None, _) if way.accept_proxy => "-proxy",
-            (None, true) => "-http",
-            (None, false) => "-tcp",
-        });
+fn suffix(way: &Way, is_http: bool) -> &'static str {
+    match (&way.tls, is_http) {
+        (Some(_), true) => "-https",
+        (Some(_), false) => "-tls",
+        (None, _) if way.accept_proxy => "-proxy",
+        (None, true) => "-http",
+        (None, false) => "-tcp",
     }
-    let base = name.clone();
+}
+
+fn name(proxy: &Proxy, suffix: &str, taken: &mut Taken) -> String {
+    let base = format!("{}{suffix}", proxy.name);
+    let mut name = base.clone();
     let mut number = 2;
     while !taken.names.insert(name.clone()) {
         name = format!("{base}-{number}");

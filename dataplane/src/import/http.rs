@@ -15,6 +15,7 @@ use super::pattern::{PathKind, PathPattern};
 use super::proxy::{Proxy, Request, Target};
 use super::ranges::Ranges;
 use super::routes::{self, Named, Region, Verdict, any_path};
+use super::services::file;
 use super::words::Line;
 
 impl Importer<'_> {
@@ -150,7 +151,7 @@ impl Importer<'_> {
         };
         for (step, took) in rules.steps.iter().zip(took) {
             let never = step.condition.alternatives.is_empty() || cannot.contains(&step.line);
-            if matches!(step.does, Does::Backend(_)) && !never {
+            if matches!(step.does, Does::Backend(_) | Does::Default) && !never {
                 *self.reached.entry(step.line.number).or_insert(false) |= took;
             }
         }
@@ -180,6 +181,16 @@ impl Importer<'_> {
         };
         match &region.verdict.action {
             Action::Status(status) => route.status = Some(*status),
+            Action::Answer(line, status, page) => {
+                route.status = Some(*status);
+                match self.page(*status, page) {
+                    Ok((name, kind)) => {
+                        route.body_file = Some(file(&name));
+                        route.content_type = kind.parse().ok();
+                    }
+                    Err(why) => self.report.left_out(line, why),
+                }
+            }
             Action::Redirect(target) => route.redirect = Some(Box::new(redirect(target)?)),
             Action::Service { name, strip } => {
                 route.service = name.parse().ok();

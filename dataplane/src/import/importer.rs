@@ -50,26 +50,7 @@ impl<'w> Importer<'w> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok((address.to_canonical(), false));
         }
-        let is_name = !host.is_empty()
-            && host
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        if !is_name {
-            return Err(format!(
-                "{host:?} is neither an address nor a name; write one"
-            ));
-        }
-        let addresses = match self.report.names.get(host) {
-            Some(known) => known.clone(),
-            None => {
-                let found = self.world.addresses(host);
-                let found = found.map_err(|why| {
-                    format!("the name {host} does not resolve ({why}); write its address")
-                })?;
-                self.report.names.insert(host.into(), found.clone());
-                found
-            }
-        };
+        let addresses = self.resolved(host)?;
         let mut fitting = addresses
             .iter()
             .filter(|address| v6.is_none_or(|v6| address.is_ipv6() == v6));
@@ -89,6 +70,27 @@ impl<'w> Importer<'w> {
             );
         }
         Ok((first.to_canonical(), true))
+    }
+
+    /// All addresses of a name, which is resolved once.
+    pub(super) fn resolved(&mut self, host: &str) -> Result<Vec<IpAddr>, String> {
+        let is_name = !host.is_empty()
+            && host
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+        if !is_name {
+            return Err(format!(
+                "{host:?} is neither an address nor a name; write one"
+            ));
+        }
+        if let Some(known) = self.report.names.get(host) {
+            return Ok(known.clone());
+        }
+        let found = self.world.addresses(host).map_err(|why| {
+            format!("the name {host} does not resolve ({why}); write its address")
+        })?;
+        self.report.names.insert(host.into(), found.clone());
+        Ok(found)
     }
 
     /// A word that nothing here knows.

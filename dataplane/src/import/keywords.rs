@@ -203,24 +203,20 @@ pub(super) fn of_proxy(keyword: &str) -> Option<Keyword> {
         | "dispatch"
         | "email-alert"
         | "error-log-format"
-        | "errorfiles"
         | "errorloc"
         | "errorloc302"
         | "errorloc303"
         | "external-check"
         | "filter"
         | "force-persist"
-        | "http-error"
         | "http-send-name-header"
         | "ignore-persist"
         | "log-format"
         | "log-format-sd"
         | "log-steps"
         | "monitor"
-        | "monitor-uri"
         | "persist"
         | "retry-on"
-        | "server-template"
         | "tcp-response"
         | "transparent"
         | "unique-id-format"
@@ -277,6 +273,7 @@ pub(super) const PROXY_WORDS: &[&str] = &[
     "description",
     "disabled",
     "errorfile",
+    "errorfiles",
     "hash-type",
     "http-check",
     "http-request",
@@ -292,6 +289,7 @@ pub(super) const PROXY_WORDS: &[&str] = &[
     "redirect",
     "retries",
     "server",
+    "server-template",
     "source",
     "stats",
     "stick",

@@ -1,6 +1,5 @@
 //! What a `defaults`, `frontend`, `listen` or `backend` section says, before it becomes a part of the table.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_core::table::{Algorithm, Reuse, Text};
@@ -8,6 +7,7 @@ use ballast_core::table::{Algorithm, Reuse, Text};
 use super::bind::BindLine;
 use super::check::Check;
 use super::condition::Rule;
+use super::pages::{Page, Pages};
 use super::server::{Server, Settings};
 use super::words::Line;
 
@@ -26,7 +26,8 @@ pub(super) struct Proxy {
     pub(super) connections: Vec<Rule<Access>>,
     pub(super) requests: Vec<Rule<Request>>,
     pub(super) redirects: Vec<Rule<Request>>,
-    pub(super) use_backends: Vec<Rule<String>>,
+    /// The backend that each leads to; `None`: the default one.
+    pub(super) use_backends: Vec<Rule<Option<String>>>,
     pub(super) default_backend: Option<(Line, String)>,
     pub(super) max_connections: Option<u32>,
     pub(super) max_rate: Option<u32>,
@@ -36,7 +37,10 @@ pub(super) struct Proxy {
     pub(super) forwarded_for: Option<Line>,
     pub(super) hsts: Option<(Line, u64)>,
     pub(super) edits: Vec<Edit>,
-    pub(super) errors: BTreeMap<u16, (Line, String)>,
+    pub(super) errors: Pages,
+    /// `errorfiles`, until all sections are known.
+    pub(super) errorfiles: Vec<Line>,
+    pub(super) monitor: Option<Line>,
     pub(super) timeouts: Timeouts,
 
     pub(super) algorithm: Algorithm,
@@ -82,6 +86,8 @@ pub(super) enum Access {
     Reject,
     /// The client must begin with a PROXY header.
     ExpectProxy,
+    /// The client is counted from here on: by the counter of this number, in a table of this section or another.
+    Track(u8, Option<String>),
 }
 
 /// What an `http-request` or `redirect` rule does with a request.
@@ -90,7 +96,7 @@ pub(super) enum Request {
     Allow,
     Deny(u16),
     /// An answer that is no denial.
-    Answer(u16),
+    Answer(u16, Option<Page>),
     Redirect(Target),
     /// It asks for a password: what Ballast cannot do, so that it denies.
     Auth,
@@ -138,4 +144,8 @@ pub(super) struct Stick {
     pub(super) table: Option<Line>,
     pub(super) expire: Option<Duration>,
     pub(super) on_client: bool,
+    /// Whether it counts the connections that a client has at once.
+    pub(super) counts_connections: bool,
+    /// The time over which it counts new connections of a client.
+    pub(super) rate_period: Option<Duration>,
 }

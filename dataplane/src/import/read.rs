@@ -5,15 +5,19 @@ use std::collections::HashMap;
 
 use ballast_core::table::nearest;
 
+use super::conditional::Blocks;
 use super::importer::Importer;
 use super::keywords::SECTIONS;
+use super::pages::HttpErrors;
 use super::proxy::{Kind, Proxy};
+use super::report;
 use super::words::{Line, cut};
 
 /// What the whole file says.
 #[derive(Default)]
 pub(super) struct Sections {
     pub(super) proxies: Vec<Proxy>,
+    pub(super) pages: HttpErrors,
 }
 
 /// Where the reader is.
@@ -21,6 +25,8 @@ enum At {
     Nowhere,
     Global,
     Proxy(Box<Proxy>),
+    /// `http-errors` of this name.
+    Pages(String),
     /// A section without a counterpart, and its last line.
     Unknown(Line, usize),
 }
@@ -33,7 +39,7 @@ impl Importer<'_> {
             defaults: Proxy::default(),
             named: HashMap::new(),
             sections: Sections::default(),
-            skipped: None,
+            blocks: Blocks::default(),
         };
         // What `setenv` of the same file says goes before the environment.
         let set: RefCell<HashMap<String, String>> = RefCell::default();
@@ -49,11 +55,18 @@ impl Importer<'_> {
             let Some(cut) = cut(index + 1, raw, &variable) else {
                 continue;
             };
-            if let Some(wrong) = cut.wrong {
-                self.report.left_out(&cut.line, wrong);
+            let line = cut.line;
+            if line.word(0).starts_with('.') && cut.wrong.is_none() {
+                reader.blocks.directive(self, line, &variable);
                 continue;
             }
-            let line = cut.line;
+            if !reader.blocks.are_read(line.number) {
+                continue;
+            }
+            if let Some(wrong) = cut.wrong {
+                self.report.left_out(&line, wrong);
+                continue;
+            }
             for name in cut.unset {
                 self.report.note(&line, format!("the variable {name} is not set here and stands for nothing; set it as haproxy has it, and import again"));
             }
@@ -68,22 +81,12 @@ impl Importer<'_> {
             self.read_line(&mut reader, line);
         }
         reader.end(self);
-        if let Some((line, _)) = reader.skipped {
-            self.report
-                .left_out(&line, "the block has no .endif; close it");
-        }
+        reader.blocks.end(self);
         reader.sections
     }
 
     fn read_line(&mut self, reader: &mut Reader, line: Line) {
         let first = line.word(0);
-        if first.starts_with('.') {
-            reader.directive(self, line);
-            return;
-        }
-        if reader.skipped.is_some() {
-            return;
-        }
         if SECTIONS.contains(&first) && !(first == "cache" && line.words.len() == 1) {
             reader.end(self);
             reader.begin(self, line);
@@ -103,6 +106,7 @@ impl Importer<'_> {
                 Some(section) => Err(format!("is no keyword; did you mean {section}?")),
                 None => self.line(&line, proxy),
             },
+            At::Pages(name) => reader.sections.pages.line(name, &line),
             At::Unknown(_, last) => {
                 *last = line.number;
                 Ok(())
@@ -125,15 +129,14 @@ struct Reader {
     defaults: Proxy,
     named: HashMap<String, Proxy>,
     sections: Sections,
-    /// The `.if` whose block is left out, and how deep it is nested.
-    skipped: Option<(Line, usize)>,
+    blocks: Blocks,
 }
 
 impl Reader {
     /// Puts away the section that ends.
     fn end(&mut self, importer: &mut Importer<'_>) {
         match std::mem::replace(&mut self.at, At::Nowhere) {
-            At::Nowhere | At::Global => {}
+            At::Nowhere | At::Global | At::Pages(_) => {}
             At::Proxy(proxy) if proxy.kind == Kind::Defaults => {
                 if !proxy.name.is_empty() {
                     self.named.insert(proxy.name.clone(), (*proxy).clone());
@@ -142,30 +145,8 @@ impl Reader {
             }
             At::Proxy(proxy) => self.sections.proxies.push(*proxy),
             At::Unknown(head, last) => {
-                let reason = match head.word(0) {
-                    "peers" => {
-                        "no peers are needed: a client's first choice is the same on all nodes"
-                    }
-                    "resolvers" => "names are resolved once, by the import",
-                    "userlist" => {
-                        "passwords do not stand in a table; those of the page are in --stats-auth-file"
-                    }
-                    "cache" => "Ballast stores no answers",
-                    "mailers" => "alerts are Prometheus's; see templates/prometheus",
-                    _ => "such a section has no counterpart",
-                };
-                let range = match last == head.number {
-                    true => String::new(),
-                    false => format!(" (the section ends at line {last})"),
-                };
-                match head.word(0) {
-                    "peers" | "resolvers" => {
-                        importer.report.note(&head, format!("{reason}{range}"));
-                    }
-                    _ => importer
-                        .report
-                        .left_out(&head, format!("{reason}; remove it{range}")),
-                }
+                let (kind, why) = without_counterpart(head.word(0));
+                importer.report.lines(kind, &head, last, why);
             }
         }
     }
@@ -180,6 +161,10 @@ impl Reader {
             "frontend" => Kind::Frontend,
             "listen" => Kind::Listen,
             "backend" => Kind::Backend,
+            "http-errors" if !line.word(1).is_empty() => {
+                self.at = At::Pages(line.word(1).into());
+                return;
+            }
             _ => {
                 let last = line.number;
                 self.at = At::Unknown(line, last);
@@ -232,25 +217,61 @@ impl Reader {
         }
         self.at = At::Proxy(Box::new(proxy));
     }
+}
 
-    /// Lines that begin with a dot: conditional blocks are left out, messages have no effect.
-    fn directive(&mut self, importer: &mut Importer<'_>, line: Line) {
-        let word = line.word(0).to_owned();
-        match (word.as_str(), &mut self.skipped) {
-            (".if", None) => {
-                importer.report.left_out(
-                    &line,
-                    "conditional blocks are not read, up to their .endif; write down what holds",
-                );
-                self.skipped = Some((line, 1));
-            }
-            (".if", Some((_, depth))) => *depth += 1,
-            (".endif", Some((_, depth))) if *depth > 1 => *depth -= 1,
-            (".endif", skipped @ Some(_)) => *skipped = None,
-            (".elif" | ".else", Some(_)) | (".notice" | ".warning" | ".alert" | ".diag", _) => {}
-            _ => importer
-                .report
-                .left_out(&line, "is no directive that stands here; remove it"),
-        }
+/// What is said about a section that a table has nothing for.
+fn without_counterpart(section: &str) -> (report::Kind, &'static str) {
+    use report::Kind::{LeftOut, Note};
+    match section {
+        "peers" => (
+            Note,
+            "no peers are needed: a client's first choice is the same on all nodes",
+        ),
+        "resolvers" => (
+            Note,
+            "names are resolved once, by the import; import again when an address changes",
+        ),
+        "mailers" => (
+            LeftOut,
+            "Ballast sends no mail; alerts are Prometheus's, see templates/prometheus",
+        ),
+        "traces" => (Note, "it helps to develop haproxy, and serves nobody"),
+        "userlist" => (
+            LeftOut,
+            "passwords do not stand in a table; those of the page are in --stats-auth-file, and endpoints ask for others",
+        ),
+        "cache" => (
+            LeftOut,
+            "Ballast stores no answers; let the endpoints, or a cache in front of them",
+        ),
+        "program" => (
+            LeftOut,
+            "Ballast starts no other programs; let the service manager start this one",
+        ),
+        "ring" => (
+            LeftOut,
+            "Ballast keeps no ring of log lines; log.to names stdout, unix:PATH or udp:IP:PORT",
+        ),
+        "log-forward" => (
+            LeftOut,
+            "Ballast does not pass on the log lines of others; let a syslog server do it, or balance it by a udp frontend",
+        ),
+        "fcgi-app" => (
+            LeftOut,
+            "Ballast does not speak FastCGI; put an HTTP server in front of the application",
+        ),
+        "crt-store" => (
+            LeftOut,
+            "a table names each certificate at its frontend; write the files behind crt",
+        ),
+        "acme" => (
+            LeftOut,
+            "Ballast orders no certificates; let another program order them: changed files are served within 5 s",
+        ),
+        "http-errors" => (
+            LeftOut,
+            "has no name, by which errorfiles could use it; give it one",
+        ),
+        _ => (LeftOut, "such a section has no counterpart; remove it"),
     }
 }

@@ -22,6 +22,8 @@ pub struct Report {
 pub struct Remark {
     /// The number of the line, from 1; 0 for the whole file.
     pub line: usize,
+    /// The last line that it is about: of a section or a block that was not read, the end.
+    pub last: usize,
     /// What became of it.
     pub kind: Kind,
     /// The line, without passwords.
@@ -46,8 +48,12 @@ impl fmt::Display for Remark {
             Kind::Note => "note",
         };
         match self.text.is_empty() {
-            true => write!(f, "{kind}: {}", self.why),
-            false => write!(f, "{kind}: `{}`: {}", self.text, self.why),
+            true => write!(f, "{kind}: {}", self.why)?,
+            false => write!(f, "{kind}: `{}`: {}", self.text, self.why)?,
+        }
+        match self.last > self.line {
+            true => write!(f, " (lines {} to {})", self.line, self.last),
+            false => Ok(()),
         }
     }
 }
@@ -61,19 +67,21 @@ impl Report {
     }
 
     pub(super) fn left_out(&mut self, line: &Line, why: impl Into<String>) {
-        self.add(Kind::LeftOut, line, why.into());
+        self.lines(Kind::LeftOut, line, line.number, why);
     }
 
     pub(super) fn note(&mut self, line: &Line, why: impl Into<String>) {
-        self.add(Kind::Note, line, why.into());
+        self.lines(Kind::Note, line, line.number, why);
     }
 
-    fn add(&mut self, kind: Kind, line: &Line, why: String) {
+    /// A remark about several lines, up to `last`.
+    pub(super) fn lines(&mut self, kind: Kind, line: &Line, last: usize, why: impl Into<String>) {
         let remark = Remark {
             line: line.number,
+            last,
             kind,
             text: line.shown.clone(),
-            why,
+            why: one_line(&why.into()),
         };
         // A line of `defaults` is met once for each proxy that it is for.
         let same_line = self.remarks.iter().rev();
@@ -93,6 +101,11 @@ impl Report {
         self.remarks.sort();
         self.remarks.dedup();
     }
+}
+
+/// A text of the configuration for terminals: what would begin a line or steer them is a space.
+pub(super) fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 /// Remarks among which an equal one is looked for at once; others go when all are sorted.

@@ -2,7 +2,10 @@
 
 use super::condition::{Rule, split};
 use super::importer::Importer;
+use super::pages;
 use super::proxy::{Access, Edit, Proxy, Request, Target};
+use super::report::Report;
+use super::section::COUNTS;
 use super::units::{fitting, time};
 use super::words::Line;
 
@@ -21,24 +24,45 @@ impl Importer<'_> {
             ["deny" | "reject" | "tarpit", rest @ ..] => Request::Deny(denial(rest)),
             ["auth", ..] => Request::Auth,
             ["redirect", rest @ ..] => Request::Redirect(target(rest)?),
-            ["return", rest @ ..] => match rest {
-                ["status", status] => Request::Answer(status.parse().ok().filter(|status| (200..=599).contains(status)).ok_or("has no status from 200 to 599; write one")?),
-                _ => return Err("an answer with a body of its own is a route with status and body-file; write that by hand".into()),
-            },
-            ["set-header" | "add-header", name, value @ ..] => return self.set(line, false, name, &value.join(" "), condition, proxy),
+            ["return", rest @ ..] => {
+                let (status, page) = pages::answer(rest)?;
+                let status = status.unwrap_or("200").parse().ok();
+                let status = status.filter(|status| (200..=599).contains(status));
+                Request::Answer(
+                    status.ok_or("has no status from 200 to 599; write one")?,
+                    page,
+                )
+            }
+            ["set-header" | "add-header", name, value @ ..] => {
+                return self.set(line, false, name, &value.join(" "), condition, proxy);
+            }
             ["del-header", name] => return remove(line, false, name, condition, proxy),
             ["replace-path", from, to] => return strip(line, from, to, condition, proxy),
-            [name @ ("set-log-level" | "set-nice" | "capture" | "set-var(txn.path)" | "disable-l7-retry"), ..] => {
-                self.report.note(line, format!("`{name}` changes nothing that a client sees"));
+            [track, ..] if track.starts_with("track-sc") => {
+                self.report.note(line, COUNTS);
+                return Ok(());
+            }
+            [
+                name @ ("set-log-level" | "set-nice" | "capture" | "set-var(txn.path)"
+                | "disable-l7-retry"),
+                ..,
+            ] => {
+                self.report
+                    .note(line, format!("`{name}` changes nothing that a client sees"));
                 return Ok(());
             }
             [action, ..] => return Err(format!("`{action}` has no counterpart; remove it")),
-            [] => return Err("says nothing to do; expected deny, redirect or set-header, for example".into()),
+            [] => {
+                return Err(
+                    "says nothing to do; expected deny, redirect or set-header, for example".into(),
+                );
+            }
         };
         proxy.requests.push(Rule {
             line: line.clone(),
             action,
             condition: condition.to_vec(),
+            entry: Vec::new(),
         });
         Ok(())
     }
@@ -132,7 +156,11 @@ impl Importer<'_> {
 }
 
 /// `tcp-request …`
-pub(super) fn tcp_request(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+pub(super) fn tcp_request(
+    line: &Line,
+    proxy: &mut Proxy,
+    report: &mut Report,
+) -> Result<(), String> {
     if line.word(1) == "inspect-delay" {
         let delay = time(line.word(2)).ok_or("has no time; write one such as 5s")?;
         proxy.inspect_delay = Some(fitting(delay));
@@ -144,10 +172,19 @@ pub(super) fn tcp_request(line: &Line, proxy: &mut Proxy) -> Result<(), String> 
         ("connection" | "session" | "content", ["accept"]) => Access::Accept,
         ("connection" | "session" | "content", ["reject", ..]) => Access::Reject,
         ("connection", ["expect-proxy", "layer4"]) => Access::ExpectProxy,
-        ("connection" | "session" | "content", [track, "src", ..])
+        ("connection" | "session" | "content", [track, "src", table @ ..])
             if track.starts_with("track-sc") =>
         {
-            return Err("Ballast counts no clients for rules; max-connections-per-client and max-connection-rate-per-client of a frontend limit them".into());
+            report.note(line, COUNTS);
+            let number = track.trim_start_matches("track-sc").parse();
+            let table = match table {
+                ["table", name] => Some((*name).to_owned()),
+                _ => None,
+            };
+            Access::Track(
+                number.map_err(|_| "has no counter; write track-sc0")?,
+                table,
+            )
         }
         (place, [action, ..]) => {
             return Err(format!("`{place} {action}` has no counterpart; remove it"));
@@ -162,6 +199,7 @@ pub(super) fn tcp_request(line: &Line, proxy: &mut Proxy) -> Result<(), String> 
         line: line.clone(),
         action,
         condition: condition.to_vec(),
+        entry: Vec::new(),
     });
     Ok(())
 }
@@ -174,6 +212,7 @@ pub(super) fn redirect(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         line: line.clone(),
         action: Request::Redirect(target(&plain)?),
         condition: condition.to_vec(),
+        entry: Vec::new(),
     });
     Ok(())
 }
@@ -246,42 +285,23 @@ fn denial(words: &[&str]) -> u16 {
         .unwrap_or(403)
 }
 
-/// `scheme https`, `prefix https://example.com`, `location /path`, with `code N` behind.
+/// `scheme https`, `prefix https://example.com`, `location /path`, and `code N`.
 fn target(words: &[&str]) -> Result<Target, String> {
-    let [kind, value, options @ ..] = words else {
-        return Err("leads nowhere; expected `redirect scheme https`, for example".into());
-    };
     let mut target = Target {
         status: 302,
         ..Target::default()
     };
-    if value.contains('%') {
-        return Err(
-            "a redirect of Ballast leads to a fixed place; write it without a sample".into(),
-        );
-    }
-    match *kind {
-        "scheme" => target.scheme = Some((*value).into()),
-        "prefix" | "location" => {
-            let path = address(value, &mut target)?;
-            match (*kind, path) {
-                ("prefix", "" | "/") => {}
-                ("prefix", _) => return Err("a redirect of Ballast puts nothing before the path; write one line for each path".into()),
-                (_, "") => target.path = Some("/".into()),
-                (_, path) => target.path = Some(path.into()),
+    let mut leads = false;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match *word {
+            kind @ ("scheme" | "prefix" | "location") => {
+                let value = words.next().copied().unwrap_or_default();
+                place(kind, value, &mut target)?;
+                leads = true;
             }
-        }
-        other => {
-            return Err(format!(
-                "`redirect {other}` is not known; expected scheme, prefix or location"
-            ));
-        }
-    }
-    let mut options = options.iter();
-    while let Some(option) = options.next() {
-        match *option {
             "code" => {
-                let status = options.next().and_then(|status| status.parse().ok());
+                let status = words.next().and_then(|status| status.parse().ok());
                 target.status = status
                     .filter(|status| [301, 302, 303, 307, 308].contains(status))
                     .ok_or("has no code of a redirect; expected 301, 302, 303, 307 or 308")?;
@@ -294,7 +314,57 @@ fn target(words: &[&str]) -> Result<Target, String> {
             }
         }
     }
-    Ok(target)
+    match leads {
+        true => Ok(target),
+        false => Err(LEADS_NOWHERE.into()),
+    }
+}
+
+/// Where a redirect leads.
+fn place(kind: &str, value: &str, target: &mut Target) -> Result<(), String> {
+    if value.is_empty() {
+        return Err(LEADS_NOWHERE.into());
+    }
+    if kind == "scheme" && !value.contains('%') {
+        target.scheme = Some(value.into());
+        return Ok(());
+    }
+    // The address with all that was asked for behind it is a prefix.
+    let asked_for = ["%[capture.req.uri]", "%[url]", "%[pathq]"];
+    let before = asked_for.iter().find_map(|uri| value.strip_suffix(uri));
+    let (kind, value) = match before {
+        Some(before) if kind == "location" => ("prefix", before),
+        _ => (kind, value),
+    };
+    let same_host = value.split_once("://").filter(|(_, host)| {
+        let host = host
+            .strip_prefix("%[")
+            .and_then(|host| host.strip_suffix(']'));
+        let host = host.map(|host| host.strip_prefix("req.").unwrap_or(host));
+        matches!(host, Some("hdr(host)" | "hdr(Host)"))
+    });
+    if let (Some((scheme, _)), "prefix") = (same_host, kind) {
+        target.scheme = Some(scheme.into());
+        return Ok(());
+    }
+    if value.contains('%') {
+        return Err(
+            "a redirect of Ballast leads to a fixed place, or to what was asked for at another; write it without a sample".into(),
+        );
+    }
+    let path = address(value, target)?;
+    match (kind, path) {
+        ("prefix", "" | "/") => {}
+        ("prefix", _) => {
+            return Err(
+                "a redirect of Ballast puts nothing before the path; write one line for each path"
+                    .into(),
+            );
+        }
+        (_, "") => target.path = Some("/".into()),
+        (_, path) => target.path = Some(path.into()),
+    }
+    Ok(())
 }
 
 /// Takes scheme, host and port of an address apart; what is left is the path.
@@ -362,5 +432,7 @@ fn strip(
         _ => Err(NO_STRIP.into()),
     }
 }
+
+const LEADS_NOWHERE: &str = "leads nowhere; expected `redirect scheme https`, for example";
 
 const NO_STRIP: &str = "rewriting by a regular expression has no counterpart; a route has `rewrite`, which replaces the part of the path that it matched";

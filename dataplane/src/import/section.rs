@@ -2,10 +2,10 @@
 
 use ballast_core::table::{Algorithm, Reuse};
 
-use super::check::{Http, Tcp};
 use super::condition::{Rule, split};
 use super::importer::Importer;
-use super::keywords::{Keyword, OPTIONS, PROXY_WORDS, of_option, of_proxy};
+use super::keywords::{Keyword, PROXY_WORDS, of_proxy};
+use super::pages::{errorfile, http_error};
 use super::proxy::{Proxy, Stick};
 use super::rules::{delete_field, redirect, replace_request, tcp_request};
 use super::server::Settings;
@@ -54,12 +54,15 @@ impl Importer<'_> {
                     );
                 };
                 if name.contains('%') {
-                    return Err("a backend whose name is computed has no counterpart; write one use_backend for each".into());
+                    let rules = self.mapped(line, name, condition)?;
+                    proxy.use_backends.extend(rules);
+                    return Ok(());
                 }
                 proxy.use_backends.push(Rule {
                     line: line.clone(),
-                    action: name.clone(),
+                    action: Some(name.clone()),
                     condition: condition.to_vec(),
+                    entry: Vec::new(),
                 });
                 Ok(())
             }
@@ -136,15 +139,25 @@ impl Importer<'_> {
                 };
                 Ok(())
             }
-            "errorfile" => {
-                let status = value
-                    .parse::<u16>()
-                    .ok()
-                    .filter(|status| (400..=599).contains(status));
-                let status = status.ok_or_else(|| format!("{value:?} is no status of an answer that Ballast gives by itself; expected 400 to 599"))?;
-                proxy
-                    .errors
-                    .insert(status, (line.clone(), line.word(2).into()));
+            "errorfile" | "http-error" => {
+                let (status, page) = match line.word(0) {
+                    "errorfile" => errorfile(line)?,
+                    _ => http_error(line)?,
+                };
+                proxy.errors.insert(status, (line.clone(), page));
+                Ok(())
+            }
+            "errorfiles" => {
+                proxy.errorfiles.push(line.clone());
+                Ok(())
+            }
+            "monitor-uri" => {
+                proxy.monitor = Some(line.clone());
+                Ok(())
+            }
+            "server-template" => {
+                let servers = self.server_template(line, &proxy.default_server)?;
+                proxy.servers.extend(servers);
                 Ok(())
             }
             "description" => {
@@ -158,7 +171,7 @@ impl Importer<'_> {
             "stats" => self.stats(line, proxy),
             "http-check" => self.http_check(line, &mut proxy.check),
             "tcp-check" => self.tcp_check(line, &mut proxy.check),
-            "tcp-request" => tcp_request(line, proxy),
+            "tcp-request" => tcp_request(line, proxy, &mut self.report),
             "http-request" => self.http_request(line, line.from(1), proxy),
             "block" => {
                 let mut words = vec!["deny".to_owned()];
@@ -289,8 +302,13 @@ impl Importer<'_> {
                     );
                 }
                 "store" => {
-                    value();
-                    self.report.left_out(line, "Ballast counts no clients for rules; max-connections-per-client and max-connection-rate-per-client of a frontend limit them");
+                    for counter in value().split(',') {
+                        match counter.strip_prefix("conn_rate(") {
+                            Some(period) => stick.rate_period = time(period.trim_end_matches(')')),
+                            None => stick.counts_connections |= counter == "conn_cur",
+                        }
+                    }
+                    self.report.note(line, COUNTS);
                 }
                 other => self.unknown_word(
                     line,
@@ -366,125 +384,10 @@ impl Importer<'_> {
         }
         Ok(())
     }
-
-    fn option(
-        &mut self,
-        line: &Line,
-        words: &[String],
-        on: bool,
-        proxy: &mut Proxy,
-    ) -> Result<(), String> {
-        let name = words.first().map(String::as_str).unwrap_or_default();
-        match name {
-            "forwardfor" => {
-                proxy.forwarded_for = on.then(|| line.clone());
-                let mut words = words.iter().skip(1).map(String::as_str);
-                while let Some(word) = words.next() {
-                    match word {
-                        "except" => {
-                            let range = words.next().unwrap_or_default();
-                            self.report.note(
-                                line,
-                                format!("the client's address is added for {range} too"),
-                            );
-                        }
-                        "header" => {
-                            return Err(format!(
-                                "the header {} has no counterpart; Ballast writes X-Forwarded-For",
-                                words.next().unwrap_or_default()
-                            ));
-                        }
-                        "if-none" => self.report.note(
-                            line,
-                            "the client's address is added behind those that are there",
-                        ),
-                        other => self.unknown_word(line, other, &["except", "header", "if-none"]),
-                    }
-                }
-                Ok(())
-            }
-            "httpchk" => {
-                if on {
-                    self.option_httpchk(line, &mut proxy.check);
-                } else {
-                    proxy.check.http = None;
-                }
-                Ok(())
-            }
-            "tcp-check" => {
-                proxy.check.tcp = on.then(Tcp::default);
-                proxy.check.http = None;
-                Ok(())
-            }
-            "redis-check" if on => {
-                proxy.check.tcp = Some(Tcp {
-                    send: "*1\\r\\n$4\\r\\nPING\\r\\n".into(),
-                    answer: Some("+PONG".into()),
-                });
-                Ok(())
-            }
-            "smtpchk" if on => {
-                proxy.check.tcp = Some(Tcp {
-                    send: String::new(),
-                    answer: Some("220".into()),
-                });
-                self.report
-                    .note(line, "the greeting 220 is awaited; no HELO is sent");
-                Ok(())
-            }
-            "ssl-hello-chk" if on => {
-                proxy.check.tcp = Some(Tcp::default());
-                proxy.check.http = None::<Http>;
-                self.report.note(
-                    line,
-                    "the check connects; that a TLS greeting is answered is not looked at",
-                );
-                Ok(())
-            }
-            "allbackups" => {
-                proxy.all_backups = on;
-                Ok(())
-            }
-            "log-health-checks" | "redispatch" => Ok(()),
-            _ => match of_option(name) {
-                Some(Keyword::Needless) => Ok(()),
-                Some(_) if !on => Ok(()),
-                Some(Keyword::Noted(why)) => {
-                    self.report.note(line, why);
-                    Ok(())
-                }
-                Some(Keyword::Missing) => Err(format!(
-                    "`option {name}` has no counterpart{}",
-                    match name.ends_with("-check") {
-                        true => "; servers with `check` are checked by a connection",
-                        false => "; remove it",
-                    }
-                )),
-                None => {
-                    self.unknown_word(line, name, OPTIONS);
-                    Ok(())
-                }
-            },
-        }
-    }
-
-    fn stats(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
-        match line.word(1) {
-            "enable" | "uri" => {}
-            "auth" => {
-                proxy.stats_users = Some(line.clone());
-                proxy.stats = Some(line.clone());
-                return Err("passwords do not stand in a table; write `user:password` into a file and name it by --stats-auth-file. Until then only this host sees the page".into());
-            }
-            "hide-version" | "realm" | "refresh" | "show-desc" | "show-legends" | "show-node" | "show-modules" | "maxconn" | "timeout" | "socket" | "bind-process" => return Ok(()),
-            "admin" => self.report.left_out(line, "the page changes things only for an admin of --stats-auth-file; name one"),
-            "scope" | "http-request" => self.report.left_out(line, "stats.source-ranges and --stats-auth-file say who may see the page; write one of them"),
-            other => { self.unknown_word(line, other, &["enable", "uri", "auth", "realm", "refresh", "hide-version", "admin", "scope", "show-legends", "show-node"]); return Ok(()); }
-        }
-        proxy.stats = Some(line.clone());
-        Ok(())
-    }
 }
+
+/// What is said of lines that count clients, and do nothing else.
+pub(super) const COUNTS: &str = "it counts clients, and changes nothing by itself; the lines that look at the counter say what becomes of them";
 
 fn stick(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
     match (line.word(1), line.word(2), line.word(3)) {
@@ -501,17 +404,14 @@ fn stick(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
 
 fn missing(keyword: &str) -> String {
     let remedy = match keyword {
-        "server-template" => "write a server for each address",
-        "monitor-uri" | "monitor" => {
-            "/healthz of stats.healthz answers while the process lives, /readyz of stats.bind while it serves"
+        "monitor" => {
+            "the path of monitor-uri answers always; /readyz of stats.bind only while Ballast serves"
         }
         "compression" => "let endpoints compress",
         "log-format" | "log-format-sd" | "error-log-format" => {
             "log.access has haproxy's own forms, and JSON"
         }
-        "errorfiles" | "errorloc" | "errorloc302" | "errorloc303" | "http-error" => {
-            "write errorfile for each status"
-        }
+        "errorloc" | "errorloc302" | "errorloc303" => "write errorfile for each status",
         "capture" => "access lines hold no header fields",
         "fullconn" => "max-connections of endpoints are fixed",
         "retry-on" => "an attempt to connect is repeated, and a request that may be",

@@ -79,55 +79,114 @@ impl Importer<'_> {
             return Err("has no name or no address; expected `server NAME ADDRESS:PORT`".into());
         }
         let settings = self.settings(line, line.from(3), defaults.clone());
-        let (family, rest) = match text.split_once('@') {
-            Some(("ipv4" | "tcp4", rest)) => (Some(false), rest),
-            Some(("ipv6" | "tcp6", rest)) => (Some(true), rest),
-            Some(("tcp", rest)) => (None, rest),
-            Some((other, _)) => {
-                return Err(format!(
-                    "Ballast has no {other}@ address for endpoints; give it an address and a port"
-                ));
-            }
-            None if text.starts_with('/') => {
-                return Err(
-                    "Ballast connects to no unix socket; give it an address and a port".into(),
-                );
-            }
-            None => (None, text),
-        };
-        let bare = rest
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'));
-        let (host, port) = match rest.rsplit_once(':') {
-            // An IPv6 address has its port behind the last colon, so that `::1` means port 1 of `::`.
-            Some((host, port)) if bare.is_none() => (host, Some(port)),
-            _ => (bare.unwrap_or(rest), None),
-        };
-        let port = match port {
-            None | Some("" | "+0" | "-0") => None,
-            Some(port) if port.starts_with(['+', '-']) => {
-                return Err(format!(
-                    "port {port} depends on the client's; write one server for each port"
-                ));
-            }
-            Some(port) => match port.parse::<u16>() {
-                Ok(0) => None,
-                Ok(port) => Some(port),
-                Err(_) => return Err(format!("{port:?} is no port; expected 1 to 65535")),
-            },
-        };
-        let host = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'))
-            .unwrap_or(host);
-        let (address, resolved) = self.address(line, host, family)?;
+        let place = place(text)?;
+        let (address, resolved) = self.address(line, place.host, place.v6)?;
         Ok(Server {
             line: line.clone(),
             name: name.into(),
             address,
-            port,
-            resolved: resolved.then(|| host.into()),
+            port: place.port,
+            resolved: resolved.then(|| place.host.into()),
             settings,
         })
     }
+
+    /// Reads a `server-template` line: a server for each address that the name has, up to the number of the line.
+    pub(super) fn server_template(
+        &mut self,
+        line: &Line,
+        defaults: &Settings,
+    ) -> Result<Vec<Server>, String> {
+        let (prefix, numbers, text) = (line.word(1), line.word(2), line.word(3));
+        if text.is_empty() {
+            return Err(
+                "has no address; expected `server-template PREFIX NUMBER NAME:PORT`".into(),
+            );
+        }
+        let (first, last) = numbers.split_once('-').unwrap_or(("1", numbers));
+        let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) else {
+            return Err(format!(
+                "{numbers:?} is no number of servers; expected one such as 3, or 1-3"
+            ));
+        };
+        let settings = self.settings(line, line.from(4), defaults.clone());
+        let place = place(text)?;
+        if place.host.parse::<IpAddr>().is_ok() {
+            return Err("its servers would all have one address; write one `server`".into());
+        }
+        let found = self.resolved(place.host)?;
+        let found = found
+            .into_iter()
+            .filter(|address| place.v6.is_none_or(|v6| address.is_ipv6() == v6));
+        let servers: Vec<Server> = (first..=last)
+            .zip(found)
+            .map(|(number, address)| Server {
+                line: line.clone(),
+                name: format!("{prefix}{number}"),
+                address: address.to_canonical(),
+                port: place.port,
+                resolved: Some(place.host.into()),
+                settings: settings.clone(),
+            })
+            .collect();
+        self.report.note(
+            line,
+            format!(
+                "a server for each address that the name has now, here {}; import again when that changes",
+                servers.len()
+            ),
+        );
+        Ok(servers)
+    }
+}
+
+/// Where a server is, before its name is resolved.
+struct Place<'l> {
+    host: &'l str,
+    port: Option<u16>,
+    /// Whether the line asks for one family, and for IPv6.
+    v6: Option<bool>,
+}
+
+fn place(text: &str) -> Result<Place<'_>, String> {
+    let (v6, rest) = match text.split_once('@') {
+        Some(("ipv4" | "tcp4", rest)) => (Some(false), rest),
+        Some(("ipv6" | "tcp6", rest)) => (Some(true), rest),
+        Some(("tcp", rest)) => (None, rest),
+        Some((other, _)) => {
+            return Err(format!(
+                "Ballast has no {other}@ address for endpoints; give it an address and a port"
+            ));
+        }
+        None if text.starts_with('/') => {
+            return Err("Ballast connects to no unix socket; give it an address and a port".into());
+        }
+        None => (None, text),
+    };
+    let bare = rest
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let (host, port) = match rest.rsplit_once(':') {
+        // An IPv6 address has its port behind the last colon, so that `::1` means port 1 of `::`.
+        Some((host, port)) if bare.is_none() => (host, Some(port)),
+        _ => (bare.unwrap_or(rest), None),
+    };
+    let port = match port {
+        None | Some("" | "+0" | "-0") => None,
+        Some(port) if port.starts_with(['+', '-']) => {
+            return Err(format!(
+                "port {port} depends on the client's; write one server for each port"
+            ));
+        }
+        Some(port) => match port.parse::<u16>() {
+            Ok(0) => None,
+            Ok(port) => Some(port),
+            Err(_) => return Err(format!("{port:?} is no port; expected 1 to 65535")),
+        },
+    };
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    Ok(Place { host, port, v6 })
 }

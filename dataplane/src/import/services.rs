@@ -1,12 +1,13 @@
 //! From a `backend` or `listen` section to a service of the table.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
     Affinity, AllDown, Ejection, Endpoint, EndpointTls, Entries, File, HeaderEdits, Health,
-    HealthMode, HealthTls, HttpVersion, List, OnGone, OrOff, SendProxy, Service, ServiceHttp,
+    HealthMode, HealthTls, HttpVersion, List, Name, OnGone, OrOff, SendProxy, Service, ServiceHttp,
     ServiceTimeouts, State, Tlv,
 };
 
@@ -39,6 +40,7 @@ impl Importer<'_> {
         let mut comments = Vec::new();
         let mut endpoints = Vec::new();
         let mut used: Vec<&Server> = Vec::new();
+        let mut names = HashSet::new();
         for server in &proxy.servers {
             if server.settings.link != link {
                 self.report.left_out(&server.line, "all endpoints of a service are spoken to alike (PROXY header, TLS, HTTP/2), and this one is not as the first; give it a backend of its own");
@@ -71,18 +73,7 @@ impl Importer<'_> {
             if let Some(name) = &server.resolved {
                 comments.push(format!("{}: {name} is {}", server.name, address.ip()));
             }
-            let shown = (server.name != address.to_string()).then(|| server.name.parse());
-            let name = match shown {
-                Some(Err(_)) => {
-                    self.report.note(
-                        &server.line,
-                        "its name is none that a table has, so it is shown by its address",
-                    );
-                    None
-                }
-                Some(Ok(name)) => Some(name),
-                None => None,
-            };
+            let name = self.endpoint_name(server, &address.to_string(), &mut names);
             used.push(server);
             endpoints.push(Endpoint {
                 address,
@@ -151,6 +142,33 @@ impl Importer<'_> {
             endpoints,
         };
         Some(Made { service, comments })
+    }
+
+    /// The name of an endpoint; `None`: it is shown by its address.
+    fn endpoint_name(
+        &mut self,
+        server: &Server,
+        address: &str,
+        taken: &mut HashSet<String>,
+    ) -> Option<Name> {
+        if server.name == address {
+            return None;
+        }
+        let Ok(name) = server.name.parse() else {
+            self.report.note(
+                &server.line,
+                "its name is none that a table has, so it is shown by its address",
+            );
+            return None;
+        };
+        if !taken.insert(server.name.clone()) {
+            self.report.note(
+                &server.line,
+                "another server has its name, so it is shown by its address",
+            );
+            return None;
+        }
+        Some(name)
     }
 
     fn source(&mut self, line: &Line, text: &str) -> Option<IpAddr> {
@@ -339,8 +357,14 @@ impl Importer<'_> {
             .check
             .map_or(interval, |check| check.min(interval));
         let usual = interval.min(Duration::from_secs(1));
-        let tls = checks.tls && proxy.check.http.is_some() || checks_by_tls(proxy, checks);
         let check = &proxy.check;
+        let tls = match &check.connect {
+            Some(connect) => connect.tls,
+            None => checks.tls && check.http.is_some() || checks_by_tls(proxy, checks),
+        };
+        let connect = check.connect.clone().unwrap_or_default();
+        let first_port = proxy.servers.first().and_then(|server| server.port);
+        let port = connect.port.filter(|port| Some(*port) != first_port);
         let mode = match (&check.http, tls) {
             (Some(_), true) => HealthMode::Https,
             (Some(_), false) => HealthMode::Http,
@@ -381,7 +405,7 @@ impl Importer<'_> {
         let tcp = check.tcp.clone().filter(|_| !is_http).unwrap_or_default();
         Health {
             mode,
-            port: checks.port.and_then(std::num::NonZeroU16::new),
+            port: port.or(checks.port).and_then(std::num::NonZeroU16::new),
             interval,
             fast_interval,
             timeout: (timeout != usual).then_some(timeout),
@@ -406,9 +430,10 @@ impl Importer<'_> {
                 .filter(|text| !text.is_empty())
                 .and_then(|text| text.parse().ok()),
             answer: tcp.answer.and_then(|text| text.parse().ok()),
-            tls: checks
+            tls: connect
                 .sni
                 .as_ref()
+                .or(checks.sni.as_ref())
                 .filter(|_| mode == HealthMode::Https)
                 .map(|name| HealthTls {
                     sni: name.parse().ok(),

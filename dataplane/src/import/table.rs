@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ballast_core::table::{Access, Bind, Format, List, Log, Problem, RoutingTable, Stats, parse};
+use ballast_core::table::{
+    Access, Bind, Comments, Format, List, Log, Problem, RoutingTable, Stats, parse, yaml,
+};
 
 use super::acl::Where;
+use super::bind::BindLine;
 use super::decide::{Closed, Does};
 use super::frontends::{Backends, MadeFrontend, Taken, default_backend};
 use super::importer::Importer;
@@ -13,17 +16,21 @@ use super::ranges::{Ranges, net};
 use super::read::Sections;
 use super::services::{Made, file};
 use super::words::Line;
-use super::yaml::{self, Comments};
 
 /// A table with what is said about it.
 pub(super) struct Assembled {
     pub(super) table: RoutingTable,
     pub(super) comments: Comments,
+    /// The lines where the frontends and services begin.
+    heads: (Vec<Line>, Vec<Line>),
 }
 
 impl Importer<'_> {
     /// Makes the table of all sections.
-    pub(super) fn assemble(&mut self, sections: &Sections) -> Assembled {
+    pub(super) fn assemble(&mut self, sections: &mut Sections) -> Assembled {
+        for proxy in &mut sections.proxies {
+            self.errorfiles(proxy, &sections.pages);
+        }
         let proxies = self.distinct(sections);
         let backends: Backends<'_> = proxies
             .iter()
@@ -69,6 +76,12 @@ impl Importer<'_> {
                 .iter()
                 .any(|made| made.frontend.services().any(|name| **name == *proxy.name));
             if proxy.servers.is_empty() && !is_used {
+                if proxy.kind == Kind::Listen && proxy.binds.is_empty() {
+                    self.report.note(
+                        &proxy.head,
+                        "it has no bind and no server, and is not in the table",
+                    );
+                }
                 continue;
             }
             if let Some(made) = self.service(&proxy, port) {
@@ -81,6 +94,10 @@ impl Importer<'_> {
             .iter()
             .any(|proxy| proxy.kind.has_frontend() && proxy.logs)
             && !self.log_targets.is_empty();
+        let heads = (
+            frontends.iter().map(|made| made.head.clone()).collect(),
+            services.iter().map(|(_, head)| head.clone()).collect(),
+        );
         let mut comments = Comments::default();
         for made in &frontends {
             let mut lines = vec![format!("line {}: {}", made.head.number, made.head.shown)];
@@ -107,7 +124,11 @@ impl Importer<'_> {
             frontends: frontends.into_iter().map(|made| made.frontend).collect(),
             services: services.into_iter().map(|(made, _)| made.service).collect(),
         };
-        self.without_mistakes(Assembled { table, comments })
+        self.without_mistakes(Assembled {
+            table,
+            comments,
+            heads,
+        })
     }
 
     /// Sections with names of their own that are not switched off.
@@ -158,8 +179,16 @@ impl Importer<'_> {
         for bind in proxy.binds.iter().filter(|bind| bind.way.tls.is_some()) {
             self.report.left_out(&bind.line, "the page is not shown over TLS; give it an address of its own, and a frontend in front of that");
         }
+        let plain: Vec<(&BindLine, Bind)> = plain
+            .into_iter()
+            .flat_map(|line| line.binds.iter().map(move |bind| (line, *bind)))
+            .collect();
         let binds = self.free(&plain, "stats", taken);
         if binds.is_empty() {
+            self.report.left_out(
+                &proxy.head,
+                "no bind of it can be served; the page has stats.bind, by default 127.0.0.1:1936",
+            );
             return;
         }
         let clients = match self.who_sees(proxy) {
@@ -188,7 +217,10 @@ impl Importer<'_> {
 
     /// The clients that may see the page: all, but for what rules say; with passwords, which a table does not have, this host.
     fn who_sees(&mut self, proxy: &Proxy) -> Result<Ranges, Closed> {
-        let place = Where { tls: false };
+        let place = Where {
+            tls: false,
+            port: None,
+        };
         let mut clients = Ranges::all();
         for step in self.steps(proxy, place)? {
             let Does::Request(super::proxy::Request::Deny(_) | super::proxy::Request::Auth) =
@@ -240,7 +272,7 @@ impl Importer<'_> {
     /// Takes out what a table may not have, however it came in: the emitted table is always good.
     fn without_mistakes(&mut self, mut assembled: Assembled) -> Assembled {
         loop {
-            let text = yaml::emit(&assembled.table, &assembled.comments, &[]);
+            let text = yaml(&assembled.table, &assembled.comments, &[]);
             let Err(problems) = parse(text.as_bytes(), Format::Yaml) else {
                 return assembled;
             };
@@ -263,7 +295,7 @@ impl Importer<'_> {
             let frontend = table.frontends.remove(index);
             assembled.comments.frontends.remove(index);
             self.report.left_out(
-                &whole,
+                &assembled.heads.0.remove(index),
                 format!(
                     "frontend {}, because of {}: {why}",
                     frontend.name, problem.at
@@ -275,7 +307,7 @@ impl Importer<'_> {
             let service = table.services.remove(index);
             assembled.comments.services.remove(index);
             self.report.left_out(
-                &whole,
+                &assembled.heads.1.remove(index),
                 format!("service {}, because of {}: {why}", service.name, problem.at),
             );
         } else if table.stats != Stats::default()
@@ -312,11 +344,11 @@ fn is_page(proxy: &Proxy) -> bool {
     proxy.kind.has_frontend() && is_own && leads_nowhere
 }
 
-fn leads_to(user: &Proxy, backend: &Proxy) -> bool {
+pub(super) fn leads_to(user: &Proxy, backend: &Proxy) -> bool {
     let by_rule = user
         .use_backends
         .iter()
-        .any(|rule| rule.action == backend.name);
+        .any(|rule| rule.action.as_ref() == Some(&backend.name));
     user.kind.has_frontend()
         && (by_rule || default_backend(user).is_some_and(|name| name == backend.name))
 }

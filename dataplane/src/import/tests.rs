@@ -1,10 +1,13 @@
 //! Translations, without a machine.
 
-use std::collections::HashMap;
 use std::fs;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use ballast_core::compile::{CompileContext, compile};
+use ballast_core::loops::HostAddresses;
+use ballast_core::moment::Moment;
+use ballast_core::plan::Plan;
+use ballast_core::rng::Rng;
 use ballast_core::table::{Format, parse};
 
 use super::{Imported, Kind, World, translate};
@@ -12,64 +15,9 @@ use super::{Imported, Kind, World, translate};
 mod equivalence;
 mod lines;
 mod noise;
+mod oracle;
 
-/// A machine of the test's making.
-struct Made {
-    variables: HashMap<&'static str, &'static str>,
-}
-
-impl Made {
-    fn new() -> Self {
-        let variables = [("PG_HOST", "10.0.1.1"), ("PG_HOST_2", "10.0.1.2")];
-        Self {
-            variables: variables.into(),
-        }
-    }
-}
-
-impl World for Made {
-    fn variable(&self, name: &str) -> Option<String> {
-        self.variables.get(name).map(|value| (*value).to_owned())
-    }
-
-    fn addresses(&self, name: &str) -> Result<Vec<IpAddr>, String> {
-        let texts: &[&str] = match name {
-            "db.example.com" => &["10.9.0.1", "2001:db8::9", "10.9.0.2"],
-            "localhost" => &["127.0.0.1"],
-            _ => return Err("there is no such name".into()),
-        };
-        Ok(texts
-            .iter()
-            .map(|text| text.parse().expect("an address"))
-            .collect())
-    }
-
-    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
-        match path {
-            "lists/office.lst" => {
-                Ok(b"# the office\n192.0.2.0/24\n\n10.7.0.0/255.255.0.0\n".into())
-            }
-            _ if path.starts_with("/etc/haproxy/errors/") => {
-                let page =
-                    format!("HTTP/1.0 000 x\r\nContent-Type: text/html\r\n\r\n<p>{path}</p>");
-                Ok(page.into_bytes())
-            }
-            _ => Err("no such file".into()),
-        }
-    }
-
-    fn folder(&self, path: &str) -> Option<Vec<String>> {
-        let names = ["a.pem", "a.pem.key", "b.pem"].map(str::to_owned);
-        (path == "/etc/ssl/folder").then(|| names.to_vec())
-    }
-
-    fn absolute(&self, path: &str) -> String {
-        match path.starts_with('/') {
-            true => path.into(),
-            false => format!("/etc/haproxy/{path}"),
-        }
-    }
-}
+use oracle::Made;
 
 /// Translates a text, and holds the result to be a good table.
 fn import(text: &str) -> Imported {
@@ -84,6 +32,18 @@ fn sample(name: &str) -> String {
     let path = folder().join(format!("{name}.cfg"));
     fs::read_to_string(path).expect("a sample")
 }
+
+const SAMPLES: [&str; 9] = [
+    "service-loadbalancer",
+    "web",
+    "tcp",
+    "trouble",
+    "database",
+    "tls-frontend",
+    "kube-apiserver",
+    "mail",
+    "openshift",
+];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/import")
@@ -101,7 +61,7 @@ fn compare(name: &str, text: &str) {
 
 #[test]
 fn samples_become_these_tables_with_these_remarks() {
-    for name in ["service-loadbalancer", "web", "tcp", "trouble"] {
+    for name in SAMPLES {
         let imported = import(&sample(name));
         compare(&format!("{name}.yaml"), &imported.table);
         let remarks = &imported.report.remarks;

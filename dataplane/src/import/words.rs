@@ -3,6 +3,8 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use super::report::one_line;
+
 /// A line that says something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
@@ -215,14 +217,7 @@ fn shown(text: &str, words: &[String]) -> String {
     if let Some(shown) = secret {
         return shown.into();
     }
-    let plain: String = text
-        .trim()
-        .chars()
-        .map(|letter| match letter.is_control() {
-            true => ' ',
-            false => letter,
-        })
-        .collect();
+    let plain = one_line(text.trim());
     match plain.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}…", plain.get(..end).unwrap_or_default()),
         None => plain,

@@ -74,8 +74,14 @@ fn line(answer: &mut impl BufRead) -> io::Result<String> {
 /// Why there is no answer.
 pub(super) fn explain(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => "nobody answers".into(),
-        io::ErrorKind::NotFound => "nobody answers: there is no such file".into(),
+        io::ErrorKind::ConnectionRefused => {
+            "nobody answers; start `ballast run`, or name its --admin address or its --socket"
+                .into()
+        }
+        io::ErrorKind::NotFound => {
+            "nobody answers: there is no such file; name the one that `ballast run --socket` has"
+                .into()
+        }
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "no answer in time".into(),
         io::ErrorKind::UnexpectedEof => "the answer ends too early".into(),
         _ => error.to_string(),

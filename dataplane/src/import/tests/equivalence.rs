@@ -2,16 +2,11 @@
 
 use std::net::IpAddr;
 
-use ballast_core::compile::{CompileContext, compile};
 use ballast_core::http::Host;
-use ballast_core::loops::HostAddresses;
-use ballast_core::moment::Moment;
-use ballast_core::plan::{Plan, Serves};
-use ballast_core::rng::Rng;
+use ballast_core::plan::Serves;
 use ballast_core::route::Target;
-use ballast_core::table::{Format, parse};
 
-use super::import;
+use super::{CompileContext, Format, HostAddresses, Moment, Plan, Rng, compile, import, parse};
 
 #[test]
 fn routes_send_requests_where_rules_send_them() {

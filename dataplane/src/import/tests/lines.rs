@@ -299,6 +299,18 @@ fn checks() {
             "{mode: https, interval: 1s}",
         ),
         (
+            "option httpchk\n http-check connect ssl sni api.example\n http-check send meth GET uri /up\n server s 10.0.0.1:80 check inter 1s",
+            "{mode: https, interval: 1s, path: /up, tls: {sni: api.example}}",
+        ),
+        (
+            "option httpchk GET /\n http-check connect port 81\n server s 10.0.0.1:80 check inter 1s ssl verify none",
+            "{mode: http, port: 81, interval: 1s}",
+        ),
+        (
+            "option tcp-check\n tcp-check connect port 81\n tcp-check expect string x\n server s 10.0.0.1:80 check inter 1s",
+            "{mode: tcp, port: 81, interval: 1s, answer: x}",
+        ),
+        (
             "option redis-check\n server s 10.0.0.1:80 check inter 1s",
             r#"{mode: tcp, interval: 1s, send: "*1\\r\\n$4\\r\\nPING\\r\\n", answer: "+PONG"}"#,
         ),
@@ -372,6 +384,15 @@ fn names_are_resolved_and_told() {
 }
 
 #[test]
+fn a_remark_is_one_line() {
+    let remarks = remarks("frontend f\n bind \u{1b}[2J:80\n mo\\nde \\x07 http\n");
+    assert!(remarks.len() > 1, "{remarks:?}");
+    for remark in remarks {
+        assert!(!remark.contains(char::is_control), "{remark:?}");
+    }
+}
+
+#[test]
 fn unknown_words_are_named_with_what_was_meant() {
     for (line, meant) in [
         ("optoin httplog", "did you mean option?"),
@@ -412,6 +433,18 @@ fn redirects() {
             "redirect location /new",
             "{redirect: {path: /new, status: 302}}",
         ),
+        (
+            "http-request redirect code 301 location https://%[hdr(host)]%[capture.req.uri]",
+            "{redirect: {scheme: https, status: 301}}",
+        ),
+        (
+            "redirect prefix https://%[req.hdr(Host)] code 302",
+            "{redirect: {scheme: https, status: 302}}",
+        ),
+        (
+            "redirect location https://www.example.com%[url] code 301",
+            "{redirect: {scheme: https, host: www.example.com, status: 301}}",
+        ),
         ("http-request return status 204", "{status: 204}"),
     ] {
         let imported = import(&of_frontend(&format!(
@@ -421,6 +454,40 @@ fn redirects() {
             imported.table.contains(&format!("default: {route}")),
             "{line}\n{}",
             imported.table
+        );
+    }
+}
+
+#[test]
+fn redirects_that_no_route_can_make() {
+    for (line, why) in [
+        ("redirect code 301", "leads nowhere"),
+        ("redirect location", "leads nowhere"),
+        ("redirect location x", "is no place to lead to"),
+        (
+            "redirect scheme https code 304",
+            "has no code of a redirect",
+        ),
+        ("redirect scheme %[src]", "leads to a fixed place"),
+        (
+            "redirect location https://%[src]%[url]",
+            "leads to a fixed place",
+        ),
+        (
+            "redirect location https://%[hdr(host)]/x",
+            "leads to a fixed place",
+        ),
+        ("redirect prefix /x", "puts nothing before the path"),
+        ("redirect scheme https set-cookie A=1", "has no counterpart"),
+    ] {
+        let remarks = remarks(&of_frontend(&format!(
+            " mode http\n bind 127.0.0.1:80\n {line}"
+        )));
+        assert!(
+            remarks
+                .iter()
+                .any(|remark| remark.starts_with("4: left out") && remark.contains(why)),
+            "{line}: {remarks:?}"
         );
     }
 }
@@ -490,4 +557,388 @@ fn very_many_hosts_and_paths() {
     assert_eq!(of_host("/").service.as_deref(), Some("b7"));
     assert_eq!(of_host("/b7").rewrite.as_deref(), Some("/"));
     assert_eq!(of_host("/secret").status, Some(403));
+}
+
+/// The lines of a branch are read where its condition holds; every other branch is told with its lines.
+#[test]
+fn conditional_blocks() {
+    for (condition, holds) in [
+        ("1", true),
+        ("0", false),
+        ("", false),
+        ("defined(PG_HOST)", true),
+        ("!defined(PG_HOST) || defined(NOBODY)", false),
+        ("defined(NOBODY) && 1 || 1", true),
+        ("1 && ( 0 || !0 )", true),
+        ("streq(\"$PG_HOST\",10.0.1.1)", true),
+        ("strneq(\"$PG_HOST\",10.0.1.1)", false),
+        ("\"strstr(abc,b) && version_atleast(2.4)\"", true),
+        ("version_before(2.4)", false),
+        ("feature(OPENSSL)", true),
+        ("defined(OF_THIS_FILE)", true),
+    ] {
+        let text = format!(
+            "global\n setenv OF_THIS_FILE 1\n.if {condition}\nfrontend one\n bind 127.0.0.1:1\n.else\nfrontend two\n bind 127.0.0.1:2\n.endif\n default_backend b\nbackend b\n server s 10.0.0.1:80\n"
+        );
+        let table = table(&text);
+        let name = if holds { "one" } else { "two" };
+        assert_eq!(&*table.frontends[0].name, name, "{condition}");
+        assert_eq!(table.frontends.len(), 1, "{condition}");
+        let passed_over = if holds {
+            "6: note: `.else`: "
+        } else {
+            "3: note: `.if"
+        };
+        assert!(
+            remarks(&text)
+                .iter()
+                .any(|remark| remark.starts_with(passed_over) && remark.contains("(lines ")),
+            "{condition}: {:?}",
+            remarks(&text)
+        );
+    }
+    for condition in [
+        "true",
+        "feature(QUIC)",
+        "enabled(POLL)",
+        "defined(A",
+        "(1",
+        "1)",
+        "!",
+        "1 &&",
+        "streq(a)",
+        &"(".repeat(100_000),
+    ] {
+        let text = format!(
+            ".if {condition}\nfrontend one\n bind 127.0.0.1:1\n.elif 1\nfrontend two\n bind 127.0.0.1:2\n.endif\nbackend b\n server s 10.0.0.1:80\n"
+        );
+        let imported = import(&text);
+        assert!(!imported.table.contains("frontends:"), "{condition}");
+        let told = imported.report.remarks.iter();
+        let mut told = told.filter(|remark| remark.kind == Kind::LeftOut);
+        assert!(
+            told.any(|remark| remark.last == 6),
+            "{condition}: {:?}",
+            imported.report
+        );
+    }
+    let nested = remarks(
+        ".if 0\n.if 1\nzzz\n.else\nzzz\n.endif\n.elif 1\nlisten a\n.else\nzzz\n.if 1\n.endif\n.endif\n.endif\n.if 1\n",
+    );
+    let left_out: Vec<&String> = nested
+        .iter()
+        .filter(|remark| remark.contains("left out"))
+        .collect();
+    assert!(
+        matches!(left_out.as_slice(), [stray, open] if stray.starts_with("14: ") && open.starts_with("15: ")),
+        "{nested:#?}"
+    );
+}
+
+#[test]
+fn limits_of_each_client() {
+    let of = |table: &str, rules: &str| {
+        let text = format!(
+            "frontend f\n bind 127.0.0.1:80\n stick-table {table}\n{rules}\n default_backend b\nbackend b\n stick-table type ip size 1m store conn_cur,conn_rate(1000)\n server s 10.0.0.1:80\n"
+        );
+        let imported = import(&text);
+        let table = parse(imported.table.as_bytes(), Format::Yaml).expect("a good table");
+        let frontend = &table.frontends[0];
+        (
+            frontend.max_connections_per_client.map(u32::from),
+            frontend.max_connection_rate_per_client.map(u32::from),
+            imported.report.count(Kind::LeftOut),
+        )
+    };
+    let own = "type ip size 1m expire 1m store conn_cur,conn_rate(1s),gpc0";
+    let (track, reject) = (
+        " tcp-request connection track-sc0 src",
+        "tcp-request connection reject if",
+    );
+    for (rules, limits) in [
+        (format!("{track}\n {reject} {{ sc0_conn_cur gt 10 }}"), (Some(10), None, 0)),
+        (format!("{track}\n {reject} {{ sc_conn_cur(0) ge 10 }}"), (Some(9), None, 0)),
+        (format!("{track}\n {reject} {{ src_conn_cur 10: }}"), (Some(9), None, 0)),
+        // Who is not counted yet is one more.
+        (format!(" {reject} {{ src_conn_cur ge 10 }}\n{track}"), (Some(10), None, 0)),
+        (format!(" acl many src_conn_rate gt 5\n{track}\n {reject} many"), (None, Some(5), 0)),
+        (format!("{track}\n {reject} {{ sc0_conn_cur gt 10 }}\n {reject} {{ sc0_conn_cur gt 7 }}\n {reject} {{ sc0_conn_rate gt 3 }}"), (Some(7), Some(3), 0)),
+        (" tcp-request session track-sc2 src table b\n tcp-request content reject if { sc_conn_rate(2,b) ge 3 }".to_owned(), (None, Some(2), 0)),
+        (format!(" tcp-request connection track-sc1 src table b\n {reject} {{ src_conn_cur(b) gt 3 }}"), (Some(3), None, 0)),
+        // What is no limit for every client is left out.
+        (format!("{track}\n {reject} {{ sc0_conn_cur gt 10 }} !{{ src 10.0.0.0/8 }}"), (None, None, 1)),
+        (format!(" tcp-request connection accept if {{ src 10.0.0.0/8 }}\n{track}\n {reject} {{ sc0_conn_cur gt 10 }}"), (None, None, 1)),
+        (format!("{track} if {{ src 10.0.0.0/8 }}\n {reject} {{ sc0_conn_cur gt 10 }}"), (None, None, 1)),
+        (format!(" {reject} {{ src_conn_cur gt 10 }}"), (None, None, 1)),
+        (format!("{track}\n {reject} {{ sc1_conn_cur gt 10 }}"), (None, None, 1)),
+        (format!("{track}\n {reject} {{ sc0_conn_cur lt 10 }}"), (None, None, 1)),
+        (format!("{track}\n {reject} {{ sc0_http_req_rate gt 10 }}"), (None, None, 1)),
+        (format!("{track}\n {reject} {{ sc0_conn_cur ge 1 }}"), (None, None, 1)),
+        (format!(" tcp-request connection track-sc0 src table x\n {reject} {{ sc0_conn_cur gt 1 }}"), (None, None, 1)),
+    ] {
+        assert_eq!(of(own, &rules), limits, "{rules}");
+    }
+    let rate = format!("{track}\n {reject} {{ sc0_conn_rate gt 10 }}");
+    let slow = of("type ip size 1m expire 1m store conn_rate(10s)", &rate);
+    assert_eq!(slow, (None, None, 1), "Ballast counts by the second");
+    let other = of("type ip size 1m expire 1m store conn_cur", &rate);
+    assert_eq!(other, (None, None, 1), "the table does not count that");
+}
+
+#[test]
+fn rules_that_look_at_the_port() {
+    let text = "defaults\n mode http\nfrontend web\n bind 127.0.0.1:80,127.0.0.2:80\n bind 127.0.0.1:8000-8003\n http-request redirect scheme https if { dst_port 80 }\n use_backend c if { dst_port ge 8002 }\n default_backend b\nbackend b\n server s 10.0.0.1:80\nbackend c\n server s 10.0.0.2:80\n";
+    let found = table(text);
+    let frontends = found.frontends.iter();
+    let frontends: Vec<(&str, usize, Option<&str>)> = frontends
+        .map(|frontend| {
+            let default = frontend.default.as_ref().expect("a default");
+            (
+                &*frontend.name,
+                frontend.bind.len(),
+                default.service.as_deref(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        frontends,
+        [
+            ("web", 2, None),
+            ("web-8000", 2, Some("b")),
+            ("web-8002", 2, Some("c"))
+        ]
+    );
+    // A PROXY header names another port.
+    let proxied = import(&text.replace("127.0.0.1:8000-8003", "127.0.0.1:8000-8003 accept-proxy"));
+    assert_eq!(
+        proxied.report.count(Kind::LeftOut),
+        2,
+        "{:?}",
+        proxied.report
+    );
+    let strange = import(&text.replace("{ dst_port 80 }", "{ dst_port -m int 80 }"));
+    assert_eq!(
+        strange.report.count(Kind::LeftOut),
+        1,
+        "{:?}",
+        strange.report
+    );
+}
+
+#[test]
+fn backends_of_maps() {
+    let of = |expression: &str| {
+        format!(
+            "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n use_backend {expression}\n default_backend b\nbackend b\n server s 10.0.0.1:80\nbackend app\n server s 10.0.0.2:80\nbackend api\n server s 10.0.0.3:80\nbackend api-v2\n server s 10.0.0.4:80\nbackend static\n server s 10.0.0.5:80\nbackend nobody\n server s 10.0.0.6:80\n"
+        )
+    };
+    let routes = |expression: &str| {
+        let table = table(&of(expression));
+        let routes = table.frontends[0].routes.iter();
+        let mut routes: Vec<String> = routes
+            .map(|route| {
+                let host = route.host.as_ref().map(ToString::to_string);
+                format!(
+                    "{}{} {}",
+                    host.unwrap_or_default(),
+                    route.path(),
+                    route.service.as_deref().unwrap_or_default()
+                )
+            })
+            .collect();
+        let default = table.frontends[0].default.as_ref().expect("a default");
+        routes.push(default.service.as_deref().unwrap_or_default().to_owned());
+        routes.join(", ")
+    };
+    let hosts = "old.example.com/ nobody, static.example.com/ static, www.example.com/ app, b";
+    for expression in [
+        "%[req.hdr(host),lower,map(/etc/haproxy/hosts.map)]",
+        "%[hdr(host),field(1,:),lower,map_str(/etc/haproxy/hosts.map,b)]",
+        "\"%[req.hdr(host,-1),map(/etc/haproxy/hosts.map,unknown)]\"",
+    ] {
+        let expected = routes(expression);
+        assert_eq!(expected, hosts, "{expression}");
+    }
+    assert_eq!(
+        routes("%[hdr(host),map_dom(/etc/haproxy/hosts.map,app)]"),
+        "old.example.com/ nobody, static.example.com/ static, *.old.example.com/ nobody, *.static.example.com/ static, app"
+    );
+    assert_eq!(
+        routes("%[path,map_beg(/etc/haproxy/paths.map)]"),
+        "/api api, /api/v2 api-v2, b"
+    );
+    assert_eq!(
+        routes("%[path,map_beg(/etc/haproxy/paths.map)] if { hdr(host) x.example }"),
+        "x.example/api api, x.example/api/v2 api-v2, b"
+    );
+    for (expression, why) in [
+        ("%[req.hdr(host),lower]", "unless a map has it"),
+        (
+            "bk_%[req.hdr(host),map(/etc/haproxy/hosts.map)]",
+            "unless a map has it",
+        ),
+        ("%[req.hdr(host),map(/nowhere)]", "/nowhere cannot be read"),
+        (
+            "%[base,map_beg(/etc/haproxy/paths.map)]",
+            "does not look at `base`",
+        ),
+        (
+            "%[hdr(host),map_reg(/etc/haproxy/hosts.map)]",
+            "does not look at",
+        ),
+        (
+            "%[hdr(user-agent),map(/etc/haproxy/hosts.map)]",
+            "does not look at",
+        ),
+    ] {
+        let remarks = remarks(&of(expression));
+        assert!(
+            remarks
+                .iter()
+                .any(|remark| remark.starts_with("5: left out") && remark.contains(why)),
+            "{expression}: {remarks:?}"
+        );
+    }
+}
+
+#[test]
+fn pages() {
+    let text = concat!(
+        "http-errors site\n errorfile 404 /etc/haproxy/errors/404.http\n errorfile 503 /etc/haproxy/errors/503.http\n",
+        "defaults\n mode http\n",
+        "frontend f\n bind 127.0.0.1:80\n errorfile 503 /etc/haproxy/errors/500.http\n errorfiles site\n",
+        " http-error status 403 content-type application/json string {}\n monitor-uri /up\n",
+        " http-request return status 404 content-type text/plain file /etc/haproxy/errors/404.http if { path /none }\n",
+        " default_backend b\nbackend b\n server s 10.0.0.1:80\n",
+    );
+    let imported = import(text);
+    assert_eq!(
+        imported.report.count(Kind::LeftOut),
+        0,
+        "{:?}",
+        imported.report
+    );
+    for line in [
+        "errors: {\"403\": errors/403.json, \"404\": errors/404.html, \"503\": errors/503.html}",
+        "{path: /up, match: exact, status: 200}",
+        "{path: /none, match: exact, status: 404, body-file: errors/404.txt, content-type: text/plain}",
+    ] {
+        assert!(imported.table.contains(line), "{line}\n{}", imported.table);
+    }
+    let body = |name: &str| {
+        let file = imported.files.iter().find(|(known, _)| known == name);
+        String::from_utf8_lossy(&file.expect(name).1).into_owned()
+    };
+    assert_eq!(body("errors/403.json"), "{}");
+    assert_eq!(
+        body("errors/503.html"),
+        "<p>/etc/haproxy/errors/503.http</p>"
+    );
+    for (line, why) in [
+        ("errorfiles nobody", "no section http-errors nobody"),
+        ("http-error status 200 string x", "400 to 599"),
+        ("http-error status 503", "names no page"),
+        ("errorfile 503", "names no file"),
+        (
+            "http-request return lf-string %[src]",
+            "a fixed text or a file",
+        ),
+        ("http-request return hdr x y", "no header of its own"),
+        ("monitor-uri up", "is no path of a route"),
+        (
+            "monitor fail if { nbsrv(b) lt 1 }",
+            "the path of monitor-uri answers always",
+        ),
+    ] {
+        let remarks = remarks(
+            &of_frontend(&format!(" mode http\n bind 127.0.0.1:80\n {line}"))
+                .replace("backend b", "backend b\n mode http"),
+        );
+        assert!(
+            remarks
+                .iter()
+                .any(|remark| remark.starts_with("4: left out") && remark.contains(why)),
+            "{line}: {remarks:?}"
+        );
+    }
+}
+
+#[test]
+fn servers_of_a_name() {
+    let table = table(&of_backend(
+        " server-template db 2 db.example.com:5432 check weight 7",
+    ));
+    let endpoints = table.services[0].endpoints.iter();
+    let endpoints: Vec<String> = endpoints
+        .map(|endpoint| {
+            format!(
+                "{} {} {}",
+                endpoint.address,
+                endpoint.name.as_deref().unwrap_or_default(),
+                endpoint.weight
+            )
+        })
+        .collect();
+    assert_eq!(
+        endpoints,
+        ["10.9.0.1:5432 db1 7", "[2001:db8::9]:5432 db2 7"]
+    );
+    for (line, why) in [
+        ("server-template db 2 10.0.0.1:80", "write one `server`"),
+        (
+            "server-template db many db.example.com:80",
+            "is no number of servers",
+        ),
+        ("server-template db 2", "has no address"),
+        (
+            "server-template db 2 _http._tcp.example.com:80",
+            "does not resolve",
+        ),
+    ] {
+        let remarks = remarks(&of_backend(&format!(" {line}\n server x 10.0.0.9:80")));
+        assert!(
+            remarks
+                .iter()
+                .any(|remark| remark.starts_with("5: left out") && remark.contains(why)),
+            "{line}: {remarks:?}"
+        );
+    }
+    // Two servers may have one name in haproxy.
+    let twins = import(&of_backend(" server s 10.0.0.1:80\n server s 10.0.0.2:80"));
+    assert_eq!(twins.report.count(Kind::LeftOut), 0, "{:?}", twins.report);
+    assert!(
+        twins.table.contains("{address: \"10.0.0.2:80\"}"),
+        "{}",
+        twins.table
+    );
+}
+
+/// Sections that a table has nothing for are told with all their lines.
+#[test]
+fn other_sections_are_told_by_their_names() {
+    for (section, reason) in [
+        ("peers x", "first choice is the same"),
+        ("resolvers x", "resolved once"),
+        ("mailers x", "sends no mail"),
+        ("userlist x", "passwords"),
+        ("cache x", "stores no answers"),
+        ("program x", "starts no other programs"),
+        ("ring x", "no ring of log lines"),
+        ("log-forward x", "log lines of others"),
+        ("fcgi-app x", "FastCGI"),
+        ("crt-store x", "each certificate"),
+        ("acme x", "orders no certificates"),
+        ("traces", "develop haproxy"),
+        ("http-errors", "has no name"),
+        ("dynamic-update", "no counterpart"),
+    ] {
+        let text =
+            format!("{section}\n whatever a b\n\n more\n# end\nbackend b\n server s 10.0.0.1:80\n");
+        let imported = import(&text);
+        let [remark] = imported.report.remarks.as_slice() else {
+            panic!("{section}: {:?}", imported.report);
+        };
+        assert_eq!((remark.line, remark.last), (1, 4), "{section}");
+        assert!(remark.why.contains(reason), "{section}: {remark}");
+    }
 }

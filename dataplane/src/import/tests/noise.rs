@@ -1,6 +1,10 @@
-//! Texts that nobody wrote: an import ends, with a good table.
+//! Texts that nobody wrote: an import keeps its promises.
 
-use super::{import, sample};
+use std::fs;
+use std::path::Path;
+
+use super::oracle::check;
+use super::{SAMPLES, sample};
 
 /// A generator of numbers that is the same everywhere.
 struct Dice(u64);
@@ -19,7 +23,7 @@ impl Dice {
 }
 
 #[test]
-fn any_bytes_become_a_good_table() {
+fn any_bytes_are_imported() {
     for seed in 1..400_u64 {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let length = dice.next(400);
@@ -27,13 +31,13 @@ fn any_bytes_become_a_good_table() {
             b" \t\n\n\"'\\#${}-@:/.,!|*[]()0123456789abcdefrontendlistbackservpx\0\xff\xc3\xa4\r";
         let bytes: Vec<u8> = (0..length).map(|_| *dice.of(letters)).collect();
         println!("seed {seed}");
-        import_bytes(&bytes);
+        check(&bytes);
     }
 }
 
 #[test]
-fn spoilt_samples_become_good_tables() {
-    let samples = ["service-loadbalancer", "web", "tcp", "trouble"].map(sample);
+fn spoilt_samples_are_imported() {
+    let samples = SAMPLES.map(sample);
     let words: Vec<&str> = samples
         .iter()
         .flat_map(|text| text.split_whitespace())
@@ -88,12 +92,20 @@ fn spoilt_samples_become_good_tables() {
             }
         }
         println!("seed {seed}");
-        import(&lines.join("\n"));
+        check(lines.join("\n").as_bytes());
     }
 }
 
-fn import_bytes(bytes: &[u8]) {
-    let imported = super::translate("x\ny", bytes, &super::Made::new(), false);
-    let table = super::parse(imported.table.as_bytes(), super::Format::Yaml);
-    assert!(table.is_ok(), "{bytes:?}\n{}\n{table:?}", imported.table);
+/// What the fuzzer begins with, and what it found.
+#[test]
+fn the_corpus_of_the_fuzzer_is_imported() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus/import");
+    let mut files = 0;
+    for entry in fs::read_dir(folder).expect("the corpus") {
+        let path = entry.expect("an entry").path();
+        println!("{}", path.display());
+        check(&fs::read(path).expect("a file"));
+        files += 1;
+    }
+    assert!(files > 4, "{files} files");
 }

@@ -1,19 +1,20 @@
 //! A table as YAML for people: in the order of the reference, only what is not the default, short things on one line.
 
-use std::fmt;
-
-use ballast_core::table::RoutingTable;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use super::RoutingTable;
+use super::tree::Node;
 
 /// Comments above the frontends and services, by their places.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Comments {
-    pub(super) frontends: Vec<Vec<String>>,
-    pub(super) services: Vec<Vec<String>>,
+pub struct Comments {
+    /// Lines above each frontend.
+    pub frontends: Vec<Vec<String>>,
+    /// Lines above each service.
+    pub services: Vec<Vec<String>>,
 }
 
-/// Writes a table, with these lines of comment at its head.
-pub(super) fn emit(table: &RoutingTable, comments: &Comments, head: &[String]) -> String {
+/// Writes a table as YAML, with these lines of comment at its head.
+#[must_use]
+pub fn yaml(table: &RoutingTable, comments: &Comments, head: &[String]) -> String {
     let mut out = String::from("# yaml-language-server: $schema=table.schema.json\n");
     for line in head {
         comment(&mut out, 0, line);
@@ -25,8 +26,9 @@ pub(super) fn emit(table: &RoutingTable, comments: &Comments, head: &[String]) -
     let Some(Node::Map(entries)) = node else {
         return out;
     };
-    for (key, value) in &entries {
-        let above = match key.as_str() {
+    for (key, value) in entries.iter() {
+        let key: &str = key;
+        let above = match key {
             "frontends" => Some(&comments.frontends),
             "services" => Some(&comments.services),
             _ => None,
@@ -64,8 +66,8 @@ fn comment(out: &mut String, indent: usize, text: &str) {
 /// `key: value`, on one line where it is short.
 fn entry(out: &mut String, indent: usize, key: &str, value: &Node) {
     let key = scalar(key);
-    let flow = value.flow();
-    if value.is_leaf() || flow.len() + indent + key.len() + 2 <= WIDTH {
+    let flow = flow(value);
+    if is_leaf(value) || flow.len() + indent + key.len() + 2 <= WIDTH {
         out.push_str(&format!("{:indent$}{key}: {flow}\n", ""));
         return;
     }
@@ -76,7 +78,7 @@ fn entry(out: &mut String, indent: usize, key: &str, value: &Node) {
                 entry(out, indent + 2, key, value);
             }
         }
-        Node::List(items) if items.iter().all(Node::is_leaf) => filled(out, indent + 2, items),
+        Node::List(items) if items.iter().all(is_leaf) => filled(out, indent + 2, items),
         Node::List(items) => {
             for item in items {
                 list_item(out, indent + 2, item);
@@ -91,7 +93,7 @@ fn filled(out: &mut String, indent: usize, items: &[Node]) {
     let mut line = format!("{:indent$}[", "");
     for (index, item) in items.iter().enumerate() {
         let comma = if index + 1 < items.len() { "," } else { "]" };
-        let word = format!("{}{comma}", item.flow());
+        let word = format!("{}{comma}", flow(item));
         if line.len() + word.len() > WIDTH {
             out.push_str(&format!("{}\n", line.trim_end()));
             line = format!("{:indent$} ", "");
@@ -103,7 +105,7 @@ fn filled(out: &mut String, indent: usize, items: &[Node]) {
 }
 
 fn list_item(out: &mut String, indent: usize, item: &Node) {
-    let flow = item.flow();
+    let flow = flow(item);
     let short = flow.len() + indent + 2 <= WIDTH;
     match item {
         // A frontend or a service is a block of its own, whatever its length.
@@ -125,36 +127,29 @@ fn list_item(out: &mut String, indent: usize, item: &Node) {
     }
 }
 
-/// A value, with the keys of maps in their order.
-#[derive(Debug)]
-enum Node {
-    Plain(String),
-    Text(String),
-    List(Vec<Self>),
-    Map(Vec<(String, Self)>),
+fn is_leaf(node: &Node) -> bool {
+    !matches!(node, Node::List(_) | Node::Map(_))
 }
 
-impl Node {
-    fn is_leaf(&self) -> bool {
-        matches!(self, Self::Plain(_) | Self::Text(_))
-    }
-
-    /// On one line.
-    fn flow(&self) -> String {
-        match self {
-            Self::Plain(text) => text.clone(),
-            Self::Text(text) => scalar(text),
-            Self::List(items) => {
-                let items: Vec<String> = items.iter().map(Self::flow).collect();
-                format!("[{}]", items.join(", "))
-            }
-            Self::Map(entries) => {
-                let entries: Vec<String> = entries
-                    .iter()
-                    .map(|(key, value)| format!("{}: {}", scalar(key), value.flow()))
-                    .collect();
-                format!("{{{}}}", entries.join(", "))
-            }
+/// A value on one line.
+fn flow(node: &Node) -> String {
+    match node {
+        Node::Null | Node::Refused => "null".into(),
+        Node::Truth(truth) => truth.to_string(),
+        Node::Number(number) => number.to_string(),
+        Node::Negative(number) => number.to_string(),
+        Node::Fraction(number) => number.to_string(),
+        Node::Text(text) => scalar(text),
+        Node::List(items) => {
+            let items: Vec<String> = items.iter().map(flow).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Node::Map(entries) => {
+            let entries: Vec<String> = entries
+                .iter()
+                .map(|(key, value)| format!("{}: {}", scalar(key), flow(value)))
+                .collect();
+            format!("{{{}}}", entries.join(", "))
         }
     }
 }
@@ -191,58 +186,6 @@ fn scalar(text: &str) -> String {
     }
     quoted.push('"');
     quoted
-}
-
-impl<'de> Deserialize<'de> for Node {
-    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        source.deserialize_any(NodeVisitor)
-    }
-}
-
-struct NodeVisitor;
-
-impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Plain("null".into()))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Plain(value.to_string()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Plain(value.to_string()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Plain(value.to_string()))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::Text(value.into()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Node::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
-        let mut map = Vec::new();
-        while let Some(entry) = entries.next_entry()? {
-            map.push(entry);
-        }
-        Ok(Node::Map(map))
-    }
 }
 
 /// Columns of a line that holds a map or a list.

@@ -1,0 +1,177 @@
+//! Limits per client: `stick-table … store conn_cur,conn_rate(1s)`, `tcp-request … track-sc0 src`, and the rules that reject by
+//! these counters.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::frontends::Backends;
+use super::proxy::{Access, Proxy};
+
+/// A counter of clients, and from which count on a condition holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Counter {
+    /// The criterion, for messages.
+    pub(super) shown: String,
+    counts: Counts,
+    /// The number of `track-sc…`; `None`: the counters of the client's address, tracked or not.
+    number: Option<u8>,
+    /// The section that has the table; `None`: this one, or that of `track-sc…`.
+    table: Option<String>,
+    /// The lowest count for which the condition holds.
+    least: u32,
+}
+
+/// What is counted of each client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    AtOnce,
+    PerPeriod,
+}
+
+/// The limits of a frontend for each client.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    pub(super) at_once: Option<NonZeroU32>,
+    pub(super) per_second: Option<NonZeroU32>,
+}
+
+impl Counter {
+    /// Reads a criterion such as `src_conn_cur` or `sc_conn_rate(0,table)`, and its patterns. `None`: it is no such counter, or is not
+    /// asked whether it is above a number.
+    pub(super) fn read(criterion: &str, patterns: &[String]) -> Option<Self> {
+        let (name, arguments) = match criterion.strip_suffix(')') {
+            Some(rest) => rest.split_once('(')?,
+            None => (criterion, ""),
+        };
+        let mut arguments = arguments.split(',').filter(|word| !word.is_empty());
+        let (number, counter) = match name.split_once('_')? {
+            ("src", counter) => (None, counter),
+            ("sc", counter) => (Some(arguments.next()?.parse().ok()?), counter),
+            (by, counter) => (Some(by.strip_prefix("sc")?.parse().ok()?), counter),
+        };
+        let counts = match counter {
+            "conn_cur" => Counts::AtOnce,
+            "conn_rate" => Counts::PerPeriod,
+            _ => return None,
+        };
+        let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+        let least = match patterns.as_slice() {
+            ["gt", count] => count.parse::<u32>().ok()?.checked_add(1)?,
+            ["ge", count] => count.parse().ok()?,
+            [range] => range.strip_suffix(':')?.parse().ok()?,
+            _ => return None,
+        };
+        Some(Self {
+            shown: format!("`{criterion}`"),
+            counts,
+            number,
+            table: arguments.next().map(str::to_owned),
+            least,
+        })
+    }
+}
+
+/// The rules of a section up to one that rejects by a counter.
+pub(super) struct Before<'p> {
+    pub(super) proxy: &'p Proxy,
+    pub(super) backends: &'p Backends<'p>,
+    /// How many rules stand before it.
+    pub(super) rules: usize,
+}
+
+impl Before<'_> {
+    /// Adds the limit that this rule comes to. `Ok` has what differs, an error why it is left out.
+    pub(super) fn limit(
+        &self,
+        counter: &Counter,
+        limits: &mut Limits,
+    ) -> Result<&'static str, String> {
+        let tracks = self
+            .proxy
+            .connections
+            .iter()
+            .enumerate()
+            .filter_map(|(at, rule)| match &rule.action {
+                Access::Track(number, table) => {
+                    Some((at, *number, table, !rule.condition.is_empty()))
+                }
+                _ => None,
+            });
+        let wanted = |table: &Option<String>, number: u8| match counter.number {
+            Some(of) => of == number,
+            None => self.name(table) == self.name(&counter.table),
+        };
+        let mut tracks = tracks.filter(|(_, number, table, _)| wanted(table, *number));
+        let Some((at, _, table, is_conditional)) = tracks.next() else {
+            return Err("no `tcp-request … track-sc` of this section counts clients for it, so it never rejects; remove it".into());
+        };
+        if is_conditional {
+            return Err(format!("only some clients are counted; {REMEDY}"));
+        }
+        let table = counter.table.as_ref().or(table.as_ref());
+        let name = table.map_or(self.proxy.name.as_str(), String::as_str);
+        let table = match name == self.proxy.name {
+            true => Some(self.proxy),
+            false => self.backends.get(name).copied(),
+        };
+        let Some(stick) = table
+            .map(|table| &table.stick)
+            .filter(|stick| stick.table.is_some())
+        else {
+            return Err(format!(
+                "there is no stick-table that is understood in {name:?}; {REMEDY}"
+            ));
+        };
+        // A client that is counted before the rule counts itself.
+        let most = match at < self.rules {
+            true => counter.least.saturating_sub(1),
+            false => counter.least,
+        };
+        let Some(most) = NonZeroU32::new(most) else {
+            return Err("it rejects everybody; reject without a condition, or remove it".into());
+        };
+        let lower = |known: &mut Option<NonZeroU32>| {
+            *known = Some(known.map_or(most, |known| known.min(most)));
+        };
+        match counter.counts {
+            Counts::AtOnce if stick.counts_connections => {
+                lower(&mut limits.at_once);
+                Ok(
+                    "it is max-connections-per-client: each frontend counts for itself, and IPv6 clients by their /64",
+                )
+            }
+            Counts::PerPeriod if stick.rate_period == Some(Duration::from_secs(1)) => {
+                lower(&mut limits.per_second);
+                Ok(
+                    "it is max-connection-rate-per-client: each frontend counts for itself, IPv6 clients by their /64, and what was rejected does not count",
+                )
+            }
+            Counts::PerPeriod if stick.rate_period.is_some() => Err(format!(
+                "haproxy lets {most} connections in at once and then waits for its period, Ballast counts by the second; {REMEDY}"
+            )),
+            _ => Err(format!(
+                "the stick-table does not store what it looks at; {REMEDY}"
+            )),
+        }
+    }
+
+    /// The section whose table this is.
+    fn name<'s>(&'s self, table: &'s Option<String>) -> &'s str {
+        table
+            .as_ref()
+            .map_or(self.proxy.name.as_str(), String::as_str)
+    }
+}
+
+/// Whether a criterion, as messages show it, asks for a counter of clients.
+pub(super) fn is_counter(shown: &str) -> bool {
+    let name = shown.trim_start_matches('`');
+    let by_number = name.strip_prefix("sc").and_then(|rest| {
+        rest.trim_start_matches(|letter: char| letter.is_ascii_digit())
+            .strip_prefix('_')
+    });
+    by_number.is_some() || name.starts_with("src_")
+}
+
+/// How clients are limited in a table.
+pub(super) const REMEDY: &str = "limit each client by max-connections-per-client or max-connection-rate-per-client of the frontend";

@@ -1,0 +1,129 @@
+//! `option` and `stats` lines of a section.
+
+use super::check::{Http, Tcp};
+use super::importer::Importer;
+use super::keywords::{Keyword, OPTIONS, of_option};
+use super::proxy::Proxy;
+use super::words::Line;
+
+impl Importer<'_> {
+    /// Reads `option …`, or `no option …` where it is not `on`.
+    pub(super) fn option(
+        &mut self,
+        line: &Line,
+        words: &[String],
+        on: bool,
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        let name = words.first().map(String::as_str).unwrap_or_default();
+        match name {
+            "forwardfor" => {
+                proxy.forwarded_for = on.then(|| line.clone());
+                let mut words = words.iter().skip(1).map(String::as_str);
+                while let Some(word) = words.next() {
+                    match word {
+                        "except" => {
+                            let range = words.next().unwrap_or_default();
+                            self.report.note(
+                                line,
+                                format!("the client's address is added for {range} too"),
+                            );
+                        }
+                        "header" => {
+                            return Err(format!(
+                                "the header {} has no counterpart; Ballast writes X-Forwarded-For",
+                                words.next().unwrap_or_default()
+                            ));
+                        }
+                        "if-none" => self.report.note(
+                            line,
+                            "the client's address is added behind those that are there",
+                        ),
+                        other => self.unknown_word(line, other, &["except", "header", "if-none"]),
+                    }
+                }
+                Ok(())
+            }
+            "httpchk" => {
+                if on {
+                    self.option_httpchk(line, &mut proxy.check);
+                } else {
+                    proxy.check.http = None;
+                }
+                Ok(())
+            }
+            "tcp-check" => {
+                proxy.check.tcp = on.then(Tcp::default);
+                proxy.check.http = None;
+                Ok(())
+            }
+            "redis-check" if on => {
+                proxy.check.tcp = Some(Tcp {
+                    send: "*1\\r\\n$4\\r\\nPING\\r\\n".into(),
+                    answer: Some("+PONG".into()),
+                });
+                Ok(())
+            }
+            "smtpchk" if on => {
+                proxy.check.tcp = Some(Tcp {
+                    send: String::new(),
+                    answer: Some("220".into()),
+                });
+                self.report
+                    .note(line, "the greeting 220 is awaited; no HELO is sent");
+                Ok(())
+            }
+            "ssl-hello-chk" if on => {
+                proxy.check.tcp = Some(Tcp::default());
+                proxy.check.http = None::<Http>;
+                self.report.note(
+                    line,
+                    "the check connects; that a TLS greeting is answered is not looked at",
+                );
+                Ok(())
+            }
+            "allbackups" => {
+                proxy.all_backups = on;
+                Ok(())
+            }
+            "log-health-checks" | "redispatch" => Ok(()),
+            _ => match of_option(name) {
+                Some(Keyword::Needless) => Ok(()),
+                Some(_) if !on => Ok(()),
+                Some(Keyword::Noted(why)) => {
+                    self.report.note(line, why);
+                    Ok(())
+                }
+                Some(Keyword::Missing) => Err(format!(
+                    "`option {name}` has no counterpart{}",
+                    match name.ends_with("-check") {
+                        true => "; servers with `check` are checked by a connection",
+                        false => "; remove it",
+                    }
+                )),
+                None => {
+                    self.unknown_word(line, name, OPTIONS);
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    /// Reads `stats …`.
+    pub(super) fn stats(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+        match line.word(1) {
+            "enable" | "uri" => {}
+            "auth" => {
+                proxy.stats_users = Some(line.clone());
+                proxy.stats = Some(line.clone());
+                return Err("passwords do not stand in a table; write `user:password` into a file and name it by --stats-auth-file. Until then only this host sees the page".into());
+            }
+            "hide-version" | "realm" | "refresh" | "show-desc" | "show-legends" | "show-node" | "show-modules" | "maxconn" | "timeout" | "socket" | "bind-process" => return Ok(()),
+            "admin" => self.report.left_out(line, "the page changes things only for an admin of --stats-auth-file; name one"),
+            "scope" | "http-request" => self.report.left_out(line, "stats.source-ranges and --stats-auth-file say who may see the page; write one of them"),
+            other => { self.unknown_word(line, other, &["enable", "uri", "auth", "realm", "refresh", "hide-version", "admin", "scope", "show-legends", "show-node"]); return Ok(()); }
+        }
+        proxy.stats = Some(line.clone());
+        Ok(())
+    }
+}
