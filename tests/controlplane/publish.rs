@@ -320,7 +320,8 @@ fn a_port_that_a_node_keeps_for_itself_is_told_and_not_published_there() {
 }
 
 fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
-    in_a_corner("rest", |corner| {
+    // The publisher watches all Nodes: those of other tests would be news.
+    with_its_own_server("rest", |corner| {
         let node = LbNode::start(corner, "a", &[]);
         corner.apply(&service("web", 80, ""));
         corner.until_published("web", &[&node.address()]);
