@@ -60,8 +60,10 @@ use binds::ExpectedBinds;
 use context::{Context, Slices};
 pub use files::{Source, WantedFile};
 use names::BareNames;
+pub(crate) use nodes::is_load_balancer;
 use nodes::{Nodes, ThisNode};
 pub use notice::{About, Kind, Notice, Reason};
+pub(crate) use owners::served;
 use service_plan::{ServicePlan, SharedPorts};
 pub(crate) use status::is_foreign;
 pub use status::{Ingress, PortError, Status, Verdict};
@@ -128,7 +130,8 @@ pub fn wanted_by<'a>(
         settings,
         left_out: &left_out,
         claims: String::new(),
-        slices: Slices::of(observed),
+        // No lookup depends on endpoints.
+        slices: Slices::default(),
         nodes: Nodes::of(observed, settings, &mut Vec::new()),
     };
     let names = BareNames::of(observed, settings);
@@ -200,6 +203,8 @@ fn decide_without(
     }
     let shared = claims::grant(&context, &mut plans);
     kept::close(settings, &mut plans);
+    let is_held = |plan: &&mut ServicePlan<'_>| observed.held.contains(&plan.service.key);
+    plans.iter_mut().filter(is_held).for_each(ServicePlan::hold);
     let expected = ExpectedBinds::of(&context, shared, &plans);
     for plan in &mut plans {
         validate::catch_panic(&context, plan.service, &mut panicked, || {
@@ -387,15 +392,36 @@ mod tests {
         plan_service(context, names, service)
     }
 
-    #[test]
-    fn a_panic_over_one_service_leaves_that_one_out_and_no_other() {
+    /// These Services, oldest first, with one port each.
+    fn seen(services: &[(&str, u16)]) -> Observed {
         let mut observed = Observed::default();
-        for (name, port) in [("broken", 80), ("web", 81)] {
+        for (name, port) in services {
             let manifest = format!(
                 "kind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
             );
             assert_eq!(observed.take_file("a.yaml", &manifest), []);
         }
+        observed
+    }
+
+    #[test]
+    fn a_held_service_has_its_port_and_is_not_served() {
+        let mut observed = seen(&[("held", 80), ("late", 80), ("web", 81)]);
+        observed.held.insert(Key::new("shop", "held"));
+        let desired = decide(&observed, &Settings::without_flags());
+        let table = desired.table.unwrap();
+        let names = table.frontends.iter().map(|one| one.name.to_string());
+        assert_eq!(names.collect::<Vec<_>>(), ["shop.web:81"]);
+        assert_eq!(table.services.len(), 1);
+        let late = &desired.statuses[1];
+        assert_eq!(late.why, "port 80/TCP is taken by shop/held");
+        assert_eq!(desired.report.binds.len(), 1);
+        assert_eq!(desired.report.closed, BTreeSet::new());
+    }
+
+    #[test]
+    fn a_panic_over_one_service_leaves_that_one_out_and_no_other() {
+        let observed = seen(&[("broken", 80), ("web", 81)]);
         let settings = Settings::without_flags();
         let desired = decide_by(plan_with_a_fault, &observed, &settings);
         let verdicts: Vec<Verdict> = desired.statuses.iter().map(|plan| plan.verdict).collect();

@@ -13,6 +13,11 @@ use ballast_controller::settings::{
 };
 use ballast_controller::{admin, cluster, plan, publish, run};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tikv_jemallocator::Jemalloc;
+
+/// The system's allocator keeps the memory of past decisions.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Kubernetes in; a routing table, status and events out.
 #[derive(Debug, Parser)]

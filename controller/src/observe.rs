@@ -64,6 +64,9 @@ pub struct Observed {
     pub abandoned: BTreeSet<Key>,
     /// The part of [`Wanted`] that was looked up at least once. The rest comes with a later `Observed`.
     pub looked_up: Arc<Wanted>,
+    /// Services that wait for lookups and were not served before: they claim their ports, and nothing of them is served. Empty until
+    /// `reconcile` fills it in.
+    pub held: BTreeSet<Key>,
     /// The last good values of annotations, as the last decision returned them. Empty until `reconcile` fills it in.
     pub remembered: Remembered,
 }

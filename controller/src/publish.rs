@@ -48,6 +48,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
         settings: settings.clone(),
         want,
         decided,
+        earlier: Arc::default(),
         logs_notices: false,
         metrics: Arc::clone(&metrics),
     };

@@ -13,10 +13,11 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::clock;
 use crate::decide::{About, Desired, Kind, Notice, Reason, decide, wanted_by};
+use crate::leaving::Leaving;
 use crate::metrics::Metrics;
-use crate::observe::{Observed, Remembered, Service, Wanted};
+use crate::observe::{Key, Observed, Remembered, Service, Wanted};
 use crate::settings::{Role, Settings};
-use crate::waiting::{Waiting, with_held};
+use crate::waiting::{self, Waiting, with_held};
 
 /// A decision with its input.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Decision {
     pub(crate) observed: Arc<Observed>,
     /// The desired state.
     pub(crate) desired: Arc<Desired>,
+    /// This node is no load balancer any more, and serves on for a while.
+    pub(crate) is_leaving: bool,
 }
 
 /// The newest decision; `None` until everything was listed once.
@@ -36,9 +39,18 @@ pub(crate) struct Reconciler {
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) want: watch::Sender<Wanted>,
     pub(crate) decided: watch::Sender<Option<Decision>>,
+    /// The Services that the table of an earlier process serves. Empty after the first decision.
+    pub(crate) earlier: Arc<BTreeSet<Key>>,
     /// Whether notices go to the log, because no publisher writes events.
     pub(crate) logs_notices: bool,
     pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What one pass leaves to the next.
+#[derive(Debug, Default)]
+struct Carried {
+    waiting: Waiting,
+    leaving: Leaving,
 }
 
 /// The result of one pass.
@@ -47,8 +59,8 @@ struct Outcome {
     decision: Option<Decision>,
     /// The wanted lookups.
     want: Wanted,
-    waiting: Waiting,
-    /// The time until the first held Service is released.
+    carried: Carried,
+    /// The time until the first held Service is released, or this node stops serving.
     again: Option<Duration>,
     /// The processor time of the pass.
     took: Duration,
@@ -57,14 +69,17 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The decision before, for a state to which it applies too. The status writer needs that state: its versions say whether an
+    /// The publisher's decision before, for a state to which it applies too. The status writer needs that state: its versions say whether an
     /// answer to a write of its own is the newest state of a Service.
-    fn of_before(observed: Arc<Observed>, before: &Decision, waiting: Waiting) -> Self {
-        let desired = Arc::clone(&before.desired);
+    fn of_before(observed: Arc<Observed>, before: &Decision) -> Self {
+        let decision = Decision {
+            observed,
+            ..before.clone()
+        };
         Self {
-            want: desired.wanted.clone(),
-            decision: Some(Decision { observed, desired }),
-            waiting,
+            want: decision.desired.wanted.clone(),
+            decision: Some(decision),
+            carried: Carried::default(),
             again: None,
             took: Duration::ZERO,
             is_of_before: true,
@@ -77,7 +92,7 @@ impl Reconciler {
     pub(crate) async fn run(mut self) {
         let mut remembered = Remembered::new();
         let mut logged = BTreeSet::new();
-        let mut waiting = Waiting::default();
+        let mut carried = Carried::default();
         let mut settings = None;
         loop {
             let observed = self.observed.borrow_and_update().clone();
@@ -88,13 +103,13 @@ impl Reconciler {
                     .decide(
                         observed,
                         &remembered,
-                        std::mem::take(&mut waiting),
+                        std::mem::take(&mut carried),
                         &mut settings,
                     )
                     .await
                 {
                     Ok(outcome) => {
-                        waiting = outcome.waiting;
+                        carried = outcome.carried;
                         again = outcome.again;
                         not_before = tokio::time::Instant::now() + pause_after(outcome.took);
                         self.want.send_if_modified(|want| {
@@ -103,6 +118,8 @@ impl Reconciler {
                             is_new
                         });
                         if let Some(decision) = outcome.decision {
+                            self.earlier = Arc::default();
+                            self.log_leaving(&decision);
                             remembered.clone_from(&decision.desired.remembered);
                             self.log_notices(&decision.desired, &mut logged);
                             self.decided.send_replace(Some(decision));
@@ -136,13 +153,14 @@ impl Reconciler {
         &mut self,
         observed: Arc<Observed>,
         remembered: &Remembered,
-        waiting: Waiting,
+        carried: Carried,
         last_settings: &mut Option<Arc<Settings>>,
     ) -> Result<Outcome, JoinError> {
         let settings = Arc::clone(&self.settings.borrow_and_update());
         let last = last_settings.replace(Arc::clone(&settings));
         let has_new_settings = last.is_none_or(|last| !Arc::ptr_eq(&last, &settings));
         let remembered = remembered.clone();
+        let earlier = Arc::clone(&self.earlier);
         let before = self.decided.borrow().clone();
         let outcome = spawn_blocking(move || {
             // The data plane has priority. Where a lower priority is not permitted, both share the processor.
@@ -161,8 +179,8 @@ impl Reconciler {
                 .as_ref()
                 .filter(|before| may_stand && observed.differs_in_versions_alone(&before.observed));
             let mut outcome = match stands {
-                Some(before) => Outcome::of_before(observed, before, waiting),
-                None => reconcile(observed, &settings, before.as_ref(), waiting),
+                Some(before) => Outcome::of_before(observed, before),
+                None => reconcile(observed, &settings, before.as_ref(), &earlier, carried),
             };
             outcome.took = clock::of_thread().saturating_sub(begun);
             outcome
@@ -174,6 +192,16 @@ impl Reconciler {
             self.metrics.decided(outcome.took, &decision.desired);
         }
         Ok(outcome)
+    }
+
+    /// Logs that this node is no load balancer any more.
+    fn log_leaving(&self, decision: &Decision) {
+        let is_leaving = |before: &Decision| before.is_leaving;
+        if decision.is_leaving && !self.decided.borrow().as_ref().is_some_and(is_leaving) {
+            tracing::info!(
+                "this node is no load balancer any more; it serves on for --shutdown-delay"
+            );
+        }
     }
 
     /// Logs new notices; where a publisher writes events, only the notices that concern more than the owner of one Service.
@@ -200,17 +228,22 @@ impl Reconciler {
     }
 }
 
-/// Decides. A new or changed Service whose lookups are not done keeps its form of `before` for a while; no other Service waits. The
-/// first decision waits for the lookups of all Services: a restart of this process must not change what clients see.
+/// Decides. A new or changed Service whose lookups are not done keeps its form of `before` for a while; no other Service waits. But
+/// the first decision waits for the lookups of Services that the table of an `earlier` process serves: a restart of this process must
+/// not change what clients see.
 fn reconcile(
     observed: Arc<Observed>,
     settings: &Settings,
     before: Option<&Decision>,
-    mut waiting: Waiting,
+    earlier: &BTreeSet<Key>,
+    mut carried: Carried,
 ) -> Outcome {
     let known = before.map(|before| &*before.observed);
+    let (observed, leaves) = carried
+        .leaving
+        .hold(observed, known, settings, Instant::now());
     let is_new = |service: &&Arc<Service>| {
-        let known = known.and_then(|known| known.services.get(&service.key));
+        let known = known.and_then(|known| waiting::form(known, &service.key));
         known != Some(service)
     };
     let new = observed
@@ -223,14 +256,16 @@ fn reconcile(
         Some(_) => SHORT_WAIT,
         None => LONG_WAIT,
     };
-    let (held, again) = waiting.held(&wanted, &observed, patience, Instant::now());
+    let (held, again) = carried
+        .waiting
+        .held(&wanted, &observed, patience, Instant::now());
     let mut want = Wanted::default();
-    if before.is_none() && !held.is_empty() {
+    if before.is_none() && !held.is_disjoint(earlier) {
         wanted.into_values().for_each(|wanted| want.extend(wanted));
         return Outcome {
             decision: None,
             want,
-            waiting,
+            carried,
             again,
             took: Duration::ZERO,
             is_of_before: false,
@@ -249,10 +284,11 @@ fn reconcile(
         decision: Some(Decision {
             observed,
             desired: Arc::new(desired),
+            is_leaving: leaves.is_some(),
         }),
         want,
-        waiting,
-        again,
+        carried,
+        again: again.into_iter().chain(leaves).min(),
         took: Duration::ZERO,
         is_of_before: false,
     }
@@ -284,7 +320,7 @@ mod tests {
             assert_eq!(pause_after(at(took)), at(pause), "{took} ms");
         }
     }
-    use crate::observe::{Key, Material, Secret};
+    use crate::observe::{Material, Secret};
 
     /// Two Services of which the first wants this Secret and the second has this port; these Secrets were looked up.
     fn seen(secret: &str, port: u16, looked_up: &[&str]) -> Arc<Observed> {
@@ -337,6 +373,74 @@ mod tests {
         )
     }
 
+    /// A reconcile loop that runs, and the ends of its channels.
+    struct Loop {
+        see: watch::Sender<Option<Arc<Observed>>>,
+        wanted: watch::Receiver<Wanted>,
+        decided: watch::Receiver<Option<Decision>>,
+        _settings: watch::Sender<Arc<Settings>>,
+    }
+
+    impl Loop {
+        /// The table of an earlier process serves these Services.
+        fn start(seen: Arc<Observed>, earlier: &[&str]) -> Self {
+            let (see, observed) = watch::channel(Some(seen));
+            let (told, settings) = watch::channel(Arc::new(Settings::without_flags()));
+            let (want, wanted) = watch::channel(Wanted::default());
+            let (decide, decided) = watch::channel(None);
+            let earlier = earlier.iter().map(|name| Key::new("shop", name));
+            let reconciler = Reconciler {
+                observed,
+                settings,
+                want,
+                decided: decide,
+                earlier: Arc::new(earlier.collect()),
+                logs_notices: true,
+                metrics: Arc::default(),
+            };
+            tokio::spawn(reconciler.run());
+            Self {
+                see,
+                wanted,
+                decided,
+                _settings: told,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_decision_waits_for_no_service_that_was_not_served_before() {
+        for earlier in [&[][..], &["b"]] {
+            let mut one = Loop::start(seen("late", 81, &[]), earlier);
+            next(&mut one.decided).await;
+            assert_eq!(served(&one.decided), (vec!["shop.b:81".into()], "".into()));
+            let report = one.decided.borrow().clone().unwrap().desired.report.clone();
+            assert_eq!(report.notices, BTreeSet::new(), "it is being looked up");
+            let secret = Key::new("shop", "late");
+            assert_eq!(one.wanted.borrow().secrets, [secret].into());
+            // The Service of the Secret still waits when another one changes.
+            one.see.send_replace(Some(seen("late", 82, &[])));
+            next(&mut one.decided).await;
+            assert_eq!(served(&one.decided), (vec!["shop.b:82".into()], "".into()));
+            one.see.send_replace(Some(seen("late", 82, &["late"])));
+            next(&mut one.decided).await;
+            let all = vec!["shop.a:443".into(), "shop.b:82".into()];
+            assert_eq!(served(&one.decided), (all, "late".into()));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_decision_closes_nothing_that_an_earlier_process_serves() {
+        let mut one = Loop::start(seen("late", 81, &[]), &["a", "b"]);
+        next(&mut one.wanted).await;
+        let decided = timeout(SHORT_WAIT * 3 / 2, one.decided.changed()).await;
+        assert!(decided.is_err(), "{:?}", served(&one.decided));
+        one.see.send_replace(Some(seen("late", 81, &["late"])));
+        next(&mut one.decided).await;
+        let all = vec!["shop.a:443".into(), "shop.b:81".into()];
+        assert_eq!(served(&one.decided), (all, "late".into()));
+    }
+
     #[tokio::test]
     async fn a_publisher_decides_nothing_anew_for_other_versions_of_services_and_passes_them_on() {
         let seen = |version: u64, port: u16| {
@@ -358,6 +462,7 @@ mod tests {
             settings,
             want,
             decided: decide,
+            earlier: Arc::default(),
             logs_notices: false,
             metrics: Arc::clone(&metrics),
         };
@@ -398,20 +503,12 @@ mod tests {
 
     #[tokio::test]
     async fn one_service_that_waits_for_its_secret_holds_up_no_other() {
-        let settings = Arc::new(Settings::without_flags());
-        let (see, observed) = watch::channel(Some(seen("one", 81, &["one"])));
-        let (_told, settings) = watch::channel(settings);
-        let (want, mut wanted) = watch::channel(Wanted::default());
-        let (decide, mut decided) = watch::channel(None);
-        let reconciler = Reconciler {
-            observed,
-            settings,
-            want,
-            decided: decide,
-            logs_notices: true,
-            metrics: Arc::default(),
-        };
-        let _reconciling = tokio::spawn(reconciler.run());
+        let Loop {
+            see,
+            mut wanted,
+            mut decided,
+            _settings,
+        } = Loop::start(seen("one", 81, &["one"]), &[]);
         let begun = Instant::now();
         next(&mut decided).await;
         assert_eq!(

@@ -97,6 +97,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
         settings: settings.clone(),
         want,
         decided,
+        earlier: Arc::new(folder.served()),
         logs_notices: client.is_none(),
         metrics: Arc::clone(&metrics),
     };

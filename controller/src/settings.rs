@@ -12,6 +12,7 @@ mod tcp_services;
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ballast_core::table::Algorithm;
 use clap::{ArgAction, Args, ValueEnum};
@@ -166,6 +167,8 @@ pub struct Settings {
     pub own_namespace: String,
     /// The port of `--admin`, if this process answers at one.
     pub admin_port: Option<u16>,
+    /// How long this node serves on when it is no load balancer any more.
+    pub shutdown_delay: Duration,
 }
 
 /// What decisions are made for.
@@ -210,6 +213,7 @@ impl Settings {
             role: Role::default(),
             take_over: false,
             admin_port: None,
+            shutdown_delay: Duration::ZERO,
         })
     }
 
@@ -222,6 +226,7 @@ impl Settings {
             another_cluster: self.another_cluster,
             own_namespace: self.own_namespace.clone(),
             admin_port: self.admin_port,
+            shutdown_delay: self.shutdown_delay,
             role: self.role,
             take_over: self.take_over,
             ..Self::new(flags)?

@@ -1,14 +1,14 @@
 //! The Services that wait for their lookups. Pure: the time is an argument. Used by [`crate::reconcile`].
 //!
 //! A Service that names a Secret or a host for the first time waits for the lookup once, for a limited time, and keeps its previous
-//! form meanwhile: the Service is *held*. No other Service waits. If the lookup fails until then (a dead name server, an API server that
+//! form meanwhile, or is not served yet: the Service is *held*. No other Service waits. If the lookup fails until then (a dead name server, an API server that
 //! answers with errors), the Service is released, and does not wait for the same lookup again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::observe::{Key, Observed, Wanted};
+use crate::observe::{Key, Observed, Service, Wanted};
 
 /// The Services with unfinished lookups, whether they still wait or not.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ struct Wait {
     since: BTreeMap<Missing, Instant>,
     /// The time since which the Service is held.
     held: Option<Instant>,
+    /// The longest time for which it is held for one lookup.
+    patience: Duration,
 }
 
 /// An unfinished lookup.
@@ -66,16 +68,12 @@ impl Waiting {
                 self.0.remove(key);
                 continue;
             }
-            let patience = match missing.contains(&Missing::Nodes) {
-                // Endpoints are not chosen while their nodes are unknown. Once all Nodes are watched, they stay so.
-                true => patience.max(NODES_WAIT),
-                false => patience,
-            };
             let wait = self.0.entry(key.clone()).or_insert(Wait {
                 since: BTreeMap::new(),
                 held: None,
+                patience,
             });
-            if let Some(rest) = wait.rest(missing, patience, now) {
+            if let Some(rest) = wait.rest(missing, now) {
                 held.insert(key.clone());
                 first = Some(first.map_or(rest, |first| first.min(rest)));
             }
@@ -86,12 +84,12 @@ impl Waiting {
 
 impl Wait {
     /// The time for which a Service with these unfinished lookups must still wait; `None`: it is released.
-    fn rest(
-        &mut self,
-        missing: BTreeSet<Missing>,
-        patience: Duration,
-        now: Instant,
-    ) -> Option<Duration> {
+    fn rest(&mut self, missing: BTreeSet<Missing>, now: Instant) -> Option<Duration> {
+        let patience = match missing.contains(&Missing::Nodes) {
+            // Endpoints are not chosen while their nodes are unknown. Once all Nodes are watched, they stay so.
+            true => self.patience.max(NODES_WAIT),
+            false => self.patience,
+        };
         self.since.retain(|one, _| missing.contains(one));
         for one in missing {
             self.since.entry(one).or_insert(now);
@@ -109,7 +107,7 @@ impl Wait {
     }
 }
 
-/// Replaces held Services by their form in `before`, and removes those that `before` does not have.
+/// Replaces held Services by their form in `before`, and marks those that were not served then.
 pub(crate) fn with_held(
     observed: Arc<Observed>,
     held: &BTreeSet<Key>,
@@ -120,18 +118,24 @@ pub(crate) fn with_held(
     }
     let mut observed = Observed::clone(&observed);
     for key in held {
-        let old = before.and_then(|before| before.services.get(key));
+        let old = before.and_then(|before| form(before, key));
         let Some(new) = observed.services.get_mut(key) else {
             continue;
         };
         match old.filter(|old| old.uid == new.uid) {
             Some(old) => *new = Arc::clone(old),
             None => {
-                observed.services.remove(key);
+                observed.held.insert(key.clone());
             }
         }
     }
     Arc::new(observed)
+}
+
+/// The form in which a Service was served, or left alone; `None`: it did not exist, or was held.
+pub(crate) fn form<'a>(before: &'a Observed, key: &Key) -> Option<&'a Arc<Service>> {
+    let form = before.services.get(key);
+    form.filter(|_| !before.held.contains(key))
 }
 
 const NODES_WAIT: Duration = Duration::from_secs(10);
@@ -157,6 +161,7 @@ mod tests {
                 wait: Wait {
                     since: BTreeMap::new(),
                     held: None,
+                    patience: PATIENCE,
                 },
             }
         }
@@ -164,7 +169,7 @@ mod tests {
         fn rest(&mut self, millis: u64, names: &[&str]) -> Option<u64> {
             let missing = names.iter().map(|&name| Missing::Name(name.to_owned()));
             let now = self.begin + Duration::from_millis(millis);
-            let rest = self.wait.rest(missing.collect(), PATIENCE, now)?;
+            let rest = self.wait.rest(missing.collect(), now)?;
             u64::try_from(rest.as_millis()).ok()
         }
     }
@@ -232,7 +237,11 @@ mod tests {
             .services
             .iter()
             .map(|(key, service)| (&*key.name, service.ports[0].number));
-        assert_eq!(ports.collect::<Vec<_>>(), [("a", 80), ("b", 81)]);
+        assert_eq!(
+            ports.collect::<Vec<_>>(),
+            [("a", 80), ("b", 81), ("new", 81)]
+        );
+        assert_eq!(with.held, BTreeSet::from([key("new")]));
 
         // The state of a Service that is not in `wanted` stays, and the state of a deleted Service goes.
         let later = now + PATIENCE;

@@ -1,11 +1,13 @@
 //! An API server as a person with kubectl sees it: objects in YAML go in, objects as plain JSON come out.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures_util::TryStreamExt;
 use hyper::{Method, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::Status;
+use kube::core::{Status, WatchEvent};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -116,6 +118,32 @@ impl Api {
             Value::Array(items) => items,
             other => panic!("a list of {kind} is {other}"),
         }
+    }
+
+    /// Passes every object of a kind with this label to `see`, as it is and as it changes, until that says no, or for so many seconds.
+    pub(crate) fn follow(
+        &self,
+        kind: &str,
+        namespace: &str,
+        label: &str,
+        seconds: u64,
+        mut see: impl FnMut(&Value) -> bool + Send + 'static,
+    ) {
+        let folder = folder_of(kind, namespace);
+        let path = format!("{folder}?watch=true&labelSelector={label}&timeoutSeconds={seconds}");
+        let request = Request::get(path).body(Vec::new()).expect("a request");
+        let client = self.client.clone();
+        self.wait(async move {
+            let events = client.request_events::<Value>(request).await;
+            let mut events = pin!(events.expect("a watch"));
+            while let Some(event) = events.try_next().await.expect("an event") {
+                if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
+                    && !see(&object)
+                {
+                    return;
+                }
+            }
+        });
     }
 
     /// A merge patch.

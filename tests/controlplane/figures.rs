@@ -110,7 +110,8 @@ fn many_services_cost_little() {
     });
 }
 
-fn make_many(corner: &Corner<'_>, services: usize, endpoints: usize) {
+/// Makes Services with so many endpoints each.
+pub(crate) fn make_many(corner: &Corner<'_>, services: usize, endpoints: usize) {
     thread::scope(|scope| {
         for lane in 0..8 {
             scope.spawn(move || {

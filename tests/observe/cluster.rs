@@ -222,6 +222,42 @@ async fn endpoints_of_a_service_that_is_served_later_are_listed_once_and_delay_n
 }
 
 #[tokio::test]
+async fn slices_are_listed_beside_services_and_those_that_are_not_served_are_dropped() {
+    let api = Api::start().await;
+    let mut unserved = service("shop", "other", "x");
+    unserved["spec"] = json!({"ports": [{"port": 80}]});
+    let mut web = service("shop", "web", "x");
+    web["spec"]["loadBalancerClass"].take();
+    api.put("services", web);
+    api.put("services", unserved.clone());
+    for (name, address) in [
+        ("other", "10.0.0.7"),
+        ("web", "10.0.0.1"),
+        ("none", "10.0.0.9"),
+    ] {
+        let mut slice = slice(&format!("{name}-a"), address);
+        slice["metadata"]["labels"]["kubernetes.io/service-name"] = json!(name);
+        api.put("endpointslices", slice);
+    }
+    api.refuse("services", 503, 0);
+    let mut watch = Watch::in_role(&api, &["--node-name=lb1"], Role::Node);
+    api.asked(|path| is_list(path, "endpointslices"), 1).await;
+    api.asked(|path| is_list(path, "services"), 2).await;
+    assert!(watch.is_silent());
+    api.allow("services");
+    let seen = watch.until(|_| true).await;
+    assert_eq!(addresses(&seen), ["10.0.0.1"]);
+    // A slice that is listed again was dropped.
+    let selects = |path: &str| path.contains("labelSelector=");
+    assert!(!api.requests().iter().any(|path| selects(path)));
+    unserved["metadata"]["annotations"] = json!({"ballast.dev/path": "/other"});
+    api.put("services", unserved);
+    watch.until(|seen| addresses(seen).len() == 2).await;
+    let requests = api.requests();
+    assert_eq!(requests.iter().filter(|path| selects(path)).count(), 1);
+}
+
+#[tokio::test]
 async fn the_publisher_watches_no_endpoints() {
     let api = Api::start().await;
     let mut watch = Watch::in_role(&api, &[], Role::Publisher);

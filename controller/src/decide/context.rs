@@ -34,6 +34,7 @@ impl Context<'_> {
 }
 
 /// The EndpointSlices of each Service.
+#[derive(Default)]
 pub(super) struct Slices<'a>(BTreeMap<&'a Key, Vec<&'a Slice>>);
 
 impl<'a> Slices<'a> {

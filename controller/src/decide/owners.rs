@@ -1,8 +1,18 @@
 //! Which Service a part of a routing table belongs to.
 
+use std::collections::BTreeSet;
+
 use ballast_core::table::{Entries, Frontend, LabelKey, Name, Route, RoutingTable, Text};
 
 use crate::observe::Key;
+
+/// The Services that a table serves.
+pub(crate) fn served(table: &RoutingTable) -> BTreeSet<Key> {
+    let services = table.services.iter();
+    services
+        .filter_map(|service| labelled(&service.labels))
+        .collect()
+}
 
 /// The Service that a path in the table belongs to, such as `frontends[2].bind`.
 pub(super) fn owner(table: &RoutingTable, at: &str) -> Option<Key> {

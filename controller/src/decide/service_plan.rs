@@ -88,6 +88,14 @@ impl<'a> ServicePlan<'a> {
         self
     }
 
+    /// Serves nothing of the Service for now, once its ports were granted: its lookups are not done.
+    pub(super) fn hold(&mut self) {
+        self.ports.clear();
+        self.routes.clear();
+        self.files.clear();
+        self.node_notices.clear();
+    }
+
     /// The ports of the node that the Service asks for.
     pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.ports.iter().map(|port| &port.claim)

@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use ballast_core::ack::Ack;
 use ballast_core::table::{Format, RoutingTable, parse};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::fetch::Pages;
-use crate::decide::{Source, WantedFile};
+use crate::decide::{Source, WantedFile, served};
 use crate::observe::{Key, Secret};
 
 /// The folder, and its known content.
@@ -32,6 +33,14 @@ pub(crate) struct Folder {
     recorded: Vec<u8>,
     /// The files that cannot be read or written, with the reason, as it was logged.
     failing: BTreeMap<String, String>,
+}
+
+/// A table as it is written.
+#[derive(Serialize)]
+struct Numbered<'a> {
+    generation: u64,
+    #[serde(flatten)]
+    table: &'a RoutingTable,
 }
 
 /// The result of a write.
@@ -85,6 +94,11 @@ impl Folder {
     #[must_use]
     pub(crate) fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The Services that the last table serves.
+    pub(crate) fn served(&self) -> BTreeSet<Key> {
+        self.table.as_deref().map(served).unwrap_or_default()
     }
 
     /// The path of the data plane's acks.
@@ -204,12 +218,10 @@ impl Folder {
     }
 
     fn write_table(&mut self, table: &Arc<RoutingTable>) -> io::Result<usize> {
-        let numbered = RoutingTable {
-            generation: Some(self.generation + 1),
-            ..RoutingTable::clone(table)
-        };
-        let bytes = serde_json::to_vec(&numbered)?;
-        drop(numbered);
+        let bytes = serde_json::to_vec(&Numbered {
+            generation: self.generation + 1,
+            table,
+        })?;
         self.replace(TABLE, &bytes)?;
         self.generation += 1;
         self.table = Some(Arc::clone(table));

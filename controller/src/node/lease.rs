@@ -121,7 +121,7 @@ impl LeaseRenewer {
     ) {
         let content = self.content(state);
         let now = clock::now();
-        let action = match self.serves() {
+        let action = match self.is_member() {
             None => Action::Wait,
             Some(true) => schedule.action(now, &content),
             Some(false) => schedule.release_action(),
@@ -157,10 +157,11 @@ impl LeaseRenewer {
         }
     }
 
-    /// Whether this node should serve; `None` before the first decision.
-    fn serves(&self) -> Option<bool> {
+    /// Whether this node is to be published; `None` before the first decision.
+    fn is_member(&self) -> Option<bool> {
         let decision = self.decisions.borrow();
-        Some(decision.as_ref()?.desired.table.is_some())
+        let decision = decision.as_ref()?;
+        Some(decision.desired.table.is_some() && !decision.is_leaving)
     }
 
     fn content(&mut self, state: &mut ContentState) -> LeaseContent {

@@ -35,29 +35,25 @@ pub async fn watch(
 ) {
     let namespaces = namespaces(&settings);
     let (events, mut changes) = mpsc::channel(EVENTS);
+    let (slices, mut of_slices) = mpsc::channel(EVENTS);
     let mut tasks = Vec::new();
     for namespace in &namespaces {
-        tasks.push(follow::<Service>(
-            in_namespace(&client, namespace),
-            namespace,
-            &events,
-        ));
-    }
-    let follow_slices = |tasks: &mut Vec<Task>| {
-        for namespace in &namespaces {
+        let api = in_namespace(&client, namespace);
+        tasks.push(follow::<Service, _>(api, namespace, &events));
+        if settings.role != Role::Publisher {
             let api = in_namespace(&client, namespace);
-            tasks.push(follow::<Slice>(api, namespace, &events));
+            tasks.push(follow::<Slice, _>(api, namespace, &slices));
         }
-    };
-    // Where slices are dropped by their Service, the Services are known first.
-    let mut awaits_services = selects_slices(&settings);
-    if !awaits_services && settings.role != Role::Publisher {
-        follow_slices(&mut tasks);
     }
+    let mut next_slice: Option<Event<Slice>> = None;
     let own = &settings.own_namespace;
     if settings.role != Role::Node {
         let leases = Api::namespaced(paced(&client), own);
-        tasks.push(follow::<LeaseObject>(leases, &Some(own.clone()), &events));
+        tasks.push(follow::<LeaseObject, _>(
+            leases,
+            &Some(own.clone()),
+            &events,
+        ));
     }
     let (nodes, mut of_nodes) = mpsc::channel(EVENTS);
     tasks.push(follow_nodes(&client, own_node(&settings), nodes));
@@ -69,20 +65,29 @@ pub async fn watch(
     let mut drops = interval(DROP_EVERY);
     drops.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut debouncer = Debouncer::new(Some(client.clone()), wanted, observed);
+    let mut is_first = true;
     loop {
+        if let Some(event) = next_slice.take_if(|event| !view.is_too_early(event))
+            && view.apply_to_slices(event)
+        {
+            debouncer.changed();
+        }
         let end = view.next_end_of_a_lease();
         let awaited_until = view.slices.awaited_until();
+        if is_first && view.is_complete() && awaited_until.is_none() {
+            // A list is whole: there is no burst of changes to wait for.
+            is_first = false;
+            debouncer.send(view.observed());
+            view.slices.sent();
+        }
         tokio::select! {
-            // The channel stays open: `events` is a sender of it.
+            // The channels stay open: `events` and `slices` are senders of them.
             Some(change) = changes.recv() => {
                 if view.apply(change) {
                     debouncer.changed();
                 }
-                if awaits_services && view.services.is_complete() {
-                    awaits_services = false;
-                    follow_slices(&mut tasks);
-                }
             }
+            Some(event) = of_slices.recv(), if next_slice.is_none() => next_slice = Some(event),
             Some(event) = of_nodes.recv() => {
                 if view.apply_to_nodes(event) {
                     debouncer.changed();
@@ -154,34 +159,24 @@ where
     }
 }
 
-fn follow<T: WatchedKind>(
+fn follow<T: WatchedKind, M: From<Event<T>> + Send + 'static>(
     api: Api<Parsed<T>>,
     namespace: &Option<String>,
-    events: &mpsc::Sender<Change>,
-) -> Task
-where
-    Change: From<Event<T>>,
-{
+    events: &mpsc::Sender<M>,
+) -> Task {
     let following = reflector::follow(api, namespace.clone(), None, events.clone());
     Task(tokio::spawn(following))
 }
 
-/// An event of any kind but Node.
+/// An event of a Service or a Lease.
 enum Change {
     Service(Event<Service>),
-    Slice(Event<Slice>),
     Lease(Event<LeaseObject>),
 }
 
 impl From<Event<Service>> for Change {
     fn from(event: Event<Service>) -> Self {
         Self::Service(event)
-    }
-}
-
-impl From<Event<Slice>> for Change {
-    fn from(event: Event<Slice>) -> Self {
-        Self::Slice(event)
     }
 }
 
@@ -250,12 +245,6 @@ impl View {
                 }
                 self.apply_to_services(event)
             }
-            Change::Slice(event) => {
-                let counts = self.counts(&event);
-                let (services, settings) = (&self.services, &self.settings);
-                let is_unserved = |service: &Key| is_unserved(services, settings, service);
-                self.slices.apply(event, is_unserved) && counts
-            }
             Change::Lease(event) => {
                 let was_complete = self.lease_objects.is_complete();
                 self.lease_objects.apply(event);
@@ -277,6 +266,25 @@ impl View {
             self.slices.restore(&service);
         }
         is_changed
+    }
+
+    /// Whether the Service of a slice may still be in a part of the first list that was not read yet. Then the slices wait, since
+    /// those of Services that are not served are dropped. Both lists have the same order, so they are read together.
+    fn is_too_early(&self, event: &Event<Slice>) -> bool {
+        let Event::Changed(object) = event else {
+            return false;
+        };
+        selects_slices(&self.settings)
+            && !self.services.is_complete()
+            && matches!(&object.content, Ok(Some(slice)) if !self.services.objects().contains_key(&slice.service))
+    }
+
+    /// Applies an event of slices, with the same result.
+    fn apply_to_slices(&mut self, event: Event<Slice>) -> bool {
+        let counts = self.counts(&event);
+        let (services, settings) = (&self.services, &self.settings);
+        let is_unserved = |service: &Key| is_unserved(services, settings, service);
+        self.slices.apply(event, is_unserved) && counts
     }
 
     fn drop_unserved_slices(&mut self) {

@@ -136,12 +136,22 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
             .managed_fields
             .into_iter()
             .flatten()
-            .filter(|entry| entry.subresource.as_deref() == Some("status"))
+            .filter(|entry| entry.subresource.as_deref() == Some("status") && owns_status(entry))
             .filter_map(|entry| entry.manager)
             .collect(),
         rival,
         publication,
     })
+}
+
+/// Whether a manager of the status has written a field that is still there. A controller that took back all that it had written
+/// keeps an entry.
+fn owns_status(entry: &ManagedFieldsEntry) -> bool {
+    let Some(fields) = &entry.fields_v1 else {
+        return true;
+    };
+    let status = fields.0.pointer("/f:status").and_then(Value::as_object);
+    status.is_some_and(|status| !status.is_empty())
 }
 
 /// The other controller that wrote the published addresses of a Service last.

@@ -78,6 +78,7 @@ fn decision(service: Arc<Service>) -> Decision {
     Decision {
         observed: Arc::new(observed),
         desired: Arc::new(desired),
+        is_leaving: false,
     }
 }
 
