@@ -69,8 +69,8 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The publisher's decision before, for a state to which it applies too. The status writer needs that state: its versions say whether an
-    /// answer to a write of its own is the newest state of a Service.
+    /// The publisher's decision before, for a state to which it applies too. The status writer needs that state: its versions say
+    /// whether an answer to a write of its own is the newest state of a Service.
     fn of_before(observed: Arc<Observed>, before: &Decision) -> Self {
         let decision = Decision {
             observed,

@@ -382,7 +382,8 @@ fn a_node_of_another_version_is_published_by_what_its_lease_says() {
 }
 
 fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
-    in_a_corner("rest", |corner| {
+    // The publisher watches all Nodes: those of other tests would be news.
+    with_its_own_server("rest", |corner| {
         let node = LbNode::start(corner, "a", &[]);
         corner.apply(&service("web", 80, ""));
         corner.until_published("web", &[&node.address()]);

@@ -230,7 +230,7 @@ impl EventWriter {
         }
     }
 
-    /// Writes an event about a Node whose name leaves no room for what the Recorder appends to it. It is not counted when it repeats.
+    /// Writes an event about a Node whose name leaves no room for what the Recorder appends to it. A repeat is another event.
     async fn record_under(
         &self,
         name: &str,

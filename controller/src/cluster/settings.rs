@@ -1,5 +1,5 @@
-//! Tells nodes that have other settings than the publisher: it writes its own, as a hash, to the Lease of such a node. The node reads
-//! that in the answer to its next renewal, so that it need not ask. At rest nothing is written.
+//! Tells nodes that have other settings than the publisher: it writes its own, as a hash, to the Lease of such a node. The node
+//! reads that in the answer to its next renewal, so that it need not ask. At rest nothing is written.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Ports that one node keeps for itself, because a flag there says so (`--admin`). Every node and the publisher give ports to Services
-//! as if there were none; that node closes them, and names them in its Lease; the publisher does not publish a Service at that node
-//! which has one of them.
+//! Ports that one node keeps for itself, because a flag there says so (`--admin`). Every node and the publisher give ports to
+//! Services as if there were none. That node closes them, and names them in its Lease; the publisher does not publish a Service
+//! which has one of them at that node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ pub(super) fn close(settings: &Settings, plans: &mut [ServicePlan<'_>]) {
     }
 }
 
-/// Takes the nodes that keep a port of a Service for themselves out of those that may be published, with a Warning that names them.
+/// Takes the nodes that keep a port of a Service out of those that may be published, with a Warning that names them.
 pub(super) fn refuse<'a>(context: &Context<'a>, plan: &mut ServicePlan<'a>) {
     let kept = kept(context, plan);
     let Some(((port, what), nodes)) = kept.first_key_value() else {

@@ -312,8 +312,8 @@ impl ContentState {
         }
     }
 
-    /// Logs whether the publisher has other settings than this node, when that changes. A publisher that has others writes its own
-    /// to the node's Lease, and each renewal is answered with the Lease.
+    /// Logs whether the publisher has other settings than this node, when that changes. A publisher that has others writes its
+    /// own to the node's Lease, and each renewal is answered with the Lease.
     fn compare_settings(&mut self, lease: &Lease) {
         let annotations = lease.metadata.annotations.as_ref();
         let told = annotations.and_then(|all| all.get(PUBLISHER_SETTINGS));
