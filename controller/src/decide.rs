@@ -14,8 +14,8 @@
 //!    of a port; `knobs`, `ranges`, `health` and `names` resolve what annotations and flags say about a port.
 //! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
 //!    `ports`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
-//! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `binds` says what each node
-//!    listens at then, `publish` which addresses a status lists, and `table` assembles the routing table.
+//! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `kept` closes those that one node
+//!    keeps for itself, `binds` says what each node listens at then, `publish` which addresses a status lists, and `table` assembles the routing table.
 //! 5. **Validation**: `validate` finds the Services, by `owners` and `size`, that the data plane would refuse the table for.
 
 mod annotations;
@@ -26,6 +26,7 @@ mod context;
 mod endpoints;
 mod files;
 mod health;
+mod kept;
 mod knobs;
 mod load_balancer;
 mod names;
@@ -54,11 +55,12 @@ use serde::Serialize;
 use crate::lease::{Binds, hash_of_settings};
 use crate::observe::{Key, Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::{Role, Settings};
-pub(crate) use annotations::{ADDRESS, ID, LAST_GOOD, TOLD};
+pub(crate) use annotations::{ADDRESS, ID, LAST_GOOD, TOLD, is_read};
 use binds::ExpectedBinds;
 use context::{Context, Slices};
 pub use files::{Source, WantedFile};
 use names::BareNames;
+pub(crate) use nodes::is_load_balancer;
 use nodes::{Nodes, ThisNode};
 pub use notice::{About, Kind, Notice, Reason};
 pub(crate) use owners::served;
@@ -200,11 +202,13 @@ fn decide_without(
         return Err(panicked);
     }
     let shared = claims::grant(&context, &mut plans);
+    kept::close(settings, &mut plans);
     let is_held = |plan: &&mut ServicePlan<'_>| observed.held.contains(&plan.service.key);
     plans.iter_mut().filter(is_held).for_each(ServicePlan::hold);
     let expected = ExpectedBinds::of(&context, shared, &plans);
     for plan in &mut plans {
         validate::catch_panic(&context, plan.service, &mut panicked, || {
+            kept::refuse(&context, plan);
             publish::publish(&context, plan, &expected);
         });
     }

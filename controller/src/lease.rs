@@ -24,6 +24,10 @@ pub(crate) const SERVED: &str = "ballast.dev/served";
 pub(crate) const EXCEPTIONS: &str = "ballast.dev/exceptions";
 /// The annotation with a hash of the settings by which ports are given to Services.
 pub(crate) const SETTINGS: &str = "ballast.dev/settings";
+/// The annotation with [`OwnPorts`].
+pub(crate) const PORTS: &str = "ballast.dev/ports";
+/// The annotation with the publisher's [`SETTINGS`], on the Lease of a node that had others. The publisher writes it.
+pub(crate) const PUBLISHER_SETTINGS: &str = "ballast.dev/publisher-settings";
 /// The label that says whose Lease it is.
 pub(crate) const ROLE: &str = "ballast.dev/role";
 /// The value of [`ROLE`] in a node's Lease.
@@ -166,6 +170,46 @@ impl fmt::Display for Served {
     }
 }
 
+/// The TCP ports that a node keeps for itself, and the use of each: `stats=1936,controller=1937`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnPorts(BTreeMap<u16, String>);
+
+impl OwnPorts {
+    /// These ports, each with its use.
+    pub fn of<'a>(ports: impl IntoIterator<Item = (&'a str, u16)>) -> Self {
+        let ports = ports.into_iter();
+        Self(ports.map(|(what, port)| (port, what.to_owned())).collect())
+    }
+
+    /// What an annotation says; nothing where it cannot be read.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        let entries = text.split(',').filter_map(|entry| entry.split_once('='));
+        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'-';
+        let entries = entries.filter(|(what, _)| {
+            (1..=LONGEST_USE).contains(&what.len()) && what.bytes().all(is_letter)
+        });
+        let entries = entries.filter_map(|(what, port)| Some((what, port.parse().ok()?)));
+        Self::of(entries.take(MOST_OWN_PORTS))
+    }
+
+    /// The use of a port, if the node keeps it.
+    #[must_use]
+    pub fn get(&self, port: u16) -> Option<&str> {
+        self.0.get(&port).map(String::as_str)
+    }
+}
+
+impl fmt::Display for OwnPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (port, what)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{what}={port}")?;
+        }
+        Ok(())
+    }
+}
+
 /// What a node alone knows, and the publisher has to know: what is not served there as decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -294,7 +338,7 @@ pub(crate) fn node_of<'a>(lease: &'a str, holder: Option<&'a str>) -> Option<&'a
 }
 
 /// A name that is too long for an object: its beginning and a hash of the whole.
-fn shortened(name: &str) -> String {
+pub(crate) fn shortened(name: &str) -> String {
     // Node names are ASCII.
     let beginning = name.get(..SHORTENED).unwrap_or_default();
     // A dash may not follow a dot.
@@ -314,6 +358,9 @@ const DIGITS: usize = 16;
 pub(crate) const MOST_RECENT: usize = 512;
 /// Bytes of exceptions in one Lease.
 const LARGEST: usize = 64 << 10;
+/// Ports in the annotation [`PORTS`], and the bytes of the use of one.
+const MOST_OWN_PORTS: usize = 8;
+const LONGEST_USE: usize = 20;
 /// The most bytes that the name of an object has; the name of a Node may have as many.
 const LONGEST: usize = 253;
 /// How much of a name that is too long stays, in bytes.
@@ -380,6 +427,21 @@ mod tests {
         for bad in ["", "abc", "0 1", &"g".repeat(BUCKETS * DIGITS)] {
             assert_eq!(Served::read(bad), Served::default(), "{bad}");
         }
+    }
+
+    #[test]
+    fn own_ports_are_read_as_they_were_written() {
+        let ports = OwnPorts::of([("stats", 1936), ("controller", 5000)]);
+        assert_eq!(ports.to_string(), "stats=1936,controller=5000");
+        assert_eq!(OwnPorts::read(&ports.to_string()), ports);
+        assert_eq!(ports.get(5000), Some("controller"));
+        assert_eq!(ports.get(80), None);
+        for bad in ["", "80", "=80", "stats=x", "stats=70000", "St ats=80"] {
+            assert_eq!(OwnPorts::read(bad), OwnPorts::default(), "{bad}");
+        }
+        let many = (1..1000_u16).map(|port| format!("a={port}"));
+        let many = many.collect::<Vec<_>>().join(",");
+        assert_eq!(OwnPorts::read(&many).0.len(), MOST_OWN_PORTS);
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub mod cluster;
 pub mod decide;
 mod follow;
 pub mod lease;
+mod leaving;
 pub mod log;
 mod metrics;
 mod node;

@@ -35,7 +35,7 @@ use std::sync::{Arc, OnceLock};
 use serde::Serialize;
 
 use crate::decide;
-use crate::lease::{Exceptions, Message, Served};
+use crate::lease::{Exceptions, Message, OwnPorts, Served};
 pub(crate) use convert::service;
 pub use folder::{BadDocument, read_folder};
 pub(crate) use publication::{FINALIZER, PROGRAMMED, hash};
@@ -69,6 +69,30 @@ pub struct Observed {
     pub held: BTreeSet<Key>,
     /// The last good values of annotations, as the last decision returned them. Empty until `reconcile` fills it in.
     pub remembered: Remembered,
+}
+
+impl Observed {
+    /// Whether some Services have other resourceVersions than in `before`, and nothing else differs: no decision depends on those.
+    pub(crate) fn differs_in_versions_alone(&self, before: &Self) -> bool {
+        let is_the_same_but_for_its_version = |service: &Service, before: &Service| {
+            let mut service = service.clone();
+            service.publication.version = before.publication.version;
+            service == *before
+        };
+        let pairs = self.services.values().zip(before.services.values());
+        let mut differ = pairs.filter(|(service, before)| !Arc::ptr_eq(service, before));
+        let mut any = false;
+        differ.all(|(service, before)| {
+            any = true;
+            is_the_same_but_for_its_version(service, before)
+        }) && any
+            && self.services.len() == before.services.len()
+            && *before
+                == Self {
+                    services: before.services.clone(),
+                    ..self.clone()
+                }
+    }
 }
 
 /// The last good value of each knob of each Service: the knob (with its port), then annotation and value.
@@ -327,6 +351,10 @@ pub struct Lease {
     pub exceptions: Exceptions,
     /// A hash of the settings by which ports are given to Services there; empty in a Lease without it.
     pub settings: String,
+    /// The same of the publisher, where a publisher has told this node its own.
+    pub told_settings: Option<String>,
+    /// The ports that the node keeps for itself.
+    pub ports: OwnPorts,
 }
 
 /// The result of reading a Secret.

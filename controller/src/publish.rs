@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client;
-use crate::cluster::{Campaign, EventWriter, StatusWriter, campaign};
+use crate::cluster::{Campaign, EventWriter, Leading, SettingsTeller, StatusWriter, campaign};
 use crate::metrics::Metrics;
 use crate::observe::Wanted;
 use crate::reconcile::{Decisions, Reconciler};
@@ -45,7 +45,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     tasks.spawn(follow_cfg(flags.flags.clone(), live));
     let reconciler = Reconciler {
         observed,
-        settings,
+        settings: settings.clone(),
         want,
         decided,
         earlier: Arc::default(),
@@ -54,9 +54,24 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     };
     tasks.spawn(reconciler.run());
     let (end, ending) = watch::channel(false);
-    let leaving = begin_writers(
-        &flags, namespace, client, decisions, ending, metrics, &mut tasks,
+    let (leading, leaving) = begin_writers(
+        &flags,
+        namespace.clone(),
+        client.clone(),
+        decisions.clone(),
+        ending,
+        Arc::clone(&metrics),
+        &mut tasks,
     );
+    let teller = SettingsTeller {
+        client,
+        namespace,
+        decisions,
+        settings,
+        leading,
+        metrics,
+    };
+    tasks.spawn(teller.run());
     tracing::info!("ballast-controller {} publishes", env!("CARGO_PKG_VERSION"));
     until_told_to_end(&mut tasks).await?;
     tracing::info!("ending: what is published stays published");
@@ -65,7 +80,8 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the tasks that write. Returns those that have something to do when the process ends.
+/// Starts the tasks that write to Services. Returns whether this process leads, and the tasks that have something to do when it
+/// ends.
 fn begin_writers(
     flags: &PublishFlags,
     namespace: String,
@@ -74,7 +90,7 @@ fn begin_writers(
     ending: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
     tasks: &mut JoinSet<()>,
-) -> JoinSet<()> {
+) -> (Leading, JoinSet<()>) {
     let me = identity();
     let (told_on_nodes, _) = watch::channel(String::new());
     let (leading, election) = campaign(Campaign {
@@ -101,7 +117,7 @@ fn begin_writers(
     let statuses = StatusWriter {
         client,
         decisions,
-        leading,
+        leading: leading.clone(),
         events,
         finalizer: flags.finalizer,
         suffix: flags.ingress_hostname_suffix.clone(),
@@ -109,7 +125,7 @@ fn begin_writers(
         metrics,
     };
     tasks.spawn(statuses.run());
-    leaving
+    (leading, leaving)
 }
 
 /// A name that no other process has, or had before. In a pod it begins with the pod's name.

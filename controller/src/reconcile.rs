@@ -13,9 +13,10 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::clock;
 use crate::decide::{About, Desired, Kind, Notice, Reason, decide, wanted_by};
+use crate::leaving::Leaving;
 use crate::metrics::Metrics;
 use crate::observe::{Key, Observed, Remembered, Service, Wanted};
-use crate::settings::Settings;
+use crate::settings::{Role, Settings};
 use crate::waiting::{self, Waiting, with_held};
 
 /// A decision with its input.
@@ -25,6 +26,8 @@ pub(crate) struct Decision {
     pub(crate) observed: Arc<Observed>,
     /// The desired state.
     pub(crate) desired: Arc<Desired>,
+    /// This node is no load balancer any more, and serves on for a while.
+    pub(crate) is_leaving: bool,
 }
 
 /// The newest decision; `None` until everything was listed once.
@@ -43,17 +46,45 @@ pub(crate) struct Reconciler {
     pub(crate) metrics: Arc<Metrics>,
 }
 
+/// What one pass leaves to the next.
+#[derive(Debug, Default)]
+struct Carried {
+    waiting: Waiting,
+    leaving: Leaving,
+}
+
 /// The result of one pass.
 struct Outcome {
     /// `None`: the first decision waits for lookups.
     decision: Option<Decision>,
     /// The wanted lookups.
     want: Wanted,
-    waiting: Waiting,
-    /// The time until the first held Service is released.
+    carried: Carried,
+    /// The time until the first held Service is released, or this node stops serving.
     again: Option<Duration>,
     /// The processor time of the pass.
     took: Duration,
+    /// Whether the decision before stands.
+    is_of_before: bool,
+}
+
+impl Outcome {
+    /// The publisher's decision before, for a state to which it applies too. The status writer needs that state: its versions say whether an
+    /// answer to a write of its own is the newest state of a Service.
+    fn of_before(observed: Arc<Observed>, before: &Decision) -> Self {
+        let decision = Decision {
+            observed,
+            ..before.clone()
+        };
+        Self {
+            want: decision.desired.wanted.clone(),
+            decision: Some(decision),
+            carried: Carried::default(),
+            again: None,
+            took: Duration::ZERO,
+            is_of_before: true,
+        }
+    }
 }
 
 impl Reconciler {
@@ -61,18 +92,24 @@ impl Reconciler {
     pub(crate) async fn run(mut self) {
         let mut remembered = Remembered::new();
         let mut logged = BTreeSet::new();
-        let mut waiting = Waiting::default();
+        let mut carried = Carried::default();
+        let mut settings = None;
         loop {
             let observed = self.observed.borrow_and_update().clone();
             let mut again = None;
             let mut not_before = tokio::time::Instant::now() + SHORTEST_PAUSE;
             if let Some(observed) = observed {
                 match self
-                    .decide(observed, &remembered, std::mem::take(&mut waiting))
+                    .decide(
+                        observed,
+                        &remembered,
+                        std::mem::take(&mut carried),
+                        &mut settings,
+                    )
                     .await
                 {
                     Ok(outcome) => {
-                        waiting = outcome.waiting;
+                        carried = outcome.carried;
                         again = outcome.again;
                         not_before = tokio::time::Instant::now() + pause_after(outcome.took);
                         self.want.send_if_modified(|want| {
@@ -82,6 +119,7 @@ impl Reconciler {
                         });
                         if let Some(decision) = outcome.decision {
                             self.earlier = Arc::default();
+                            self.log_leaving(&decision);
                             remembered.clone_from(&decision.desired.remembered);
                             self.log_notices(&decision.desired, &mut logged);
                             self.decided.send_replace(Some(decision));
@@ -115,9 +153,12 @@ impl Reconciler {
         &mut self,
         observed: Arc<Observed>,
         remembered: &Remembered,
-        waiting: Waiting,
+        carried: Carried,
+        last_settings: &mut Option<Arc<Settings>>,
     ) -> Result<Outcome, JoinError> {
         let settings = Arc::clone(&self.settings.borrow_and_update());
+        let last = last_settings.replace(Arc::clone(&settings));
+        let has_new_settings = last.is_none_or(|last| !Arc::ptr_eq(&last, &settings));
         let remembered = remembered.clone();
         let earlier = Arc::clone(&self.earlier);
         let before = self.decided.borrow().clone();
@@ -135,15 +176,35 @@ impl Reconciler {
                     ..(*observed).clone()
                 }),
             };
-            let mut outcome = reconcile(observed, &settings, before.as_ref(), &earlier, waiting);
+            // Nodes keep no versions.
+            let may_stand = settings.role == Role::Publisher && !has_new_settings;
+            let stands = before
+                .as_ref()
+                .filter(|before| may_stand && observed.differs_in_versions_alone(&before.observed));
+            let mut outcome = match stands {
+                Some(before) => Outcome::of_before(observed, before),
+                None => reconcile(observed, &settings, before.as_ref(), &earlier, carried),
+            };
             outcome.took = clock::of_thread().saturating_sub(begun);
             outcome
         });
         let outcome = outcome.await?;
-        if let Some(decision) = &outcome.decision {
+        if let Some(decision) = &outcome.decision
+            && !outcome.is_of_before
+        {
             self.metrics.decided(outcome.took, &decision.desired);
         }
         Ok(outcome)
+    }
+
+    /// Logs that this node is no load balancer any more.
+    fn log_leaving(&self, decision: &Decision) {
+        let is_leaving = |before: &Decision| before.is_leaving;
+        if decision.is_leaving && !self.decided.borrow().as_ref().is_some_and(is_leaving) {
+            tracing::info!(
+                "this node is no load balancer any more; it serves on for --shutdown-delay"
+            );
+        }
     }
 
     /// Logs new notices; where a publisher writes events, only the notices that concern more than the owner of one Service.
@@ -151,7 +212,11 @@ impl Reconciler {
         let is_logged = |notice: &&Notice| {
             let is_no_event = self.logs_notices || matches!(notice.about, About::Flag(_));
             // These concern other Services, too.
-            is_no_event || matches!(notice.reason, Reason::LeftOut | Reason::RoutesWithdrawn)
+            is_no_event
+                || matches!(
+                    notice.reason,
+                    Reason::LeftOut | Reason::RoutesWithdrawn | Reason::SettingsDiffer
+                )
         };
         let all = desired.notices.iter().chain(&desired.report.notices);
         let now: BTreeSet<Notice> = all.filter(is_logged).cloned().collect();
@@ -174,9 +239,12 @@ fn reconcile(
     settings: &Settings,
     before: Option<&Decision>,
     earlier: &BTreeSet<Key>,
-    mut waiting: Waiting,
+    mut carried: Carried,
 ) -> Outcome {
     let known = before.map(|before| &*before.observed);
+    let (observed, leaves) = carried
+        .leaving
+        .hold(observed, known, settings, Instant::now());
     let is_new = |service: &&Arc<Service>| {
         let known = known.and_then(|known| waiting::form(known, &service.key));
         known != Some(service)
@@ -191,16 +259,19 @@ fn reconcile(
         Some(_) => SHORT_WAIT,
         None => LONG_WAIT,
     };
-    let (held, again) = waiting.held(&wanted, &observed, patience, Instant::now());
+    let (held, again) = carried
+        .waiting
+        .held(&wanted, &observed, patience, Instant::now());
     let mut want = Wanted::default();
     if before.is_none() && !held.is_disjoint(earlier) {
         wanted.into_values().for_each(|wanted| want.extend(wanted));
         return Outcome {
             decision: None,
             want,
-            waiting,
+            carried,
             again,
             took: Duration::ZERO,
+            is_of_before: false,
         };
     }
     let observed = with_held(observed, &held, known);
@@ -216,11 +287,13 @@ fn reconcile(
         decision: Some(Decision {
             observed,
             desired: Arc::new(desired),
+            is_leaving: leaves.is_some(),
         }),
         want,
-        waiting,
-        again,
+        carried,
+        again: again.into_iter().chain(leaves).min(),
         took: Duration::ZERO,
+        is_of_before: false,
     }
 }
 
@@ -369,6 +442,66 @@ mod tests {
         next(&mut one.decided).await;
         let all = vec!["shop.a:443".into(), "shop.b:81".into()];
         assert_eq!(served(&one.decided), (all, "late".into()));
+    }
+
+    #[tokio::test]
+    async fn a_publisher_decides_nothing_anew_for_other_versions_of_services_and_passes_them_on() {
+        let seen = |version: u64, port: u16| {
+            let mut observed = Observed::default();
+            let manifest = format!(
+                "kind: Service\nmetadata: {{name: a, namespace: shop, resourceVersion: '{version}'}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
+            );
+            assert_eq!(observed.take_file("a.yaml", &manifest), []);
+            Some(Arc::new(observed))
+        };
+        let settings = Settings::without_flags().in_role(Role::Publisher);
+        let (see, observed) = watch::channel(seen(1, 80));
+        let (told, settings) = watch::channel(Arc::new(settings));
+        let (want, _) = watch::channel(Wanted::default());
+        let (decide, mut decided) = watch::channel(None);
+        let metrics = Arc::new(Metrics::default());
+        let reconciler = Reconciler {
+            observed,
+            settings,
+            want,
+            decided: decide,
+            earlier: Arc::default(),
+            logs_notices: false,
+            metrics: Arc::clone(&metrics),
+        };
+        let _reconciling = tokio::spawn(reconciler.run());
+        let mut next_one = async || {
+            next(&mut decided).await;
+            let decision: Option<Decision> = decided.borrow().clone();
+            let decision = decision.expect("a decision");
+            let version = decision.observed.services[&Key::new("shop", "a")]
+                .publication
+                .version;
+            (decision, version)
+        };
+        let (first, _) = next_one().await;
+        for version in 2..5 {
+            see.send_replace(seen(version, 80));
+            let (now, its_version) = next_one().await;
+            assert!(Arc::ptr_eq(&now.desired, &first.desired), "{version}");
+            assert_eq!(its_version, version);
+        }
+        let decisions = |metrics: &Metrics| {
+            let text = metrics.render();
+            let name = "ballast_controller_decisions_total ";
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.map(str::to_owned)
+        };
+        assert_eq!(decisions(&metrics).as_deref(), Some("1"));
+        see.send_replace(seen(5, 81));
+        let (now, _) = next_one().await;
+        assert!(!Arc::ptr_eq(&now.desired, &first.desired));
+        // New settings count, too.
+        let settings = Settings::clone(&told.borrow());
+        told.send_replace(Arc::new(settings));
+        let (again, _) = next_one().await;
+        assert!(!Arc::ptr_eq(&again.desired, &now.desired));
+        assert_eq!(decisions(&metrics).as_deref(), Some("3"));
     }
 
     #[tokio::test]

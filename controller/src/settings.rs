@@ -12,11 +12,13 @@ mod tcp_services;
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ballast_core::table::Algorithm;
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
 
+use crate::lease::OwnPorts;
 pub use algorithm::algorithm;
 use cfg::Cfg;
 pub(crate) use live::follow as follow_cfg;
@@ -165,6 +167,8 @@ pub struct Settings {
     pub own_namespace: String,
     /// The port of `--admin`, if this process answers at one.
     pub admin_port: Option<u16>,
+    /// How long this node serves on when it is no load balancer any more.
+    pub shutdown_delay: Duration,
 }
 
 /// What decisions are made for.
@@ -209,6 +213,7 @@ impl Settings {
             role: Role::default(),
             take_over: false,
             admin_port: None,
+            shutdown_delay: Duration::ZERO,
         })
     }
 
@@ -221,6 +226,7 @@ impl Settings {
             another_cluster: self.another_cluster,
             own_namespace: self.own_namespace.clone(),
             admin_port: self.admin_port,
+            shutdown_delay: self.shutdown_delay,
             role: self.role,
             take_over: self.take_over,
             ..Self::new(flags)?
@@ -288,17 +294,28 @@ impl Settings {
     }
 
     /// The TCP ports that every node keeps for Ballast itself, and what each is. The defaults are among them where a flag moves
-    /// a port: another node, or a process that starts later, may use them.
+    /// a port: another node, or a process that starts later, may use them. A port that one node alone keeps is among them where
+    /// there is no other node; in a cluster such a port costs a Service that node only.
     #[must_use]
     pub fn own_ports(&self) -> Vec<(u16, &'static str)> {
         let mut ports = vec![(self.flags.stats_port, "the stats port")];
         if self.flags.http_services == HttpServices::All {
             ports.push((HEALTHZ_PORT, "the health port"));
         }
-        ports.extend(self.admin_port.map(|port| (port, "the controller's port")));
+        let admin = self.admin_port.filter(|_| self.role == Role::Whole);
+        ports.extend(admin.map(|port| (port, "the controller's port")));
         ports.push((STATS_PORT, "the default stats port"));
         ports.push((ADMIN_PORT, "the controller's default port"));
         ports
+    }
+
+    /// The TCP ports that this process and its data plane have on the node, each with its use in a word: for the node's Lease.
+    pub(crate) fn ports_here(&self) -> OwnPorts {
+        let healthz = self.flags.http_services == HttpServices::All;
+        let stats = [("stats", self.flags.stats_port)].into_iter();
+        let healthz = healthz.then_some(("healthz", HEALTHZ_PORT));
+        let controller = self.admin_port.map(|port| ("controller", port));
+        OwnPorts::of(stats.chain(healthz).chain(controller))
     }
 
     /// Whether the annotations of a family are read.

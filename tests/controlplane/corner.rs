@@ -78,18 +78,15 @@ pub(crate) fn with_its_own_server(name: &'static str, test: impl FnOnce(&Corner<
 pub(crate) fn as_installed(test: impl FnOnce(&Corner<'_>) + Send) {
     let yard = Yard::of_this_process();
     let plane = Plane::start(yard);
-    let created = yard.kubectl(&plane, &["create", "-f", RC_YAML]);
-    created.expect("a cluster that takes rc.yaml");
-    let corner = Corner {
-        yard,
-        plane: &plane,
-        name: "default",
-        home: "ballast".to_owned(),
-        arguments: Arguments::of_rc_yaml(),
-        folder: tempfile::tempdir().expect("a folder"),
-        publisher: Mutex::default(),
-    };
-    yard.place.within(|| corner.run(test));
+    yard.place
+        .within(|| Corner::installed(yard, &plane).run(test));
+}
+
+/// The same, of Ballast in wrong hands: what it asks for may be denied.
+pub(crate) fn as_installed_and_captured(test: impl FnOnce(&Corner<'_>) + Send) {
+    let yard = Yard::of_this_process();
+    let plane = Plane::start(yard);
+    yard.place.within(|| test(&Corner::installed(yard, &plane)));
 }
 
 impl Arguments {
@@ -140,6 +137,20 @@ impl Arguments {
 }
 
 impl<'a> Corner<'a> {
+    fn installed(yard: &'static Yard, plane: &'a Plane) -> Self {
+        let created = yard.kubectl(plane, &["create", "-f", RC_YAML]);
+        created.expect("a cluster that takes rc.yaml");
+        Self {
+            yard,
+            plane,
+            name: "default",
+            home: "ballast".to_owned(),
+            arguments: Arguments::of_rc_yaml(),
+            folder: tempfile::tempdir().expect("a folder"),
+            publisher: Mutex::default(),
+        }
+    }
+
     fn make(yard: &'static Yard, plane: &'a Plane, name: &'static str) -> Self {
         let corner = Self {
             yard,
@@ -207,11 +218,29 @@ impl<'a> Corner<'a> {
 
     /// A token for the account that a role runs as.
     pub(crate) fn token(&self, account: &str) -> String {
+        self.token_for(account, &json!({}))
+    }
+
+    /// A token for that account, as the kubelet of a node has it for a pod there.
+    pub(crate) fn token_on(&self, account: &str, node: &str, pod: &str) -> String {
+        let container = json!({"name": "it", "image": "none"});
+        let document = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": self.home},
+            "spec": {"nodeName": node, "serviceAccountName": account, "containers": [container]},
+        });
+        let made = self.must(self.plane.admin.create(&document, &self.home));
+        let uid = &made["metadata"]["uid"];
+        let bound = json!({"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid});
+        self.token_for(account, &json!({"boundObjectRef": bound}))
+    }
+
+    fn token_for(&self, account: &str, spec: &Value) -> String {
         let path = format!(
             "/api/v1/namespaces/{}/serviceaccounts/{account}/token",
             self.home
         );
-        let asked = json!({"spec": {"expirationSeconds": 7200}});
+        let mut asked = json!({"spec": spec});
+        asked["spec"]["expirationSeconds"] = json!(7200);
         let answer = self
             .plane
             .admin

@@ -47,6 +47,31 @@ fn a_service_is_told_its_story_once() {
     });
 }
 
+fn a_node_with_a_name_of_any_length_is_told() {
+    in_a_corner("long", |corner| {
+        corner.publish(&[]);
+        for length in [236, 237, 253] {
+            let name = "x".repeat(length);
+            corner.apply(&format!(
+                "apiVersion: v1
+kind: Node
+metadata:
+  name: {name}
+  labels: {{role: loadbalancer, corner: long, node.kubernetes.io/exclude-from-external-load-balancers: \"\"}}
+"
+            ));
+            until(&format!("an event about {length} letters"), || {
+                let events = corner.plane.admin.list("Event", "default");
+                events.iter().any(|event| {
+                    event["reason"] == "NodeExcluded"
+                        && event["involvedObject"]["name"] == name.as_str()
+                        && event["type"] == "Warning"
+                })
+            });
+        }
+    });
+}
+
 fn a_bad_annotation_is_one_warning_however_often_the_service_changes() {
     in_a_corner("warned", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -211,6 +236,7 @@ fn unchanged(corner: &Corner<'_>, object: &str, told: &[Event]) {
 
 tests![
     a_service_is_told_its_story_once,
+    a_node_with_a_name_of_any_length_is_told,
     a_bad_annotation_is_one_warning_however_often_the_service_changes,
     another_leader_tells_a_node_nothing_again,
     the_end_of_a_load_balancer_is_told,

@@ -62,6 +62,7 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
             "contrib",
             "daemonset",
             "dual-stack",
+            "lease-policy",
             "non-root"
         ]
     );
@@ -97,6 +98,12 @@ fn every_overlay_is_taken_and_changes_what_it_is_for() {
                 let args = &publisher["spec"]["containers"][0]["args"];
                 assert_eq!(args[1], "--admin=[::]:1937", "{args}");
             }
+            "lease-policy" => {
+                let policy = fs::read_to_string(LEASE_POLICY).expect("a file");
+                for (name, object) in self::objects(&policy) {
+                    assert_eq!(objects.get(&name), Some(&object), "{name:?}");
+                }
+            }
             "non-root" => {
                 let spec = pods("ReplicationController", "ballast")["spec"].take();
                 assert_eq!(spec["securityContext"]["runAsUser"], 65532);
@@ -120,9 +127,17 @@ fn the_chart_makes_the_same_objects() {
     let plane = Plane::shared(yard);
     let by_default = helm(&["createNamespace=true"]).expect("a chart without changes");
     let daemonset = fs::read_to_string(template("daemonset.yaml")).expect("a file");
-    assert_same(&by_default, &daemonset);
-    let as_rc = helm(&["createNamespace=true", "kind=ReplicationController"]).expect("a chart");
-    assert_same(&as_rc, &rc_yaml());
+    let policy = fs::read_to_string(LEASE_POLICY).expect("a file");
+    assert_same(&by_default, &format!("{daemonset}---\n{policy}"));
+    let as_rc = [
+        "createNamespace=true",
+        "kind=ReplicationController",
+        "leasePolicy=false",
+    ];
+    assert_same(&helm(&as_rc).expect("a chart"), &rc_yaml());
+    // An older API server does not know the policy, or does not say on which node a pod is.
+    let old = helm(&["createNamespace=true", OLD]).expect("a chart");
+    assert_same(&old, &daemonset);
     taken(yard, plane, &by_default);
 
     // Every value has an effect, and what comes of it is taken.
@@ -223,7 +238,12 @@ fn helm() -> Option<impl Fn(&[&str]) -> Result<String, String>> {
     Some(move |values: &[&str]| {
         let mut command = Command::new(&helm);
         command.args(["template", "ballast"]).arg(template("helm"));
-        command.args(["--namespace", "ballast", "--kube-version", "1.36"]);
+        let (flags, values): (Vec<&str>, Vec<&str>) = values
+            .iter()
+            .copied()
+            .partition(|value| value.starts_with("--"));
+        command.args(["--namespace", "ballast", "--kube-version=1.36"]);
+        command.args(flags);
         for value in values {
             command.args(["--set", value]);
         }
@@ -278,6 +298,13 @@ fn template(path: &str) -> PathBuf {
     PathBuf::from(templates).join(path)
 }
 
+/// The policy for Leases, which is no part of rc.yaml.
+pub(crate) const LEASE_POLICY: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../templates/kustomize/components/lease-policy/policy.yaml"
+);
+/// For helm: the version before the first one for which the chart has the policy.
+const OLD: &str = "--kube-version=1.31.9";
 const HEADER: &str = "# Ballast on the load balancer nodes of a cluster, the form for production:
 #
 #   kubectl apply --server-side -f templates/daemonset.yaml

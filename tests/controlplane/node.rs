@@ -37,7 +37,8 @@ impl<'a> LbNode<'a> {
     pub(crate) fn prepare(corner: &'a Corner<'_>, name: &str, flags: &[&str]) -> Self {
         let host = corner.yard.host();
         let name = format!("{}-{name}", corner.name);
-        let folder = corner.folder.path().join(&name);
+        // There are sockets in it, whose paths may not be long.
+        let folder = corner.folder.path().join(host.address.to_string());
         fs::create_dir_all(folder.join("table")).expect("a folder");
         let config = corner.plane.kubeconfig(&corner.token(NODES));
         fs::write(folder.join("kubeconfig"), config).expect("a file");
@@ -85,7 +86,7 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
         command
             .args(self.placed(&self.corner.arguments.controller))
             .arg("--kubeconfig")
-            .arg(self.folder.join("kubeconfig"))
+            .arg(self.kubeconfig())
             .args(&self.flags)
             .envs(self.corner.arguments.environment.clone())
             .env("NODE_NAME", &self.name)
@@ -97,16 +98,22 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
 
     /// What the controller counts.
     pub(crate) fn metrics(&self) -> String {
-        self.host.network.within(|| {
-            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", 1937)) else {
-                return String::new();
-            };
-            let asked = b"GET /metrics HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n";
-            let mut answer = String::new();
-            let heard = stream.write_all(asked);
-            heard.and_then(|()| stream.read_to_string(&mut answer)).ok();
-            answer
-        })
+        metrics(&self.host)
+    }
+
+    /// What the controller has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("controller.log")).unwrap_or_default()
+    }
+
+    /// Who has this token is the controller of this node, from its next start on.
+    pub(crate) fn take_token(&self, token: &str) {
+        let config = self.corner.plane.kubeconfig(token);
+        fs::write(self.kubeconfig(), config).expect("a file");
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.folder.join("kubeconfig")
     }
 
     /// These arguments, with this node's places for the table and the runtime socket.
@@ -187,6 +194,20 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
     pub(crate) fn ask(&self, port: u16) -> std::io::Result<String> {
         ask((self.host.address, port).into())
     }
+}
+
+/// What a controller on this machine counts.
+pub(crate) fn metrics(host: &Host) -> String {
+    host.network.within(|| {
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", 1937)) else {
+            return String::new();
+        };
+        let asked = b"GET /metrics HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n";
+        let mut answer = String::new();
+        let heard = stream.write_all(asked);
+        heard.and_then(|()| stream.read_to_string(&mut answer)).ok();
+        answer
+    })
 }
 
 /// Says something from here, and hears the whole answer.

@@ -302,7 +302,8 @@ impl Drop for Plane {
 
 fn start_server(yard: &Yard, number: u16, folder: &Path) -> Companion {
     let at = |name: &str| folder.join(name).display().to_string();
-    let flags = [
+    let program = yard.assets.join("kube-apiserver");
+    let mut flags = vec![
         format!("--etcd-servers=http://127.0.0.1:{}", etcd_port(number)),
         format!("--bind-address={PLACE}"),
         format!("--advertise-address={PLACE}"),
@@ -319,13 +320,20 @@ fn start_server(yard: &Yard, number: u16, folder: &Path) -> Companion {
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--audit-policy-file={}", at("audit.yaml")),
         format!("--audit-log-path={}", at("audit.log")),
-        // Host bits in source ranges: older API servers take them, and so do their users' manifests.
-        "--feature-gates=StrictIPCIDRValidation=false".to_owned(),
         // It ends at once when it is told to.
         "--shutdown-delay-duration=0s".to_owned(),
     ];
-    let program = yard.assets.join("kube-apiserver");
+    if has_gate(&program, STRICT_RANGES) {
+        flags.push(format!("--feature-gates={STRICT_RANGES}=false"));
+    }
     Companion::start(&program, &flags, &folder.join("server.log"))
+}
+
+/// Whether an API server of this version has a feature gate of this name.
+fn has_gate(program: &Path, gate: &str) -> bool {
+    let help = Command::new(program).arg("--help").output();
+    let help = help.expect("kube-apiserver").stdout;
+    String::from_utf8_lossy(&help).contains(&format!("{gate}=true|false"))
 }
 
 fn etcd_flags(number: u16, data: &Path) -> [String; 7] {
@@ -388,6 +396,8 @@ fn server_port(number: u16) -> u16 {
 /// Where the API servers are, for everybody on the switch.
 pub(crate) const PLACE: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
+/// Without it ranges may have host bits, as with API servers before 1.36.
+const STRICT_RANGES: &str = "StrictIPCIDRValidation";
 /// Good for this process' servers only.
 const TOKEN: &str = "the-admin-of-a-test";
 /// Who asked what, and what came of it.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use serde_json::{Value, json};
 
+use crate::api::Place;
 use crate::backends::{Backends, service};
 use crate::corner::{Corner, NODES, PUBLISHERS, in_a_corner, with_its_own_server, words};
 use crate::figures::{holds, make_many, promised};
@@ -281,6 +282,102 @@ fn a_node_with_other_settings_is_told_and_not_published() {
         assert!(!comes_within(Duration::from_secs(3), || !corner
             .published("web")
             .is_empty()));
+        // Both log it.
+        let differs = "this node has other settings than the publisher";
+        until("its log", || node.log().contains(differs));
+        let publisher = corner.take_publisher();
+        let log = publisher.log();
+        assert!(log.contains("SettingsDiffer"), "{log}");
+        assert!(log.contains(&node.name), "{log}");
+        publisher.process.stop();
+        corner.publish(&["--http-port=8000"]);
+        corner.until_published("web", &[&node.address()]);
+        until("its log", || {
+            node.log().contains("the same settings as the publisher")
+        });
+        assert_eq!(node.log().matches(differs).count(), 1, "{}", node.log());
+    });
+}
+
+fn a_port_that_a_node_keeps_for_itself_is_told_and_not_published_there() {
+    in_a_corner("kept", |corner| {
+        corner.publish(&[]);
+        let keeps = LbNode::start(corner, "a", &["--admin=127.0.0.1:8080"]);
+        let node = LbNode::start(corner, "b", &[]);
+        let ports = |node: &LbNode<'_>| {
+            let lease = node.lease().unwrap_or_default();
+            lease["metadata"]["annotations"]["ballast.dev/ports"].clone()
+        };
+        until("its Lease", || {
+            ports(&keeps) == "stats=1936,controller=8080"
+        });
+        until("its Lease", || ports(&node) == "stats=1936,controller=1937");
+        // It has two ports, and is not served in part.
+        let two = service("web", 8080, "").replace(
+            "ports: [{port: 8080, targetPort: 8080}]",
+            "ports: [{name: a, port: 8080}, {name: b, port: 80}]",
+        );
+        corner.apply(&two);
+        corner.until_published("web", &[&node.address()]);
+        let told = corner.until_told("web", "AllocationFailed");
+        assert_eq!(told.kind, "Warning");
+        let why = format!(
+            "on {}: port 8080/TCP is taken by the node's own controller port",
+            keeps.name
+        );
+        assert!(told.message.contains(&why), "{told:?}");
+        keeps.until_serves("kept.web:80");
+        assert_eq!(keeps.frontends(), ["kept.web:80"]);
+        assert!(!comes_within(Duration::from_secs(3), || {
+            corner.published("web").len() > 1
+        }));
+        // Other Services are published at both.
+        corner.apply(&service("other", 81, ""));
+        corner.until_published("other", &[&keeps.address(), &node.address()]);
+    });
+}
+
+fn a_node_of_another_version_is_published_by_what_its_lease_says() {
+    in_a_corner("versions", |corner| {
+        let mut node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        node.controller.take().expect("it runs").crash();
+        // From now on the test writes what its controller would.
+        let lease = format!("ballast-{}", node.name);
+        let lease = Place {
+            kind: "Lease",
+            namespace: &corner.home,
+            name: &lease,
+        };
+        let mut writes = 0;
+        let mut write = |holder: &str, annotations: &Value| {
+            writes += 1;
+            let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 300, "leaseTransitions": writes});
+            let patch = json!({"metadata": {"annotations": annotations}, "spec": spec});
+            corner.plane.admin.patch(lease, &patch);
+        };
+        // Older: it says nothing but what it serves. Newer: it says more.
+        let older = json!({"ballast.dev/exceptions": null, "ballast.dev/settings": null});
+        let exceptions = json!({
+            "services": {"versions/web": {"later": true, "messages": []}},
+            "later": {"seen": 1},
+        });
+        let newer = json!({
+            "ballast.dev/exceptions": exceptions.to_string(), "ballast.dev/later": "1",
+        });
+        for annotations in [older, newer] {
+            write("", &json!({}));
+            corner.until_published("web", &[]);
+            write(&node.name, &annotations);
+            corner.until_published("web", &[&node.address()]);
+        }
+        // By what cannot be read nothing is published anew, and what is published stays.
+        write(&node.name, &json!({"ballast.dev/served": "later:1"}));
+        corner.apply(&service("other", 81, ""));
+        assert!(!comes_within(Duration::from_secs(3), || {
+            corner.published("web").is_empty() || !corner.published("other").is_empty()
+        }));
     });
 }
 
@@ -290,7 +387,9 @@ fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
         corner.apply(&service("web", 80, ""));
         corner.until_published("web", &[&node.address()]);
         thread::sleep(Duration::from_secs(8));
-        let (asked, decisions) = (corner.asked_by(NODES).len(), decisions(&node));
+        let (asked, decisions) = (corner.asked_by(NODES).len(), decisions(&node.metrics()));
+        let of_publisher = corner.take_publisher();
+        let decided = self::decisions(&of_publisher.metrics());
         let publisher = corner.asked_by(PUBLISHERS).len();
         thread::sleep(Duration::from_secs(20));
         // A watch ends and begins anew every half minute.
@@ -316,15 +415,29 @@ fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
                 words(&entry)
             );
         }
-        assert_eq!(
-            self::decisions(&node),
-            decisions,
-            "at rest nothing is decided"
-        );
+        for (metrics, before) in [
+            (node.metrics(), &decisions),
+            (of_publisher.metrics(), &decided),
+        ] {
+            let now = self::decisions(&metrics);
+            assert_eq!(now, *before, "at rest nothing is decided");
+        }
+        // Neither is anything for what is not read.
+        for round in 0..3 {
+            let touched = json!({"example.com/touched": round.to_string()});
+            let touched = json!({"metadata": {"annotations": touched, "labels": touched}});
+            corner.patch("Service", "web", &touched);
+            corner.patch(
+                "Node",
+                &node.name,
+                &json!({"metadata": {"annotations": {"touched": "yes"}}}),
+            );
+            thread::sleep(Duration::from_secs(1));
+        }
+        assert_eq!(self::decisions(&node.metrics()), decisions);
+        assert_eq!(self::decisions(&of_publisher.metrics()), decided);
         // What the publisher writes on a Service is nothing to a node.
         corner.annotate("web", &json!({"ballast.dev/told": "x"}));
-        let touched = json!({"metadata": {"annotations": {"touched": "yes"}}});
-        corner.patch("Node", &node.name, &touched);
         let conditions = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]);
         let heartbeat = json!({"status": {"conditions": conditions}});
         let status = format!("/api/v1/nodes/{}/status", node.name);
@@ -335,12 +448,11 @@ fn at_rest_a_node_writes_its_lease_and_asks_for_nothing() {
                 .ask(Method::PATCH, &status, Some(&heartbeat)),
         );
         thread::sleep(Duration::from_secs(2));
-        assert_eq!(self::decisions(&node), decisions);
+        assert_eq!(self::decisions(&node.metrics()), decisions);
     });
 }
 
-fn decisions(node: &LbNode<'_>) -> String {
-    let metrics = node.metrics();
+fn decisions(metrics: &str) -> String {
     let name = "ballast_controller_decisions_total ";
     let line = metrics.lines().find(|line| line.starts_with(name));
     line.expect("a metric").to_owned()
@@ -359,5 +471,7 @@ tests![
     each_role_asks_for_what_it_needs_and_nodes_write_no_service,
     a_port_that_a_node_cannot_bind_is_told_by_the_publisher_and_not_published_there,
     a_node_with_other_settings_is_told_and_not_published,
+    a_port_that_a_node_keeps_for_itself_is_told_and_not_published_there,
+    a_node_of_another_version_is_published_by_what_its_lease_says,
     at_rest_a_node_writes_its_lease_and_asks_for_nothing,
 ];

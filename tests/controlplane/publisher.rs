@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::corner::{Corner, PUBLISHERS};
+use crate::node::metrics;
 use crate::plane::Host;
 use crate::process::Process;
 use crate::program::program;
@@ -70,6 +71,16 @@ impl Publisher {
             output.status.code(),
             text(&output.stdout) + &text(&output.stderr),
         )
+    }
+
+    /// What it counts.
+    pub(crate) fn metrics(&self) -> String {
+        metrics(&self.host)
+    }
+
+    /// What it has logged.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.kubeconfig.with_file_name("log")).unwrap_or_default()
     }
 
     /// Whether it is the one that this holder of the leader's Lease names.

@@ -8,9 +8,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::api::Place;
+use crate::api::{Answer, Api, Place};
 use crate::backends::{Backends, service};
-use crate::corner::{Corner, in_a_corner, with_its_own_server};
+use crate::corner::{Corner, NODES, as_installed_and_captured, in_a_corner, with_its_own_server};
+use crate::forms::LEASE_POLICY;
 use crate::node::LbNode;
 use crate::process::until;
 
@@ -163,6 +164,97 @@ fn a_secret_of_another_namespace_needs_its_owners_word() {
     });
 }
 
+fn with_the_policy_a_node_in_wrong_hands_writes_its_own_lease_alone() {
+    as_installed_and_captured(|corner| {
+        let applied = corner
+            .yard
+            .kubectl(corner.plane, &["apply", "-f", LEASE_POLICY]);
+        applied.expect("a policy that is taken");
+        let long = "x".repeat(240);
+        let names = ["a", "b", long.as_str()];
+        let mut nodes = names.map(|name| LbNode::prepare(corner, name, &[]));
+        for (index, node) in nodes.iter().enumerate() {
+            node.take_token(&corner.token_on(NODES, &node.name, &format!("pod-{index}")));
+        }
+        let api_of = |node: &LbNode<'_>| Api::of(&node.kubeconfig());
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/ballast/leases";
+        let write = |api: &Api, lease: &str, holder: &str| {
+            let path = format!("{leases}/{lease}");
+            let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 300});
+            let patch = json!({"metadata": {"labels": {"touched": "yes"}}, "spec": spec});
+            api.ask(hyper::Method::PATCH, &path, Some(&patch))
+        };
+        let create = |api: &Api, lease: &str| {
+            let object = json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": lease}, "spec": {"holderIdentity": "x"},
+            });
+            api.ask(hyper::Method::POST, leases, Some(&object))
+        };
+        let is_denied = |answer: Answer| {
+            let said = match answer {
+                Ok(_) => return false,
+                Err(refused) => format!("{} {}", refused.code, refused.message),
+            };
+            assert!(said.starts_with("403 "), "{said}");
+            said.contains("ballast-leases")
+        };
+        // A new policy is in force after a moment.
+        let first = api_of(&nodes[0]);
+        let mut number = 0;
+        until("the policy", || {
+            number += 1;
+            is_denied(create(&first, &format!("early-{number}")))
+        });
+
+        // Both programs of each node do what they are there for.
+        for node in &mut nodes {
+            node.start_dataplane();
+            node.start_controller();
+        }
+        corner.apply(&service("web", 80, ""));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        let addresses = addresses.each_ref().map(String::as_str);
+        corner.until_published("web", &addresses);
+        let lease_of = |node: &LbNode<'_>| {
+            let leases = corner.plane.admin.list("Lease", "ballast");
+            let mut leases = leases.iter();
+            let held = leases.find(|lease| lease["spec"]["holderIdentity"] == node.name.as_str());
+            let name = held.and_then(|lease| lease["metadata"]["name"].as_str());
+            name.expect("a Lease").to_owned()
+        };
+        let held = nodes.each_ref().map(lease_of);
+        assert_eq!(held[0], "ballast-default-a");
+        assert!(!held[2].contains(&long), "it has a name of its own");
+
+        for (index, node) in nodes.iter().enumerate() {
+            let api = api_of(node);
+            for lease in &held {
+                let is_own = *lease == held[index];
+                let denied = is_denied(write(&api, lease, &node.name));
+                assert_eq!(denied, !is_own, "{}: {lease}", node.name);
+            }
+            let of_leader = "ballast-leader";
+            assert!(is_denied(write(&api, of_leader, &node.name)));
+            for other in ["ballast.leader", "ballast-default-c", "other"] {
+                assert!(is_denied(create(&api, other)), "{other}");
+            }
+        }
+        // The Lease of a node with a long name is told by its holder, too.
+        let api = api_of(&nodes[2]);
+        assert!(is_denied(write(&api, &held[2], &nodes[0].name)));
+        // A token that is no pod's names no node.
+        nodes[0].take_token(&corner.token(NODES));
+        assert!(is_denied(write(
+            &api_of(&nodes[0]),
+            &held[0],
+            &nodes[0].name
+        )));
+        // Nothing of all this has changed what is published.
+        corner.until_published("web", &addresses);
+    });
+}
+
 /// The files with keys in a node's table folder.
 fn certificates(node: &LbNode<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -242,4 +334,5 @@ tests![
     certificates_follow_their_secrets,
     a_secret_of_another_namespace_needs_its_owners_word,
     a_certificate_that_cannot_be_written_holds_up_nobody_else,
+    with_the_policy_a_node_in_wrong_hands_writes_its_own_lease_alone,
 ];

@@ -172,7 +172,7 @@ fn a_data_plane_that_restarts_makes_no_flap() {
     });
 }
 
-fn a_node_without_the_label_is_unpublished_and_serves_no_more() {
+fn a_node_without_the_label_is_unpublished_until_it_has_it_again() {
     in_a_corner("label", |corner| {
         let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
         corner.apply(&service("web", 80, ""));
@@ -474,6 +474,32 @@ fn a_status_that_was_left_behind_is_taken_over_once_its_writer_is_silent() {
     });
 }
 
+fn a_service_that_was_given_back_is_another_controllers_until_it_is_taken_over_again() {
+    in_a_corner("given-back", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        corner.annotate("web", &json!({"ballast.dev/ignore": "true"}));
+        corner.until_published("web", &[]);
+        let path =
+            "/api/v1/namespaces/given-back/services/web/status?fieldManager=controller&force=true";
+        let theirs = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+        });
+        let patch = hyper::Method::PATCH;
+        corner.must(corner.plane.admin.ask(patch, path, Some(&theirs)));
+        corner.annotate("web", &json!({"ballast.dev/ignore": null}));
+        corner.until_told("web", "ForeignStatus");
+        assert_eq!(corner.published("web"), ["192.0.2.1"]);
+        // Its time begins with the other controller's last write.
+        corner.annotate("web", &json!({"ballast.dev/take-over": "true"}));
+        assert!(!comes_within(Duration::from_secs(5), || {
+            corner.published("web") != ["192.0.2.1"]
+        }));
+    });
+}
+
 fn a_rival_who_takes_the_addresses_away_is_left_alone_too() {
     in_a_corner("clearing", |corner| {
         let node = LbNode::start(corner, "a", &[]);
@@ -516,7 +542,7 @@ tests![
     a_node_that_is_cut_off_is_unpublished_within_fifteen_seconds,
     a_node_that_says_goodbye_is_unpublished_within_two_seconds,
     a_data_plane_that_restarts_makes_no_flap,
-    a_node_without_the_label_is_unpublished_and_serves_no_more,
+    a_node_without_the_label_is_unpublished_until_it_has_it_again,
     a_rival_writer_is_named_and_left_alone,
     a_rival_that_writes_by_update_is_named_too,
     conditions_of_other_managers_survive_and_ours_is_restored,
@@ -525,6 +551,7 @@ tests![
     a_service_that_takes_the_name_of_a_deleted_one_is_not_written_for_it,
     deleting_waits_for_no_rival,
     a_status_that_was_left_behind_is_taken_over_once_its_writer_is_silent,
+    a_service_that_was_given_back_is_another_controllers_until_it_is_taken_over_again,
     a_rival_who_takes_the_addresses_away_is_left_alone_too,
     a_hostname_is_published_in_place_of_addresses,
 ];

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -114,6 +114,40 @@ fn a_node_that_ends_follows_the_cluster_as_long_as_it_serves() {
         });
         dataplane.crash();
         assert_eq!(controller.stop(), Some(0));
+    });
+}
+
+fn a_node_that_loses_its_label_serves_until_clients_know() {
+    in_a_corner("unlabelled", |corner| {
+        corner.publish(&[]);
+        let pods = Backends::start(corner, 2);
+        let delay = Duration::from_secs(10);
+        let node = LbNode::start(corner, "a", &["--shutdown-delay=10s"]);
+        corner.apply(&service("web", 80, ""));
+        corner.apply(&pods.slice("web", &[0]));
+        corner.until_published("web", &[&node.address()]);
+        let begun = Instant::now();
+        let label = json!({"metadata": {"labels": {"role": null}}});
+        corner.patch("Node", &node.name, &label);
+        corner.until_published("web", &[]);
+        until("its Lease is given back", || {
+            node.lease()
+                .is_some_and(|lease| lease["spec"]["holderIdentity"] == "")
+        });
+        // As when a node is drained: its pods move meanwhile.
+        corner.apply(&pods.slice("web", &[1]));
+        let other = pods.addresses[1].to_string();
+        until("the other pod", || {
+            let heard = node.ask(80).expect("a node that serves");
+            heard.starts_with(&other)
+        });
+        until("its port is closed", || node.ask(80).is_err());
+        assert!(begun.elapsed() >= delay, "after {:?}", begun.elapsed());
+        // With its label it serves at once.
+        let label = json!({"metadata": {"labels": {"role": "loadbalancer"}}});
+        corner.patch("Node", &node.name, &label);
+        corner.until_published("web", &[&node.address()]);
+        assert!(node.ask(80).is_ok());
     });
 }
 
@@ -375,4 +409,5 @@ tests![
     source_ranges_let_in_whom_they_name_and_nobody_else,
     from_kubectl_apply_to_a_clients_answer_through_two_nodes,
     a_node_that_ends_follows_the_cluster_as_long_as_it_serves,
+    a_node_that_loses_its_label_serves_until_clients_know,
 ];

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ballast_controller::decide::{Ingress, decide};
-use ballast_controller::lease::{Binds, Exception, Exceptions, Served};
+use ballast_controller::decide::{Ingress, Verdict, decide};
+use ballast_controller::lease::{Binds, Exception, Exceptions, OwnPorts, Served};
 use ballast_controller::observe::{Lease, Observed};
 use ballast_controller::settings::{Role, Settings};
 
@@ -253,6 +253,75 @@ fn what_nodes_say_is_told_once_by_the_publisher() {
     );
 }
 
+#[test]
+fn a_port_that_one_node_keeps_for_itself_costs_a_service_that_node_alone() {
+    let kept = |observed: &mut Observed, nodes: &[&str], ports: &str| {
+        let settings = |node: &str| {
+            let keeps = nodes.contains(&node);
+            Settings {
+                admin_port: Some(if keeps { 80 } else { 1937 }),
+                ..on(node).in_role(Role::Node)
+            }
+        };
+        let leases = ["lb1", "lb2"].map(|node| {
+            let desired = decide(observed, &settings(node));
+            let table = desired.table.expect("a load balancer");
+            let has_it = table
+                .frontends
+                .iter()
+                .any(|one| &*one.name == "shop.web:80");
+            assert_eq!(has_it, !nodes.contains(&node), "{node}");
+            let mut lease = lease(&desired.report.binds, &[]);
+            if nodes.contains(&node) {
+                lease.ports = OwnPorts::read(ports);
+            }
+            (node.to_owned(), lease)
+        });
+        observed.leases = Some(leases.into());
+    };
+    let publisher = on("lb1").in_role(Role::Publisher);
+    let said = |observed: &Observed| {
+        let notices = decide(observed, &publisher).notices;
+        let told = notices.iter().map(ToString::to_string);
+        told.collect::<Vec<_>>()
+    };
+    // It is not published there, and what is published there goes.
+    for before in ["", "10.77.1.1"] {
+        let mut observed = observed(before, "");
+        kept(&mut observed, &["lb1"], "stats=1936,controller=80");
+        assert_eq!(published_by(&observed, &publisher), ["10.77.1.2"]);
+        assert_eq!(
+            said(&observed),
+            [
+                "Warning AllocationFailed service shop/web: Failed to allocate IP for \"shop/web\" on lb1: port 80/TCP is taken by the node's own controller port"
+            ]
+        );
+    }
+    // All nodes keep it.
+    let mut observed = observed("10.77.1.1", "");
+    kept(&mut observed, &["lb1", "lb2"], "controller=80");
+    assert_eq!(published_by(&observed, &publisher), [""; 0]);
+    let statuses = decide(&observed, &publisher).statuses;
+    let web = statuses.iter().find(|one| one.service.name == "web");
+    let why = web.map(|status| (status.verdict, status.why.as_str()));
+    let taken = "port 80/TCP is taken by the node's own controller port on lb1, lb2";
+    assert_eq!(why, Some((Verdict::Pending, taken)));
+    // A node without the annotation keeps none, and a Service that is not for that node loses nothing.
+    kept(&mut observed, &["lb1"], "");
+    assert_eq!(said(&observed), [""; 0]);
+    let elsewhere = "ballast.dev/node-selector: kubernetes.io/hostname=lb2";
+    let mut observed = self::observed("", elsewhere);
+    let leases = ["lb1", "lb2"].map(|node| {
+        let settings = on(node).in_role(Role::Node);
+        let mut lease = lease(&decide(&observed, &settings).report.binds, &[]);
+        lease.ports = OwnPorts::read(if node == "lb1" { "controller=80" } else { "" });
+        (node.to_owned(), lease)
+    });
+    observed.leases = Some(leases.into());
+    assert_eq!(published_by(&observed, &publisher), ["10.77.1.2"]);
+    assert_eq!(said(&observed), [""; 0]);
+}
+
 /// The published addresses before, the Leases of lb1 and lb2, and the published addresses after.
 type Case<'a> = (&'a str, Option<Lease>, Option<Lease>, &'a [&'a str]);
 
@@ -304,7 +373,7 @@ fn lease(binds: &Binds, closed: &[&str]) -> Lease {
             services: services.collect(),
             ..Exceptions::default()
         },
-        settings: String::new(),
+        ..Lease::default()
     }
 }
 

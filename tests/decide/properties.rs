@@ -104,7 +104,7 @@ fn leases(observed: &Observed, http: &str) -> BTreeMap<String, Lease> {
                 services: BTreeMap::from([("shop/s0".to_owned(), closed)]),
                 ..Exceptions::default()
             },
-            settings: String::new(),
+            ..Lease::default()
         };
         (node.to_owned(), lease)
     };

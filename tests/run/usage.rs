@@ -45,6 +45,7 @@ fn a_wrong_value_of_any_flag_is_a_refusal_that_names_it() {
         ("--dataplane", "here"),
         ("--lease-duration", "1s"),
         ("--lease-duration", "soon"),
+        ("--shutdown-delay", "soon"),
         ("--admin", "here"),
         ("--log-format", "yaml"),
         ("--log-level", "loud"),

@@ -11,8 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
+use k8s_openapi::api::events::v1::Event as EventObject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -23,9 +26,10 @@ use super::ip_mode::{self, LacksIpMode};
 use super::leader::Leading;
 use crate::clock;
 use crate::decide::{About, Kind};
+use crate::lease::shortened as shortened_name;
 use crate::metrics::Metrics;
 use crate::reconcile::Decisions;
-use crate::request::{REPORTER, patiently};
+use crate::request::{self, REPORTER, patiently};
 
 /// An event to write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,6 +214,12 @@ impl EventWriter {
 
     async fn record(&mut self, event: &NewEvent) -> Result<(), kube::Error> {
         let (reference, event) = (event.reference(), event.event());
+        if let Some(name) = &reference.name
+            && name.len() > LONGEST_NAME
+        {
+            let name = shortened_name(name);
+            return self.record_under(&name, event, reference).await;
+        }
         match patiently(self.recorder.publish(&event, &reference)).await {
             // The event that this one repeats was deleted, which the Recorder does not notice.
             Err(kube::Error::Api(status)) if status.code == 404 => {
@@ -218,6 +228,35 @@ impl EventWriter {
             }
             result => result,
         }
+    }
+
+    /// Writes an event about a Node whose name leaves no room for what the Recorder appends to it. It is not counted when it repeats.
+    async fn record_under(
+        &self,
+        name: &str,
+        event: Event,
+        reference: ObjectReference,
+    ) -> Result<(), kube::Error> {
+        let now = Timestamp::now();
+        let object = EventObject {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
+                ..ObjectMeta::default()
+            },
+            action: Some(event.action),
+            event_time: Some(MicroTime(now)),
+            note: event.note,
+            reason: Some(event.reason),
+            regarding: Some(reference),
+            reporting_controller: Some(self.reporter.controller.clone()),
+            reporting_instance: self.reporter.instance.clone(),
+            type_: Some(format!("{:?}", event.type_)),
+            ..EventObject::default()
+        };
+        // As the Recorder does for objects without a namespace.
+        let events: Api<EventObject> = Api::namespaced(self.client.clone(), "default");
+        let params = request::post();
+        patiently(events.create(&params, &object)).await.map(drop)
     }
 
     /// Queues what is new among the notices of the newest decision.
@@ -264,5 +303,7 @@ const MOST_FAILURES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Bytes of a message.
 const LONGEST: usize = 1024;
+/// Bytes of an object's name to which the Recorder's suffix, a time of 16 digits, can be appended.
+const LONGEST_NAME: usize = 236;
 /// Characters of the name of a process.
 const LONGEST_INSTANCE: usize = 128;

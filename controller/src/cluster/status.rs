@@ -145,14 +145,26 @@ impl StatusWriter {
 
     fn take_decision(&self, work: &mut Work, decision: Option<Decision>) {
         let Some(decision) = decision else { return };
+        let before = work.decision.replace(decision.clone());
         let services = &decision.observed.services;
+        if let Some(before) = before
+            && Arc::ptr_eq(&before.desired, &decision.desired)
+        {
+            // Only versions of Services differ.
+            for (key, service) in services {
+                let known = before.observed.services.get(key);
+                if known.is_none_or(|known| !Arc::ptr_eq(known, service)) {
+                    self.compare(work, key);
+                }
+            }
+            return;
+        }
         let is_there = |key: &Key| services.contains_key(key);
         work.tracked
             .retain(|key, tracked| tracked.has_pass || is_there(key));
         work.queue.retain(|(_, key)| is_there(key));
         let lacks_ip_mode = self.lacks_ip_mode.borrow().unwrap_or(false);
         work.told = told(&notices(&decision, lacks_ip_mode), &decision.observed);
-        work.decision = Some(decision.clone());
         for status in &decision.desired.statuses {
             self.compare(work, &status.service);
         }

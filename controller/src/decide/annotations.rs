@@ -111,6 +111,7 @@ impl<'a> Reader<'a> {
         knob: &Knob<T>,
         port: Option<&Port>,
     ) -> Lookup<T> {
+        debug_assert!(knob.aliases.iter().all(|key| is_read(key)));
         let is_there = |key: &&&str| self.raw(key).is_some();
         let aliases = knob.aliases.iter().filter(is_there);
         let aliases: Vec<String> = aliases.map(|key| (*key).to_owned()).collect();
@@ -321,6 +322,26 @@ fn family(key: &str) -> Option<Compat> {
     ];
     let found = families.iter().find(|(prefix, _)| key.starts_with(prefix));
     found.map(|(_, family)| *family)
+}
+
+/// Whether an annotation means anything to Ballast. All others are dropped when a Service is observed: a change of one causes no
+/// decision.
+pub(crate) fn is_read(key: &str) -> bool {
+    let prefixes = [
+        OWN,
+        OPENSTACK,
+        // Exoscale's, one of OpenStack's, and Kubernetes' own source ranges.
+        "service.beta.kubernetes.io/",
+        ANTREA,
+        METALLB,
+        METALLB_DEPRECATED,
+        CONTRIB,
+        "kube-vip.io/",
+        "lbipam.cilium.io/",
+        "purelb.io/",
+        "svccontroller.k3s.cattle.io/",
+    ];
+    prefixes.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// The most bytes of one value, times the ports that it is copied to.

@@ -95,6 +95,12 @@ impl ThisNode<'_> {
     }
 }
 
+/// Whether this node serves anything.
+pub(crate) fn is_load_balancer(observed: &Observed, settings: &Settings) -> bool {
+    let here = Nodes::of(observed, settings, &mut Vec::new()).here;
+    !matches!(here, ThisNode::NotSelected)
+}
+
 /// Whether the addresses of a node may be published. The node listens in either case.
 pub(super) fn may_be_published(node: &Node) -> bool {
     !node.taints.contains(LEAVING) && !node.network_unavailable

@@ -21,7 +21,9 @@ use super::renew::{Action, LeaseContent, Readiness, RenewalSchedule};
 use super::table::{Acks, Written};
 use crate::clock::{self, micros};
 use crate::decide::{Desired, Report};
-use crate::lease::{self, EXCEPTIONS, Exceptions, NODE, ROLE, SERVED, SETTINGS};
+use crate::lease::{
+    self, EXCEPTIONS, Exceptions, NODE, PORTS, PUBLISHER_SETTINGS, ROLE, SERVED, SETTINGS,
+};
 use crate::metrics::Metrics;
 use crate::reconcile::Decisions;
 use crate::request::{self, patiently};
@@ -56,8 +58,11 @@ struct ContentState {
     exceptions: Exceptions,
     sources: Option<Sources>,
     settings: String,
+    ports: String,
     /// The exceptions that were written last.
     written: Option<String>,
+    /// Whether the publisher has other settings, as the log says.
+    differs: bool,
 }
 
 /// The input from which the exceptions were made.
@@ -116,7 +121,7 @@ impl LeaseRenewer {
     ) {
         let content = self.content(state);
         let now = clock::now();
-        let action = match self.serves() {
+        let action = match self.is_member() {
             None => Action::Wait,
             Some(true) => schedule.action(now, &content),
             Some(false) => schedule.release_action(),
@@ -129,7 +134,8 @@ impl LeaseRenewer {
                 if owner.is_none() {
                     *owner = self.owner().await;
                 }
-                self.renew(&content, owner.as_ref()).await
+                let renewed = self.renew(&content, owner.as_ref()).await;
+                renewed.map(|lease| state.compare_settings(&lease))
             }
             Action::Release => self.release().await,
         };
@@ -151,16 +157,18 @@ impl LeaseRenewer {
         }
     }
 
-    /// Whether this node should serve; `None` before the first decision.
-    fn serves(&self) -> Option<bool> {
+    /// Whether this node is to be published; `None` before the first decision.
+    fn is_member(&self) -> Option<bool> {
         let decision = self.decisions.borrow();
-        Some(decision.as_ref()?.desired.table.is_some())
+        let decision = decision.as_ref()?;
+        Some(decision.desired.table.is_some() && !decision.is_leaving)
     }
 
     fn content(&mut self, state: &mut ContentState) -> LeaseContent {
         if self.settings.has_changed().unwrap_or(false) {
-            let claims = self.settings.borrow_and_update().claims();
-            state.settings = lease::hash_of_settings(&claims);
+            let settings = self.settings.borrow_and_update();
+            state.settings = lease::hash_of_settings(&settings.claims());
+            state.ports = settings.ports_here().to_string();
         }
         let ack = self.acks.borrow_and_update().clone();
         let decision = self.decisions.borrow().clone();
@@ -176,6 +184,7 @@ impl LeaseRenewer {
             served: served.to_string(),
             exceptions,
             settings: state.settings.clone(),
+            ports: state.ports.clone(),
         }
     }
 
@@ -204,7 +213,7 @@ impl LeaseRenewer {
         &self,
         content: &LeaseContent,
         owner: Option<&Value>,
-    ) -> Result<(), kube::Error> {
+    ) -> Result<Lease, kube::Error> {
         let mut lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -215,6 +224,7 @@ impl LeaseRenewer {
                     SERVED: content.served,
                     EXCEPTIONS: content.exceptions,
                     SETTINGS: content.settings,
+                    PORTS: content.ports,
                 },
             },
             "spec": {
@@ -230,11 +240,7 @@ impl LeaseRenewer {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             other => return other,
         }
-        let lease: Lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
-        let params = request::post();
-        patiently(self.leases().create(&params, &lease))
-            .await
-            .map(|_| ())
+        self.create(lease).await
     }
 
     /// Writes the exceptions to a Lease that is not held, or not renewed: a data plane that refuses its first table serves nothing.
@@ -242,7 +248,7 @@ impl LeaseRenewer {
         let annotations = json!({"annotations": {EXCEPTIONS: content.exceptions}});
         match self.patch(&json!({"metadata": annotations})).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => return other,
+            other => return other.map(|_| ()),
         }
         let mut lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -252,11 +258,7 @@ impl LeaseRenewer {
         });
         lease["metadata"]["name"] = json!(self.name());
         lease["metadata"]["labels"] = json!({ROLE: NODE});
-        let lease: Lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
-        let params = request::post();
-        patiently(self.leases().create(&params, &lease))
-            .await
-            .map(|_| ())
+        self.create(lease).await.map(|_| ())
     }
 
     async fn release(&self) -> Result<(), kube::Error> {
@@ -266,18 +268,22 @@ impl LeaseRenewer {
         match self.patch(&released).await {
             // There is no Lease to release.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other,
+            other => other.map(|_| ()),
         }
     }
 
-    async fn patch(&self, lease: &Value) -> Result<(), kube::Error> {
+    async fn patch(&self, lease: &Value) -> Result<Lease, kube::Error> {
         let params = request::patch();
         let leases = self.leases();
         let name = self.name();
         let patch = Patch::Merge(lease);
-        patiently(leases.patch(&name, &params, &patch))
-            .await
-            .map(|_| ())
+        patiently(leases.patch(&name, &params, &patch)).await
+    }
+
+    async fn create(&self, lease: Value) -> Result<Lease, kube::Error> {
+        let lease: Lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+        let params = request::post();
+        patiently(self.leases().create(&params, &lease)).await
     }
 
     /// The Node, as the owner of the Lease: Kubernetes deletes the Lease with its Node.
@@ -303,6 +309,21 @@ impl ContentState {
         match &self.written {
             Some(written) => *written != content.exceptions,
             None => !content.exceptions.is_empty(),
+        }
+    }
+
+    /// Logs whether the publisher has other settings than this node, when that changes. A publisher that has others writes its own
+    /// to the node's Lease, and each renewal is answered with the Lease.
+    fn compare_settings(&mut self, lease: &Lease) {
+        let annotations = lease.metadata.annotations.as_ref();
+        let told = annotations.and_then(|all| all.get(PUBLISHER_SETTINGS));
+        let differs = told.is_some_and(|told| *told != self.settings);
+        match (std::mem::replace(&mut self.differs, differs), differs) {
+            (false, true) => tracing::warn!(
+                "this node has other settings than the publisher: it may give ports to other Services, and no address of it is newly published; both roles must have the same (docs/controller.md names the flags)"
+            ),
+            (true, false) => tracing::info!("this node has the same settings as the publisher"),
+            _ => {}
         }
     }
 

@@ -22,6 +22,8 @@ pub(super) struct LeaseContent {
     pub(super) exceptions: String,
     /// A hash of the settings by which ports are given to Services.
     pub(super) settings: String,
+    /// The ports that this node keeps for itself, as [`OwnPorts`](crate::lease::OwnPorts) writes them.
+    pub(super) ports: String,
 }
 
 /// The next step for the Lease.

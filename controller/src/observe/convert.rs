@@ -15,6 +15,7 @@ use super::{
     Endpoint, Family, Grant, Key, Material, Node, Port, Protocol, Rival, Service, ServiceKind,
     Slice, SlicePort, Target,
 };
+use crate::decide;
 use crate::request::is_ours;
 
 /// The name of an object of a namespace.
@@ -71,8 +72,7 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
     let publication = Publication::of(&from.metadata, from.status.as_ref());
     let meta = from.metadata;
     let mut annotations = meta.annotations.unwrap_or_default();
-    // A copy of the whole manifest.
-    annotations.remove(LAST_APPLIED);
+    annotations.retain(|key, _| decide::is_read(key));
     let spec = from.spec.unwrap_or_default();
     let balancer = from
         .status
@@ -136,12 +136,22 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
             .managed_fields
             .into_iter()
             .flatten()
-            .filter(|entry| entry.subresource.as_deref() == Some("status"))
+            .filter(|entry| entry.subresource.as_deref() == Some("status") && owns_status(entry))
             .filter_map(|entry| entry.manager)
             .collect(),
         rival,
         publication,
     })
+}
+
+/// Whether a manager of the status has written a field that is still there. A controller that took back all that it had written
+/// keeps an entry.
+fn owns_status(entry: &ManagedFieldsEntry) -> bool {
+    let Some(fields) = &entry.fields_v1 else {
+        return true;
+    };
+    let status = fields.0.pointer("/f:status").and_then(Value::as_object);
+    status.is_some_and(|status| !status.is_empty())
 }
 
 /// The other controller that wrote the published addresses of a Service last.
@@ -322,9 +332,6 @@ fn some_port(number: i32) -> Option<u16> {
 
 /// The annotation of a Secret with the namespaces whose Services may use it.
 const ALLOW_FROM: &str = "ballast.dev/allow-from";
-
-/// The annotation of `kubectl apply` with the last manifest.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The label of an EndpointSlice with the name of its Service.
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";

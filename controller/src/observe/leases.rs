@@ -17,7 +17,10 @@ use k8s_openapi::api::coordination::v1 as coordination;
 use tokio::time::Instant;
 
 use super::{Key, Lease};
-use crate::lease::{self, EXCEPTIONS, Exceptions, Message, SERVED, SETTINGS, Served};
+use crate::lease::{
+    self, EXCEPTIONS, Exceptions, Message, OwnPorts, PORTS, PUBLISHER_SETTINGS, SERVED, SETTINGS,
+    Served,
+};
 
 /// A Lease, in the form in which it is stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +62,11 @@ impl LeaseObject {
                     .map(|text| Exceptions::read(text))
                     .unwrap_or_default(),
                 settings: annotations.get(SETTINGS).cloned().unwrap_or_default(),
+                told_settings: annotations.get(PUBLISHER_SETTINGS).cloned(),
+                ports: annotations
+                    .get(PORTS)
+                    .map(|text| OwnPorts::read(text))
+                    .unwrap_or_default(),
             },
         }
     }
@@ -236,7 +244,7 @@ mod tests {
         fn put_lease(&mut self, name: &str, holder: &str, renewed: f64) {
             let time = k8s_openapi::jiff::Timestamp::from_microsecond(wall(renewed)).unwrap();
             let lease = json!({
-                "metadata": {"name": name, "annotations": {SERVED: everything().to_string(), EXCEPTIONS: EXCEPTION, SETTINGS: "s"}},
+                "metadata": {"name": name, "annotations": {SERVED: everything().to_string(), EXCEPTIONS: EXCEPTION, SETTINGS: "s", PORTS: "controller=5000"}},
                 "spec": {"holderIdentity": holder, "leaseDurationSeconds": 10, "renewTime": format!("{time:.6}")},
             });
             let lease = serde_json::from_value(lease).unwrap();
@@ -268,6 +276,8 @@ mod tests {
             served: everything(),
             exceptions: Exceptions::read(EXCEPTION),
             settings: "s".to_owned(),
+            told_settings: None,
+            ports: OwnPorts::of([("controller", 5000)]),
         };
         assert_eq!(expected.exceptions.services.len(), 1);
         assert_eq!(live, BTreeMap::from([("lb1".to_owned(), expected)]));

@@ -178,6 +178,7 @@ mod tests {
         let mut touched = service("a", "web", "x");
         touched["metadata"]["resourceVersion"] = json!("2");
         touched["metadata"]["labels"] = json!({"touched": "yes"});
+        touched["metadata"]["annotations"] = json!({"example.com/touched": "yes"});
         assert!(!store.apply(changed(touched)));
         assert!(store.apply(changed(service("a", "web", "y"))));
         assert!(!store.apply(Event::Deleted(Key::new("a", "other"))));

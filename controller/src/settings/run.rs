@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ballast_core::table::parse_duration;
 use clap::{ArgAction, Args};
 
 use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Role, Settings, WrongFlag};
@@ -70,6 +71,9 @@ pub struct RunFlags {
     /// How long this node's Lease holds without renewal; it is renewed three times as often
     #[arg(long, value_name = "TIME", default_value = "12s", value_parser = lease_duration)]
     pub lease_duration: Duration,
+    /// How long a node that is no load balancer any more serves on, once it has given its Lease back
+    #[arg(long, value_name = "TIME", env = "BALLAST_SHUTDOWN_DELAY", default_value = "5s", value_parser = shutdown_delay)]
+    pub shutdown_delay: Duration,
     /// The address of the admin server, and the form of the log.
     #[command(flatten)]
     pub process: AdminFlags,
@@ -163,6 +167,7 @@ impl RunFlags {
                 AdminAddress::At(address) => Some(address.port()),
                 AdminAddress::Nowhere => None,
             },
+            shutdown_delay: self.shutdown_delay,
             ..settings
         })
     }
@@ -243,6 +248,15 @@ fn lease_duration(text: &str) -> Result<Duration, String> {
     seconds
         .map(Duration::from_secs)
         .ok_or_else(|| "expected 3s to 300s".to_owned())
+}
+
+/// As the data plane reads its own: a bare number is seconds, and it may be none.
+fn shutdown_delay(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<u64>().map(|seconds| format!("{seconds}s"));
+    match seconds.as_deref().unwrap_or(text) {
+        "0s" => Ok(Duration::ZERO),
+        text => parse_duration(text).map_err(|wrong| wrong.to_string()),
+    }
 }
 
 fn suffix(text: &str) -> Result<String, String> {

@@ -78,6 +78,7 @@ fn decision(service: Arc<Service>) -> Decision {
     Decision {
         observed: Arc::new(observed),
         desired: Arc::new(desired),
+        is_leaving: false,
     }
 }
 
@@ -125,4 +126,28 @@ async fn an_answer_counts_until_a_newer_state_is_observed() {
         let (_, newest) = statuses.desired(&mut work, &key).unwrap();
         assert_eq!(newest.publication.version, counts, "{version}");
     }
+}
+
+#[tokio::test]
+async fn addresses_that_were_cleared_before_our_own_write_was_observed_are_missed_all_the_same() {
+    let statuses = statuses();
+    let key = Key::new("shop", "web");
+    let mut work = work(&statuses, state("u-1", 7, &[]));
+    statuses.begin_passes(&mut work);
+    let (_, mut passed) = work.passes.join_next().await.unwrap().unwrap();
+    let answer = state("u-1", 9, &["10.0.0.1"]);
+    passed.service = Arc::clone(&answer);
+    passed.result = Ok(None);
+    statuses.end_pass(&mut work, &key, passed);
+    let newest = |work: &mut Work| statuses.desired(work, &key).unwrap().1;
+    assert!(Arc::ptr_eq(&newest(&mut work), &answer));
+    // The Service is again as it was before the write, but for its version: the same decision, with another input.
+    let cleared = Decision {
+        desired: Arc::clone(&work.decision.as_ref().unwrap().desired),
+        ..decision(state("u-1", 10, &[]))
+    };
+    work.leave_queue(&key);
+    statuses.take_decision(&mut work, Some(cleared));
+    assert_eq!(newest(&mut work).publication.version, 10);
+    assert!(!work.queue.is_empty(), "ours are written again");
 }

@@ -1,0 +1,121 @@
+//! Tells nodes that have other settings than the publisher: it writes its own, as a hash, to the Lease of such a node. The node reads
+//! that in the answer to its next renewal, so that it need not ask. At rest nothing is written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Patch;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::leader::Leading;
+use crate::lease::{self, PUBLISHER_SETTINGS};
+use crate::metrics::Metrics;
+use crate::observe::Observed;
+use crate::reconcile::Decisions;
+use crate::request::{self, patiently};
+use crate::settings::Settings;
+
+/// The task that tells them. Only the leader does.
+pub(crate) struct SettingsTeller {
+    pub(crate) client: Client,
+    /// The namespace of Leases.
+    pub(crate) namespace: String,
+    pub(crate) decisions: Decisions,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
+    pub(crate) leading: Leading,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl SettingsTeller {
+    /// Tells nodes for as long as the process lives.
+    pub(crate) async fn run(mut self) {
+        loop {
+            if !self.tell().await {
+                // The account of an older rc.yaml may not write Leases of nodes.
+                sleep(RETRY_PAUSE).await;
+                continue;
+            }
+            tokio::select! {
+                changed = self.decisions.changed() => if changed.is_err() {
+                    return;
+                },
+                () = self.leading.changed() => {}
+            }
+        }
+    }
+
+    /// Tells every node that does not know. Returns whether that succeeded.
+    async fn tell(&mut self) -> bool {
+        let decision = self.decisions.borrow_and_update().clone();
+        let Some(decision) = decision.filter(|_| self.leading.is_now()) else {
+            return true;
+        };
+        let claims = self.settings.borrow().claims();
+        let settings = lease::hash_of_settings(&claims);
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        for node in ignorant(&decision.observed, &settings) {
+            let patch = json!({"metadata": {"annotations": {PUBLISHER_SETTINGS: settings}}});
+            let (name, params) = (lease::of_node(node), request::patch());
+            let patch = Patch::Merge(&patch);
+            let written = patiently(leases.patch(&name, &params, &patch)).await;
+            if let Err(error) = written
+                && !request::is_outdated(&error)
+            {
+                self.metrics.api_failed(&error);
+                tracing::debug!(%error, node, "cannot tell a node that its settings differ");
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// The nodes with other settings that were not told these, and those that were told others before.
+fn ignorant<'a>(observed: &'a Observed, settings: &str) -> impl Iterator<Item = &'a str> {
+    let leases = observed.leases.iter().flatten();
+    let ignorant = leases.filter(move |(_, lease)| match &lease.told_settings {
+        Some(told) => told != settings,
+        None => !lease.settings.is_empty() && lease.settings != settings,
+    });
+    ignorant.map(|(node, _)| node.as_str())
+}
+
+const RETRY_PAUSE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::observe;
+
+    #[test]
+    fn a_node_is_told_once_and_again_when_the_publishers_settings_change() {
+        let node = |settings: &str, told: Option<&str>| {
+            let lease = observe::Lease {
+                settings: settings.to_owned(),
+                told_settings: told.map(str::to_owned),
+                ..observe::Lease::default()
+            };
+            let observed = Observed {
+                leases: Some(BTreeMap::from([("edge".to_owned(), lease)])),
+                ..Observed::default()
+            };
+            ignorant(&observed, "ours").count() == 1
+        };
+        assert!(!node("ours", None));
+        assert!(!node("", None), "an earlier build");
+        assert!(node("theirs", None));
+        assert!(!node("theirs", Some("ours")));
+        assert!(node("theirs", Some("before")));
+        assert!(
+            node("ours", Some("before")),
+            "else the node would take us for others"
+        );
+        assert!(!node("ours", Some("ours")));
+    }
+}
