@@ -163,8 +163,11 @@ impl Reconciler {
         let earlier = Arc::clone(&self.earlier);
         let before = self.decided.borrow().clone();
         let outcome = spawn_blocking(move || {
-            // The data plane has priority. Where a lower priority is not permitted, both share the processor.
-            _ = rustix::process::setpriority_process(None, NICE);
+            // The data plane has priority, but for the first table, without which it may serve nothing. Where a lower priority is not
+            // permitted, both share the processor.
+            if before.is_some() {
+                _ = rustix::process::setpriority_process(None, NICE);
+            }
             let begun = clock::of_thread();
             let observed = match observed.remembered == remembered {
                 true => observed,
