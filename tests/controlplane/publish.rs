@@ -358,7 +358,9 @@ fn a_node_of_another_version_is_published_by_what_its_lease_says() {
             corner.plane.admin.patch(lease, &patch);
         };
         // Older: it says nothing but what it serves. Newer: it says more.
-        let older = json!({"ballast.dev/exceptions": null, "ballast.dev/settings": null});
+        let older = json!({
+            "ballast.dev/exceptions": null, "ballast.dev/settings": null, "ballast.dev/ports": null,
+        });
         let exceptions = json!({
             "services": {"versions/web": {"later": true, "messages": []}},
             "later": {"seen": 1},
