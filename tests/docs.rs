@@ -164,7 +164,9 @@ fn alerts_and_the_dashboard_ask_for_metrics_that_exist() {
 fn annotations_of_the_page_about_moving_exist() {
     let page = read("docs/migrating.md");
     let reference = read("docs/annotations.md");
-    let own = read("controller/src/decide/annotations/keys.rs");
+    let files =
+        ["knobs", "keys"].map(|name| format!("controller/src/decide/annotations/{name}.rs"));
+    let own = files.map(|file| read(&file)).concat();
     let mut named = BTreeSet::new();
     for span in page.split('`').skip(1).step_by(2) {
         let key = span.split([':', '=']).next().unwrap_or_default();

@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -10,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context, bail};
 use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, client};
@@ -24,43 +27,43 @@ use tokio::time::{sleep, timeout};
 
 use crate::metrics::Metrics;
 
-/// Serves at an address. While another process has the address, listening is tried again every second.
+/// Serves at an address.
 pub(crate) async fn serve(address: SocketAddr, metrics: Arc<Metrics>) {
-    let mut is_logged = false;
-    let listener = loop {
-        match TcpListener::bind(address).await {
-            Ok(listener) => break listener,
-            Err(error) if is_logged => tracing::debug!(%address, %error, "--admin: still not free"),
-            Err(error) => {
-                tracing::warn!(%address, %error, "--admin: cannot listen there; trying again every second");
-                is_logged = true;
-            }
-        }
-        sleep(BIND_AGAIN).await;
-    };
-    if is_logged {
-        tracing::info!(%address, "--admin: listens");
-    }
+    let place = address.to_string();
+    let listener = listen("--admin", &place, || TcpListener::bind(address)).await;
     serve_all(&Listener::Tcp(listener), metrics).await;
 }
 
 /// Serves at a socket in the table's folder. Other processes cannot take it over as they can take a port.
 pub(crate) async fn serve_probes(folder: PathBuf, metrics: Arc<Metrics>) {
     let path = folder.join(SOCKET);
+    let place = path.display().to_string();
+    let listener = listen("probes", &place, || ready(listen_at(&path))).await;
+    serve_all(&Listener::Unix(listener), metrics).await;
+}
+
+/// Listens. While another process listens there, this is tried again every second.
+async fn listen<T, F>(what: &str, place: &str, bind: impl Fn() -> F) -> T
+where
+    F: Future<Output = io::Result<T>>,
+{
     let mut is_logged = false;
-    let listener = loop {
-        match listen_at(&path) {
-            Ok(listener) => break listener,
-            Err(error) => {
-                if !is_logged {
-                    tracing::warn!(path = %path.display(), %error, "cannot listen for probes; trying again every second");
-                    is_logged = true;
+    loop {
+        match bind().await {
+            Ok(listener) => {
+                if is_logged {
+                    tracing::info!(place, "{what}: listens");
                 }
+                return listener;
+            }
+            Err(error) if is_logged => tracing::debug!(place, %error, "{what}: still not free"),
+            Err(error) => {
+                tracing::warn!(place, %error, "{what}: cannot listen there; trying again every second");
+                is_logged = true;
             }
         }
         sleep(BIND_AGAIN).await;
-    };
-    serve_all(&Listener::Unix(listener), metrics).await;
+    }
 }
 
 /// Listens at this path, in place of a socket that an earlier process left there.
@@ -114,42 +117,37 @@ async fn serve_all(listener: &Listener, metrics: Arc<Metrics>) {
 }
 
 /// Sends a request to the controller that writes the table in this folder, over its socket.
-///
-/// # Errors
-/// No controller answers, or it answers with another status than 200: the reason in words.
-pub fn probe(folder: &Path, path: &str) -> Result<(), String> {
+pub fn probe(folder: &Path, path: &str) -> anyhow::Result<()> {
     let socket = folder.join(SOCKET);
-    let failed = |why: String| format!("{}: {why}", socket.display());
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| failed(error.to_string()))?;
-    let answer = runtime.block_on(async {
-        timeout(PROBE_TIMEOUT, get(&socket, path))
-            .await
-            .map_err(|_| failed("no answer in time".to_owned()))?
-            .map_err(|error| failed(error.to_string()))
+    let answer = runtime.context("cannot begin")?.block_on(async {
+        let answer = timeout(PROBE_TIMEOUT, get(&socket, path)).await;
+        answer.context("no answer in time")?
     });
-    match answer? {
+    match answer.with_context(|| socket.display().to_string())? {
         (StatusCode::OK, _) => Ok(()),
-        (_, body) => Err(format!("{path}: {}", body.trim())),
+        (_, body) => bail!("{path}: {}", body.trim()),
     }
 }
 
 /// The answer to one request, over a connection of its own.
-async fn get(socket: &Path, path: &str) -> Result<(StatusCode, String), BoxError> {
+async fn get(socket: &Path, path: &str) -> anyhow::Result<(StatusCode, String)> {
     let stream = UnixStream::connect(socket).await?;
     let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
-    let request = Request::get(path).header(hyper::header::HOST, "controller");
+    let request = Request::get(path).header(HOST, "controller");
     let answer = sender
         .send_request(request.body(Empty::<Bytes>::new())?)
         .await?;
     let status = answer.status();
     let body = Limited::new(answer.into_body(), LARGEST_ANSWER);
-    let body = body.collect().await?.to_bytes();
+    let body = body
+        .collect()
+        .await
+        .map_err(anyhow::Error::from_boxed)?
+        .to_bytes();
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn serve_connection(stream: Box<dyn Stream>, metrics: Arc<Metrics>) {
     let answer = service_fn(move |request| {
@@ -165,28 +163,25 @@ async fn serve_connection(stream: Box<dyn Stream>, metrics: Arc<Metrics>) {
 }
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
-    let (status, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/healthz") => (StatusCode::OK, "ok\n".to_owned()),
-        (&Method::GET | &Method::HEAD, "/readyz") => match metrics.has_decided() {
-            true => (StatusCode::OK, "ok\n".to_owned()),
-            false => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "not everything was seen yet\n".to_owned(),
-            ),
-        },
-        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, metrics.render()),
-        (&Method::GET | &Method::HEAD, _) => (
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (status, body) = match request.uri().path() {
+        _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
+        "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
+        "/readyz" if metrics.has_decided() => (StatusCode::OK, "ok\n".to_owned()),
+        "/readyz" => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not everything was seen yet\n".to_owned(),
+        ),
+        "/metrics" => (StatusCode::OK, metrics.render()),
+        _ => (
             StatusCode::NOT_FOUND,
             "there are /healthz, /readyz and /metrics\n".to_owned(),
         ),
-        _ => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
     };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = status;
-    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response
-        .headers_mut()
-        .insert(hyper::header::CONTENT_TYPE, kind);
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 

@@ -7,18 +7,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The time since the boot of the machine.
 pub(crate) fn now() -> Duration {
-    let time = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
-    Duration::new(seconds, nanos)
+    clock_gettime(ClockId::Boottime)
+        .try_into()
+        .unwrap_or_default()
 }
 
 /// The processor time of this thread.
 pub(crate) fn of_thread() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
-    Duration::new(seconds, nanos)
+    clock_gettime(ClockId::ThreadCPUTime)
+        .try_into()
+        .unwrap_or_default()
 }
 
 /// The time of day, as Kubernetes writes it.

@@ -8,10 +8,10 @@
 //! The groups are layers: a module uses modules of its own group and of those above it, and none uses this file. No module uses
 //! itself by way of others: a test in `tests/layering.rs` fails on such a circle.
 //!
-//! 1. **Annotations**: a `notice` is a message for users; `annotations` are read with aliases, precedence and last good values;
-//!    `status` is the decision about one Service.
-//! 2. **Knobs**: `nodes` says which nodes are load balancers, `context` is what every step reads, `endpoints` finds the endpoints
-//!    of a port; `knobs`, `ranges`, `health` and `names` resolve what annotations and flags say about a port.
+//! 1. **Annotations**: a `notice` is a message for users; `annotations` are read with aliases, precedence and last good values, each
+//!    is a line of the table in `annotations::knobs`; `status` is the decision about one Service.
+//! 2. **Options**: `nodes` says which nodes are load balancers, `context` is what every step reads, `endpoints` finds the endpoints
+//!    of a port; `options`, `ranges`, `health` and `names` resolve what annotations and flags say about a port.
 //! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
 //!    `ports`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
 //! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `kept` closes those that one node
@@ -27,11 +27,11 @@ mod endpoints;
 mod files;
 mod health;
 mod kept;
-mod knobs;
 mod load_balancer;
 mod names;
 mod nodes;
 mod notice;
+mod options;
 mod owners;
 mod parts;
 mod placement;
@@ -52,7 +52,7 @@ use std::sync::Arc;
 use ballast_core::table::RoutingTable;
 use serde::Serialize;
 
-use crate::lease::{Binds, hash_of_settings};
+use crate::lease::Binds;
 use crate::observe::{Key, Observed, Remembered, Service, ServiceKind, Wanted};
 use crate::settings::{Role, Settings};
 pub(crate) use annotations::{ADDRESS, ID, LAST_GOOD, TOLD, is_read};
@@ -60,17 +60,17 @@ use binds::ExpectedBinds;
 use context::{Context, Slices};
 pub use files::{Source, WantedFile};
 use names::BareNames;
+use nodes::ThisNode;
 pub(crate) use nodes::is_load_balancer;
-use nodes::{Nodes, ThisNode};
 pub use notice::{About, Kind, Notice, Reason};
-pub(crate) use owners::served;
+pub(crate) use owners::{owner_by_labels, served};
 use service_plan::{ServicePlan, SharedPorts};
 pub(crate) use status::is_foreign;
 pub use status::{Ingress, PortError, Status, Verdict};
 pub(crate) use table::stats;
 
 /// A decision: what this node serves, and what the status, annotations and events of each Service must say.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Desired {
     /// The routing table of this node; `None`: the node is no load balancer. Tables are large: decisions with the same table
     /// share one.
@@ -109,13 +109,11 @@ pub struct Report {
 }
 
 /// Decides what is served and published, for all Services.
-#[must_use]
 pub fn decide(observed: &Observed, settings: &Settings) -> Desired {
     decide_by(plan_service, observed, settings)
 }
 
 /// The lookups that each of these Services needs. `observed` must contain the Services too.
-#[must_use]
 pub fn wanted_by<'a>(
     services: impl Iterator<Item = &'a Service>,
     observed: &'a Observed,
@@ -125,15 +123,14 @@ pub fn wanted_by<'a>(
         return BTreeMap::new();
     }
     let left_out = BTreeMap::new();
-    let context = Context {
+    // No lookup depends on endpoints.
+    let context = Context::new(
         observed,
         settings,
-        left_out: &left_out,
-        claims: String::new(),
-        // No lookup depends on endpoints.
-        slices: Slices::default(),
-        nodes: Nodes::of(observed, settings, &mut Vec::new()),
-    };
+        &left_out,
+        Slices::default(),
+        &mut Vec::new(),
+    );
     let names = BareNames::of(observed, settings);
     let looked_at = services.filter(|service| settings.looks_at(&service.key.namespace));
     let wanted = looked_at.filter_map(|service| {
@@ -179,14 +176,8 @@ fn decide_without(
     settings: &Settings,
 ) -> Result<Desired, BTreeMap<Key, String>> {
     let mut notices = Vec::new();
-    let context = Context {
-        observed,
-        settings,
-        left_out,
-        claims: hash_of_settings(&settings.claims()),
-        slices: Slices::of(observed),
-        nodes: Nodes::of(observed, settings, &mut notices),
-    };
+    let slices = Slices::of(observed);
+    let context = Context::new(observed, settings, left_out, slices, &mut notices);
     let names = BareNames::of(observed, settings);
     notices.extend(names.unknown_tcp_services(observed, settings));
     let mut panicked = BTreeMap::new();
@@ -219,12 +210,8 @@ fn decide_without(
         Role::Publisher => Report::default(),
         Role::Whole | Role::Node => report(&context, shared, &plans),
     };
-    let table = match context.nodes.here {
-        ThisNode::NotSelected => None,
-        ThisNode::Standalone | ThisNode::LoadBalancer(_) => {
-            Some(Arc::new(table::assemble(settings, shared, &mut plans)))
-        }
-    };
+    let is_selected = !matches!(context.nodes.here, ThisNode::NotSelected);
+    let table = is_selected.then(|| Arc::new(table::assemble(settings, shared, &mut plans)));
     Ok(collect(&context, table, plans, report, notices))
 }
 
@@ -277,14 +264,11 @@ fn collect(
 
 fn report(context: &Context<'_>, shared: SharedPorts, plans: &[ServicePlan<'_>]) -> Report {
     let is_closed = |plan: &&ServicePlan<'_>| {
-        let mut here = plan.ports.iter();
-        let is_open = here.any(|port| !port.closed);
-        !plan.ports.is_empty() && !is_open
+        !plan.ports.is_empty() && plan.ports.iter().all(|port| port.closed)
     };
     let is_idle = |plan: &&ServicePlan<'_>| {
-        plan.placement
-            .as_ref()
-            .is_some_and(|place| place.without_endpoints_here)
+        let place = plan.placement.as_ref();
+        place.is_some_and(|place| place.without_endpoints_here)
     };
     let key = |plan: &ServicePlan<'_>| plan.service.key.clone();
     Report {
@@ -298,32 +282,29 @@ fn report(context: &Context<'_>, shared: SharedPorts, plans: &[ServicePlan<'_>])
 /// The events that nodes report in their Leases, and a warning for each node that runs with other settings.
 fn reported(observed: &Observed, claims: &str) -> BTreeSet<Notice> {
     let mut notices = BTreeSet::new();
+    let about = |node: &String| About::Node(node.clone());
     for (node, messages) in &observed.others_say {
-        let about = || About::Node(node.clone());
-        let said = messages
-            .iter()
-            .map(|message| Notice::from_node(about(), message));
-        notices.extend(said);
+        let said = messages.iter();
+        notices.extend(said.map(|message| Notice::from_node(about(node), message)));
     }
     for (node, lease) in observed.leases.iter().flatten() {
         if !lease.settings.is_empty() && lease.settings != claims {
             let message = "runs with other settings than the publisher: it may give ports to other Services than the publisher does, and no address of it is newly published";
-            let about = About::Node(node.clone());
-            notices.insert(Notice::warning(about, Reason::SettingsDiffer, message));
+            notices.insert(Notice::warning(
+                about(node),
+                Reason::SettingsDiffer,
+                message,
+            ));
         }
-        for message in &lease.exceptions.node {
-            notices.insert(Notice::from_node(About::Node(node.clone()), message));
-        }
+        let said = lease.exceptions.node.iter();
+        notices.extend(said.map(|message| Notice::from_node(about(node), message)));
         for (service, exception) in &lease.exceptions.services {
-            let Some((namespace, name)) = service.split_once('/') else {
-                continue;
-            };
-            let key = Key::new(namespace, name);
-            if !observed.services.contains_key(&key) {
-                continue;
-            }
-            for message in &exception.messages {
-                notices.insert(Notice::from_node(About::Service(key.clone()), message));
+            let key = service.split_once('/');
+            let key = key.map(|(namespace, name)| Key::new(namespace, name));
+            if let Some(key) = key.filter(|key| observed.services.contains_key(key)) {
+                let about = || About::Service(key.clone());
+                let said = exception.messages.iter();
+                notices.extend(said.map(|message| Notice::from_node(about(), message)));
             }
         }
     }
@@ -394,14 +375,10 @@ mod tests {
 
     /// These Services, oldest first, with one port each.
     fn seen(services: &[(&str, u16)]) -> Observed {
-        let mut observed = Observed::default();
-        for (name, port) in services {
-            let manifest = format!(
-                "kind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
-            );
-            assert_eq!(observed.take_file("a.yaml", &manifest), []);
-        }
-        observed
+        let manifests = services.iter().map(|(name, port)| {
+            format!("---\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n")
+        });
+        Observed::of(&manifests.collect::<String>())
     }
 
     #[test]

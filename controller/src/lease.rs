@@ -40,7 +40,6 @@ pub const BUCKETS: usize = 64;
 pub type Binds = BTreeMap<String, u64>;
 
 /// The number of an owner that listens at these: lines of a frontend's name and a bind.
-#[must_use]
 pub fn number(mut lines: Vec<String>) -> u64 {
     lines.sort();
     let mut hasher = Sha256::new();
@@ -51,16 +50,11 @@ pub fn number(mut lines: Vec<String>) -> u64 {
     first_eight(&hasher.finalize())
 }
 
-/// The owner of a frontend.
-#[must_use]
 pub fn owner(frontend: &str) -> &str {
-    frontend
-        .rsplit_once(':')
-        .map_or(frontend, |(owner, _)| owner)
+    let parts = frontend.rsplit_once(':');
+    parts.map_or(frontend, |(owner, _)| owner)
 }
 
-/// The bucket of an owner.
-#[must_use]
 pub fn bucket_of(owner: &str) -> usize {
     let hash = first_eight(&Sha256::digest(owner));
     usize::try_from(hash % BUCKETS as u64).unwrap_or_default()
@@ -71,7 +65,6 @@ fn first_eight(hash: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// One number for each bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets([u64; BUCKETS]);
 
@@ -83,12 +76,11 @@ impl Default for Buckets {
 
 impl Buckets {
     /// With everything that these owners listen at.
-    #[must_use]
     pub fn of(binds: &Binds) -> Self {
         let mut buckets = Self::default();
-        binds
-            .iter()
-            .for_each(|(owner, number)| buckets.add(owner, *number));
+        for (owner, number) in binds {
+            buckets.add(owner, *number);
+        }
         buckets
     }
 
@@ -100,7 +92,6 @@ impl Buckets {
     }
 
     /// The bucket that an owner is in.
-    #[must_use]
     pub fn of_owner(&self, owner: &str) -> u64 {
         self.0.get(bucket_of(owner)).copied().unwrap_or_default()
     }
@@ -117,7 +108,6 @@ pub struct Served {
 
 impl Served {
     /// A node that serves these, and nothing of it changed recently.
-    #[must_use]
     pub fn of(binds: &Binds) -> Self {
         Self {
             buckets: Some(Buckets::of(binds)),
@@ -126,14 +116,12 @@ impl Served {
     }
 
     /// Whether it says that an owner listens as expected: at what has this `number`, in a bucket that is `expected`.
-    #[must_use]
     pub fn confirms(&self, owner: &str, number: Option<u64>, expected: &Buckets) -> bool {
         let of_bucket = |buckets: Buckets| buckets.of_owner(owner) == expected.of_owner(owner);
         self.buckets.is_some_and(of_bucket) || number.is_some_and(|it| self.recent.contains(&it))
     }
 
     /// What an annotation says; nothing where it cannot be read.
-    #[must_use]
     pub fn read(text: &str) -> Self {
         let mut words = text.split_ascii_whitespace();
         let buckets = words.next().and_then(|word| {
@@ -215,13 +203,13 @@ impl fmt::Display for OwnPorts {
 #[serde(default)]
 pub struct Exceptions {
     /// By Service, as `NAMESPACE/NAME`.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "is_default")]
     pub services: BTreeMap<String, Exception>,
     /// About the node itself.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "is_default")]
     pub node: Vec<Message>,
     /// How many Services have exceptions that found no place here.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub more: usize,
 }
 
@@ -230,13 +218,13 @@ pub struct Exceptions {
 #[serde(default)]
 pub struct Exception {
     /// A port of it does not listen there as it should.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub closed: bool,
     /// It is for the endpoints of the node itself, and there is none that is ready.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub idle: bool,
     /// Events to write.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "is_default")]
     pub messages: Vec<Message>,
 }
 
@@ -246,22 +234,18 @@ pub struct Message {
     /// Whether it is a Warning.
     #[serde(default)]
     pub warning: bool,
-    /// The event's reason.
     pub reason: String,
-    /// For people.
     pub text: String,
 }
 
 impl Exceptions {
     /// What an annotation says; nothing where it cannot be read.
-    #[must_use]
     pub fn read(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }
 
     /// As JSON of at most [`LARGEST`] bytes. What does not fit in is counted, and the buckets of those Services say nothing any
     /// more: an address is never published by an exception that was left out.
-    #[must_use]
     pub(crate) fn write(mut self, served: &mut Served) -> String {
         let mut left = LARGEST;
         let mut cut = BTreeSet::new();
@@ -295,26 +279,15 @@ fn size_of(part: &impl Serialize) -> usize {
     serde_json::to_string(part).map_or(usize::MAX / 2, |text| text.len())
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde asks it")]
-fn is_false(word: &bool) -> bool {
-    !word
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A hash of settings, in hex.
 pub(crate) fn hash_of_settings(text: &str) -> String {
-    let hash = first_eight(&Sha256::digest(text));
-    let mut hex = String::with_capacity(DIGITS);
-    // A String takes everything.
-    _ = write!(hex, "{hash:016x}");
-    hex
+    format!("{:016x}", first_eight(&Sha256::digest(text)))
 }
 
-/// The name of a node's Lease.
 pub(crate) fn of_node(node: &str) -> String {
     match format!("{PREFIX}{node}") {
         // A node may have any name, this one as well.
@@ -374,9 +347,8 @@ mod tests {
 
     fn binds(owners: &[(&str, u64)]) -> Binds {
         let owners = owners.iter();
-        owners
-            .map(|(owner, number)| ((*owner).to_owned(), *number))
-            .collect()
+        let binds = owners.map(|(owner, number)| ((*owner).to_owned(), *number));
+        binds.collect()
     }
 
     #[test]

@@ -28,7 +28,6 @@
 //!
 //! In this crate a *Service* is Kubernetes'; the table's own is always written `table::Service`.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
 pub mod admin;
 mod client;

@@ -10,9 +10,6 @@ pub(crate) use ballast_log::lost;
 pub use ballast_log::{Format, Level, Log, plain};
 
 /// Starts the log. May be called once in a process.
-///
-/// # Errors
-/// The thread that writes cannot be started.
 pub fn begin(format: Format, level: Level) -> io::Result<Log> {
     let shown = LevelFilter::from(level);
     // These crates log every failed request, at any level. The callers log each failure once.
@@ -37,7 +34,6 @@ pub fn begin(format: Format, level: Level) -> io::Result<Log> {
 }
 
 /// The number of panics so far.
-#[must_use]
 pub(crate) fn panics() -> u64 {
     PANICS.load(Ordering::Relaxed)
 }

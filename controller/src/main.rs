@@ -114,7 +114,7 @@ fn main() -> ExitCode {
                 Question::Live => "/healthz",
                 Question::Ready => "/readyz",
             };
-            admin::probe(&probe.table_dir, path).map_err(anyhow::Error::msg)
+            admin::probe(&probe.table_dir, path)
         }
         Command::Release(flags) => cluster::release(&flags),
         Command::Run(flags) => run::run(*flags),

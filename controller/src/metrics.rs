@@ -1,6 +1,5 @@
 //! The metrics of this process, for Prometheus. Written by every part, rendered by [`crate::admin`].
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prometheus::core::Collector;
@@ -18,35 +17,34 @@ pub(crate) struct Metrics {
     decisions: IntCounter,
     decision_seconds: Counter,
     last_decision_seconds: Gauge,
-    tables: IntCounter,
-    table_bytes: IntGauge,
-    files: IntCounter,
-    failed_writes: IntCounter,
-    tables_refused: IntCounter,
-    table_refused: IntGauge,
-    leader: IntGauge,
-    dataplane: IntGauge,
-    statuses: IntCounter,
-    events: IntCounter,
-    events_unsaid: IntCounter,
     left_out: IntGauge,
     services: IntGaugeVec,
     api_errors: IntCounterVec,
+    pub(crate) tables: IntCounter,
+    pub(crate) table_bytes: IntGauge,
+    pub(crate) files: IntCounter,
+    pub(crate) failed_writes: IntCounter,
+    pub(crate) tables_refused: IntCounter,
+    pub(crate) table_refused: IntGauge,
+    pub(crate) leader: IntGauge,
+    pub(crate) dataplane: IntGauge,
+    pub(crate) statuses: IntCounter,
+    pub(crate) events: IntCounter,
+    pub(crate) events_unsaid: IntCounter,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let new = Declarations(Registry::new());
+        let seconds = opts("decision_seconds_total", "Time that they took.");
+        let last_seconds = opts("last_decision_seconds", "Time that the last one took.");
+        let services = opts("services", "Services by what became of them.");
+        let help = "Requests that the API server refused, by its code, or did not answer.";
+        let api_errors = opts("api_errors_total", help);
         Self {
             decisions: new.counter("decisions_total", "Decisions."),
-            decision_seconds: new.metric(Counter::with_opts(opts(
-                "decision_seconds_total",
-                "Time that they took.",
-            ))),
-            last_decision_seconds: new.metric(Gauge::with_opts(opts(
-                "last_decision_seconds",
-                "Time that the last one took.",
-            ))),
+            decision_seconds: new.metric(Counter::with_opts(seconds)),
+            last_decision_seconds: new.metric(Gauge::with_opts(last_seconds)),
             tables: new.counter("tables_written_total", "Tables that were written."),
             table_bytes: new.gauge("table_bytes", "Size of the last one that was written."),
             files: new.counter(
@@ -77,17 +75,8 @@ impl Default for Metrics {
                 "services_left_out",
                 "Services that are left out of the table, so that they harm no other.",
             ),
-            services: new.metric(IntGaugeVec::new(
-                opts("services", "Services by what became of them."),
-                &["verdict"],
-            )),
-            api_errors: new.metric(IntCounterVec::new(
-                opts(
-                    "api_errors_total",
-                    "Requests that the API server refused, by its code, or did not answer.",
-                ),
-                &["kind"],
-            )),
+            services: new.metric(IntGaugeVec::new(services, &["verdict"])),
+            api_errors: new.metric(IntCounterVec::new(api_errors, &["kind"])),
             registry: new.0,
         }
     }
@@ -126,13 +115,11 @@ impl Metrics {
         let notices = desired.notices.iter().chain(&desired.report.notices);
         let left_out = notices.filter(|notice| notice.reason == Reason::LeftOut);
         self.left_out.set(to_gauge(left_out.count()));
-        let mut verdicts = BTreeMap::from(VERDICTS.map(|verdict| (verdict, 0)));
-        for status in &desired.statuses {
-            *verdicts.entry(word(status.verdict)).or_default() += 1;
-        }
-        for (verdict, services) in verdicts {
-            let gauge = self.services.with_label_values(&[verdict]);
-            gauge.set(to_gauge(services));
+        for verdict in Verdict::ALL {
+            let services = desired.statuses.iter();
+            let services = services.filter(|status| status.verdict == verdict);
+            let gauge = self.services.with_label_values(&[verdict.word()]);
+            gauge.set(to_gauge(services.count()));
         }
     }
 
@@ -143,42 +130,6 @@ impl Metrics {
     pub(crate) fn table_written(&self, bytes: usize) {
         self.tables.inc();
         self.table_bytes.set(to_gauge(bytes));
-    }
-
-    pub(crate) fn files_written(&self) {
-        self.files.inc();
-    }
-
-    pub(crate) fn write_failed(&self) {
-        self.failed_writes.inc();
-    }
-
-    pub(crate) fn table_refused(&self) {
-        self.tables_refused.inc();
-    }
-
-    pub(crate) fn table_is_refused(&self, is_refused: bool) {
-        self.table_refused.set(is_refused.into());
-    }
-
-    pub(crate) fn leads(&self, leads: bool) {
-        self.leader.set(leads.into());
-    }
-
-    pub(crate) fn dataplane(&self, is_ready: bool) {
-        self.dataplane.set(is_ready.into());
-    }
-
-    pub(crate) fn status_written(&self) {
-        self.statuses.inc();
-    }
-
-    pub(crate) fn event_told(&self) {
-        self.events.inc();
-    }
-
-    pub(crate) fn event_unsaid(&self) {
-        self.events_unsaid.inc();
     }
 
     /// Counts a failed request by the code of the API server's answer, or as unanswered.
@@ -194,24 +145,16 @@ impl Metrics {
     pub(crate) fn render(&self) -> String {
         let mut families = self.registry.gather();
         // The log counts these itself, before there are metrics.
-        let of_log = [
-            (
-                "log_lines_dropped_total",
-                "Lines of the log that were not read, or not written.",
-                log::lost(),
-            ),
-            (
-                "panics_total",
-                "Panics: each is a fault of Ballast's.",
-                log::panics(),
-            ),
-        ];
-        for (name, help, count) in of_log {
+        let mut count_of_log = |name, help, count| {
             if let Ok(counter) = IntCounter::with_opts(opts(name, help)) {
                 counter.inc_by(count);
                 families.extend(counter.collect());
             }
-        }
+        };
+        let help = "Lines of the log that were not read, or not written.";
+        count_of_log("log_lines_dropped_total", help, log::lost());
+        let help = "Panics: each is a fault of Ballast's.";
+        count_of_log("panics_total", help, log::panics());
         let text = TextEncoder::new().encode_to_string(&families);
         text.unwrap_or_default()
     }
@@ -221,18 +164,6 @@ fn to_gauge(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn word(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Served => "served",
-        Verdict::Pending => "pending",
-        Verdict::Routed => "routed",
-        Verdict::Released => "released",
-        Verdict::LeftAlone => "left-alone",
-    }
-}
-
-const VERDICTS: [&str; 5] = ["served", "pending", "routed", "released", "left-alone"];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,7 +171,7 @@ mod tests {
     #[test]
     fn every_line_is_a_comment_or_a_name_with_a_number() {
         let metrics = Metrics::default();
-        metrics.leads(true);
+        metrics.leader.set(1);
         metrics.table_written(12);
         metrics.api_failed(&kube::Error::TlsRequired);
         let text = metrics.render();

@@ -44,11 +44,8 @@ pub use publication::{Owned, Programmed, Publication};
 /// The whole input of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Services, by name.
     pub services: BTreeMap<Key, Arc<Service>>,
-    /// EndpointSlices, by name.
     pub slices: BTreeMap<Key, Arc<Slice>>,
-    /// Nodes, by name.
     pub nodes: BTreeMap<String, Node>,
     /// The Secrets that were looked up and exist, by name.
     pub secrets: BTreeMap<Key, Secret>,
@@ -98,18 +95,13 @@ impl Observed {
 /// The last good value of each knob of each Service: the knob (with its port), then annotation and value.
 pub type Remembered = BTreeMap<Key, BTreeMap<String, (String, String)>>;
 
-/// A name in a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 
 impl Key {
-    /// `name` in `namespace`.
-    #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -130,22 +122,16 @@ impl Serialize for Key {
     }
 }
 
-/// A Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Its name.
     pub key: Key,
     /// Its UID; empty in manifests.
     pub uid: String,
     /// The time of its creation, in seconds of Unix time; `None` in manifests.
     pub created: Option<i64>,
-    /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Its type.
     pub kind: ServiceKind,
-    /// Its class.
     pub class: Option<String>,
-    /// Its ports.
     pub ports: Vec<Port>,
     /// The addresses in the cluster; none for a headless Service.
     pub cluster_ips: Vec<IpAddr>,
@@ -153,15 +139,11 @@ pub struct Service {
     pub families: Vec<Family>,
     /// `sessionAffinity: ClientIP`, in seconds.
     pub affinity: Option<u32>,
-    /// `externalTrafficPolicy: Local`.
     pub local: bool,
     /// The port at which kube-proxy answers health checks.
     pub health_check_node_port: Option<u16>,
-    /// `loadBalancerSourceRanges`.
     pub source_ranges: Vec<String>,
-    /// `loadBalancerIP`.
     pub load_balancer_ip: Option<String>,
-    /// Whether it is being deleted.
     pub deleting: bool,
     /// Whether it carries the finalizer of load balancers.
     pub finalizer: bool,
@@ -175,10 +157,8 @@ pub struct Service {
     pub publication: Publication,
 }
 
-/// Another controller that publishes a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rival {
-    /// Its field manager.
     pub manager: String,
     /// The time of its last write, in seconds of Unix time.
     pub written: Option<i64>,
@@ -202,50 +182,35 @@ impl Service {
     }
 }
 
-/// The type of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
     /// `ClusterIP`, headless or not.
     ClusterIp,
-    /// `NodePort`
     NodePort,
-    /// `LoadBalancer`
     LoadBalancer,
-    /// `ExternalName`, with its name.
     ExternalName(String),
 }
 
-/// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its name; empty for the only one.
     pub name: String,
-    /// Its number.
     pub number: u16,
-    /// Its protocol.
     pub protocol: Protocol,
     /// The port of the pods.
     pub target: Target,
-    /// The port of the nodes.
     pub node_port: Option<u16>,
-    /// The application protocol.
     pub app_protocol: Option<String>,
 }
 
-/// A protocol of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// `TCP`
     Tcp,
-    /// `UDP`
     Udp,
-    /// `SCTP`
     Sctp,
 }
 
 impl Protocol {
-    /// Kubernetes' word.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -255,27 +220,20 @@ impl Protocol {
     }
 }
 
-/// A port of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A number.
     Number(u16),
     /// The name of a container's port.
     Name(String),
 }
 
-/// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
-    /// IPv4
     V4,
-    /// IPv6
     V6,
 }
 
 impl Family {
-    /// The family of an address.
-    #[must_use]
     pub const fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
@@ -284,53 +242,38 @@ impl Family {
     }
 }
 
-/// An EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// The Service of the slice.
     pub service: Key,
     /// The family of the addresses; `None`: the slice has names.
     pub family: Option<Family>,
-    /// Its ports.
     pub ports: Vec<SlicePort>,
-    /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// A port of an EndpointSlice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlicePort {
     /// The name of the Service's port.
     pub name: String,
     /// The number; `None` means all ports, to which no connection can be made.
     pub number: Option<u16>,
-    /// The protocol.
     pub protocol: Protocol,
 }
 
-/// An endpoint of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its first address.
     pub address: Option<IpAddr>,
     /// Whether it is ready and not terminating.
     pub ready: bool,
-    /// Whether it serves.
     pub serving: bool,
-    /// Whether it terminates.
     pub terminating: bool,
-    /// The node on which it runs.
     pub node: Option<String>,
-    /// The zone of that node.
     pub zone: Option<String>,
 }
 
-/// A Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
     pub name: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// The keys of its taints.
     pub taints: BTreeSet<String>,
@@ -360,7 +303,6 @@ pub struct Lease {
 /// The result of reading a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Secret {
-    /// The content of the Secret.
     Readable(Material),
     /// The API server refused the read.
     Forbidden,
@@ -382,7 +324,6 @@ struct Entries {
 
 impl Material {
     /// The content of a Secret with these entries.
-    #[must_use]
     pub fn new(entries: BTreeMap<String, Vec<u8>>) -> Self {
         Self::allowed(entries, None)
     }
@@ -403,7 +344,6 @@ impl Material {
     }
 
     /// The bytes of one entry.
-    #[must_use]
     pub fn entry(&self, name: &str) -> Option<&[u8]> {
         self.0.entries.get(name).map(Vec::as_slice)
     }
@@ -470,8 +410,6 @@ impl Wanted {
         self.nodes |= other.nodes;
     }
 
-    /// Whether there is nothing to look up.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.secrets.is_empty() && self.names.is_empty() && self.grants.is_empty()
     }

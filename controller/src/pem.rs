@@ -1,8 +1,6 @@
 //! Checks whether a text has the form of PEM, for Secrets and for the files of flags; and whether a certificate and a key can be
 //! used together.
 
-use std::fmt;
-
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,30 +14,27 @@ pub(crate) struct Part {
     label: &'static str,
 }
 
-/// A certificate.
 pub(crate) const CERT: Part = Part {
     what: "a certificate",
     label: "CERTIFICATE-----",
 };
 
-/// A private key.
 pub(crate) const KEY: Part = Part {
     what: "a private key",
     label: "PRIVATE KEY-----",
 };
 
 /// Why a text cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Flaw {
-    /// It has no such part.
+    #[error("has no PEM of {0}")]
     None(&'static str),
-    /// Its key asks for a passphrase.
+    #[error("has an encrypted key; Ballast knows no passphrase: give the key without one")]
     Encrypted,
 }
 
 impl Part {
     /// Why no port can be served with a text that should have this part.
-    #[must_use]
     pub(crate) fn flaw(self, bytes: &[u8]) -> Option<Flaw> {
         let has = |text: &str| {
             bytes
@@ -55,7 +50,6 @@ impl Part {
 
 /// The reason for which TLS cannot be served with this certificate and this key, as the rest of a sentence about their Secret. An
 /// expired certificate can be served.
-#[must_use]
 pub(crate) fn pair_flaw(certificate: &[u8], key: &[u8]) -> Option<&'static str> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
     let chain = match chain {
@@ -74,16 +68,5 @@ pub(crate) fn pair_flaw(certificate: &[u8], key: &[u8]) -> Option<&'static str> 
             Some("has something in tls.crt that is no certificate")
         }
         Err(_) => Some("has a key in tls.key that cannot be used"),
-    }
-}
-
-impl fmt::Display for Flaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None(what) => write!(f, "has no PEM of {what}"),
-            Self::Encrypted => f.write_str(
-                "has an encrypted key; Ballast knows no passphrase: give the key without one",
-            ),
-        }
     }
 }

@@ -3,62 +3,46 @@
 mod changes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use ballast_core::table::{self, Format, Frontend, Problems, RoutingTable};
 
-use crate::decide::{About, Desired, Ingress, Notice, Status, Verdict};
-use crate::observe::BadDocument;
+use crate::decide::{About, Desired, Notice, Status, owner_by_labels};
+use crate::observe::{BadDocument, Key};
 
 /// The verdict about each Service, and the routing table.
-///
-/// # Errors
-/// The table cannot be written as YAML.
 pub fn print(
     desired: &Desired,
     bad: &[BadDocument],
 ) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = decided(desired, bad);
     if let Some(table) = &desired.table {
-        line(&mut text, format_args!("\n# The table of this node"));
+        text.push_str("\n# The table of this node\n");
         text.push_str(&serde_saphyr::to_string(table)?);
     }
     Ok(text)
 }
 
 /// The verdict about each Service, and what the routing table changes in the running one.
-///
-/// # Errors
-/// A table cannot be written as YAML.
 pub fn print_changes(
     desired: &Desired,
     bad: &[BadDocument],
     running: &RoutingTable,
 ) -> Result<String, serde_saphyr::SerializeError> {
     let mut text = decided(desired, bad);
-    let Some(table) = &desired.table else {
-        return Ok(text);
-    };
-    let changes = changes::changes(running, table)?;
-    match changes.is_empty() {
-        true => line(&mut text, format_args!("\nThe running table is the same.")),
-        false => {
-            line(
-                &mut text,
-                format_args!("\n# What changes in the running table"),
-            );
-            text.push_str(&changes);
-        }
+    if let Some(table) = &desired.table {
+        let changes = changes::changes(running, table)?;
+        text.push_str(match changes.is_empty() {
+            true => "\nThe running table is the same.\n",
+            false => "\n# What changes in the running table\n",
+        });
+        text.push_str(&changes);
     }
     Ok(text)
 }
 
 /// Reads the running table: a file, or the folder that a controller writes.
-///
-/// # Errors
-/// The file cannot be read, or is no routing table.
 pub fn running(path: &Path) -> Result<RoutingTable, NoTable> {
     let path = match path.is_dir() {
         false => path.to_owned(),
@@ -90,128 +74,85 @@ pub enum NoTable {
 
 /// The verdict about each Service.
 fn decided(desired: &Desired, bad: &[BadDocument]) -> String {
-    let mut text = String::new();
-    for document in bad {
-        line(&mut text, format_args!("Warning {document}"));
-    }
-    for notice in desired
-        .notices
-        .iter()
-        .filter(|notice| !matches!(notice.about, About::Service(_)))
-    {
-        line(&mut text, format_args!("{notice}"));
-    }
-    let reached = desired.table.as_deref().map(frontends).unwrap_or_default();
-    let mut notices: BTreeMap<&About, Vec<&Notice>> = BTreeMap::new();
+    let bad = bad.iter().map(|document| format!("Warning {document}"));
+    let mut lines: Vec<String> = bad.collect();
+    let mut notices: BTreeMap<&Key, Vec<&Notice>> = BTreeMap::new();
     for notice in &desired.notices {
-        notices.entry(&notice.about).or_default().push(notice);
+        match &notice.about {
+            About::Service(key) => notices.entry(key).or_default().push(notice),
+            About::Flag(_) | About::Node(_) => lines.push(notice.to_string()),
+        }
     }
+    let frontends = desired.table.as_deref().map(frontends).unwrap_or_default();
     for status in &desired.statuses {
         let key = &status.service;
-        let said = notices
-            .remove(&About::Service(key.clone()))
-            .unwrap_or_default();
-        let reached = reached.get(&(key.namespace.as_str(), key.name.as_str()));
-        service(&mut text, &said, status, reached.map_or(&[], Vec::as_slice));
+        let notices = notices.get(key).map_or(&[][..], Vec::as_slice);
+        let frontends = frontends.get(key).map_or(&[][..], Vec::as_slice);
+        add_service(&mut lines, notices, status, frontends);
     }
     if desired.table.is_none() {
-        line(
-            &mut text,
-            format_args!("\nThis node is not a load balancer: it gets no table."),
-        );
+        lines.push("\nThis node is not a load balancer: it gets no table.".to_owned());
     }
-    text
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-fn service(text: &mut String, notices: &[&Notice], status: &Status, frontends: &[String]) {
-    let verdict = match status.verdict {
-        Verdict::Served => "served",
-        Verdict::Pending => "pending",
-        Verdict::Routed => "routed",
-        Verdict::Released => "released",
-        Verdict::LeftAlone => "left alone",
-    };
-    let why = if status.why.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", status.why)
-    };
-    line(text, format_args!("{} {verdict}{why}", status.service));
+fn add_service(
+    lines: &mut Vec<String>,
+    notices: &[&Notice],
+    status: &Status,
+    frontends: &[String],
+) {
+    let verdict = status.verdict.word().replace('-', " ");
+    lines.push(match status.why.as_str() {
+        "" => format!("{} {verdict}", status.service),
+        why => format!("{} {verdict}: {why}", status.service),
+    });
     if !status.ingress.is_empty() {
-        let places: Vec<String> = status.ingress.iter().map(place).collect();
-        line(text, format_args!("  published at {}", places.join(", ")));
+        let places: Vec<String> = status.ingress.iter().map(ToString::to_string).collect();
+        lines.push(format!("  published at {}", places.join(", ")));
     }
-    for frontend in frontends {
-        line(text, format_args!("  {frontend}"));
-    }
-    for (key, value) in &status.annotations {
-        line(text, format_args!("  annotation {key}: {value}"));
-    }
-    for key in &status.stale_annotations {
-        line(text, format_args!("  annotation {key} is removed"));
-    }
-    for notice in notices {
-        line(
-            text,
-            format_args!("  {:?} {}: {}", notice.kind, notice.reason, notice.message),
-        );
-    }
-}
-
-fn place(ingress: &Ingress) -> String {
-    match ingress {
-        Ingress::Ip(address) => address.to_string(),
-        Ingress::Hostname(name) => name.clone(),
+    lines.extend(frontends.iter().map(|frontend| format!("  {frontend}")));
+    let written = status.annotations.iter();
+    lines.extend(written.map(|(key, value)| format!("  annotation {key}: {value}")));
+    let stale = status.stale_annotations.iter();
+    lines.extend(stale.map(|key| format!("  annotation {key} is removed")));
+    for Notice {
+        kind,
+        reason,
+        message,
+        ..
+    } in notices
+    {
+        lines.push(format!("  {kind:?} {reason}: {message}"));
     }
 }
 
 /// The frontends that lead to each Service, found by the labels of the table's services.
-fn frontends(table: &RoutingTable) -> BTreeMap<(&str, &str), Vec<String>> {
-    let services: BTreeMap<&str, &table::Service> = table
-        .services
-        .iter()
-        .map(|service| (&*service.name, service))
-        .collect();
-    let mut found: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+fn frontends(table: &RoutingTable) -> BTreeMap<Key, Vec<String>> {
+    let services = table.services.iter().map(|one| (&*one.name, one));
+    let services: BTreeMap<&str, &table::Service> = services.collect();
+    let mut found: BTreeMap<Key, Vec<String>> = BTreeMap::new();
     for frontend in &table.frontends {
         let leads_to = frontend.services().filter_map(|name| services.get(&**name));
-        let owners: BTreeSet<(&str, &str)> = leads_to
-            .map(|service| (label(service, "namespace"), label(service, "service")))
-            .collect();
-        let endpoints = frontend
-            .service
-            .as_ref()
-            .and_then(|name| services.get(&**name));
-        let line = reach(frontend, endpoints.map(|service| service.endpoints.len()));
-        for owner in owners {
+        let owners = leads_to.filter_map(|service| owner_by_labels(&service.labels));
+        let service = frontend.service.as_ref();
+        let service = service.and_then(|name| services.get(&**name));
+        let line = reach(frontend, service.map(|service| service.endpoints.len()));
+        for owner in owners.collect::<BTreeSet<Key>>() {
             found.entry(owner).or_default().push(line.clone());
         }
     }
     found
 }
 
-fn label<'a>(service: &'a table::Service, key: &str) -> &'a str {
-    let found = service.labels.iter().find(|(name, _)| **name == *key);
-    found.map_or("", |(_, value)| value)
-}
-
 fn reach(frontend: &Frontend, endpoints: Option<usize>) -> String {
     let binds: Vec<String> = frontend.bind.iter().map(ToString::to_string).collect();
+    let (name, protocol, binds) = (&frontend.name, frontend.protocol, binds.join(", "));
     let count = match endpoints {
         None => String::new(),
         Some(0) => ", no endpoints: it does not listen".to_owned(),
         Some(1) => ", 1 endpoint".to_owned(),
         Some(many) => format!(", {many} endpoints"),
     };
-    format!(
-        "{} ({}) at {}{count}",
-        frontend.name,
-        frontend.protocol,
-        binds.join(", ")
-    )
-}
-
-fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    // A String takes everything.
-    _ = writeln!(text, "{arguments}");
+    format!("{name} ({protocol}) at {binds}{count}")
 }

@@ -22,9 +22,7 @@ use crate::waiting::{self, Waiting, with_held};
 /// A decision with its input.
 #[derive(Clone, Debug)]
 pub(crate) struct Decision {
-    /// The input.
     pub(crate) observed: Arc<Observed>,
-    /// The desired state.
     pub(crate) desired: Arc<Desired>,
     /// This node is no load balancer any more, and serves on for a while.
     pub(crate) is_leaving: bool,
@@ -33,7 +31,6 @@ pub(crate) struct Decision {
 /// The newest decision; `None` until everything was listed once.
 pub(crate) type Decisions = watch::Receiver<Option<Decision>>;
 
-/// The reconcile loop.
 pub(crate) struct Reconciler {
     pub(crate) observed: watch::Receiver<Option<Arc<Observed>>>,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
@@ -57,7 +54,6 @@ struct Carried {
 struct Outcome {
     /// `None`: the first decision waits for lookups.
     decision: Option<Decision>,
-    /// The wanted lookups.
     want: Wanted,
     carried: Carried,
     /// The time until the first held Service is released, or this node stops serving.
@@ -328,20 +324,16 @@ mod tests {
     /// Two Services of which the first wants this Secret and the second has this port; these Secrets were looked up.
     fn seen(secret: &str, port: u16, looked_up: &[&str]) -> Arc<Observed> {
         static MATERIAL: OnceLock<Material> = OnceLock::new();
-        let mut observed = Observed {
-            leases: Some([].into()),
-            ..Observed::default()
-        };
         let manifests = format!(
             "kind: Service\nmetadata: {{name: a, namespace: shop, annotations: {{ballast.dev/tls-secret: {secret}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: 443}}]}}\n---\nkind: Service\nmetadata: {{name: b, namespace: shop}}\nspec: {{type: LoadBalancer, ports: [{{port: {port}}}]}}\n"
         );
-        assert_eq!(observed.take_file("a.yaml", &manifests), []);
+        let mut observed = Observed::of(&manifests);
+        observed.leases = Some([].into());
         let secrets = looked_up.iter().map(|name| Key::new("shop", name));
-        let looked_up = Wanted {
+        observed.looked_up = Arc::new(Wanted {
             secrets: secrets.clone().collect(),
             ..Wanted::default()
-        };
-        observed.looked_up = Arc::new(looked_up);
+        });
         let entries = [
             (
                 "tls.crt",
@@ -417,8 +409,9 @@ mod tests {
             let mut one = Loop::start(seen("late", 81, &[]), earlier);
             next(&mut one.decided).await;
             assert_eq!(served(&one.decided), (vec!["shop.b:81".into()], "".into()));
-            let report = one.decided.borrow().clone().unwrap().desired.report.clone();
-            assert_eq!(report.notices, BTreeSet::new(), "it is being looked up");
+            let decision = one.decided.borrow().clone().unwrap();
+            let notices = &decision.desired.report.notices;
+            assert_eq!(*notices, BTreeSet::new(), "it is being looked up");
             let secret = Key::new("shop", "late");
             assert_eq!(one.wanted.borrow().secrets, [secret].into());
             // The Service of the Secret still waits when another one changes.

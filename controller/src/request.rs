@@ -51,10 +51,7 @@ pub(crate) fn post() -> PostParams {
 
 /// The parameters of a merge patch.
 pub(crate) fn patch() -> PatchParams {
-    PatchParams {
-        field_manager: Some(MANAGER.to_owned()),
-        ..PatchParams::default()
-    }
+    PatchParams::apply(MANAGER)
 }
 
 /// The parameters of a server-side apply. With `force` a field that another manager owns becomes ours.
@@ -92,14 +89,11 @@ fn conflicts(error: &kube::Error) -> impl Iterator<Item = &StatusCause> {
 }
 
 fn causes(error: &kube::Error) -> impl Iterator<Item = &StatusCause> {
-    let status = match error {
-        kube::Error::Api(status) => Some(status),
+    let details = match error {
+        kube::Error::Api(status) => status.details.as_ref(),
         _ => None,
     };
-    let details = status
-        .into_iter()
-        .filter_map(|status| status.details.as_ref());
-    details.flat_map(|details| &details.causes)
+    details.into_iter().flat_map(|details| &details.causes)
 }
 
 /// The API server's reason to refuse a request that it will refuse again.
@@ -170,27 +164,22 @@ mod tests {
     fn a_conflict_names_the_controller_that_publishes() {
         let addresses = ".status.loadBalancer.ingress";
         let condition = ".status.conditions[type=\"ballast.dev/Programmed\"].message";
+        let edit = conflict("kubectl-edit", condition);
         for (causes, names) in [
             (json!([conflict("old-cloud", addresses)]), Some("old-cloud")),
             (
-                json!([
-                    conflict("kubectl-edit", condition),
-                    conflict("old-cloud", addresses)
-                ]),
+                json!([edit, conflict("old-cloud", addresses)]),
                 Some("old-cloud"),
             ),
-            (json!([conflict("kubectl-edit", condition)]), None),
+            (json!([edit]), None),
             (json!([conflict("ballast", addresses)]), None),
         ] {
             let error = answer(409, "Apply failed", &causes);
             assert!(is_conflict(&error));
             assert_eq!(conflicting_publisher(&error).as_deref(), names);
         }
-        assert!(!is_conflict(&answer(
-            409,
-            "the object has been modified",
-            &json!([])
-        )));
+        let modified = answer(409, "the object has been modified", &json!([]));
+        assert!(!is_conflict(&modified));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The observer sends the state of the cluster to `reconcile`, and `reconcile` sends its decisions to the tasks of `node`. Each
 //! channel holds only the newest value, so a slow task delays no other one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,9 +236,6 @@ pub(crate) fn observe(
 }
 
 /// The decision for a cluster now.
-///
-/// # Errors
-/// The cluster cannot be reached, or not all of it can be seen.
 pub fn look_once(cluster: &ClusterFlags, settings: &Settings) -> anyhow::Result<Desired> {
     runtime()?.block_on(async {
         let client = client::client(cluster).await?;
@@ -276,15 +273,10 @@ async fn decide_once(
 }
 
 fn table_folder(flags: &RunFlags) -> Result<Folder, WrongFlag> {
-    let wrong = |why: String| WrongFlag {
-        flag: "--table-dir",
-        why,
-    };
-    let path: &Path = flags
-        .table_dir
-        .as_deref()
-        .ok_or_else(|| wrong("is missing".to_owned()))?;
-    Folder::open(path.into()).map_err(|error| wrong(format!("{}: {error}", path.display())))
+    let path = flags.table_dir.as_deref();
+    let path = path.ok_or_else(|| WrongFlag::new("--table-dir", "is missing"))?;
+    let wrong = |error| WrongFlag::new("--table-dir", format!("{}: {error}", path.display()));
+    Folder::open(path.into()).map_err(wrong)
 }
 
 async fn told_to_end() -> anyhow::Result<()> {

@@ -3,23 +3,21 @@
 //! Owns the flags of the controller and those of the old service-loadbalancer, with their meaning. Called by `main` and
 //! by the tests; [`crate::decide`] reads the result. An invalid value is refused with the name of its flag.
 
-mod algorithm;
 mod cfg;
 mod live;
 mod run;
 mod selector;
 mod tcp_services;
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use ballast_core::table::Algorithm;
 use clap::{ArgAction, Args, ValueEnum};
 use ipnet::IpNet;
 
 use crate::lease::OwnPorts;
-pub use algorithm::algorithm;
 use cfg::Cfg;
 pub(crate) use live::follow as follow_cfg;
 pub use run::{AdminAddress, AdminFlags, ClusterFlags, PublishFlags, RunFlags};
@@ -62,7 +60,7 @@ pub struct Flags {
     #[arg(long, value_name = "WAY", value_enum)]
     pub endpoints_via: Option<EndpointsVia>,
     /// The systems whose annotations are read
-    #[arg(long, env = "BALLAST_COMPAT", value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Compat::ALL)]
+    #[arg(long, env = "BALLAST_COMPAT", value_name = "FAMILY", value_enum, value_delimiter = ',', default_values_t = Compat::value_variants().iter().copied())]
     pub compat: Vec<Compat>,
     /// Which Services the shared port 80 leads to
     #[arg(
@@ -125,26 +123,26 @@ pub struct Flags {
 impl Flags {
     /// Refuses flags that contradict one another.
     fn validate(&self) -> Result<(), WrongFlag> {
-        let wrong = |flag, why| Err(WrongFlag { flag, why });
         let (http, stats) = (self.http_port, self.stats_port);
         let code = self.default_return_code;
-        if self.ssl_ca_cert.is_some() && self.ssl_cert.is_none() {
-            let why = "has no effect without --ssl-cert".to_owned();
-            return wrong("--ssl-ca-cert", why);
-        }
-        if self.error_page.is_some() && [204, 205, 304].contains(&code) {
+        let (flag, why) = if self.ssl_ca_cert.is_some() && self.ssl_cert.is_none() {
+            (
+                "--ssl-ca-cert",
+                "has no effect without --ssl-cert".to_owned(),
+            )
+        } else if self.error_page.is_some() && [204, 205, 304].contains(&code) {
             let why = format!("an answer with status {code} has no body, and --error-page is one");
-            return wrong("--default-return-code", why);
-        }
-        if [stats, HTTPS_PORT].contains(&http) {
+            ("--default-return-code", why)
+        } else if [stats, HTTPS_PORT].contains(&http) {
             let why = format!("{http} is the stats port or the shared HTTPS port");
-            return wrong("--http-port", why);
-        }
-        if stats == HTTPS_PORT {
+            ("--http-port", why)
+        } else if stats == HTTPS_PORT {
             let why = format!("{HTTPS_PORT} is the shared HTTPS port");
-            return wrong("--stats-port", why);
-        }
-        Ok(())
+            ("--stats-port", why)
+        } else {
+            return Ok(());
+        };
+        Err(WrongFlag { flag, why })
     }
 }
 
@@ -159,7 +157,6 @@ pub struct Settings {
     pub remarks: Vec<String>,
     /// The cluster is another one than this process runs in, and has no Node for it.
     pub another_cluster: bool,
-    /// What decisions are made for.
     pub role: Role,
     /// Services that another controller published are taken over once it writes no more.
     pub take_over: bool,
@@ -171,7 +168,6 @@ pub struct Settings {
     pub shutdown_delay: Duration,
 }
 
-/// What decisions are made for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// A table and statuses, from everything: a folder of manifests, and `plan`.
@@ -185,9 +181,6 @@ pub enum Role {
 
 impl Settings {
     /// Reads what the flags name.
-    ///
-    /// # Errors
-    /// A file cannot be read or parsed, or two flags contradict one another.
     pub fn new(mut flags: Flags) -> Result<Self, WrongFlag> {
         let mut remarks = Vec::new();
         let mut algorithm = flags.balance_algorithm;
@@ -195,7 +188,7 @@ impl Settings {
             let cfg = read_cfg(path)?;
             algorithm = algorithm.or(cfg.algorithm);
             flags.tcp_services.merge(cfg.tcp_services);
-            remarks.extend(cfg.remarks);
+            remarks.extend(cfg.remark);
         }
         flags.validate()?;
         if flags.default_class && flags.lb_class.is_none() {
@@ -203,24 +196,19 @@ impl Settings {
         }
         Ok(Self {
             algorithm: algorithm.unwrap_or(Algorithm::RoundRobin),
-            own_namespace: flags
-                .own_namespace
-                .clone()
-                .unwrap_or_else(|| "default".to_owned()),
-            flags,
-            remarks,
             another_cluster: false,
             role: Role::default(),
             take_over: false,
+            own_namespace: "default".to_owned(),
             admin_port: None,
             shutdown_delay: Duration::ZERO,
-        })
+            flags,
+            remarks,
+        }
+        .in_namespace("default"))
     }
 
     /// The same process and cluster, with the file of `--cfg` read again.
-    ///
-    /// # Errors
-    /// As [`Settings::new`].
     pub fn read_again(&self, flags: Flags) -> Result<Self, WrongFlag> {
         Ok(Self {
             another_cluster: self.another_cluster,
@@ -234,7 +222,6 @@ impl Settings {
     }
 
     /// The same settings, in the namespace of the client's configuration unless a flag names one.
-    #[must_use]
     pub fn in_namespace(self, configured: &str) -> Self {
         let own_namespace = self.flags.own_namespace.clone();
         Self {
@@ -245,9 +232,6 @@ impl Settings {
 
     /// The same settings, for the cluster of these flags. It is another cluster if a kubeconfig names it, and --endpoints-via or
     /// `--use-kubernetes-cluster-service=false` is set.
-    ///
-    /// # Errors
-    /// Two flags contradict one another.
     pub fn of(self, cluster: &ClusterFlags) -> Result<Self, WrongFlag> {
         let is_said = self.flags.endpoints_via.is_some()
             || cluster.use_kubernetes_cluster_service == Some(false);
@@ -258,13 +242,11 @@ impl Settings {
     }
 
     /// The same settings, for decisions of this role.
-    #[must_use]
     pub fn in_role(self, role: Role) -> Self {
         Self { role, ..self }
     }
 
     /// The settings by which ports are given to Services, as text. Nodes and the publisher must have the same.
-    #[must_use]
     pub fn claims(&self) -> String {
         let flags = &self.flags;
         let mut namespaces: Vec<&String> = flags.namespace.iter().collect();
@@ -287,7 +269,6 @@ impl Settings {
     }
 
     /// Whether endpoints are chosen, or reached, by the nodes that they are on.
-    #[must_use]
     pub fn needs_all_nodes(&self) -> bool {
         self.flags.target_node_selector.is_some()
             || self.flags.endpoints_via == Some(EndpointsVia::NodePort)
@@ -296,7 +277,6 @@ impl Settings {
     /// The TCP ports that every node keeps for Ballast itself, and what each is. The defaults are among them where a flag moves
     /// a port: another node, or a process that starts later, may use them. A port that one node alone keeps is among them where
     /// there is no other node; in a cluster such a port costs a Service that node only.
-    #[must_use]
     pub fn own_ports(&self) -> Vec<(u16, &'static str)> {
         let mut ports = vec![(self.flags.stats_port, "the stats port")];
         if self.flags.http_services == HttpServices::All {
@@ -319,25 +299,21 @@ impl Settings {
     }
 
     /// Whether the annotations of a family are read.
-    #[must_use]
     pub fn reads(&self, family: Compat) -> bool {
         self.flags.compat.contains(&family)
     }
 
     /// Whether Services of a namespace are considered.
-    #[must_use]
     pub fn looks_at(&self, namespace: &str) -> bool {
         self.flags.namespace.is_empty() || self.flags.namespace.iter().any(|name| name == namespace)
     }
 
     /// Whether Services without a class are ours.
-    #[must_use]
     pub fn takes_classless(&self) -> bool {
         self.flags.default_class || self.flags.lb_class.is_none()
     }
 
     /// Whether LoadBalancer Services of a class are ours.
-    #[must_use]
     pub fn takes(&self, class: Option<&str>) -> bool {
         match class {
             Some(class) => self.flags.lb_class.as_deref() == Some(class),
@@ -346,7 +322,6 @@ impl Settings {
     }
 
     /// The home namespace, whose Services own their bare names.
-    #[must_use]
     pub fn home(&self) -> &str {
         match self.flags.namespace.as_slice() {
             [only] => only,
@@ -365,23 +340,25 @@ const STATS_PORT: u16 = 1936;
 
 const ADMIN_PORT: u16 = 1937;
 
-fn read_cfg(path: &PathBuf) -> Result<Cfg, WrongFlag> {
-    let wrong = |why: String| WrongFlag {
-        flag: "--cfg",
-        why: format!("{}: {why}", path.display()),
-    };
-    let text = fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    Cfg::read(&text).map_err(wrong)
+fn read_cfg(path: &Path) -> Result<Cfg, WrongFlag> {
+    let read = fs::read(path).map_err(|error| error.to_string());
+    let wrong = |why| WrongFlag::new("--cfg", format!("{}: {why}", path.display()));
+    read.and_then(|text| Cfg::read(&text)).map_err(wrong)
 }
 
 /// A flag whose value is refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
 pub struct WrongFlag {
-    /// The name of the flag.
     pub flag: &'static str,
-    /// Why the value is refused.
     pub why: String,
+}
+
+impl WrongFlag {
+    pub(crate) fn new(flag: &'static str, why: impl fmt::Display) -> Self {
+        let why = why.to_string();
+        Self { flag, why }
+    }
 }
 
 /// Where connections go.
@@ -413,16 +390,6 @@ pub enum Compat {
     Metallb,
 }
 
-impl Compat {
-    const ALL: [Self; 5] = [
-        Self::Contrib,
-        Self::Openstack,
-        Self::Exoscale,
-        Self::Antrea,
-        Self::Metallb,
-    ];
-}
-
 /// Which Services the shared port leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HttpServices {
@@ -438,7 +405,6 @@ pub enum HttpServices {
 /// Where the body of the default answer comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrorPage {
-    /// A file.
     File(PathBuf),
     /// A URL that is fetched once.
     Url(String),
@@ -464,6 +430,21 @@ fn non_empty(text: &str) -> Result<String, String> {
         true => Err("is empty; leave the flag out, or give a name".to_owned()),
         false => Ok(text.to_owned()),
     }
+}
+
+/// Parses an algorithm, in the words of every system whose annotations are read.
+pub(crate) fn algorithm(text: &str) -> Result<Algorithm, String> {
+    Ok(match text.trim() {
+        "round-robin" | "roundrobin" | "ROUND_ROBIN" => Algorithm::RoundRobin,
+        "least-connections" | "leastconn" | "LEAST_CONNECTIONS" => Algorithm::LeastConnections,
+        "source-hash" | "source" | "maglev" | "maglev-hash" | "SOURCE_IP" => Algorithm::SourceHash,
+        "source-port-hash" | "SOURCE_IP_PORT" => Algorithm::SourcePortHash,
+        "random" => Algorithm::Random,
+        "first" => Algorithm::First,
+        _ => {
+            return Err("is not an algorithm; expected round-robin, least-connections, source-hash, source-port-hash, random or first".to_owned());
+        }
+    })
 }
 
 fn error_page(text: &str) -> Result<ErrorPage, String> {

@@ -15,7 +15,7 @@ use crate::observe::{Key, Observed, Service, Wanted};
 pub(crate) struct Waiting(BTreeMap<Key, Wait>);
 
 /// The unfinished lookups of one Service.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Wait {
     /// The time since which each lookup is missing.
     since: BTreeMap<Missing, Instant>,
@@ -204,14 +204,10 @@ mod tests {
     #[test]
     fn only_the_service_that_misses_something_is_held_in_the_form_that_it_had() {
         let manifests = |port: u16| {
-            let mut observed = Observed::default();
-            for name in ["a", "b", "new"] {
-                let manifest = format!(
-                    "kind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: {port}}}]}}\n"
-                );
-                assert_eq!(observed.take_file("a.yaml", &manifest), []);
-            }
-            observed
+            let manifests = ["a", "b", "new"].map(|name| {
+                format!("---\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: {port}}}]}}\n")
+            });
+            Observed::of(&manifests.concat())
         };
         let key = |name: &str| Key::new("shop", name);
         let mut before = manifests(80);

@@ -79,7 +79,7 @@ fn a_loadbalancer_json_adds_to_the_flags_and_never_overrules_them() {
     let ports: Vec<(&str, u16)> = settings
         .flags
         .tcp_services
-        .all()
+        .0
         .iter()
         .map(|one| (one.name.as_str(), one.port))
         .collect();

@@ -25,7 +25,6 @@
 //! commit it.
 
 mod cases;
-mod diff;
 mod flags;
 mod folder;
 mod leases;
@@ -48,6 +47,7 @@ use ballast_controller::settings::{Flags, Settings};
 use ballast_core::table::{Format, RoutingTable, parse};
 use clap::Parser;
 use serde_json::Value;
+use similar::TextDiff;
 
 use cases::{Case, Input};
 use patch::{merge, patch};
@@ -72,7 +72,9 @@ fn every_case_comes_out_as_it_is_written() {
         }
         let change = patch(&other, &found).unwrap_or_else(|| Value::Object(Default::default()));
         let change = yaml::print(&change);
-        let differences = diff::lines(&yaml::print(&written), &change);
+        let written = yaml::print(&written);
+        let differences = TextDiff::from_lines(&written, &change);
+        let differences = differences.unified_diff();
         writeln!(
             failed,
             "\n{} (- expected, + found):\n{differences}",

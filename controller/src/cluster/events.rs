@@ -107,7 +107,7 @@ impl EventSender {
     /// Has an event written soon. An event beyond the limit of those that wait is dropped, and counted.
     pub(crate) fn send(&self, event: NewEvent) {
         if self.0.try_send(event).is_err() {
-            self.1.event_unsaid();
+            self.1.events_unsaid.inc();
         }
     }
 }
@@ -189,13 +189,13 @@ impl EventWriter {
                 continue;
             };
             if failures == 0 && !limits.allow(&event.uid, clock::now()) {
-                self.metrics.event_unsaid();
+                self.metrics.events_unsaid.inc();
                 queue.pop_front();
                 continue;
             }
             // To its end: an event that is given up half way may be there.
             match self.record(event).await {
-                Ok(()) => self.metrics.event_told(),
+                Ok(()) => self.metrics.events.inc(),
                 Err(error) => {
                     self.metrics.api_failed(&error);
                     if is_passing(&error) && failures < MOST_FAILURES {
@@ -203,7 +203,7 @@ impl EventWriter {
                         failures += 1;
                         continue;
                     }
-                    self.metrics.event_unsaid();
+                    self.metrics.events_unsaid.inc();
                     tracing::debug!(%error, "cannot write an event");
                 }
             }
@@ -284,7 +284,7 @@ impl EventWriter {
         for event in news {
             match queue.len() < MOST_WAITING {
                 true => queue.push_back(event),
-                false => self.metrics.event_unsaid(),
+                false => self.metrics.events_unsaid.inc(),
             }
         }
     }

@@ -104,13 +104,10 @@ impl Election {
         }
         self.renewed = None;
         match &self.seen {
-            Some((seen, since)) if *seen == lease => {
-                if now >= *since + LEASE {
-                    NextStep::Take
-                } else {
-                    NextStep::Wait
-                }
-            }
+            Some((seen, since)) if *seen == lease => match now >= *since + LEASE {
+                true => NextStep::Take,
+                false => NextStep::Wait,
+            },
             _ => {
                 self.seen = Some((lease, now));
                 NextStep::Wait
@@ -174,7 +171,7 @@ impl Campaign {
                 let now = election.until();
                 std::mem::replace(until, now) != now
             });
-            self.metrics.leads(leads);
+            self.metrics.leader.set(leads.into());
             match (was_leading, leads) {
                 (false, true) => tracing::info!(identity = self.me, "leads"),
                 (true, false) => tracing::warn!(identity = self.me, "leads no more"),
@@ -213,12 +210,11 @@ impl Campaign {
             return Ok(());
         }
         if !election.leads(begun) {
-            let annotations = found
-                .as_ref()
-                .and_then(|lease| lease.metadata.annotations.as_ref());
-            let told = annotations.and_then(|annotations| annotations.get(TOLD));
-            self.told_on_nodes
-                .send_replace(told.cloned().unwrap_or_default());
+            let told = found.as_ref().and_then(|lease| {
+                let annotations = lease.metadata.annotations.as_ref()?;
+                annotations.get(TOLD).cloned()
+            });
+            self.told_on_nodes.send_replace(told.unwrap_or_default());
         }
         let params = request::post();
         let lease = self.lease(found.as_ref());
@@ -289,10 +285,8 @@ impl Campaign {
 }
 
 fn state(lease: &Lease) -> LeaseState {
-    let holder = lease
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.holder_identity.clone());
+    let spec = lease.spec.as_ref();
+    let holder = spec.and_then(|spec| spec.holder_identity.clone());
     LeaseState {
         holder: holder.unwrap_or_default(),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
@@ -343,11 +337,8 @@ mod tests {
             (13_500, "3", NextStep::Wait),
             (24_499, "3", NextStep::Wait),
         ] {
-            assert_eq!(
-                election.look(at(millis), held_by("b", version)),
-                step,
-                "{millis}"
-            );
+            let next = election.look(at(millis), held_by("b", version));
+            assert_eq!(next, step, "{millis}");
         }
     }
 

@@ -16,7 +16,7 @@ use crate::client;
 use crate::cluster::leader::LEASE;
 use crate::lease;
 use crate::observe;
-use crate::request::{is_outdated, patiently};
+use crate::request::{self, is_outdated, patiently};
 use crate::settings::ClusterFlags;
 
 /// The flags of `release`.
@@ -43,9 +43,6 @@ pub struct ReleaseFlags {
 }
 
 /// Removes everything, and prints what.
-///
-/// # Errors
-/// The cluster cannot be reached, a controller still writes, or a Service cannot be written.
 pub fn release(flags: &ReleaseFlags) -> anyhow::Result<()> {
     flags.cluster.by_kubeconfig()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -92,23 +89,15 @@ async fn all(client: &Client, flags: &ReleaseFlags) -> anyhow::Result<()> {
     let (mut released, mut failed) = (0, 0);
     let places: Vec<Api<Service>> = match flags.namespace.as_slice() {
         [] => vec![Api::all(client.clone())],
-        named => named
-            .iter()
-            .map(|name| Api::namespaced(client.clone(), name))
-            .collect(),
+        named => {
+            let of = |name: &String| Api::namespaced(client.clone(), name);
+            named.iter().map(of).collect()
+        }
     };
     for place in places {
-        let mut asked = ListParams::default().limit(PAGE);
         let mut services = Vec::new();
-        loop {
-            let page = patiently(place.list(&asked)).await;
-            let page = page.context("cannot list Services")?;
-            services.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => asked = asked.continue_token(&token),
-                None => break,
-            }
-        }
+        let listed = request::list(&place, ListParams::default(), |one| services.push(one));
+        listed.await.context("cannot list Services")?;
         for live in services {
             let (Some(namespace), Some(name)) = (&live.metadata.namespace, &live.metadata.name)
             else {
@@ -195,7 +184,5 @@ async fn one(
     }
 }
 
-/// Services a page.
-const PAGE: u32 = 500;
 const TRIES: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(500);

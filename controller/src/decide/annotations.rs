@@ -4,6 +4,7 @@
 //! Service, then the aliases in a fixed order. An invalid value makes a Warning event, and the last good value stays in use.
 
 pub(super) mod keys;
+pub(super) mod knobs;
 mod last_good;
 pub(super) mod values;
 
@@ -105,16 +106,28 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same, for callers that treat an invalid value and no value differently.
+    /// The value alone.
+    pub(super) fn value<T: Clone + PartialEq>(
+        &mut self,
+        knob: &Knob<T>,
+        port: Option<&Port>,
+    ) -> Option<T> {
+        self.knob(knob, port).map(|found| found.value)
+    }
+
+    /// Whether a knob is set to true.
+    pub(super) fn is_on(&mut self, knob: &Knob<bool>, port: Option<&Port>) -> bool {
+        self.value(knob, port) == Some(true)
+    }
+
+    /// The value of a knob, for callers that treat an invalid value and no value differently.
     pub(super) fn lookup<T: Clone + PartialEq>(
         &mut self,
         knob: &Knob<T>,
         port: Option<&Port>,
     ) -> Lookup<T> {
         debug_assert!(knob.aliases.iter().all(|key| is_read(key)));
-        let is_there = |key: &&&str| self.raw(key).is_some();
-        let aliases = knob.aliases.iter().filter(is_there);
-        let aliases: Vec<String> = aliases.map(|key| (*key).to_owned()).collect();
+        let aliases = self.aliases(knob);
         let mut keys = self.own_keys(knob.name, port);
         keys.retain(|key| self.service.annotations.contains_key(key));
         if keys.is_empty() && aliases.is_empty() {
@@ -140,31 +153,27 @@ impl<'a> Reader<'a> {
             let Some(raw) = self.service.annotations.get(&key) else {
                 continue;
             };
-            match self.parse(knob, raw) {
+            let why = match self.parse(knob, raw) {
                 Ok(value) => {
-                    self.memory
-                        .insert(slot.to_owned(), (key.clone(), raw.clone()));
+                    let good = (key.clone(), raw.clone());
+                    self.memory.insert(slot.to_owned(), good);
                     return Lookup::Value(Found { value, key });
                 }
-                Err(why) => {
-                    let kept = if bad {
-                        None
-                    } else {
-                        self.remembered(knob, slot)
-                    };
-                    bad = true;
-                    let then = match &kept {
-                        Some(_) => "the last good value stays",
-                        None => "it is not used",
-                    };
-                    self.warn(
-                        Reason::InvalidAnnotation,
-                        format!("{key}: {} {why}; {then}", quoted(raw)),
-                    );
-                    if let Some(found) = kept {
-                        return Lookup::Value(found);
-                    }
-                }
+                Err(why) => why,
+            };
+            let kept = match bad {
+                true => None,
+                false => self.remembered(knob, slot),
+            };
+            bad = true;
+            let then = match kept {
+                Some(_) => "the last good value stays",
+                None => "it is not used",
+            };
+            let message = format!("{key}: {} {why}; {then}", quoted(raw));
+            self.warn(Reason::InvalidAnnotation, message);
+            if let Some(found) = kept {
+                return Lookup::Value(found);
             }
         }
         if bad { Lookup::Bad } else { Lookup::Absent }
@@ -174,13 +183,13 @@ impl<'a> Reader<'a> {
     pub(super) fn remembered<T>(&mut self, knob: &Knob<T>, slot: &str) -> Option<Found<T>> {
         let known = [Some(&self.written), self.before];
         let mut known = known.into_iter().flatten();
-        let (value, (key, raw)) = known.find_map(|memory| {
-            let (key, raw) = memory.get(slot)?;
-            Some((self.parse(knob, raw).ok()?, (key.clone(), raw.clone())))
+        let (value, known) = known.find_map(|memory| {
+            let known = memory.get(slot)?;
+            Some((self.parse(knob, &known.1).ok()?, known.clone()))
         })?;
-        let remembered = (key.clone(), raw);
-        self.in_use.insert(slot.to_owned(), remembered.clone());
-        self.memory.insert(slot.to_owned(), remembered);
+        let key = known.0.clone();
+        self.in_use.insert(slot.to_owned(), known.clone());
+        self.memory.insert(slot.to_owned(), known);
         Some(Found { value, key })
     }
 
@@ -217,9 +226,14 @@ impl<'a> Reader<'a> {
     pub(super) fn present_keys<T>(&self, knob: &Knob<T>, port: &Port) -> Vec<String> {
         let mut keys = self.own_keys(knob.name, Some(port));
         keys.retain(|key| self.service.annotations.contains_key(key));
-        let aliases = knob.aliases.iter().filter(|key| self.raw(key).is_some());
-        keys.extend(aliases.map(|key| (*key).to_owned()));
+        keys.extend(self.aliases(knob));
         keys
+    }
+
+    /// The keys of other systems for a knob that are there and read, in order of precedence.
+    fn aliases<T>(&self, knob: &Knob<T>) -> Vec<String> {
+        let aliases = knob.aliases.iter().filter(|key| self.raw(key).is_some());
+        aliases.map(|key| (*key).to_owned()).collect()
     }
 
     /// Whether the annotations of the family that a key belongs to are read.
@@ -246,7 +260,8 @@ impl<'a> Reader<'a> {
             let place = self.memory.entry(slot.clone());
             place.or_insert_with(|| known.clone());
         }
-        for (slot, known) in self.written.iter().filter(of_ports) {
+        let written = self.written.iter().filter(of_ports);
+        for (slot, known) in written {
             let place = self.in_use.entry(slot.clone());
             place.or_insert_with(|| known.clone());
         }
@@ -254,23 +269,21 @@ impl<'a> Reader<'a> {
 
     /// Warns of annotations of the same precedence whose values differ.
     fn conflict<T: PartialEq>(&mut self, knob: &Knob<T>, keys: &[String]) {
-        if keys.len() < 2 {
-            return;
-        }
-        let good = keys.iter().filter_map(|key| {
-            let raw = self.service.annotations.get(key)?;
+        let annotations = &self.service.annotations;
+        let mut good = keys.iter().filter_map(|key| {
+            let raw = annotations.get(key)?;
             Some((key, raw, self.parse(knob, raw).ok()?))
         });
-        let mut good = good.collect::<Vec<_>>().into_iter();
         let Some((key, raw, value)) = good.next() else {
             return;
         };
-        for (other, other_raw, other_value) in good {
-            if other_value != value {
-                let (raw, other_raw) = (quoted(raw), quoted(other_raw));
-                let message = format!("{key}: {raw} and {other}: {other_raw} differ; {key} counts");
-                self.warn(Reason::AnnotationConflict, message);
-            }
+        let others = good.filter(|(_, _, other)| *other != value);
+        let messages = others.map(|(other, other_raw, _)| {
+            let (raw, other_raw) = (quoted(raw), quoted(other_raw));
+            format!("{key}: {raw} and {other}: {other_raw} differ; {key} counts")
+        });
+        for message in messages.collect::<Vec<_>>() {
+            self.warn(Reason::AnnotationConflict, message);
         }
     }
 

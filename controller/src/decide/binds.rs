@@ -8,7 +8,7 @@ use ballast_core::table::{Bind, Name};
 
 use super::context::Context;
 use super::nodes::{ThisNode, may_be_published};
-use super::service_plan::{HTTP, HTTPS, ServicePlan, SharedPorts};
+use super::service_plan::{HTTP, HTTPS, PortPlan, ServicePlan, SharedPorts};
 use super::site::Site;
 use crate::lease::{Binds, Buckets, Served, number, owner};
 use crate::observe::Node;
@@ -22,12 +22,9 @@ pub(super) fn binds_here(
 ) -> Binds {
     let mut binds = binds_of_shared(context, shared);
     for plan in plans {
-        let lines = plan.ports.iter().flat_map(|port| {
-            let frontend = &port.frontend;
-            frontend
-                .bind
-                .iter()
-                .map(move |bind| line(&frontend.name, bind))
+        let lines = plan.ports.iter().flat_map(|PortPlan { frontend, .. }| {
+            let binds = frontend.bind.iter();
+            binds.map(move |bind| line(&frontend.name, bind))
         });
         collect(&mut binds, lines);
     }
@@ -79,13 +76,11 @@ impl<'a> ExpectedBinds<'a> {
                 collect(&mut own, lines_on(plan, site, node).into_iter());
             }
             let mut buckets = common;
-            own.iter()
-                .for_each(|(owner, number)| buckets.add(owner, *number));
-            let of_node = NodeBinds {
-                buckets,
-                sited: own,
-            };
-            (node.name.as_str(), of_node)
+            for (owner, number) in &own {
+                buckets.add(owner, *number);
+            }
+            let sited = own;
+            (node.name.as_str(), NodeBinds { buckets, sited })
         });
         Self {
             nodes: nodes.collect(),
@@ -98,10 +93,8 @@ impl<'a> ExpectedBinds<'a> {
         let Some(expected) = self.nodes.get(node) else {
             return false;
         };
-        let number = expected
-            .sited
-            .get(owner)
-            .or_else(|| self.everywhere.get(owner));
+        let number = expected.sited.get(owner);
+        let number = number.or_else(|| self.everywhere.get(owner));
         served.confirms(owner, number.copied(), &expected.buckets)
     }
 }
@@ -117,9 +110,8 @@ fn lines_on(plan: &ServicePlan<'_>, site: &Site, node: &Node) -> Vec<(String, St
     let ports = plan.ports.iter();
     let lines = ports.flat_map(|port| {
         let binds = site.binds(ThisNode::LoadBalancer(node), port.claim.port);
-        binds
-            .into_iter()
-            .map(move |bind| line(&port.frontend.name, &bind))
+        let binds = binds.into_iter();
+        binds.map(move |bind| line(&port.frontend.name, &bind))
     });
     lines.collect()
 }
@@ -132,15 +124,12 @@ fn binds_of_shared(context: &Context<'_>, shared: SharedPorts) -> Binds {
         (shared.https, HTTPS, HTTPS_PORT),
     ];
     let there = ports.into_iter().filter(|(is_there, ..)| *is_there);
+    let lines = there.filter_map(|(_, name, port)| {
+        let name = name.parse().ok()?;
+        Some(line(&name, &Bind::Any { port }))
+    });
     let mut binds = Binds::new();
-    for (_, name, port) in there {
-        if let Ok(name) = name.parse() {
-            collect(
-                &mut binds,
-                std::iter::once(line(&name, &Bind::Any { port })),
-            );
-        }
-    }
+    collect(&mut binds, lines);
     binds
 }
 
@@ -154,8 +143,6 @@ fn collect(binds: &mut Binds, lines: impl Iterator<Item = (String, String)>) {
     for (owner, line) in lines {
         by_owner.entry(owner).or_default().push(line);
     }
-    let numbers = by_owner
-        .into_iter()
-        .map(|(owner, lines)| (owner, number(lines)));
-    binds.extend(numbers);
+    let owners = by_owner.into_iter();
+    binds.extend(owners.map(|(owner, lines)| (owner, number(lines))));
 }

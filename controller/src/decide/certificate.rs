@@ -3,8 +3,8 @@
 use super::annotations::Reader;
 use super::context::Context;
 use super::files::{self, WantedFile};
-use super::knobs::{PortOptions, Tls};
 use super::notice::Reason;
+use super::options::{PortOptions, Tls};
 use super::service_plan::ServicePlan;
 use crate::observe::{Key, Port, Secret, Service};
 use crate::settings::Role;
@@ -53,10 +53,9 @@ pub(super) fn certificate(
             }
         },
         Some(Secret::Forbidden) => {
-            let own = &context.settings.own_namespace;
+            let (of_secret, own) = (&key.namespace, &context.settings.own_namespace);
             format!(
-                "may not be read; allow it with: kubectl create rolebinding ballast-tls --namespace={} --clusterrole=ballast-tls --serviceaccount={own}:ballast",
-                key.namespace
+                "may not be read; allow it with: kubectl create rolebinding ballast-tls --namespace={of_secret} --clusterrole=ballast-tls --serviceaccount={own}:ballast"
             )
         }
         None if looks_up(context) && !context.observed.looked_up.secrets.contains(key) => {
@@ -64,10 +63,8 @@ pub(super) fn certificate(
         }
         None => "does not exist".to_owned(),
     };
-    reader.warn_by_node(
-        Reason::SecretUnreadable,
-        format!("port {} stays closed: Secret {key} {why}", port.number),
-    );
+    let message = format!("port {} stays closed: Secret {key} {why}", port.number);
+    reader.warn_by_node(Reason::SecretUnreadable, message);
     Termination::Closed
 }
 
@@ -93,12 +90,8 @@ fn may_use(
     if is_read {
         plan.wanted.grants.insert(key.namespace.clone());
     }
-    let mut grants = context
-        .observed
-        .grants
-        .get(&key.namespace)
-        .into_iter()
-        .flatten();
+    let grants = context.observed.grants.get(&key.namespace);
+    let mut grants = grants.into_iter().flatten();
     grants.any(|grant| grant.permits(from, &key.name))
 }
 

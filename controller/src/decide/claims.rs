@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::Context;
-use super::notice::{About, Notice, Reason};
+use super::notice::Reason;
 use super::service_plan::{Claim, ServicePlan, SharedPorts};
 use super::site::Reach;
 use super::status::{Status, Verdict};
@@ -24,11 +24,11 @@ pub(super) fn grant(context: &Context<'_>, plans: &mut [ServicePlan<'_>]) -> Sha
     let mut routes = BTreeMap::new();
     let mut shared = shared_ports(context.settings, plans);
     let claimants = [false, true].map(|secure| oldest_that_asks(plans, secure));
-    let mut order: Vec<(usize, &Service)> =
-        plans.iter().map(|plan| plan.service).enumerate().collect();
-    order.sort_by(|(_, one), (_, other)| one.age().cmp(&other.age()));
+    let mut order: Vec<usize> = (0..plans.len()).collect();
+    let age = |index: &usize| plans.get(*index).map(|plan| plan.service.age());
+    order.sort_by(|one, other| age(one).cmp(&age(other)));
     let mut lost = Vec::new();
-    for (index, _) in order {
+    for index in order {
         for secure in [false, true] {
             if claimants[usize::from(secure)] == Some(index) && shared.has(secure) {
                 lost.extend(claim_shared(context, plans, &mut held, &mut shared, secure));
@@ -43,10 +43,8 @@ pub(super) fn grant(context: &Context<'_>, plans: &mut [ServicePlan<'_>]) -> Sha
     }
     for secure in [false, true] {
         let number = port_number(context, secure);
-        let holder = held.get(&(false, number)).and_then(|others| {
-            let mut others = others.iter();
-            others.find(|(reach, _)| *reach == Reach::Everywhere)
-        });
+        let mut holders = held.get(&(false, number)).into_iter().flatten();
+        let holder = holders.find(|(reach, _)| *reach == Reach::Everywhere);
         if claimants[usize::from(secure)].is_none()
             && shared.has(secure)
             && let Some((_, owner)) = holder
@@ -80,12 +78,10 @@ fn claim_shared(
     shared: &mut SharedPorts,
     secure: bool,
 ) -> Option<(bool, String)> {
-    let others = held
-        .entry((false, port_number(context, secure)))
-        .or_default();
-    let holder = others
-        .iter()
-        .find(|(reach, _)| meet(context, reach, &Reach::Everywhere));
+    let place = (false, port_number(context, secure));
+    let others = held.entry(place).or_default();
+    let mut holders = others.iter();
+    let holder = holders.find(|(reach, _)| meet(context, reach, &Reach::Everywhere));
     if let Some((_, owner)) = holder {
         shared.remove(secure);
         return Some((secure, owner.clone()));
@@ -103,20 +99,17 @@ fn grant_ports(context: &Context<'_>, held: &mut Held, plan: &mut ServicePlan<'_
         if let Some((port, name)) = own_ports.find(|(port, _)| !claim.udp && claim.port == *port) {
             return Some((claim.clone(), format!("{name} ({port})")));
         }
-        let others = held.get(&(claim.udp, claim.port))?;
-        let owner = others
-            .iter()
-            .find(|(reach, _)| meet(context, reach, &claim.reach))?;
-        Some((claim.clone(), owner.1.clone()))
+        let mut holders = held.get(&(claim.udp, claim.port))?.iter();
+        let (_, owner) = holders.find(|(reach, _)| meet(context, reach, &claim.reach))?;
+        Some((claim.clone(), owner.clone()))
     });
     match taken {
         Some((claim, owner)) => refuse(plan, &claim, &owner),
         None => {
             let owner = plan.service.key.to_string();
-            for claim in plan.ports.iter().map(|port| &port.claim) {
-                held.entry((claim.udp, claim.port))
-                    .or_default()
-                    .push((claim.reach.clone(), owner.clone()));
+            for claim in plan.claims() {
+                let holders = held.entry((claim.udp, claim.port)).or_default();
+                holders.push((claim.reach.clone(), owner.clone()));
             }
         }
     }
@@ -129,8 +122,7 @@ fn oldest_that_asks(plans: &[ServicePlan<'_>], secure: bool) -> Option<usize> {
         routes.any(|route| route.secure == secure && route.by_annotation)
     };
     let askers = plans.iter().enumerate().filter(|(_, plan)| asks(plan));
-    let oldest =
-        askers.min_by(|(_, plan), (_, other)| plan.service.age().cmp(&other.service.age()));
+    let oldest = askers.min_by_key(|(_, plan)| plan.service.age());
     oldest.map(|(index, _)| index)
 }
 
@@ -180,9 +172,7 @@ fn withdraw(context: &Context<'_>, plans: &mut [ServicePlan<'_>], secure: bool, 
         if asks {
             let key = &plan.service.key;
             let message = format!("Failed to allocate the shared {name} port for \"{key}\": {why}");
-            let about = About::Service(key.clone());
-            plan.notices
-                .insert(Notice::warning(about, Reason::AllocationFailed, message));
+            plan.warn(Reason::AllocationFailed, message);
         } else if newest.is_none_or(|newest| plan.service.age() > newest.age()) {
             newest = Some(plan.service);
         }
@@ -193,28 +183,24 @@ fn withdraw(context: &Context<'_>, plans: &mut [ServicePlan<'_>], secure: bool, 
         let message = format!(
             "{why}: the routes of this Service, and all others of the shared {name} port, are withdrawn; they return when that port is free"
         );
-        let about = About::Service(plan.service.key.clone());
-        plan.notices
-            .insert(Notice::warning(about, Reason::RoutesWithdrawn, message));
+        plan.warn(Reason::RoutesWithdrawn, message);
     }
 }
 
 /// Drops a port that would listen at the same port of the node as an earlier port of the same Service.
 fn drop_doubles(plan: &mut ServicePlan<'_>) {
     let mut seen = BTreeSet::new();
-    let mut lost = BTreeSet::new();
+    let mut lost = Vec::new();
     plan.ports.retain(|port| {
         let is_new = seen.insert((port.claim.udp, port.claim.port));
         if !is_new {
-            lost.insert(format!("{} would listen at port {}, as another port of this Service does; it is not served", port.frontend.name, port.claim.port));
+            lost.push(format!("{} would listen at port {}, as another port of this Service does; it is not served", port.frontend.name, port.claim.port));
         }
         is_new
     });
-    let about = || About::Service(plan.service.key.clone());
-    plan.notices.extend(
-        lost.into_iter()
-            .map(|message| Notice::warning(about(), Reason::AllocationFailed, message)),
-    );
+    for message in lost {
+        plan.warn(Reason::AllocationFailed, message);
+    }
 }
 
 /// Drops routes that an older Service has, or an earlier port of the same Service.
@@ -224,12 +210,10 @@ fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, plan: &mut ServiceP
     plan.routes.retain(|route| {
         let mut lost = None;
         for (place, unopened) in route.places() {
-            match held.get(&place) {
-                Some((other, _)) if unopened.is_none() => lost = Some((place, other.clone())),
-                Some((other, theirs)) if unopened != Some(*theirs) => {
-                    lost = Some((place, other.clone()));
-                }
-                _ => {}
+            if let Some((other, theirs)) = held.get(&place)
+                && unopened.is_none_or(|ours| ours != *theirs)
+            {
+                lost = Some((place, other.clone()));
             }
         }
         match lost {
@@ -250,12 +234,9 @@ fn grant_routes(held: &mut BTreeMap<String, (String, bool)>, plan: &mut ServiceP
             }
         }
     });
-    let about = || About::Service(plan.service.key.clone());
-    plan.notices.extend(
-        taken
-            .into_iter()
-            .map(|message| Notice::warning(about(), Reason::AnnotationConflict, message)),
-    );
+    for message in taken {
+        plan.warn(Reason::AnnotationConflict, message);
+    }
 }
 
 fn refuse(plan: &mut ServicePlan<'_>, claim: &Claim, owner: &str) {
@@ -263,11 +244,7 @@ fn refuse(plan: &mut ServicePlan<'_>, claim: &Claim, owner: &str) {
     let key = &plan.service.key;
     let why = format!("port {}/{transport} is taken by {owner}", claim.port);
     let message = format!("Failed to allocate IP for \"{key}\": {why}");
-    plan.notices.insert(Notice::warning(
-        About::Service(key.clone()),
-        Reason::AllocationFailed,
-        message,
-    ));
+    plan.warn(Reason::AllocationFailed, message);
     plan.ports.clear();
     if plan.routes.is_empty() {
         plan.files.clear();
@@ -289,9 +266,8 @@ fn meet(context: &Context<'_>, plan: &Reach, other: &Reach) -> bool {
     match (plan, other) {
         (Reach::Everywhere, Reach::Everywhere) => true,
         (Reach::Everywhere, Reach::At(addresses)) | (Reach::At(addresses), Reach::Everywhere) => {
-            addresses
-                .iter()
-                .any(|address| context.nodes.publishes(*address))
+            let mut addresses = addresses.iter();
+            addresses.any(|address| context.nodes.publishes(*address))
         }
         (Reach::At(ours), Reach::At(theirs)) => ours.iter().any(|address| theirs.contains(address)),
     }

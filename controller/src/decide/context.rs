@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use ballast_core::table::no_single_host;
 
 use super::nodes::{Nodes, ThisNode};
+use super::notice::Notice;
+use crate::lease::hash_of_settings;
 use crate::observe::{Key, Observed, Service, Slice};
 use crate::settings::Settings;
 
@@ -21,7 +23,24 @@ pub(super) struct Context<'a> {
     pub(super) nodes: Nodes<'a>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    pub(super) fn new(
+        observed: &'a Observed,
+        settings: &'a Settings,
+        left_out: &'a BTreeMap<Key, String>,
+        slices: Slices<'a>,
+        notices: &mut Vec<Notice>,
+    ) -> Self {
+        Self {
+            observed,
+            settings,
+            left_out,
+            claims: hash_of_settings(&settings.claims()),
+            slices,
+            nodes: Nodes::of(observed, settings, notices),
+        }
+    }
+
     /// Whether the name of an ExternalName Service may resolve to an address. In a cluster it must not be an address of this
     /// machine: users who may create Services must not reach what listens on the host.
     pub(super) fn may_lead_to(&self, address: IpAddr) -> bool {
@@ -46,7 +65,6 @@ impl<'a> Slices<'a> {
         Self(slices)
     }
 
-    /// The EndpointSlices of one Service.
     pub(super) fn of_service(&self, key: &Key) -> &[&'a Slice] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }

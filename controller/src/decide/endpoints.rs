@@ -61,46 +61,39 @@ fn pods(
     family: Family,
 ) -> Vec<table::Endpoint> {
     let mut seen: BTreeMap<SocketAddr, (Readiness, &Endpoint)> = BTreeMap::new();
-    let of_family = context
-        .slices
-        .of_service(&service.key)
-        .iter()
-        .filter(|slice| slice.family == Some(family));
-    for slice in of_family {
+    let slices = context.slices.of_service(&service.key).iter();
+    for slice in slices.filter(|slice| slice.family == Some(family)) {
         for number in numbers(slice, port) {
-            for endpoint in slice
-                .endpoints
-                .iter()
-                .filter(|endpoint| is_in(context.observed, endpoint, scope))
-            {
-                let (Some(address), Some(standing)) = (endpoint.address, Readiness::of(endpoint))
+            let endpoints = slice.endpoints.iter();
+            for endpoint in endpoints.filter(|endpoint| is_in(context.observed, endpoint, scope)) {
+                let (Some(address), Some(readiness)) = (endpoint.address, Readiness::of(endpoint))
                 else {
                     continue;
                 };
-                let place = seen
-                    .entry(SocketAddr::new(address, number))
-                    .or_insert((standing, endpoint));
-                if standing < place.0 {
-                    *place = (standing, endpoint);
+                let address = SocketAddr::new(address, number);
+                let place = seen.entry(address).or_insert((readiness, endpoint));
+                if readiness < place.0 {
+                    *place = (readiness, endpoint);
                 }
             }
         }
     }
-    let any_ready = seen
-        .values()
-        .any(|(standing, _)| *standing == Readiness::Ready);
-    seen.into_iter()
-        .map(|(address, (standing, endpoint))| table::Endpoint {
-            state: match standing {
+    let mut all = seen.values();
+    let any_ready = all.any(|(readiness, _)| *readiness == Readiness::Ready);
+    let endpoints = seen.into_iter().map(|(address, (readiness, endpoint))| {
+        let tag = |text: &Option<String>| text.as_deref()?.parse().ok();
+        table::Endpoint {
+            state: match readiness {
                 Readiness::Ready => State::Ready,
                 Readiness::Terminating if !any_ready => State::Ready,
                 Readiness::Terminating | Readiness::NotServing => State::Disabled,
             },
-            node: endpoint.node.as_deref().and_then(|node| node.parse().ok()),
-            zone: endpoint.zone.as_deref().and_then(|zone| zone.parse().ok()),
+            node: tag(&endpoint.node),
+            zone: tag(&endpoint.zone),
             ..at(address)
-        })
-        .collect()
+        }
+    });
+    endpoints.collect()
 }
 
 /// Whether connections go to pods, node ports or the ClusterIP. Headless Services have no ClusterIP, and ExternalName Services no
@@ -159,17 +152,11 @@ enum Readiness {
 
 impl Readiness {
     fn of(endpoint: &Endpoint) -> Option<Self> {
-        match endpoint {
-            Endpoint { ready: true, .. } => Some(Self::Ready),
-            Endpoint {
-                terminating: true,
-                serving: true,
-                ..
-            } => Some(Self::Terminating),
-            Endpoint {
-                terminating: true, ..
-            } => Some(Self::NotServing),
-            _ => None,
+        match (endpoint.ready, endpoint.terminating, endpoint.serving) {
+            (true, ..) => Some(Self::Ready),
+            (_, true, true) => Some(Self::Terminating),
+            (_, true, false) => Some(Self::NotServing),
+            (false, false, _) => None,
         }
     }
 }
@@ -183,30 +170,13 @@ pub(super) fn numbers(slice: &Slice, port: &Port) -> BTreeSet<u16> {
     named.filter_map(|known| known.number).collect()
 }
 
-/// Whether any of these slices has names (addressType FQDN) in place of addresses.
-pub(super) fn have_names(slices: &[&Slice]) -> bool {
-    slices.iter().any(|slice| slice.family.is_none())
-}
-
-/// The first address of these slices that no endpoint can have, and why. The API server accepts some of them.
-pub(super) fn unusable(slices: &[&Slice]) -> Option<(IpAddr, &'static str)> {
-    let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
-    let unusable = endpoints.filter_map(|endpoint| {
-        let address = endpoint.address?;
-        Some((address, no_single_host(address)?))
-    });
-    unusable.min()
-}
-
 /// Whether any endpoint of these slices on this node gets connections.
 pub(super) fn has_ready_on(slices: &[&Slice], node: &str) -> bool {
     let mut endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
     endpoints.any(|endpoint| {
+        let readiness = Readiness::of(endpoint);
         endpoint.node.as_deref() == Some(node)
-            && matches!(
-                Readiness::of(endpoint),
-                Some(Readiness::Ready | Readiness::Terminating)
-            )
+            && readiness.is_some_and(|readiness| readiness != Readiness::NotServing)
     })
 }
 
@@ -216,10 +186,8 @@ fn is_in(observed: &Observed, endpoint: &Endpoint, scope: Scope<'_>) -> bool {
         return false;
     }
     scope.nodes.is_none_or(|selector| {
-        let node = endpoint
-            .node
-            .as_ref()
-            .and_then(|name| observed.nodes.get(name));
+        let name = endpoint.node.as_ref();
+        let node = name.and_then(|name| observed.nodes.get(name));
         node.is_some_and(|node| selector.matches(&node.labels))
     })
 }
@@ -234,38 +202,26 @@ fn by_family(
         [] => &[Family::V4, Family::V6],
         families => families,
     };
-    let mut found = families
-        .iter()
-        .map(|family| {
-            let mut found = find(*family);
-            found.retain(|endpoint| no_single_host(endpoint.address.ip()).is_none());
-            found
-        })
-        .filter(|endpoints| !endpoints.is_empty())
-        .collect::<Vec<_>>()
-        .into_iter();
-    let usable = |endpoints: &Vec<table::Endpoint>| {
-        endpoints
-            .iter()
-            .any(|endpoint| endpoint.state == State::Ready)
-    };
-    let first = found.next().unwrap_or_default();
-    match usable(&first) {
-        true => first,
-        false => found.find(usable).unwrap_or(first),
+    let mut all: Vec<Vec<table::Endpoint>> = families.iter().map(|one| find(*one)).collect();
+    for found in &mut all {
+        found.retain(|endpoint| no_single_host(endpoint.address.ip()).is_none());
     }
+    let is_usable = |found: &Vec<table::Endpoint>| {
+        let mut endpoints = found.iter();
+        endpoints.any(|endpoint| endpoint.state == State::Ready)
+    };
+    let best = all.iter().position(is_usable);
+    let best = best.or_else(|| all.iter().position(|found| !found.is_empty()));
+    best.map(|index| all.swap_remove(index)).unwrap_or_default()
 }
 
 fn plain(addresses: &[IpAddr], family: Family, port: Option<u16>) -> Vec<table::Endpoint> {
-    let of_family: BTreeSet<IpAddr> = addresses
-        .iter()
-        .map(IpAddr::to_canonical)
-        .filter(|address| Family::of(*address) == family)
-        .collect();
-    of_family
-        .into_iter()
-        .filter_map(|address| Some(at(SocketAddr::new(address, port?))))
-        .collect()
+    let addresses = addresses.iter().map(IpAddr::to_canonical);
+    let of_family = addresses.filter(|address| Family::of(*address) == family);
+    let of_family: BTreeSet<IpAddr> = of_family.collect();
+    let addresses = of_family.into_iter();
+    let endpoints = addresses.filter_map(|address| Some(at(SocketAddr::new(address, port?))));
+    endpoints.collect()
 }
 
 /// The node port on every node; no endpoint if the Service port has no node port.
@@ -279,27 +235,26 @@ fn node_ports(
         return Vec::new();
     };
     let members = observed.nodes.values().filter(|node| {
-        scope
-            .nodes
-            .is_none_or(|selector| selector.matches(&node.labels))
+        let selector = scope.nodes;
+        selector.is_none_or(|selector| selector.matches(&node.labels))
             && scope.only_on.is_none_or(|name| name == node.name)
     });
-    let mut endpoints: Vec<table::Endpoint> = members
-        .filter_map(|node| {
-            let address = nodes::first(&node.internal, family)
-                .or_else(|| nodes::first(&node.external, family))?;
-            Some(table::Endpoint {
-                node: node.name.parse().ok(),
-                ..at(SocketAddr::new(address, number))
-            })
+    let endpoints = members.filter_map(|node| {
+        let internal = nodes::first(&node.internal, family);
+        let address = internal.or_else(|| nodes::first(&node.external, family))?;
+        Some(table::Endpoint {
+            node: node.name.parse().ok(),
+            ..at(SocketAddr::new(address, number))
         })
-        .collect();
+    });
+    let mut endpoints: Vec<table::Endpoint> = endpoints.collect();
     endpoints.sort_by_key(|endpoint| endpoint.address);
     endpoints.dedup_by_key(|endpoint| endpoint.address);
     endpoints
 }
 
-fn target_number(port: &Port) -> Option<u16> {
+/// The number of the target port, if it has no name.
+pub(super) fn target_number(port: &Port) -> Option<u16> {
     match port.target {
         Target::Number(number) => Some(number),
         Target::Name(_) => None,
@@ -318,19 +273,24 @@ fn at(address: SocketAddr) -> table::Endpoint {
     }
 }
 
-/// Warns of slices of names and of addresses that no endpoint can have: they are left out.
+/// Warns of slices of names (addressType FQDN) and of addresses that no endpoint can have: they are left out. The API server
+/// accepts some of them.
 pub(super) fn warn_of_slices(context: &Context<'_>, reader: &mut Reader<'_>) {
     let slices = context.slices.of_service(&reader.service.key);
-    if let Some((address, what)) = unusable(slices) {
-        let message = format!(
-            "Error syncing load balancer: the endpoint {address} is {what}; it is left out"
-        );
+    let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+    let unusable = endpoints.filter_map(|endpoint| {
+        let address = endpoint.address?;
+        Some((address, no_single_host(address)?))
+    });
+    let first = unusable
+        .min()
+        .map(|(address, what)| format!("the endpoint {address} is {what}; it is left out"));
+    let has_names = slices.iter().any(|slice| slice.family.is_none());
+    let names = has_names.then(|| {
+        "an EndpointSlice of addressType FQDN is ignored; use IPv4 or IPv6, or a Service of type ExternalName".to_owned()
+    });
+    for why in first.into_iter().chain(names) {
+        let message = format!("Error syncing load balancer: {why}");
         reader.warn_by_node(Reason::SyncLoadBalancerFailed, message);
-    }
-    if have_names(slices) {
-        reader.warn_by_node(
-            Reason::SyncLoadBalancerFailed,
-            "Error syncing load balancer: an EndpointSlice of addressType FQDN is ignored; use IPv4 or IPv6, or a Service of type ExternalName",
-        );
     }
 }

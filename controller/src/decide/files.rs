@@ -15,9 +15,7 @@ use crate::settings::{ErrorPage, Settings};
 /// A file in the folder of the table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct WantedFile {
-    /// The path in the folder.
     pub path: String,
-    /// Where the bytes come from.
     pub from: Source,
 }
 
@@ -25,11 +23,9 @@ pub struct WantedFile {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
-    /// A file that the controller reads.
     File(PathBuf),
     /// A URL that is fetched once.
     Url(String),
-    /// An entry of a Secret.
     Secret(Key, &'static str),
 }
 
@@ -79,24 +75,20 @@ fn stem(key: &Key) -> String {
 /// The files that flags name.
 pub(super) fn settings_files(settings: &Settings) -> BTreeSet<WantedFile> {
     let flags = &settings.flags;
-    let pems = [
-        (DEFAULT_CERT, &flags.ssl_cert),
-        (CLIENT_CA, &flags.ssl_ca_cert),
+    let file = |path: &str, from: Option<Source>| {
+        let path = path.to_owned();
+        from.map(|from| WantedFile { path, from })
+    };
+    let page = flags.error_page.as_ref().map(|page| match page {
+        ErrorPage::File(path) => Source::File(path.clone()),
+        ErrorPage::Url(url) => Source::Url(url.clone()),
+    });
+    let files = [
+        file(DEFAULT_CERT, flags.ssl_cert.clone().map(Source::File)),
+        file(CLIENT_CA, flags.ssl_ca_cert.clone().map(Source::File)),
+        file(ERROR_PAGE, page),
     ];
-    let pems = pems.into_iter().filter_map(|(path, from)| {
-        Some(WantedFile {
-            path: path.to_owned(),
-            from: Source::File(from.clone()?),
-        })
-    });
-    let page = flags.error_page.as_ref().map(|page| WantedFile {
-        path: ERROR_PAGE.to_owned(),
-        from: match page {
-            ErrorPage::File(path) => Source::File(path.clone()),
-            ErrorPage::Url(url) => Source::Url(url.clone()),
-        },
-    });
-    pems.chain(page).collect()
+    files.into_iter().flatten().collect()
 }
 
 /// The reason for which a Secret cannot be used: its certificate or its key is missing or malformed, or the key is not the
@@ -108,17 +100,14 @@ pub(super) fn flaw(material: &Material) -> Option<&str> {
             let Some(bytes) = material.entry(entry) else {
                 return Some(format!("has no entry {entry}; {remedy}"));
             };
-            match part.flaw(bytes) {
-                None => {}
-                Some(Flaw::Encrypted) => {
-                    return Some(format!(
-                        "has an encrypted key in its entry {entry}; Ballast knows no passphrase: give the key without one"
-                    ));
-                }
-                Some(Flaw::None(_)) => {
-                    return Some(format!("has no PEM in its entry {entry}; {remedy}"));
-                }
-            }
+            let why = match part.flaw(bytes) {
+                None => continue,
+                Some(Flaw::Encrypted) => format!(
+                    "has an encrypted key in its entry {entry}; Ballast knows no passphrase: give the key without one"
+                ),
+                Some(Flaw::None(_)) => format!("has no PEM in its entry {entry}; {remedy}"),
+            };
+            return Some(why);
         }
         let why = pem::pair_flaw(material.entry("tls.crt")?, material.entry("tls.key")?)?;
         Some(format!("{why}; {remedy}"))

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use ballast_core::table::{Health, HealthMode, Shown};
 
-use super::annotations::values::{self, CheckPort};
-use super::annotations::{EXOSCALE, Found, Knob, Reader};
+use super::annotations::values::CheckPort;
+use super::annotations::{EXOSCALE, Found, Reader, knobs};
 use super::context::Slices;
-use super::endpoints::{numbers, via};
+use super::endpoints::{numbers, target_number, via};
 use super::notice::Reason;
-use crate::observe::{Port, Protocol, Target};
+use crate::observe::{Port, Protocol};
 use crate::settings::EndpointsVia;
 
 /// The check that annotations ask for, if one can be made for the port.
@@ -22,47 +22,39 @@ pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -
     if udp && dialect.openstack {
         mode = HealthMode::Udp;
     }
-    let at = match reader.knob(&CHECK_PORT, some) {
+    let at = match reader.knob(&knobs::CHECK_PORT, some) {
         Some(found) => named_port(reader, slices, port, &found)?,
         None if udp && mode != HealthMode::Udp => neighbour(reader, slices, port)?,
         None => None,
     };
-    let path = reader.knob(&PATH, some);
+    let path = reader.knob(&knobs::CHECK_PATH, some);
     let http = matches!(mode, HealthMode::Http | HealthMode::Https);
-    if let Some(path) = &path
-        && !http
-    {
-        reader.note(
-            Reason::AnnotationIgnored,
-            format!("without effect here: {} (the check is {mode})", path.key),
-        );
+    if let Some(path) = path.as_ref().filter(|_| !http) {
+        let why = format!("the check is {mode}");
+        reader.note_without_effect(std::slice::from_ref(&path.key), &why);
     }
-    let said = reader.knob(&INTERVAL, some);
+    let said = reader.knob(&knobs::CHECK_INTERVAL, some);
     let interval = said.as_ref().map_or(dialect.interval, |found| found.value);
-    let timeout = match reader.knob(&TIMEOUT, some) {
+    let timeout = match reader.knob(&knobs::CHECK_TIMEOUT, some) {
         Some(found) => Some(clamp(reader, port, &found, interval, said.as_ref())),
         // A default is shortened without a Warning.
         None => dialect.timeout.map(|timeout| timeout.min(interval)),
     };
+    let rise = reader.value(&knobs::CHECK_RISE, some);
+    let fall = reader.value(&knobs::CHECK_FALL, some);
+    let codes = reader.value(&knobs::CHECK_CODES, some);
     Some(Health {
         mode,
         port: at,
         interval,
         fast_interval: None,
         timeout,
-        rise: reader
-            .knob(&RISE, some)
-            .map_or(dialect.rise, |found| found.value),
-        fall: reader
-            .knob(&FALL, some)
-            .map_or(dialect.fall, |found| found.value),
+        rise: rise.unwrap_or(dialect.rise),
+        fall: fall.unwrap_or(dialect.fall),
         method: None,
         path: path.filter(|_| http).map(|found| found.value),
         host: None,
-        expect: reader
-            .knob(&CODES, some)
-            .filter(|_| http)
-            .map(|found| found.value),
+        expect: codes.filter(|_| http),
         body: None,
         send: None,
         answer: None,
@@ -90,16 +82,12 @@ fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
         rise: 2,
         fall: 3,
     };
-    let found = if let Some(found) = reader.knob(&MODE, Some(port)) {
-        Dialect {
-            mode: found.value,
-            ..own
-        }
-    } else if let Some(found) = reader.knob(&MONITOR, Some(port)) {
-        let mode = if found.value {
-            HealthMode::Tcp
-        } else {
-            HealthMode::Off
+    let found = if let Some(mode) = reader.value(&knobs::HEALTH_CHECK, Some(port)) {
+        Dialect { mode, ..own }
+    } else if let Some(found) = reader.knob(&knobs::OPENSTACK_MONITOR, Some(port)) {
+        let mode = match found.value {
+            true => HealthMode::Tcp,
+            false => HealthMode::Off,
         };
         warn_of_exoscale(reader, port, &found.key, mode);
         Dialect {
@@ -110,18 +98,16 @@ fn dialect(reader: &mut Reader<'_>, port: &Port) -> Option<Dialect> {
             rise: 1,
             fall: 3,
         }
-    } else if exoscale_key(reader).is_some() {
+    } else {
+        exoscale_key(reader)?;
+        let mode = reader.value(&knobs::EXOSCALE_MODE, Some(port));
         Dialect {
-            mode: reader
-                .knob(&EXOSCALE_MODE, Some(port))
-                .map_or(HealthMode::Tcp, |found| found.value),
+            mode: mode.unwrap_or(HealthMode::Tcp),
             interval: Duration::from_secs(10),
             timeout: Some(Duration::from_secs(5)),
             fall: 1,
             ..own
         }
-    } else {
-        return None;
     };
     (found.mode != HealthMode::Off).then_some(found)
 }
@@ -138,7 +124,7 @@ fn warn_of_exoscale(reader: &mut Reader<'_>, port: &Port, openstack: &str, mode:
     let Some(any) = exoscale_key(reader) else {
         return;
     };
-    let found = reader.knob(&EXOSCALE_MODE, Some(port));
+    let found = reader.knob(&knobs::EXOSCALE_MODE, Some(port));
     let (key, other) = match &found {
         Some(found) => (found.key.as_str(), found.value),
         None => (any, HealthMode::Tcp),
@@ -151,30 +137,28 @@ fn warn_of_exoscale(reader: &mut Reader<'_>, port: &Port, openstack: &str, mode:
     }
 }
 
-/// The port that is checked if an annotation names one. The outer `None`: no check can be made.
-#[expect(
-    clippy::option_option,
-    reason = "no check at all, one at the endpoint's own port, or one at another"
-)]
+/// The port at which endpoints are checked; `None`: each endpoint's own.
+type CheckedPort = Option<NonZeroU16>;
+
+/// The port that is checked if an annotation names one; `None`: no check can be made.
 fn named_port(
     reader: &mut Reader<'_>,
     slices: &Slices<'_>,
     port: &Port,
     found: &Found<CheckPort>,
-) -> Option<Option<NonZeroU16>> {
+) -> Option<CheckedPort> {
     let service = reader.service;
     let number = match &found.value {
         CheckPort::Name(name) => {
             let other = service.ports.iter().find(|port| port.name == *name);
-            let Some(other) = other else {
+            if other.is_none() {
                 let message = format!(
                     "{}: this Service has no port {name:?}; the check is not made",
                     found.key
                 );
                 reader.warn(Reason::InvalidAnnotation, message);
-                return None;
-            };
-            return target(reader, slices, port, other);
+            }
+            return target(reader, slices, port, other?);
         }
         CheckPort::Number(number) => *number,
     };
@@ -183,103 +167,67 @@ fn named_port(
     }
     // Exoscale's annotation has a port of the nodes.
     if service.health_check_node_port == Some(number) {
-        no_check(
-            reader,
-            port,
-            "kube-proxy's health port reports the readiness of pods, which counts already",
-        );
+        let why = "kube-proxy's health port reports the readiness of pods, which counts already";
+        no_check(reader, port, why);
         return None;
     }
-    match service
-        .ports
-        .iter()
-        .find(|port| port.node_port == Some(number))
-    {
+    let mut ports = service.ports.iter();
+    match ports.find(|port| port.node_port == Some(number)) {
         Some(other) => target(reader, slices, port, other),
         None => Some(NonZeroU16::new(number)),
     }
 }
 
-/// The port for a TCP check of a UDP port: the TCP port with the same node port or number.
-#[expect(
-    clippy::option_option,
-    reason = "no check at all, one at the endpoint's own port, or one at another"
-)]
-fn neighbour(
-    reader: &mut Reader<'_>,
-    slices: &Slices<'_>,
-    port: &Port,
-) -> Option<Option<NonZeroU16>> {
-    let mut tcp = reader
-        .service
-        .ports
-        .iter()
-        .filter(|other| other.protocol == Protocol::Tcp);
+/// The port for a TCP check of a UDP port: the TCP port with the same node port or number; `None`: there is none.
+fn neighbour(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -> Option<CheckedPort> {
+    let ports = reader.service.ports.iter();
+    let mut tcp = ports.filter(|other| other.protocol == Protocol::Tcp);
     let same_node_port =
         |other: &&Port| port.node_port.is_some() && other.node_port == port.node_port;
-    let found = tcp
-        .clone()
-        .find(same_node_port)
-        .or_else(|| tcp.find(|other| other.number == port.number));
-    match found {
-        Some(other) => target(reader, slices, port, other),
-        None => {
-            no_check(
-                reader,
-                port,
-                "this Service has no TCP port of the same number that could be checked",
-            );
-            None
-        }
+    let found = tcp.clone().find(same_node_port);
+    let found = found.or_else(|| tcp.find(|other| other.number == port.number));
+    if found.is_none() {
+        let why = "this Service has no TCP port of the same number that could be checked";
+        no_check(reader, port, why);
     }
+    target(reader, slices, port, found?)
 }
 
-/// The port of the endpoints for a Service port; the inner `None`: the endpoint's own port.
-#[expect(
-    clippy::option_option,
-    reason = "no check at all, one at the endpoint's own port, or one at another"
-)]
+/// The port of the endpoints for a Service port; `None`: it is not known.
 fn target(
     reader: &mut Reader<'_>,
     slices: &Slices<'_>,
     checked: &Port,
     other: &Port,
-) -> Option<Option<NonZeroU16>> {
+) -> Option<CheckedPort> {
     if checked == other {
         return Some(None);
     }
-    let via = via(reader.settings, reader.service);
-    let number = match via {
-        EndpointsVia::Pod => pods_number(reader, slices, other),
-        EndpointsVia::NodePort => other.node_port,
+    let number = match via(reader.settings, reader.service) {
         EndpointsVia::ClusterIp => Some(other.number),
-    };
-    if number.is_none() {
-        match other.node_port {
-            None if via == EndpointsVia::NodePort => {
+        EndpointsVia::NodePort => {
+            if other.node_port.is_none() {
                 no_check(reader, checked, "it has no node port");
             }
-            _ => {
-                let message =
-                    without_check(checked, "no endpoint has the number of its target port");
-                reader.note_by_node(Reason::NoActiveCheck, message);
-            }
+            other.node_port
         }
-    }
+        EndpointsVia::Pod => {
+            let number = pods_number(reader, slices, other);
+            if number.is_none() {
+                let why = "no endpoint has the number of its target port";
+                reader.note_by_node(Reason::NoActiveCheck, without_check(checked, why));
+            }
+            number
+        }
+    };
     number.map(NonZeroU16::new)
 }
 
 /// The port number of the pods for a Service port.
 fn pods_number(reader: &Reader<'_>, slices: &Slices<'_>, other: &Port) -> Option<u16> {
-    let seen = slices
-        .of_service(&reader.service.key)
-        .iter()
-        .flat_map(|slice| numbers(slice, other))
-        .min();
-    seen.or(match other.target {
-        Target::Number(number) => Some(number),
-        Target::Name(_) => None,
-    })
+    let slices = slices.of_service(&reader.service.key).iter();
+    let seen = slices.flat_map(|slice| numbers(slice, other)).min();
+    seen.or_else(|| target_number(other))
 }
 
 fn no_check(reader: &mut Reader<'_>, port: &Port, why: &str) {
@@ -315,75 +263,6 @@ fn clamp(
     }
     timeout.value.min(interval)
 }
-
-const MODE: Knob<HealthMode> = Knob {
-    name: "health-check",
-    aliases: &[],
-    parse: values::health_mode,
-};
-
-const MONITOR: Knob<bool> = Knob {
-    name: "",
-    aliases: &["loadbalancer.openstack.org/enable-health-monitor"],
-    parse: values::boolean,
-};
-
-const EXOSCALE_MODE: Knob<HealthMode> = Knob {
-    name: "",
-    aliases: &["service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-mode"],
-    parse: values::health_mode,
-};
-
-const CHECK_PORT: Knob<CheckPort> = Knob {
-    name: "health-check-port",
-    aliases: &["service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-port"],
-    parse: values::check_port,
-};
-
-const PATH: Knob<ballast_core::table::Target> = Knob {
-    name: "health-check-path",
-    aliases: &["service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-uri"],
-    parse: values::target,
-};
-
-const CODES: Knob<ballast_core::table::Expect> = Knob {
-    name: "health-check-codes",
-    aliases: &[],
-    parse: values::expect,
-};
-
-const INTERVAL: Knob<Duration> = Knob {
-    name: "health-check-interval",
-    aliases: &[
-        "loadbalancer.openstack.org/health-monitor-delay",
-        "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-interval",
-    ],
-    parse: values::check_time,
-};
-
-const TIMEOUT: Knob<Duration> = Knob {
-    name: "health-check-timeout",
-    aliases: &[
-        "loadbalancer.openstack.org/health-monitor-timeout",
-        "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-timeout",
-    ],
-    parse: values::check_time,
-};
-
-const FALL: Knob<u8> = Knob {
-    name: "health-check-fall",
-    aliases: &[
-        "loadbalancer.openstack.org/health-monitor-max-retries-down",
-        "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-retries",
-    ],
-    parse: values::fall,
-};
-
-const RISE: Knob<u8> = Knob {
-    name: "health-check-rise",
-    aliases: &["loadbalancer.openstack.org/health-monitor-max-retries"],
-    parse: values::rise,
-};
 
 const EXOSCALE_CHECKS: &str =
     "service.beta.kubernetes.io/exoscale-loadbalancer-service-healthcheck-";

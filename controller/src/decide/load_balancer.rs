@@ -2,29 +2,26 @@
 
 use ballast_core::table::Text;
 
-use super::annotations::Reader;
+use super::annotations::{Reader, knobs};
 use super::certificate::{Termination, certificate};
 use super::context::Context;
-use super::endpoints::{Scope, warn_of_slices};
-use super::knobs::{self, PortOptions, ReachedBy};
+use super::endpoints::warn_of_slices;
+use super::health;
 use super::nodes::ThisNode;
-use super::notice::{About, Notice, Reason};
+use super::notice::Reason;
+use super::options::{PortOptions, ReachedBy};
 use super::parts::{backend, frontend, qualified};
 use super::placement::{self, Placement};
 use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::service_plan::{Claim, PortPlan, ServicePlan};
 use super::status::{PortError, Status, Verdict, is_foreign, must_be_released};
-use super::{endpoints, health};
 use crate::observe::{Port, Protocol, Service};
 
 /// Plans a LoadBalancer of our class.
 pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePlan<'a> {
     let mut reader = Reader::new(service, context.observed, context.settings);
-    if reader
-        .knob(&knobs::IGNORE, None)
-        .is_some_and(|found| found.value)
-    {
+    if reader.is_on(&knobs::IGNORE, None) {
         let why = "an annotation says to ignore it";
         let status = match must_be_released(service, context.settings) {
             true => Status::released(service, why, context.settings),
@@ -34,8 +31,7 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
     }
     let mut taken_from = None;
     if is_foreign(service) {
-        let says = reader.knob(&knobs::TAKE_OVER, None);
-        let is_wanted = context.settings.take_over || says.is_some_and(|found| found.value);
+        let is_wanted = reader.is_on(&knobs::TAKE_OVER, None) || context.settings.take_over;
         if !is_wanted || !context.observed.abandoned.contains(&service.key) {
             return foreign(service);
         }
@@ -83,11 +79,7 @@ fn foreign(service: &Service) -> ServicePlan<'_> {
         "{writer} publishes this Service at {}, so Ballast does not touch it; to have it published by Ballast once {writer} has not written its status for a minute: \"ballast-controller publish --take-over\", or the annotation ballast.dev/take-over: \"true\" on this Service",
         service.ingress.join(", ")
     );
-    plan.notices.insert(Notice::warning(
-        About::Service(service.key.clone()),
-        Reason::ForeignStatus,
-        message,
-    ));
+    plan.warn(Reason::ForeignStatus, message);
     plan
 }
 
@@ -128,34 +120,23 @@ fn plan_port(
     let Some(name) = qualified(&service.key, port) else {
         return;
     };
-    let scope = Scope {
-        nodes: options
-            .target_nodes
-            .as_ref()
-            .filter(|_| endpoints::goes_by_node(context.settings, service)),
-        only_on: match context.nodes.here {
-            ThisNode::LoadBalancer(node) if place.strict => Some(&node.name),
-            _ => None,
-        },
+    let only_on = match context.nodes.here {
+        ThisNode::LoadBalancer(node) if place.strict => Some(&*node.name),
+        _ => None,
     };
-    plan.wanted.nodes |= scope.nodes.is_some();
-    let endpoints = endpoints::of_port(context, service, port, scope);
+    let backend = backend(
+        context, plan, &name, back_text, port, &options, check, only_on,
+    );
     let binds = place.site.binds(context.nodes.here, external);
+    let key = &service.key;
     plan.ports.push(PortPlan {
         claim: Claim {
             udp: port.protocol == Protocol::Udp,
             port: external,
             reach: place.reach.clone(),
         },
-        frontend: frontend(
-            &name,
-            front_text,
-            &service.key,
-            &options,
-            certificate,
-            binds,
-        ),
-        backend: backend(&name, back_text, service, port, &options, check, endpoints),
+        frontend: frontend(&name, front_text, key, &options, certificate, binds),
+        backend,
         closed,
     });
 }
@@ -176,10 +157,11 @@ fn external(reader: &mut Reader<'_>, port: &Port) -> u16 {
             port.number
         }
         [(None, external)] => *external,
-        map => map
-            .iter()
-            .find(|(inner, _)| *inner == Some(port.number))
-            .map_or(port.number, |(_, external)| *external),
+        map => {
+            let mut map = map.iter();
+            let found = map.find(|(inner, _)| *inner == Some(port.number));
+            found.map_or(port.number, |(_, external)| *external)
+        }
     }
 }
 
@@ -187,32 +169,20 @@ fn external(reader: &mut Reader<'_>, port: &Port) -> u16 {
 /// has one port.
 fn descriptions(reader: &mut Reader<'_>, port: &Port) -> (Option<Text>, Option<Text>) {
     let some = Some(port);
-    let name = reader
-        .knob(&knobs::DISPLAY_NAME, some)
-        .map(|found| found.value);
-    let description = reader
-        .knob(&knobs::DESCRIPTION, some)
-        .map(|found| found.value);
+    let name = reader.value(&knobs::DISPLAY_NAME, some);
+    let description = reader.value(&knobs::DESCRIPTION, some);
     let front = text(name.clone(), description.clone());
     if reader.service.ports.len() > 1 {
         return (front.clone(), front);
     }
-    let name = reader
-        .knob(&knobs::SERVICE_NAME, some)
-        .map(|found| found.value)
-        .or(name);
-    let description = reader
-        .knob(&knobs::SERVICE_DESCRIPTION, some)
-        .map(|found| found.value)
-        .or(description);
-    (front, text(name, description))
+    let of_service = reader.value(&knobs::SERVICE_NAME, some);
+    let description_of_service = reader.value(&knobs::SERVICE_DESCRIPTION, some);
+    let back = text(of_service.or(name), description_of_service.or(description));
+    (front, back)
 }
 
 fn text(name: Option<String>, description: Option<String>) -> Option<Text> {
-    let parts: Vec<String> = [name, description]
-        .into_iter()
-        .flatten()
-        .filter(|part| !part.is_empty())
-        .collect();
+    let parts = [name, description].into_iter().flatten();
+    let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
     parts.join(": ").parse().ok().filter(|_| !parts.is_empty())
 }

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::annotations::{CONTRIB, OWN, Reader};
-use super::knobs;
+use super::annotations::{CONTRIB, OWN, Reader, knobs};
 use super::notice::{About, Notice, Reason};
-use crate::observe::{self, Key, Observed, Port, Service, ServiceKind};
-use crate::settings::{Compat, HttpServices, Settings};
+use crate::observe::{Key, Observed, Port, Protocol, Service, ServiceKind};
+use crate::settings::{Compat, HttpServices, Settings, TcpService};
 
 /// The Service that owns each bare name.
 pub(super) struct BareNames<'a> {
@@ -17,23 +16,21 @@ impl<'a> BareNames<'a> {
     /// Of several Services of one name, the one in the home namespace owns the name, else the oldest.
     pub(super) fn of(observed: &'a Observed, settings: &Settings) -> Self {
         let mut owners: BTreeMap<&str, &Service> = BTreeMap::new();
-        for service in observed
-            .services
-            .values()
-            .filter(|service| contends(service, observed, settings))
-        {
-            let away = |service: &Service| service.key.namespace != settings.home();
-            let place = owners.entry(&service.key.name).or_insert(service);
-            if (away(service), service.age()) < (away(place), place.age()) {
-                *place = service;
+        let away = |service: &Service| service.key.namespace != settings.home();
+        for service in observed.services.values() {
+            if contends(service, observed, settings) {
+                let place = owners.entry(&service.key.name).or_insert(service);
+                if (away(service), service.age()) < (away(place), place.age()) {
+                    *place = service;
+                }
             }
         }
         Self { owners }
     }
 
     pub(super) fn owns(&self, service: &Service) -> bool {
-        self.owner(service)
-            .is_some_and(|owner| owner.key == service.key)
+        let owner = self.owner(service);
+        owner.is_some_and(|owner| owner.key == service.key)
     }
 
     pub(super) fn owner(&self, service: &Service) -> Option<&'a Service> {
@@ -47,19 +44,16 @@ impl<'a> BareNames<'a> {
         service: &Service,
         port: &Port,
     ) -> Option<u16> {
-        if port.protocol != observe::Protocol::Tcp {
-            return None;
-        }
-        let is_meant = |namespace: &Option<String>| match namespace {
-            Some(namespace) => *namespace == service.key.namespace,
-            None => self.owns(service),
+        let is_meant = |entry: &&TcpService| {
+            let is_here = match &entry.namespace {
+                Some(namespace) => *namespace == service.key.namespace,
+                None => self.owns(service),
+            };
+            entry.name == service.key.name && entry.port == port.number && is_here
         };
-        let listed = settings.flags.tcp_services.all().iter();
-        let mut listed =
-            listed.filter(|entry| entry.name == service.key.name && entry.port == port.number);
-        listed
-            .find(|entry| is_meant(&entry.namespace))
-            .map(|entry| entry.external)
+        let mut listed = settings.flags.tcp_services.0.iter();
+        let found = listed.find(|entry| port.protocol == Protocol::Tcp && is_meant(entry));
+        found.map(|entry| entry.external)
     }
 
     /// Warns of entries of `--tcp-services` for which there is no Service.
@@ -68,7 +62,7 @@ impl<'a> BareNames<'a> {
         observed: &Observed,
         settings: &Settings,
     ) -> Vec<Notice> {
-        let unknown = settings.flags.tcp_services.all().iter().filter(|entry| {
+        let is_known = |entry: &TcpService| {
             let found = match &entry.namespace {
                 None => self.owners.get(entry.name.as_str()).copied(),
                 Some(namespace) => {
@@ -76,36 +70,29 @@ impl<'a> BareNames<'a> {
                     observed.services.get(&key).map(|service| &**service)
                 }
             };
-            !found.is_some_and(|service| {
+            found.is_some_and(|service| {
                 is_eligible(service, observed, settings) && has_port(service, entry.port)
             })
+        };
+        let listed = settings.flags.tcp_services.0.iter();
+        let unknown = listed.filter(|entry| !is_known(entry));
+        let notices = unknown.map(|TcpService { name, port, .. }| {
+            let about = About::Flag("--tcp-services");
+            let message =
+                format!("there is no Service {name} with TCP port {port}, or it is a LoadBalancer");
+            Notice::warning(about, Reason::NoSuchService, message)
         });
-        unknown
-            .map(|entry| {
-                let message = format!(
-                    "there is no Service {} with TCP port {}, or it is a LoadBalancer",
-                    entry.name, entry.port
-                );
-                Notice::warning(
-                    About::Flag("--tcp-services"),
-                    Reason::NoSuchService,
-                    message,
-                )
-            })
-            .collect()
+        notices.collect()
     }
 }
 
 /// Whether the shared port or `--tcp-services` may lead to a Service.
 fn is_eligible(service: &Service, observed: &Observed, settings: &Settings) -> bool {
-    let flags = &settings.flags;
+    let target = settings.flags.target_service.as_ref();
     service.kind != ServiceKind::LoadBalancer
         && settings.looks_at(&service.key.namespace)
         && !service.deleting
-        && flags
-            .target_service
-            .as_ref()
-            .is_none_or(|name| *name == service.key.name)
+        && target.is_none_or(|name| *name == service.key.name)
         && !says_ignore(service, observed, settings)
 }
 
@@ -113,9 +100,7 @@ fn says_ignore(service: &Service, observed: &Observed, settings: &Settings) -> b
     let keys = knobs::IGNORE.aliases.iter().copied();
     let mut keys = keys.chain(["ballast.dev/ignore"]);
     keys.any(|key| service.annotations.contains_key(key))
-        && Reader::new(service, observed, settings)
-            .knob(&knobs::IGNORE, None)
-            .is_some_and(|found| found.value)
+        && Reader::new(service, observed, settings).is_on(&knobs::IGNORE, None)
 }
 
 pub(super) fn contends(service: &Service, observed: &Observed, settings: &Settings) -> bool {
@@ -124,14 +109,13 @@ pub(super) fn contends(service: &Service, observed: &Observed, settings: &Settin
 
 /// The same, without looking at what `ballast.dev/ignore` says.
 pub(super) fn may_contend(service: &Service, settings: &Settings) -> bool {
-    let named = settings.flags.tcp_services.all().iter().any(|entry| {
-        let here = entry
-            .namespace
-            .as_ref()
-            .is_none_or(|namespace| *namespace == service.key.namespace);
-        entry.name == service.key.name && here && has_port(service, entry.port)
-    });
-    named || wants_http(service, settings)
+    let is_named = |entry: &TcpService| {
+        let namespace = entry.namespace.as_ref();
+        entry.name == service.key.name
+            && namespace.is_none_or(|namespace| *namespace == service.key.namespace)
+            && has_port(service, entry.port)
+    };
+    settings.flags.tcp_services.0.iter().any(is_named) || wants_http(service, settings)
 }
 
 pub(super) fn wants_http(service: &Service, settings: &Settings) -> bool {
@@ -144,19 +128,14 @@ pub(super) fn wants_http(service: &Service, settings: &Settings) -> bool {
 
 /// Whether an annotation asks for a route of a shared port.
 pub(super) fn asks_for_route(service: &Service, settings: &Settings) -> bool {
-    service.annotations.keys().any(|key| {
-        let own = key.strip_prefix(OWN).is_some_and(|rest| {
-            ["host", "path"]
-                .iter()
-                .any(|name| rest == *name || rest.starts_with(&format!("{name}.")))
-        });
-        own || (key.starts_with(CONTRIB) && settings.reads(Compat::Contrib))
-    })
+    let is_one = |key: &String| match key.strip_prefix(OWN) {
+        Some(rest) => matches!(rest.split('.').next(), Some("host" | "path")),
+        None => key.starts_with(CONTRIB) && settings.reads(Compat::Contrib),
+    };
+    service.annotations.keys().any(is_one)
 }
 
 fn has_port(service: &Service, number: u16) -> bool {
-    service
-        .ports
-        .iter()
-        .any(|port| port.number == number && port.protocol == observe::Protocol::Tcp)
+    let mut ports = service.ports.iter();
+    ports.any(|port| port.number == number && port.protocol == Protocol::Tcp)
 }

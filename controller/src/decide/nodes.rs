@@ -8,18 +8,14 @@ use crate::settings::{Role, Selector, Settings};
 
 /// The load balancer nodes, and this node.
 pub(super) struct Nodes<'a> {
-    /// The load balancers, by name.
     members: Vec<&'a Node>,
-    /// This node.
     pub(super) here: ThisNode<'a>,
 }
 
-/// What this node is.
 #[derive(Clone, Copy)]
 pub(super) enum ThisNode<'a> {
     /// A host without Kubernetes, or outside of the cluster: it serves all Services, and its addresses are not known.
     Standalone,
-    /// A load balancer.
     LoadBalancer(&'a Node),
     /// This node is no load balancer and gets no table.
     NotSelected,
@@ -32,17 +28,12 @@ impl<'a> Nodes<'a> {
         notices: &mut Vec<Notice>,
     ) -> Self {
         let flags = &settings.flags;
-        let mut members = Vec::new();
-        for node in observed
-            .nodes
-            .values()
-            .filter(|node| flags.node_selector.matches(&node.labels))
-        {
-            match !flags.ignore_exclude_lb && is_excluded(node) {
-                true => notices.push(excluded(node, &flags.node_selector)),
-                false => members.push(node),
-            }
-        }
+        let selected = observed.nodes.values();
+        let selected = selected.filter(|node| flags.node_selector.matches(&node.labels));
+        let is_out = |node: &&Node| !flags.ignore_exclude_lb && is_excluded(node);
+        let (out, members): (Vec<&Node>, Vec<&Node>) = selected.partition(is_out);
+        let out = out.into_iter();
+        notices.extend(out.map(|node| excluded(node, &flags.node_selector)));
         let here = match &flags.node_name {
             // The publisher is no load balancer, whatever node it runs on.
             _ if settings.role == Role::Publisher => ThisNode::NotSelected,
@@ -76,9 +67,8 @@ impl<'a> Nodes<'a> {
 
     /// Whether a Service that listens everywhere is published at this address.
     pub(super) fn publishes(&self, address: IpAddr) -> bool {
-        self.members
-            .iter()
-            .any(|node| public(node, Family::of(address)) == Some(address))
+        let mut members = self.members.iter();
+        members.any(|node| public(node, Family::of(address)) == Some(address))
     }
 }
 
@@ -87,9 +77,7 @@ impl ThisNode<'_> {
     pub(super) fn is_selected(&self, chosen: Option<&Selector>) -> bool {
         match self {
             Self::Standalone => true,
-            Self::LoadBalancer(node) => {
-                chosen.is_none_or(|selector| selector.matches(&node.labels))
-            }
+            Self::LoadBalancer(node) => chosen.is_none_or(|one| one.matches(&node.labels)),
             Self::NotSelected => false,
         }
     }
@@ -113,34 +101,29 @@ pub(super) fn public(node: &Node, family: Family) -> Option<IpAddr> {
 
 /// The first address of a family.
 pub(super) fn first(addresses: &[IpAddr], family: Family) -> Option<IpAddr> {
-    addresses
-        .iter()
-        .copied()
-        .find(|address| Family::of(*address) == family)
+    let mut addresses = addresses.iter().copied();
+    addresses.find(|address| Family::of(*address) == family)
 }
 
-/// Whether a node has an address.
 pub(super) fn holds(node: &Node, address: IpAddr) -> bool {
     node.internal.contains(&address) || node.external.contains(&address)
 }
 
 /// Whether the label excludes a node: it does with every value but those that mean false.
 fn is_excluded(node: &Node) -> bool {
-    let words = ["0", "f", "false"];
-    node.labels
+    let value = node
+        .labels
         .get(EXCLUDE)
-        .is_some_and(|value| !words.contains(&value.to_ascii_lowercase().as_str()))
+        .map(|value| value.to_ascii_lowercase());
+    value.is_some_and(|value| !["0", "f", "false"].contains(&&*value))
 }
 
 fn excluded(node: &Node, selector: &Selector) -> Notice {
     let message = format!(
         "matches {selector} and has the label {EXCLUDE}: it serves nothing; remove the label, set it to \"false\", or use --ignore-exclude-lb"
     );
-    Notice::warning(
-        About::Node(node.name.clone()),
-        Reason::NodeExcluded,
-        message,
-    )
+    let about = About::Node(node.name.clone());
+    Notice::warning(about, Reason::NodeExcluded, message)
 }
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";

@@ -10,14 +10,10 @@ use crate::observe::Key;
 /// A message for users. `cluster::events` writes it as an event, `reconcile` logs it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Notice {
-    /// The object that the notice is about.
     pub about: About,
-    /// The type of the event.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// The event's reason.
     pub reason: Reason,
-    /// The text for users.
     pub message: String,
 }
 
@@ -39,9 +35,7 @@ impl Notice {
             message: message.into(),
         }
     }
-}
 
-impl Notice {
     /// The notice for a message in the Lease of a node. An unknown reason becomes a general one.
     pub(super) fn from_node(about: About, message: &Message) -> Self {
         Self {
@@ -94,11 +88,8 @@ impl fmt::Display for Notice {
 /// The object that a notice is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About {
-    /// A flag of the process.
     Flag(&'static str),
-    /// A Node.
     Node(String),
-    /// A Service.
     Service(Key),
 }
 
@@ -121,7 +112,6 @@ impl Serialize for About {
 /// The type of an event, as Kubernetes has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Kind {
-    /// Information.
     Normal,
     /// A user or an operator must change something.
     Warning,
@@ -148,11 +138,8 @@ impl Serialize for Reason {
 pub enum Reason {
     /// The address or a port that the Service asks for is not available.
     AllocationFailed,
-    /// Two annotations contradict one another.
     AnnotationConflict,
-    /// An annotation has no effect.
     AnnotationIgnored,
-    /// An annotation has a new name.
     DeprecatedAnnotation,
     /// How externalTrafficPolicy Local is understood.
     ExternalTrafficPolicyLocal,
@@ -160,7 +147,6 @@ pub enum Reason {
     ForeignStatus,
     /// The API server drops `ipMode`, so kube-proxy intercepts connections to published addresses.
     IPModeUnsupported,
-    /// A value is invalid.
     InvalidAnnotation,
     /// The Service is left out of the table: a bug of Ballast.
     LeftOut,

@@ -10,18 +10,18 @@ use crate::observe::Key;
 pub(crate) fn served(table: &RoutingTable) -> BTreeSet<Key> {
     let services = table.services.iter();
     services
-        .filter_map(|service| labelled(&service.labels))
+        .filter_map(|service| owner_by_labels(&service.labels))
         .collect()
 }
 
 /// The Service that a path in the table belongs to, such as `frontends[2].bind`.
 pub(super) fn owner(table: &RoutingTable, at: &str) -> Option<Key> {
     if let Some((index, _)) = step(at, "services") {
-        return labelled(&table.services.get(index)?.labels);
+        return owner_by_labels(&table.services.get(index)?.labels);
     }
     let (index, rest) = step(at, "frontends")?;
     let frontend = table.frontends.get(index)?;
-    if let Some(owner) = labelled(&frontend.labels) {
+    if let Some(owner) = owner_by_labels(&frontend.labels) {
         return Some(owner);
     }
     let route = match step(rest, ".routes") {
@@ -39,7 +39,7 @@ pub(super) fn owner(table: &RoutingTable, at: &str) -> Option<Key> {
 fn owner_of_route(table: &RoutingTable, route: &Route) -> Option<Key> {
     let owner_of = |name: &Name| {
         let service = table.services.iter().find(|service| service.name == *name);
-        labelled(&service?.labels)
+        owner_by_labels(&service?.labels)
     };
     if let Some(name) = &route.service {
         return owner_of(name);
@@ -55,7 +55,8 @@ pub(super) fn routes(frontend: &Frontend) -> impl Iterator<Item = &Route> {
     frontend.routes.iter().chain(frontend.default.as_deref())
 }
 
-pub(super) fn labelled(labels: &Entries<LabelKey, Text>) -> Option<Key> {
+/// The Service that the labels of a part of the table name.
+pub(crate) fn owner_by_labels(labels: &Entries<LabelKey, Text>) -> Option<Key> {
     let label = |key: &str| {
         let mut found = labels.iter().filter(|(name, _)| **name == *key);
         found.next().map(|(_, value)| value)

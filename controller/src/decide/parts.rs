@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use ballast_core::table::{
     self, AcceptProxy, Affinity, Bind, Certificate, ClientTimeouts, EndpointTls, Entries, Frontend,
-    FrontendHttp, FrontendTls, Health, HttpVersion, LabelKey, List, Name, OnLimit, OrOff,
-    PathMatch, Protocol, Redirect, Route, ServiceHttp, ServiceTimeouts, Text, TlsVersion,
-    UnknownName, XForwarded,
+    FrontendHttp, FrontendTls, Health, HttpVersion, LabelKey, List, Name, OnLimit, OrOff, Protocol,
+    Redirect, Route, ServiceHttp, ServiceTimeouts, Text, TlsVersion, UnknownName, XForwarded,
 };
 
-use super::knobs::PortOptions;
-use crate::observe::{self, Key, Port, Service};
+use super::context::Context;
+use super::endpoints::{self, Scope};
+use super::options::PortOptions;
+use super::service_plan::ServicePlan;
+use crate::observe::{self, Key, Port};
 
 /// The frontend of one Service port.
 pub(super) fn frontend(
@@ -49,13 +51,17 @@ pub(super) fn frontend(
     if protocol == Protocol::Tls && !options.passthrough.is_empty() {
         let hosts = options.passthrough.iter().map(|host| Route {
             host: Some(host.clone()),
-            ..route(Some(name.clone()))
+            service: Some(name.clone()),
+            ..Route::default()
         });
         frontend.routes = hosts.collect();
     } else if protocol == Protocol::Http && options.redirect_https {
         frontend.default = Some(Box::new(to_https()));
     } else if !leads_here {
-        frontend.default = Some(Box::new(route(Some(name.clone()))));
+        frontend.default = Some(Box::new(Route {
+            service: Some(name.clone()),
+            ..Route::default()
+        }));
     }
     frontend
 }
@@ -75,23 +81,44 @@ fn own_http(options: &PortOptions) -> Option<Box<FrontendHttp>> {
     }))
 }
 
-/// The table's service of one Service port.
+/// The table's service of one Service port. With `only_on` it has the endpoints on the node of that name only.
 pub(super) fn backend(
+    context: &Context<'_>,
+    plan: &mut ServicePlan<'_>,
     name: &Name,
     description: Option<Text>,
-    service: &Service,
     port: &Port,
     options: &PortOptions,
     health: Option<Health>,
-    endpoints: Vec<table::Endpoint>,
+    only_on: Option<&str>,
 ) -> table::Service {
+    let service = plan.service;
+    let goes_by_node = endpoints::goes_by_node(context.settings, service);
+    let nodes = options.target_nodes.as_ref().filter(|_| goes_by_node);
+    plan.wanted.nodes |= nodes.is_some();
+    let endpoints = endpoints::of_port(context, service, port, Scope { nodes, only_on });
     let affinity = match service.affinity {
         _ if options.cookie => COOKIE.parse().ok().map(Affinity::Cookie),
         Some(seconds) => Some(Affinity::ClientIp(Duration::from_secs(seconds.into()))),
         None => None,
     };
-    let spoken =
-        EndpointProtocol::of(port.app_protocol.as_deref()).filter(|_| options.protocol.is_http());
+    // By the `appProtocol` of the Service port, which has no meaning where bytes are relayed.
+    let spoken = port.app_protocol.as_deref();
+    let (is_tls, is_h2) = match spoken.filter(|_| options.protocol.is_http()) {
+        Some("kubernetes.io/wss" | "https") => (true, false),
+        Some("kubernetes.io/h2c" | "h2c") => (false, true),
+        // http, kubernetes.io/ws, tcp, and all other words.
+        _ => (false, false),
+    };
+    // Kubernetes has no field for the certificates of pods.
+    let unverified = || EndpointTls {
+        insecure: true,
+        ..EndpointTls::default()
+    };
+    let h2 = || ServiceHttp {
+        version: HttpVersion::H2,
+        ..ServiceHttp::default()
+    };
     table::Service {
         name: name.clone(),
         description,
@@ -117,80 +144,21 @@ pub(super) fn backend(
         on_removed: options.on_removed,
         health: health.map(Box::new),
         ejection: OrOff::On(table::Ejection::ABSENT),
-        tls: (spoken == Some(EndpointProtocol::Tls)).then(|| Box::new(unverified())),
-        http: (spoken == Some(EndpointProtocol::H2)).then(|| {
-            Box::new(ServiceHttp {
-                version: HttpVersion::H2,
-                ..ServiceHttp::default()
-            })
-        }),
+        tls: is_tls.then(|| Box::new(unverified())),
+        http: is_h2.then(|| Box::new(h2())),
         endpoints,
-    }
-}
-
-/// The protocol of HTTP endpoints, if it is not plain HTTP/1.1.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum EndpointProtocol {
-    H2,
-    Tls,
-}
-
-impl EndpointProtocol {
-    /// By the `appProtocol` of a Service port. It has no meaning where bytes are relayed.
-    fn of(word: Option<&str>) -> Option<Self> {
-        match word? {
-            "kubernetes.io/h2c" | "h2c" => Some(Self::H2),
-            "kubernetes.io/wss" | "https" => Some(Self::Tls),
-            // http, kubernetes.io/ws, tcp, and all other words.
-            _ => None,
-        }
-    }
-}
-
-/// TLS to endpoints without verification: Kubernetes has no field for the certificates of pods.
-fn unverified() -> EndpointTls {
-    EndpointTls {
-        sni: None,
-        ca: None,
-        cert: None,
-        key: None,
-        insecure: true,
-    }
-}
-
-/// A route that matches every request, to this service of the table.
-pub(super) fn route(service: Option<Name>) -> Route {
-    Route {
-        host: None,
-        path: None,
-        r#match: PathMatch::Segment,
-        ignore_case: false,
-        source_ranges: None,
-        alpn: None,
-        passthrough: false,
-        service,
-        rewrite: None,
-        map_back: None,
-        redirect: None,
-        status: None,
-        body_file: None,
-        content_type: None,
     }
 }
 
 /// A redirect to the same URL with the scheme https.
 pub(super) fn to_https() -> Route {
+    let redirect = "https".parse().ok().map(|scheme| Redirect {
+        scheme: Some(scheme),
+        ..Redirect::default()
+    });
     Route {
-        redirect: "https".parse().ok().map(|scheme| {
-            Box::new(Redirect {
-                scheme: Some(scheme),
-                host: None,
-                port: None,
-                path: None,
-                status: None,
-            })
-        }),
-        ..route(None)
+        redirect: redirect.map(Box::new),
+        ..Route::default()
     }
 }
 
@@ -230,13 +198,9 @@ pub(super) fn empty_frontend(name: Name, port: u16, protocol: Protocol) -> Front
 }
 
 fn labels(service: &Key) -> Entries<LabelKey, Text> {
-    let pairs = [
-        ("namespace", &service.namespace),
-        ("service", &service.name),
-    ];
-    let entries = pairs
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.parse().ok()?, value.parse().ok()?)));
+    let Key { namespace, name } = service;
+    let pairs = [("namespace", namespace), ("service", name)].into_iter();
+    let entries = pairs.filter_map(|(key, value)| Some((key.parse().ok()?, value.parse().ok()?)));
     Entries::new(entries.collect())
 }
 
@@ -244,12 +208,11 @@ const COOKIE: &str = "SERVERID";
 
 /// The name of a Service port in the table: `NAMESPACE.NAME:PORT`, with `-udp` for UDP.
 pub(super) fn qualified(key: &Key, port: &Port) -> Option<Name> {
-    let udp = if port.protocol == observe::Protocol::Udp {
-        "-udp"
-    } else {
-        ""
+    let Key { namespace, name } = key;
+    let udp = match port.protocol {
+        observe::Protocol::Udp => "-udp",
+        observe::Protocol::Tcp | observe::Protocol::Sctp => "",
     };
-    format!("{}.{}:{}{udp}", key.namespace, key.name, port.number)
-        .parse()
-        .ok()
+    let name = format!("{namespace}.{name}:{}{udp}", port.number);
+    name.parse().ok()
 }

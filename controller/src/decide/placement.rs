@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use super::annotations::{
-    ANTREA, EXOSCALE, Lookup, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN, Reader, values,
+    ANTREA, EXOSCALE, Lookup, METALLB, METALLB_DEPRECATED, OPENSTACK, OWN, Reader, knobs, values,
 };
 use super::context::Context;
+use super::endpoints;
 use super::nodes::{self, ThisNode};
 use super::notice::Reason;
 use super::site::{ListenAt, Reach, Site};
-use super::{endpoints, knobs};
 use crate::observe::{Family, Key, Node};
 use crate::settings::Role;
 
@@ -34,11 +34,11 @@ pub(super) fn find<'a>(
     context: &Context<'a>,
     reader: &mut Reader<'_>,
 ) -> Result<Placement<'a>, String> {
-    let chosen = reader.knob(&knobs::LB_NODES, None).map(|found| found.value);
+    let chosen = reader.value(&knobs::LB_NODES, None);
     let internal = internal(reader);
     let requested = requested(reader)?;
     let strict = strict(reader);
-    let hostnames = reader.knob(&knobs::HOSTNAME, None).map(|found| found.value);
+    let hostnames = reader.value(&knobs::HOSTNAME, None);
     // These depend on other nodes than this one.
     reader.needs_nodes |= chosen.is_some() || internal || requested.is_some();
     let chosen_nodes = context.nodes.selected(chosen.as_ref());
@@ -90,13 +90,8 @@ fn has_endpoints(context: &Context<'_>, service: &Key, node: &Node) -> bool {
         return endpoints::has_ready_on(slices, &node.name);
     }
     let leases = context.observed.leases.as_ref();
-    let exception = leases.and_then(|leases| {
-        leases
-            .get(&node.name)?
-            .exceptions
-            .services
-            .get(&service.to_string())
-    });
+    let lease = leases.and_then(|leases| leases.get(&node.name));
+    let exception = lease.and_then(|lease| lease.exceptions.services.get(&service.to_string()));
     exception.is_none_or(|exception| !exception.idle)
 }
 
@@ -117,9 +112,7 @@ pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
 
 /// Whether the mode of Local is strict. An event says how Local is understood.
 fn strict(reader: &mut Reader<'_>) -> bool {
-    let strict = reader
-        .knob(&knobs::LOCAL_MODE, None)
-        .is_some_and(|found| found.value);
+    let strict = reader.is_on(&knobs::LOCAL_MODE, None);
     if !reader.service.local {
         return false;
     }
@@ -151,10 +144,7 @@ fn requested(reader: &mut Reader<'_>) -> Result<Option<Vec<IpAddr>>, String> {
     let parsed = match values::addresses(&spec) {
         Ok(addresses) => addresses,
         Err(why) => {
-            reader.warn(
-                Reason::AllocationFailed,
-                failed(reader, &format!("spec.loadBalancerIP {spec:?} {why}")),
-            );
+            unavailable(reader, format!("spec.loadBalancerIP {spec:?} {why}"));
             return Err("the requested address is invalid".to_owned());
         }
     };
@@ -179,17 +169,16 @@ fn at_requested(
     internal: bool,
 ) -> Result<(Reach, ListenAt), String> {
     for address in &requested {
-        let held = match internal {
-            true => chosen.iter().any(|node| node.internal.contains(address)),
-            false => chosen.iter().any(|node| nodes::holds(node, *address)),
+        let is_held = |node: &&Node| match internal {
+            true => node.internal.contains(address),
+            false => nodes::holds(node, *address),
         };
-        if !held {
+        if !chosen.iter().any(is_held) {
             let why = match internal && context.nodes.holds(*address) {
                 true => format!("{address} is not an internal address"),
                 false => format!("no pool holds {address}"),
             };
-            reader.warn(Reason::AllocationFailed, failed(reader, &why));
-            return Err(why);
+            return Err(unavailable(reader, why));
         }
     }
     Ok((Reach::At(requested.clone()), ListenAt::Requested(requested)))
@@ -209,8 +198,7 @@ fn anywhere(
         });
         let words = words.collect::<Vec<_>>().join(" or ");
         let why = format!("no load balancer node has an {words} address");
-        reader.warn(Reason::AllocationFailed, failed(reader, &why));
-        return Err(why);
+        return Err(unavailable(reader, why));
     }
     Ok((Reach::Everywhere, ListenAt::Wildcard))
 }
@@ -226,9 +214,8 @@ fn at_internal(
         nodes::first(&node.internal, family)
     });
     if addresses.is_empty() || matches!(context.nodes.here, ThisNode::Standalone) {
-        let why = "no load balancer node has an InternalIP";
-        reader.warn(Reason::AllocationFailed, failed(reader, why));
-        return Err(why.to_owned());
+        let why = "no load balancer node has an InternalIP".to_owned();
+        return Err(unavailable(reader, why));
     }
     Ok((Reach::At(addresses), ListenAt::Internal(families.to_vec())))
 }
@@ -257,11 +244,12 @@ fn families(reader: &Reader<'_>) -> Vec<Family> {
     }
 }
 
-fn failed(reader: &Reader<'_>, why: &str) -> String {
-    format!(
-        "Failed to allocate IP for \"{}\": {why}",
-        reader.service.key
-    )
+/// Warns that the Service gets no address. Returns the reason.
+fn unavailable(reader: &mut Reader<'_>, why: String) -> String {
+    let key = &reader.service.key;
+    let message = format!("Failed to allocate IP for \"{key}\": {why}");
+    reader.warn(Reason::AllocationFailed, message);
+    why
 }
 
 /// Notes keys that will have an effect once there are address pools.
@@ -278,19 +266,11 @@ pub(super) fn note_pool_keys(reader: &mut Reader<'_>) {
     };
     let waiting = service.annotations.iter().filter(waits);
     let mut keys: Vec<String> = waiting.map(|(key, _)| key.clone()).collect();
-    let switches = [
-        reader.knob(&knobs::KEEP_ADDRESS, None),
-        reader.knob(&knobs::ANTREA_SHARED, None),
-    ];
-    keys.extend(
-        switches
-            .into_iter()
-            .flatten()
-            .filter(|found| found.value)
-            .map(|found| found.key),
-    );
-    let external = reader.knob(&knobs::EXOSCALE_EXTERNAL, None);
-    if external.is_some_and(|found| found.value) {
+    for switch in [&knobs::KEEP_ADDRESS, &knobs::ANTREA_SHARED] {
+        let found = reader.knob(switch, None).filter(|found| found.value);
+        keys.extend(found.map(|found| found.key));
+    }
+    if reader.is_on(&knobs::EXOSCALE_EXTERNAL, None) {
         let name = format!("{EXOSCALE}name");
         keys.extend(reader.raw(&name).is_some().then_some(name));
     }

@@ -43,11 +43,8 @@ pub(super) fn publish(
 
 /// Adds the annotations that users of OpenStack read, and removes an address that is published no more.
 fn write_outputs(service: &Service, addresses: &[IpAddr], is_host: bool, status: &mut Status) {
-    if !service
-        .annotations
-        .keys()
-        .any(|key| key.starts_with(OPENSTACK))
-    {
+    let mut keys = service.annotations.keys();
+    if !keys.any(|key| key.starts_with(OPENSTACK)) {
         return;
     }
     let there = service.annotations.get(ADDRESS);
@@ -55,9 +52,9 @@ fn write_outputs(service: &Service, addresses: &[IpAddr], is_host: bool, status:
     let addresses = addresses.join(",");
     if addresses.is_empty() {
         // The addresses of a host without Kubernetes are not known.
-        let is_stale = there.is_some() && !is_host;
-        let stale = is_stale.then(|| ADDRESS.to_owned());
-        status.stale_annotations.extend(stale);
+        if there.is_some() && !is_host {
+            status.stale_annotations.insert(ADDRESS.to_owned());
+        }
     } else if there != Some(&addresses) {
         status.annotations.insert(ADDRESS.to_owned(), addresses);
     }

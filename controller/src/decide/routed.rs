@@ -4,21 +4,21 @@
 use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
 
 use super::annotations::values::{Paths, Rewrite};
-use super::annotations::{OWN, Reader};
+use super::annotations::{OWN, Reader, knobs};
 use super::certificate::{Termination, certificate};
 use super::context::Context;
-use super::endpoints::{ExternalTarget, Scope, warn_of_slices};
-use super::knobs::{self, PortOptions, ReachedBy};
+use super::endpoints::{ExternalTarget, warn_of_slices};
+use super::health;
 use super::names::{BareNames, asks_for_route, contends, wants_http};
 use super::notice::Reason;
-use super::parts::{backend, frontend, qualified, route, to_https};
+use super::options::{PortOptions, ReachedBy};
+use super::parts::{backend, frontend, qualified, to_https};
 use super::placement::internal;
 use super::ports::served_ports;
 use super::ranges::Ranges;
 use super::service_plan::{Claim, HTTP, HTTPS, PortPlan, ServicePlan, SharedRoute};
 use super::site::{Reach, Site};
 use super::status::{Status, Verdict};
-use super::{endpoints, health};
 use crate::observe::{self, Key, Port, Service, ServiceKind, Target};
 
 /// Plans a Service that is no LoadBalancer.
@@ -29,8 +29,7 @@ pub(super) fn plan<'a>(
 ) -> ServicePlan<'a> {
     let settings = context.settings;
     let mut reader = Reader::new(service, context.observed, settings);
-    let ignore = reader.knob(&knobs::IGNORE, None);
-    if ignore.is_some_and(|found| found.value) {
+    if reader.is_on(&knobs::IGNORE, None) {
         let status = Status::left_alone(service, "an annotation says to ignore it");
         return ServicePlan::nothing(service, status).left_alone_by(reader);
     }
@@ -53,12 +52,10 @@ pub(super) fn plan<'a>(
 fn refuse_internal(reader: &mut Reader<'_>, plan: &mut ServicePlan<'_>) {
     let why =
         "it is internal, and the shared ports and those of --tcp-services are open to all clients";
-    reader.warn(
-        Reason::SyncLoadBalancerFailed,
-        format!(
-            "Error syncing load balancer: {why}; a Service of type LoadBalancer can be internal"
-        ),
+    let message = format!(
+        "Error syncing load balancer: {why}; a Service of type LoadBalancer can be internal"
     );
+    reader.warn(Reason::SyncLoadBalancerFailed, message);
     plan.status = Status::left_alone(plan.service, why);
     reader.keep_last_good_of_ports();
 }
@@ -74,20 +71,16 @@ fn plan_ports(
     if let ServiceKind::ExternalName(name) = &service.kind {
         look_up(context, reader, name, plan);
     }
-    if let Some(owner) = names
-        .owner(service)
-        .filter(|owner| owner.key != service.key)
-    {
+    let owner = names.owner(service);
+    if let Some(owner) = owner.filter(|owner| owner.key != service.key) {
         let message = format!(
             "the bare name {} belongs to {}; this Service is reached as /{}",
             service.key.name, owner.key, service.key
         );
         reader.warn(Reason::NameTaken, message);
     }
-    let mut ports: Vec<&Port> = served_ports(reader)
-        .iter()
-        .filter(|port| port.protocol == observe::Protocol::Tcp)
-        .collect();
+    let is_tcp = |port: &&Port| port.protocol == observe::Protocol::Tcp;
+    let mut ports: Vec<&Port> = served_ports(reader).iter().filter(is_tcp).collect();
     ports.sort_by_key(|port| (port.number != 80, port.number));
     for port in ports {
         match names.listed(settings, service, port) {
@@ -100,16 +93,13 @@ fn plan_ports(
     }
     reader.without_effect(NOT_SHARED, "only a Service of type LoadBalancer has it");
     if plan.ports.is_empty() {
-        reader.without_effect(
-            OF_A_PORT,
-            "the shared port has one setting for all Services",
-        );
+        let why = "the shared port has one setting for all Services";
+        reader.without_effect(OF_A_PORT, why);
     }
     if plan.routes.iter().all(|route| route.closed) && plan.ports.is_empty() {
-        let is_tcp = |port: &Port| port.protocol == observe::Protocol::Tcp;
-        let why = match service.ports.iter().any(is_tcp) {
-            true => "none of its ports can be served",
-            false => "it has no TCP port",
+        let why = match service.ports.iter().find(is_tcp) {
+            Some(_) => "none of its ports can be served",
+            None => "it has no TCP port",
         };
         plan.status = Status::left_alone(service, why);
     }
@@ -128,32 +118,26 @@ fn look_up(context: &Context<'_>, reader: &mut Reader<'_>, name: &str, plan: &mu
         ExternalTarget::NoName => Some(format!("externalName {name:?} is not a DNS name")),
         ExternalTarget::Name(found) => {
             plan.wanted.names.insert(name.to_owned());
+            let mut leads = found.iter();
             match found.is_empty() {
                 true => Some(format!(
                     "externalName {name} has no address; nothing listens until it has one"
                 )),
-                false => {
-                    let leads = found.iter().any(|address| context.may_lead_to(*address));
-                    (!leads).then(nowhere)
-                }
+                false => (!leads.any(|address| context.may_lead_to(*address))).then(nowhere),
             }
         }
     };
-    let mut wrongs: Vec<String> = wrong.into_iter().collect();
-    let named = reader.service.ports.iter();
-    let named = named.filter_map(|port| match &port.target {
+    let ports = reader.service.ports.iter();
+    let named = ports.filter_map(|port| match &port.target {
         Target::Name(target) => Some(format!(
             "port {} has the target port {target:?}, and no pod says its number; give the number",
             port.number
         )),
         Target::Number(_) => None,
     });
-    wrongs.extend(named);
-    for wrong in wrongs {
-        reader.warn_by_node(
-            Reason::SyncLoadBalancerFailed,
-            format!("Error syncing load balancer: {wrong}"),
-        );
+    for wrong in wrong.into_iter().chain(named) {
+        let message = format!("Error syncing load balancer: {wrong}");
+        reader.warn_by_node(Reason::SyncLoadBalancerFailed, message);
     }
 }
 
@@ -174,9 +158,7 @@ fn plan_tcp_service(
         return;
     };
     let binds = Site::EVERYWHERE.binds(context.nodes.here, external);
-    let scope = scope(context, service, &options);
-    plan.wanted.nodes |= scope.nodes.is_some();
-    let endpoints = endpoints::of_port(context, service, port, scope);
+    let backend = backend(context, plan, &name, None, port, &options, check, None);
     plan.ports.push(PortPlan {
         claim: Claim {
             udp: false,
@@ -184,7 +166,7 @@ fn plan_tcp_service(
             reach: Reach::Everywhere,
         },
         frontend: frontend(&name, None, &service.key, &options, None, binds),
-        backend: backend(&name, None, service, port, &options, check, endpoints),
+        backend,
         closed: false,
     });
 }
@@ -224,17 +206,15 @@ fn plan_routes(
         Termination::Open(certificate) => (certificate, false),
     };
     without_effect(reader, port, &options, secure);
-    let scope = scope(context, service, &options);
-    plan.wanted.nodes |= scope.nodes.is_some();
-    let endpoints = endpoints::of_port(context, service, port, scope);
-    let backend = backend(&name, None, service, port, &options, check, endpoints);
+    let backend = backend(context, plan, &name, None, port, &options, check, None);
     let model = SharedRoute {
         secure,
         // Without an annotation, a Service has no route of the HTTPS port.
         by_annotation: secure || asks_for_route(service, context.settings),
         route: Route {
             source_ranges: options.ranges.list(),
-            ..route(Some(name))
+            service: Some(name),
+            ..Route::default()
         },
         certificate,
         backend: Some(backend),
@@ -302,13 +282,11 @@ fn matches(
     secure: bool,
 ) -> Vec<Route> {
     let some = Some(port);
-    let hosts = reader.knob(&knobs::HOST, some).map(|found| found.value);
-    let paths = reader.knob(&knobs::PATH, some).map(|found| found.value);
-    let rewrite = reader.knob(&knobs::REWRITE, some).map(|found| found.value);
-    let contrib_hosts = reader.knob(&knobs::CONTRIB_HOST, None);
-    let acl = reader
-        .knob(&knobs::ACL_MATCH, None)
-        .map(|found| found.value);
+    let hosts = reader.value(&knobs::HOST, some);
+    let paths = reader.value(&knobs::PATH, some);
+    let rewrite = reader.value(&knobs::REWRITE, some);
+    let contrib_hosts = reader.value(&knobs::CONTRIB_HOST, None);
+    let acl = reader.value(&knobs::ACL_MATCH, None);
     let rewritten = |otherwise: Rewrite| match rewrite.clone().unwrap_or(otherwise) {
         Rewrite::Keep => None,
         Rewrite::Strip => "/".parse().ok(),
@@ -317,12 +295,8 @@ fn matches(
     if hosts.is_some() || paths.is_some() {
         return by_host_and_path(hosts, paths, rewritten(Rewrite::Keep));
     }
-    let hosts = contrib_hosts.map_or_else(Vec::new, |found| found.value);
-    let whole = hosts.iter().map(|host| Route {
-        host: Some(host.clone()),
-        ..route(None)
-    });
-    let mut routes: Vec<Route> = whole.collect();
+    let hosts = contrib_hosts.unwrap_or_default();
+    let mut routes = by_host_and_path(Some(hosts.clone()), None, None);
     // service-loadbalancer read aclMatch for https only; on plain http its users reach a Service by its name.
     if acl.is_none() || !secure {
         // As with service-loadbalancer, the name is stripped from requests that have both the host and the name.
@@ -332,7 +306,7 @@ fn matches(
                 host: host.clone(),
                 path: Some(path),
                 rewrite: rewritten(Rewrite::Strip),
-                ..route(None)
+                ..Route::default()
             }));
         }
     }
@@ -342,7 +316,7 @@ fn matches(
             r#match: PathMatch::Begins,
             ignore_case: acl.ignore_case,
             rewrite: rewritten(Rewrite::Keep),
-            ..route(None)
+            ..Route::default()
         }));
     }
     routes
@@ -355,20 +329,22 @@ fn by_host_and_path(
     rewrite: Option<UrlPath>,
 ) -> Vec<Route> {
     let hosts = hosts.map_or_else(|| vec![None], |hosts| hosts.into_iter().map(Some).collect());
-    let ignore_case = paths.as_ref().is_some_and(|paths| paths.ignore_case);
-    let paths = paths.map_or_else(
-        || vec![None],
-        |paths| paths.paths.into_iter().map(Some).collect(),
-    );
+    let (paths, ignore_case) = match paths {
+        Some(found) => (
+            found.paths.into_iter().map(Some).collect(),
+            found.ignore_case,
+        ),
+        None => (vec![None], false),
+    };
     let pairs = hosts
         .iter()
-        .flat_map(|host| paths.iter().map(move |path| (host.clone(), path.clone())));
+        .flat_map(|host| paths.iter().map(move |path| (host, path)));
     let both = pairs.take(MOST_ROUTES + 1).map(|(host, path)| Route {
-        host,
+        host: host.clone(),
         ignore_case,
-        rewrite: path.as_ref().and_then(|_| rewrite.clone()),
-        path,
-        ..route(None)
+        rewrite: rewrite.clone().filter(|_| path.is_some()),
+        path: path.clone(),
+        ..Route::default()
     });
     both.collect()
 }
@@ -396,20 +372,11 @@ fn without_effect(reader: &mut Reader<'_>, port: &Port, options: &PortOptions, s
             reader.present_keys(&knobs::CONTRIB_HOST, port),
             reader.present_keys(&knobs::ACL_MATCH, port),
         ];
-        let hidden = hidden.into_iter().flatten();
-        keys.extend(hidden.map(|key| {
-            format!(
-                "{key} (port {} relays TLS without decrypting it)",
-                port.number
-            )
-        }));
+        let why = format!("port {} relays TLS without decrypting it", port.number);
+        let hidden = hidden.concat().into_iter();
+        keys.extend(hidden.map(|key| format!("{key} ({why})")));
     }
-    if !keys.is_empty() {
-        reader.note(
-            Reason::AnnotationIgnored,
-            format!("without effect here: {}", keys.join(", ")),
-        );
-    }
+    reader.note_without_effect(&keys, "");
 }
 
 /// The paths that follow from a Service's name: `/NAMESPACE/NAME`, and `/NAME` if it owns the bare name; `:PORT` follows unless
@@ -418,9 +385,8 @@ fn name_paths(names: &BareNames<'_>, service: &Service, port: &Port) -> Vec<UrlP
     let Key { namespace, name } = &service.key;
     let suffix = port_suffix(port);
     let bare = names.owns(service).then(|| format!("/{name}{suffix}"));
-    let paths = bare
-        .into_iter()
-        .chain([format!("/{namespace}/{name}{suffix}")]);
+    let whole = format!("/{namespace}/{name}{suffix}");
+    let paths = bare.into_iter().chain([whole]);
     paths.filter_map(|path| path.parse().ok()).collect()
 }
 
@@ -437,16 +403,6 @@ fn port_suffix(port: &Port) -> String {
     match port.number {
         80 => String::new(),
         number => format!(":{number}"),
-    }
-}
-
-fn scope<'a>(context: &Context<'_>, service: &Service, options: &'a PortOptions) -> Scope<'a> {
-    Scope {
-        nodes: options
-            .target_nodes
-            .as_ref()
-            .filter(|_| endpoints::goes_by_node(context.settings, service)),
-        only_on: None,
     }
 }
 

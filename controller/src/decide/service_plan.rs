@@ -6,13 +6,12 @@ use ballast_core::table::{self, Certificate, Frontend, HostPattern, PathMatch, R
 
 use super::annotations::{LAST_GOOD, Reader, TOLD};
 use super::files::WantedFile;
-use super::notice::Notice;
+use super::notice::{About, Notice, Reason};
 use super::placement::Placement;
 use super::site::Reach;
 use super::status::Status;
 use crate::observe::{Remembered, Service, Wanted};
 
-/// The plan of one Service.
 pub(super) struct ServicePlan<'a> {
     pub(super) service: &'a Service,
     pub(super) status: Status,
@@ -96,6 +95,12 @@ impl<'a> ServicePlan<'a> {
         self.node_notices.clear();
     }
 
+    /// Adds a Warning about the Service.
+    pub(super) fn warn(&mut self, reason: Reason, message: impl Into<String>) {
+        let about = About::Service(self.service.key.clone());
+        self.notices.insert(Notice::warning(about, reason, message));
+    }
+
     /// The ports of the node that the Service asks for.
     pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.ports.iter().map(|port| &port.claim)
@@ -142,23 +147,12 @@ impl SharedRoute {
     pub(super) fn places(&self) -> Vec<(String, Option<bool>)> {
         let route = &self.route;
         let scheme = if self.secure { "https" } else { "http" };
-        let host = route
-            .host
-            .as_ref()
-            .map_or_else(|| "*".to_owned(), HostPattern::to_string);
-        let path = match route.ignore_case {
-            true => route.path().to_ascii_lowercase(),
-            false => route.path().to_owned(),
-        };
-        let kind = if path == "/" {
-            PathMatch::Segment
-        } else {
-            route.r#match
-        };
-        let case = if route.ignore_case && path != "/" {
-            ", any case"
-        } else {
-            ""
+        let host = route.host.as_ref().map(HostPattern::to_string);
+        let host = host.unwrap_or_else(|| "*".to_owned());
+        let (path, kind, case) = match (route.path(), route.ignore_case) {
+            ("/", _) => ("/".to_owned(), PathMatch::Segment, ""),
+            (path, true) => (path.to_ascii_lowercase(), route.r#match, ", any case"),
+            (path, false) => (path.to_owned(), route.r#match, ""),
         };
         let mut places = vec![(format!("{scheme}://{host}{path} ({kind}{case})"), None)];
         if self.secure {

@@ -7,7 +7,7 @@ use ballast_core::table::{
     Endpoint, Entries, Frontend, LabelKey, Name, Route, RoutingTable, Service, State, Text,
 };
 
-use super::owners::{labelled, routes};
+use super::owners::{owner_by_labels, routes};
 use crate::observe::Key;
 
 /// The bytes of a service with its endpoints.
@@ -72,13 +72,13 @@ pub(super) fn by_owner(table: &RoutingTable) -> BTreeMap<Key, usize> {
     let mut weights: BTreeMap<Key, usize> = BTreeMap::new();
     let mut owners: BTreeMap<&Name, Key> = BTreeMap::new();
     for service in &table.services {
-        if let Some(owner) = labelled(&service.labels) {
+        if let Some(owner) = owner_by_labels(&service.labels) {
             *weights.entry(owner.clone()).or_default() += of_service(service);
             owners.insert(&service.name, owner);
         }
     }
     for frontend in &table.frontends {
-        if let Some(owner) = labelled(&frontend.labels) {
+        if let Some(owner) = owner_by_labels(&frontend.labels) {
             *weights.entry(owner).or_default() += of_frontend(frontend);
             continue;
         }

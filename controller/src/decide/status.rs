@@ -1,6 +1,7 @@
 //! The status of a Service that is decided: its verdict, what `status.loadBalancer` lists, and the annotations that are written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::Serialize;
@@ -14,9 +15,7 @@ use crate::settings::{Compat, Settings};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Status {
-    /// The Service.
     pub service: Key,
-    /// The verdict.
     pub verdict: Verdict,
     /// The reason for the verdict, for users.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -54,20 +53,48 @@ pub enum Verdict {
     LeftAlone,
 }
 
+impl Verdict {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Served,
+        Self::Pending,
+        Self::Routed,
+        Self::Released,
+        Self::LeftAlone,
+    ];
+
+    /// The word for metrics.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Served => "served",
+            Self::Pending => "pending",
+            Self::Routed => "routed",
+            Self::Released => "released",
+            Self::LeftAlone => "left-alone",
+        }
+    }
+}
+
 /// One entry of `status.loadBalancer.ingress`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ingress {
     /// An address; its mode is always Proxy.
     Ip(IpAddr),
-    /// A hostname in place of addresses.
     Hostname(String),
+}
+
+impl fmt::Display for Ingress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Hostname(name) => f.write_str(name),
+        }
+    }
 }
 
 /// A port that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortError {
-    /// The port's number.
     pub port: u16,
     /// The protocol, as Kubernetes spells it.
     pub protocol: &'static str,
@@ -86,7 +113,7 @@ impl PortError {
 }
 
 impl Status {
-    pub(super) fn new(service: &Service, verdict: Verdict, why: impl Into<String>) -> Self {
+    pub(crate) fn new(service: &Service, verdict: Verdict, why: impl Into<String>) -> Self {
         Self {
             service: service.key.clone(),
             verdict,

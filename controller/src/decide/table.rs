@@ -9,7 +9,7 @@ use ballast_core::table::{
 };
 
 use super::files::{CLIENT_CA, ERROR_PAGE, WantedFile};
-use super::parts::{empty_frontend, route, tls};
+use super::parts::{empty_frontend, tls};
 use super::service_plan::{HTTP, HTTPS, ServicePlan, SharedPorts};
 use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HttpServices, Settings};
 
@@ -27,32 +27,31 @@ pub(super) fn assemble(
         frontends.extend(shared_https(settings, plans));
     }
     let mut services: BTreeMap<Name, table::Service> = BTreeMap::new();
-    let ports = plans
-        .iter_mut()
-        .flat_map(|one| std::mem::take(&mut one.ports));
-    for port in ports.filter(|port| !port.frontend.bind.is_empty() && !port.closed) {
-        frontends.push(port.frontend);
-        services.insert(port.backend.name.clone(), port.backend);
+    for plan in &mut *plans {
+        for port in std::mem::take(&mut plan.ports) {
+            if !port.frontend.bind.is_empty() && !port.closed {
+                frontends.push(port.frontend);
+                services.insert(port.backend.name.clone(), port.backend);
+            }
+        }
     }
-    let routes = plans
-        .iter_mut()
-        .flat_map(|one| std::mem::take(&mut one.routes));
-    let open = routes.filter(|route| !route.closed);
-    for backend in open.filter_map(|route| route.backend) {
-        services.entry(backend.name.clone()).or_insert(backend);
+    for plan in plans {
+        let open = std::mem::take(&mut plan.routes).into_iter();
+        let open = open.filter(|route| !route.closed);
+        for backend in open.filter_map(|route| route.backend) {
+            services.entry(backend.name.clone()).or_insert(backend);
+        }
     }
     frontends.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut log = Log::default();
+    if settings.flags.syslog {
+        log.access = Access::Haproxy;
+    }
     RoutingTable {
         version: 1,
         generation: None,
         stats: stats(settings),
-        log: match settings.flags.syslog {
-            true => Log {
-                access: Access::Haproxy,
-                ..Log::default()
-            },
-            false => Log::default(),
-        },
+        log,
         ticket_keys: None,
         frontends,
         services: services.into_values().collect(),
@@ -62,18 +61,16 @@ pub(super) fn assemble(
 /// The addresses at which the data plane shows statistics and its health, whatever it serves.
 pub(crate) fn stats(settings: &Settings) -> Stats {
     let flags = &settings.flags;
+    let port = flags.stats_port;
+    let healthz = Bind::Exact(([127, 0, 0, 1], HEALTHZ_PORT).into());
+    let ranges = &flags.stats_source_ranges;
     Stats {
-        bind: Some(List::new(vec![Bind::Any {
-            port: flags.stats_port,
-        }])),
+        bind: Some(List::new(vec![Bind::Any { port }])),
         healthz: match flags.http_services == HttpServices::All {
-            true => OrOff::On(List::new(vec![Bind::Exact(
-                ([127, 0, 0, 1], HEALTHZ_PORT).into(),
-            )])),
+            true => OrOff::On(List::new(vec![healthz])),
             false => OrOff::Off,
         },
-        source_ranges: (!flags.stats_source_ranges.is_empty())
-            .then(|| List::new(flags.stats_source_ranges.clone())),
+        source_ranges: (!ranges.is_empty()).then(|| List::new(ranges.clone())),
     }
 }
 
@@ -81,22 +78,18 @@ fn shared_http(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronten
     let (routes, root) = routes(plans, false);
     Some(Frontend {
         routes,
-        default: root.or_else(|| default_route(settings)).map(Box::new),
+        default: Some(Box::new(root.unwrap_or_else(|| default_route(settings)))),
         ..empty_frontend(HTTP.parse().ok()?, settings.flags.http_port, Protocol::Http)
     })
 }
 
 /// The shared HTTPS port. Without any certificate it only relays TLS without decrypting it.
 fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Frontend> {
-    let own = settings
-        .flags
-        .ssl_cert
-        .as_ref()
-        .map(|_| WantedFile::default_certificate());
-    let routes_of_all = || plans.iter().flat_map(|one| &one.routes);
-    let of_services = routes_of_all()
-        .filter(|route| !route.closed)
-        .filter_map(|route| route.certificate.clone());
+    let own = settings.flags.ssl_cert.as_ref();
+    let own = own.map(|_| WantedFile::default_certificate());
+    let open = plans.iter().flat_map(|one| &one.routes);
+    let open = open.filter(|route| !route.closed);
+    let of_services = open.clone().filter_map(|route| route.certificate.clone());
     let mut certificates: Vec<Certificate> = of_services.collect();
     certificates.sort_by(|one, other| one.cert.cmp(&other.cert));
     let mut certificates: Vec<Certificate> = own.into_iter().chain(certificates).collect();
@@ -108,9 +101,8 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
     });
     let name = HTTPS.parse().ok()?;
     let is_all = settings.flags.http_services == HttpServices::All;
-    let is_open = routes_of_all().any(|route| route.secure && !route.closed);
     let answers_all = is_all && !certificates.is_empty();
-    if !is_open && !answers_all {
+    if !open.clone().any(|route| route.secure) && !answers_all {
         return None;
     }
     let (routes, root) = routes(plans, true);
@@ -135,19 +127,16 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
             ..FrontendHttp::ABSENT.clone()
         })),
         routes,
-        default: root.or_else(|| default_route(settings)).map(Box::new),
+        default: Some(Box::new(root.unwrap_or_else(|| default_route(settings)))),
         ..empty_frontend(name, HTTPS_PORT, Protocol::Https)
     })
 }
 
 /// The routes of a shared port, in a fixed order without a meaning; and the route for every request, which becomes the default.
 fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (List<Route>, Option<Route>) {
-    let mut routes: Vec<Route> = plans
-        .iter()
-        .flat_map(|one| &one.routes)
-        .filter(|route| route.secure == secure && !route.closed)
-        .map(|route| route.route.clone())
-        .collect();
+    let routes = plans.iter().flat_map(|one| &one.routes);
+    let open = routes.filter(|route| route.secure == secure && !route.closed);
+    let mut routes: Vec<Route> = open.map(|route| route.route.clone()).collect();
     routes.sort_by(|one, other| (&one.host, one.path()).cmp(&(&other.host, other.path())));
     let is_root = |route: &Route| route.host.is_none() && route.path() == "/";
     let root = routes.iter().position(is_root);
@@ -161,16 +150,13 @@ fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (List<Route>, Option<Route
 }
 
 /// The answer to requests that lead to no Service.
-fn default_route(settings: &Settings) -> Option<Route> {
-    Some(Route {
+fn default_route(settings: &Settings) -> Route {
+    let page = settings.flags.error_page.as_ref();
+    Route {
         status: Some(settings.flags.default_return_code),
-        body_file: settings
-            .flags
-            .error_page
-            .as_ref()
-            .map(|_| PathBuf::from(ERROR_PAGE).into()),
-        ..route(None)
-    })
+        body_file: page.map(|_| PathBuf::from(ERROR_PAGE).into()),
+        ..Route::default()
+    }
 }
 
 /// 15,768,000 seconds, as service-loadbalancer had it.

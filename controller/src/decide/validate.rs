@@ -47,10 +47,8 @@ fn heaviest(table: &RoutingTable, limit: usize) -> BTreeMap<Key, String> {
     if whole <= limit {
         return blamed;
     }
-    let mut weights: Vec<(usize, Key)> = size::by_owner(table)
-        .into_iter()
-        .map(|(owner, weight)| (weight, owner))
-        .collect();
+    let weights = size::by_owner(table).into_iter();
+    let mut weights: Vec<(usize, Key)> = weights.map(|(owner, size)| (size, owner)).collect();
     weights.sort();
     while whole > limit
         && let Some((weight, owner)) = weights.pop()
@@ -109,11 +107,8 @@ pub(super) fn left_out<'a>(
         // The Service may be left out on this node alone.
         Role::Whole | Role::Node => &mut plan.node_notices,
     };
-    notices.insert(Notice::warning(
-        About::Service(service.key.clone()),
-        Reason::LeftOut,
-        message,
-    ));
+    let about = About::Service(service.key.clone());
+    notices.insert(Notice::warning(about, Reason::LeftOut, message));
     plan
 }
 

@@ -49,9 +49,9 @@ fn log(ack: &Ack, known: &mut Option<String>, metrics: &Metrics) {
     let digest = ack.refused.as_ref().map(|refused| refused.digest.clone());
     let is_new = *known != digest;
     *known = digest;
-    metrics.table_is_refused(known.is_some());
+    metrics.table_refused.set(known.is_some().into());
     if let Some(refused) = ack.refused.as_ref().filter(|_| is_new) {
-        metrics.table_refused();
+        metrics.tables_refused.inc();
         for problem in refused.problems.iter().take(MOST_LOGGED) {
             tracing::error!(
                 generation = refused.generation,

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ballast_core::ack::{Ack, ExceptionState};
-use ballast_core::table::{RoutingTable, Service};
+use ballast_core::table::RoutingTable;
 
-use crate::decide::{About, Desired};
+use crate::decide::{About, Desired, owner_by_labels};
 use crate::lease::{Exceptions, Message};
 use crate::observe::Key;
 
@@ -99,25 +99,10 @@ fn refused(ack: &Ack) -> Option<Message> {
     })
 }
 
-/// Kubernetes' Services by the names of their frontends. A shared port belongs to no Service.
+/// Kubernetes' Services by the names of their frontends. A shared port has no labels, and belongs to no Service.
 fn owners(table: &RoutingTable) -> BTreeMap<&str, Key> {
-    let services: BTreeMap<&str, &Service> = table
-        .services
-        .iter()
-        .map(|service| (&*service.name, service))
-        .collect();
-    let owners = table.frontends.iter().filter_map(|frontend| {
-        let service = services.get(&**frontend.service.as_ref()?)?;
-        let label = |name: &str| {
-            let found = service.labels.iter().find(|(key, _)| **key == *name);
-            found.map(|(_, value)| value.to_string())
-        };
-        let key = Key {
-            namespace: label("namespace")?,
-            name: label("service")?,
-        };
-        Some((&*frontend.name, key))
-    });
+    let frontends = table.frontends.iter();
+    let owners = frontends.filter_map(|one| Some((&*one.name, owner_by_labels(&one.labels)?)));
     owners.collect()
 }
 
@@ -132,13 +117,11 @@ mod tests {
     use crate::settings::{Role, Settings};
 
     fn desired(annotation: &str) -> Desired {
-        let mut observed = Observed::default();
         let manifest = format!(
             "kind: Service\nmetadata: {{name: db, namespace: shop, uid: u, annotations: {{{annotation}}}}}\nspec: {{type: LoadBalancer, ports: [{{port: 3306}}]}}\n"
         );
-        assert_eq!(observed.take_file("a.yaml", &manifest), []);
         let settings = Settings::without_flags().in_role(Role::Node);
-        decide(&observed, &settings)
+        decide(&Observed::of(&manifest), &settings)
     }
 
     fn ack(served: &str, refused: &str, exceptions: &str) -> Ack {
@@ -154,14 +137,20 @@ mod tests {
 
     #[test]
     fn a_port_that_does_not_listen_as_asked_closes_its_service_whatever_the_reason() {
-        let exception = |frontend: &str, state: &str| {
+        let exception = |frontend: &str, state: &str, annotation: &str| {
             let exception = format!(
                 r#"{{"frontend":"{frontend}","bind":"*:3306","state":"{state}","why":"because"}}"#
             );
-            of(&ack("null", "null", &exception), "")
+            of(&ack("null", "null", &exception), annotation)
         };
-        for state in ["failed", "not-local", "not-yet-served"] {
-            let all = exception("shop.db:3306", state);
+        let http = "ballast.dev/mode: http";
+        for (state, annotation) in [
+            ("failed", ""),
+            ("not-local", ""),
+            ("not-yet-served", ""),
+            ("failed", http),
+        ] {
+            let all = exception("shop.db:3306", state, annotation);
             let db = &all.services["shop/db"];
             assert!(db.closed, "{state}");
             assert_eq!(
@@ -169,8 +158,9 @@ mod tests {
                 "Error syncing load balancer: node edge does not serve shop.db:3306 at *:3306: because"
             );
         }
-        assert_eq!(exception("shop.db:3306", "idle"), Exceptions::default());
-        let all = exception("http", "failed");
+        let all = exception("shop.db:3306", "idle", "");
+        assert_eq!(all, Exceptions::default());
+        let all = exception("http", "failed", "");
         assert_eq!(
             all.node[0].text, "the data plane does not serve http at *:3306: because",
             "a shared port is the node's"

@@ -18,7 +18,6 @@ pub(crate) struct Pages(BTreeMap<String, Vec<u8>>);
 
 impl Pages {
     /// A page, once it was downloaded.
-    #[must_use]
     pub(crate) fn page(&self, url: &str) -> Option<&[u8]> {
         self.0.get(url).map(Vec::as_slice)
     }
@@ -86,10 +85,8 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
     // kube's client works with any server, and trusts the certificates that the host trusts.
     let client = Client::try_from(Config::new(base)).map_err(|error| error.to_string())?;
     let fetch = async {
-        let answer = client
-            .send(request)
-            .await
-            .map_err(|error| error.to_string())?;
+        let answer = client.send(request).await;
+        let answer = answer.map_err(|error| error.to_string())?;
         if !answer.status().is_success() {
             return Err(format!("answered {}", answer.status()));
         }
@@ -100,9 +97,8 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
         })?;
         Ok(body.to_bytes().to_vec())
     };
-    timeout(PATIENCE, fetch)
-        .await
-        .map_err(|_| "no answer in time".to_owned())?
+    let fetched = timeout(PATIENCE, fetch).await;
+    fetched.map_err(|_| "no answer in time".to_owned())?
 }
 
 const PAUSE: Duration = Duration::from_secs(1);

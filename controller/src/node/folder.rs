@@ -46,15 +46,9 @@ struct Numbered<'a> {
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
-    /// Nothing had changed.
     Nothing,
-    /// Files that the table names were written, but not the table.
     Files,
-    /// A new table was written.
-    Table {
-        /// The size of the table.
-        bytes: usize,
-    },
+    Table { bytes: usize },
 }
 
 impl Folder {
@@ -91,7 +85,6 @@ impl Folder {
     }
 
     /// The generation of the last table.
-    #[must_use]
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -102,13 +95,11 @@ impl Folder {
     }
 
     /// The path of the data plane's acks.
-    #[must_use]
     pub(crate) fn ack(&self) -> PathBuf {
         self.path.join("ack.json")
     }
 
     /// The number of files of the table that cannot be read or written.
-    #[must_use]
     pub(crate) fn failing(&self) -> usize {
         self.failing.len()
     }

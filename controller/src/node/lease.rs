@@ -32,9 +32,7 @@ use crate::settings::Settings;
 /// Renews the Lease of one node.
 pub(crate) struct LeaseRenewer {
     pub(crate) client: Client,
-    /// The namespace of Leases.
     pub(crate) namespace: String,
-    /// The name of this node.
     pub(crate) node: String,
     /// The time for which the Lease holds without renewal.
     pub(crate) duration: Duration,
@@ -93,7 +91,7 @@ impl LeaseRenewer {
                     if logged != Some(readiness) {
                         tracing::info!(dataplane = %self.dataplane, "the data plane is {}", word(readiness));
                         logged = Some(readiness);
-                        self.metrics.dataplane(readiness == Readiness::Ready);
+                        self.metrics.dataplane.set((readiness == Readiness::Ready).into());
                     }
                     schedule.checked(clock::now(), readiness);
                 }

@@ -3,7 +3,7 @@
 //! A bucket hides which of its owners changed. The owners that changed are named until the bucket has not changed for a while. Then
 //! the publisher compares the bucket itself. The owners of a bucket that never stops to change stay named.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,12 +37,8 @@ impl RecentChanges {
                 return;
             }
             let (old, new) = (&before.binds, &report.binds);
-            let gone = old.keys().filter(|owner| !new.contains_key(*owner));
-            let other = new
-                .iter()
-                .filter(|(owner, number)| old.get(*owner) != Some(number));
-            let changed: Vec<&String> = gone.chain(other.map(|(owner, _)| owner)).collect();
-            for owner in changed {
+            let owners = old.keys().chain(new.keys());
+            for owner in owners.filter(|owner| old.get(*owner) != new.get(*owner)) {
                 let bucket = self.changed.entry(bucket_of(owner)).or_default();
                 bucket.last = now;
                 bucket.owners.retain(|known| known != owner);
@@ -62,13 +58,10 @@ impl RecentChanges {
             return Served::default();
         };
         let owners = self.changed.values().flat_map(|changed| &changed.owners);
-        let recent: BTreeSet<u64> = owners
-            .filter_map(|owner| report.binds.get(owner))
-            .copied()
-            .collect();
+        let recent = owners.filter_map(|owner| report.binds.get(owner));
         Served {
             buckets: Some(*buckets),
-            recent,
+            recent: recent.copied().collect(),
         }
     }
 }
@@ -79,16 +72,16 @@ const MOST_OF_BUCKET: usize = MOST_RECENT / BUCKETS;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::lease::Binds;
 
     fn report(owners: &[(&str, u64)]) -> Arc<Report> {
         let owners = owners.iter();
-        let binds: Binds = owners
-            .map(|(owner, number)| ((*owner).to_owned(), *number))
-            .collect();
+        let binds = owners.map(|(owner, number)| ((*owner).to_owned(), *number));
         Arc::new(Report {
-            binds,
+            binds: binds.collect(),
             ..Report::default()
         })
     }

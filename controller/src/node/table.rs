@@ -26,15 +26,11 @@ pub(crate) type Acks = watch::Receiver<Option<Arc<Ack>>>;
 /// Writes the table of every decision.
 #[derive(Debug)]
 pub(crate) struct TableWriter {
-    /// The table's folder.
     pub(crate) folder: Folder,
     /// The stats address of a node that serves nothing.
     pub(crate) stats: Stats,
-    /// The decisions.
     pub(crate) decisions: Decisions,
-    /// The acks of the data plane.
     pub(crate) acks: Acks,
-    /// The downloaded pages.
     pub(crate) pages: watch::Receiver<Pages>,
     /// The tables that were written, for the node's Lease.
     pub(crate) written: watch::Sender<Written>,
@@ -46,9 +42,7 @@ impl TableWriter {
     pub(crate) async fn run(mut self) {
         loop {
             let decision = self.decisions.borrow_and_update().clone();
-            let is_written = decision
-                .as_ref()
-                .is_none_or(|decision| self.write(decision));
+            let is_written = decision.as_ref().is_none_or(|one| self.write(one));
             // A file that a flag names may change, and a write that failed is tried again.
             let again = if is_written { LOOK_EVERY } else { RETRY_EVERY };
             tokio::select! {
@@ -82,19 +76,11 @@ impl TableWriter {
             folder.write(table, &desired.files, &decision.observed.secrets, &pages)
         });
         drop(pages);
-        for _ in 0..self.folder.failing() {
-            self.metrics.write_failed();
-        }
+        let failing = u64::try_from(self.folder.failing()).unwrap_or(u64::MAX);
+        self.metrics.failed_writes.inc_by(failing);
         match wrote {
-            Ok(Wrote::Nothing) => {
-                self.remember(&desired.report);
-                true
-            }
-            Ok(Wrote::Files) => {
-                self.metrics.files_written();
-                self.remember(&desired.report);
-                true
-            }
+            Ok(Wrote::Nothing) => {}
+            Ok(Wrote::Files) => self.metrics.files.inc(),
             Ok(Wrote::Table { bytes }) => {
                 self.metrics.table_written(bytes);
                 tracing::info!(
@@ -104,15 +90,15 @@ impl TableWriter {
                     bytes,
                     "wrote the table"
                 );
-                self.remember(&desired.report);
-                true
             }
             Err(error) => {
-                self.metrics.write_failed();
+                self.metrics.failed_writes.inc();
                 tracing::error!(%error, "cannot write the table");
-                false
+                return false;
             }
         }
+        self.remember(&desired.report);
+        true
     }
 
     /// Adds the newest table to the written ones.

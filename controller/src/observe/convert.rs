@@ -20,18 +20,12 @@ use crate::request::is_ours;
 
 /// The name of an object of a namespace.
 pub(super) fn key(meta: &ObjectMeta) -> Result<Key, String> {
-    let name = meta
-        .name
-        .as_deref()
-        .filter(|name| !name.is_empty())
-        .ok_or("metadata.name is missing")?;
-    Ok(Key::new(
-        meta.namespace.as_deref().unwrap_or("default"),
-        name,
-    ))
+    let name = meta.name.as_deref().filter(|name| !name.is_empty());
+    let name = name.ok_or("metadata.name is missing")?;
+    let namespace = meta.namespace.as_deref().unwrap_or("default");
+    Ok(Key::new(namespace, name))
 }
 
-/// The content of a Secret.
 pub(super) fn material(from: core::Secret) -> Material {
     let binary = from.data.into_iter().flatten();
     let binary = binary.map(|(name, bytes)| (name, bytes.0));
@@ -59,7 +53,6 @@ pub(super) fn grant(from: &Value) -> Option<Grant> {
     })
 }
 
-/// A Service.
 pub(crate) fn service(from: core::Service) -> Result<Service, String> {
     let key = key(&from.metadata)?;
     for part in [&key.namespace, &key.name] {
@@ -74,22 +67,18 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.retain(|key, _| decide::is_read(key));
     let spec = from.spec.unwrap_or_default();
-    let balancer = from
-        .status
-        .and_then(|status| status.load_balancer)
-        .unwrap_or_default();
-    let rival = rival(meta.managed_fields.as_deref().unwrap_or_default());
-    let ports = spec
-        .ports
-        .unwrap_or_default()
-        .into_iter()
-        .map(port)
-        .collect::<Result<_, _>>()?;
-    let addresses = spec
-        .cluster_ips
-        .into_iter()
-        .flatten()
-        .chain(spec.cluster_ip);
+    let balancer = from.status.and_then(|status| status.load_balancer);
+    let ingress = balancer.and_then(|balancer| balancer.ingress);
+    let ingress = ingress.into_iter().flatten();
+    let managers = meta.managed_fields.unwrap_or_default();
+    let rival = rival(&managers);
+    let of_status =
+        |one: &ManagedFieldsEntry| one.subresource.as_deref() == Some("status") && owns_status(one);
+    let status_managers = managers.into_iter().filter(of_status);
+    let mut finalizers = meta.finalizers.into_iter().flatten();
+    let ports = spec.ports.into_iter().flatten().map(port);
+    let addresses = spec.cluster_ips.into_iter().flatten();
+    let addresses = addresses.chain(spec.cluster_ip);
     let mut cluster_ips: Vec<IpAddr> = Vec::new();
     for address in addresses.filter_map(|text| address(&text)) {
         if !cluster_ips.contains(&address) {
@@ -103,42 +92,25 @@ pub(crate) fn service(from: core::Service) -> Result<Service, String> {
         annotations,
         kind: kind(spec.type_.as_deref(), spec.external_name)?,
         class: spec.load_balancer_class,
-        ports,
+        ports: ports.collect::<Result<_, _>>()?,
         cluster_ips,
         families: families(spec.ip_families, spec.ip_family_policy.as_deref()),
         affinity: (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
-            let config = spec
-                .session_affinity_config
-                .and_then(|config| config.client_ip);
-            let seconds = config.and_then(|client| client.timeout_seconds);
-            seconds
-                .and_then(|seconds| u32::try_from(seconds).ok())
-                .filter(|seconds| (1..=86_400).contains(seconds))
-                .unwrap_or(10_800)
+            let config = spec.session_affinity_config;
+            let client = config.and_then(|config| config.client_ip);
+            match client.and_then(|client| client.timeout_seconds) {
+                Some(seconds @ 1..=86_400) => seconds.unsigned_abs(),
+                _ => 10_800,
+            }
         }),
         local: spec.external_traffic_policy.as_deref() == Some("Local"),
         health_check_node_port: spec.health_check_node_port.and_then(some_port),
         source_ranges: spec.load_balancer_source_ranges.unwrap_or_default(),
         load_balancer_ip: spec.load_balancer_ip.filter(|text| !text.is_empty()),
         deleting: meta.deletion_timestamp.is_some(),
-        finalizer: meta
-            .finalizers
-            .into_iter()
-            .flatten()
-            .any(|name| name == FINALIZER),
-        ingress: balancer
-            .ingress
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry.ip.or(entry.hostname))
-            .collect(),
-        status_managers: meta
-            .managed_fields
-            .into_iter()
-            .flatten()
-            .filter(|entry| entry.subresource.as_deref() == Some("status") && owns_status(entry))
-            .filter_map(|entry| entry.manager)
-            .collect(),
+        finalizer: finalizers.any(|name| name == FINALIZER),
+        ingress: ingress.filter_map(|one| one.ip.or(one.hostname)).collect(),
+        status_managers: status_managers.filter_map(|one| one.manager).collect(),
         rival,
         publication,
     })
@@ -171,10 +143,8 @@ fn rival(entries: &[ManagedFieldsEntry]) -> Option<Rival> {
 
 /// The API server accepts no other names. The names in the table are unambiguous only with these.
 fn is_label(text: &str) -> bool {
-    (1..=63).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+    let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    (1..=63).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 fn kind(word: Option<&str>, external_name: Option<String>) -> Result<ServiceKind, String> {
@@ -208,8 +178,8 @@ fn families(listed: Option<Vec<String>>, policy: Option<&str>) -> Vec<Family> {
 }
 
 fn port(from: core::ServicePort) -> Result<Port, String> {
-    let number =
-        some_port(from.port).ok_or_else(|| format!("spec.ports: {} is no port", from.port))?;
+    let wrong = || format!("spec.ports: {} is no port", from.port);
+    let number = some_port(from.port).ok_or_else(wrong)?;
     Ok(Port {
         name: from.name.unwrap_or_default(),
         number,
@@ -231,12 +201,8 @@ fn port(from: core::ServicePort) -> Result<Port, String> {
 /// An EndpointSlice; `None`: it belongs to no Service.
 pub(super) fn slice(from: discovery::EndpointSlice) -> Result<Option<Slice>, String> {
     let key = key(&from.metadata)?;
-    let Some(service) = from
-        .metadata
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get(SERVICE_NAME))
-    else {
+    let labels = from.metadata.labels.as_ref();
+    let Some(service) = labels.and_then(|labels| labels.get(SERVICE_NAME)) else {
         return Ok(None);
     };
     let family = match from.address_type.as_str() {
@@ -252,16 +218,12 @@ pub(super) fn slice(from: discovery::EndpointSlice) -> Result<Option<Slice>, Str
             protocol: protocol(port.protocol.as_deref())?,
         })
     });
+    let endpoints = from.endpoints.into_iter().flatten();
     Ok(Some(Slice {
         service: Key::new(&key.namespace, service),
         family,
         ports: ports.collect::<Result<_, String>>()?,
-        endpoints: from
-            .endpoints
-            .into_iter()
-            .flatten()
-            .map(|endpoint_| endpoint(endpoint_, family))
-            .collect(),
+        endpoints: endpoints.map(|one| endpoint(one, family)).collect(),
     }))
 }
 
@@ -280,34 +242,25 @@ fn endpoint(from: discovery::Endpoint, family: Option<Family>) -> Endpoint {
     }
 }
 
-/// A Node.
 pub(super) fn node(from: core::Node) -> Result<Node, String> {
     let name = key(&from.metadata)?.name;
     let spec = from.spec.unwrap_or_default();
     let status = from.status.unwrap_or_default();
     let addresses = status.addresses.unwrap_or_default();
     let of = |kind: &str| -> Vec<IpAddr> {
-        let of_kind = addresses.iter().filter(|address| address.type_ == kind);
-        of_kind
-            .filter_map(|of_kind| address(&of_kind.address))
-            .collect()
+        let of_kind = addresses.iter().filter(|one| one.type_ == kind);
+        of_kind.filter_map(|one| address(&one.address)).collect()
     };
+    let taints = spec.taints.into_iter().flatten();
+    let mut conditions = status.conditions.into_iter().flatten();
     Ok(Node {
         name,
         internal: of("InternalIP"),
         external: of("ExternalIP"),
         labels: from.metadata.labels.unwrap_or_default(),
-        taints: spec
-            .taints
-            .into_iter()
-            .flatten()
-            .map(|taint| taint.key)
-            .collect(),
-        network_unavailable: status
-            .conditions
-            .into_iter()
-            .flatten()
-            .any(|condition| condition.type_ == "NetworkUnavailable" && condition.status == "True"),
+        taints: taints.map(|taint| taint.key).collect(),
+        network_unavailable: conditions
+            .any(|one| one.type_ == "NetworkUnavailable" && one.status == "True"),
     })
 }
 

@@ -84,9 +84,8 @@ impl Debouncer {
                 }
             }
             let grants = self.grants.answers();
-            observed.grants = grants
-                .map(|(namespace, grants)| (namespace.clone(), grants.clone()))
-                .collect();
+            let grants = grants.map(|(namespace, grants)| (namespace.clone(), grants.clone()));
+            observed.grants = grants.collect();
             looked_up.grants = observed.grants.keys().cloned().collect();
         } else {
             let wanted = self.wanted.borrow();
@@ -94,9 +93,8 @@ impl Debouncer {
             looked_up.grants = wanted.grants.clone();
         }
         let names = self.names.answers();
-        observed.resolved = names
-            .map(|(name, addresses)| (name.clone(), addresses.clone()))
-            .collect();
+        let names = names.map(|(name, addresses)| (name.clone(), addresses.clone()));
+        observed.resolved = names.collect();
         looked_up.names = observed.resolved.keys().cloned().collect();
         observed.looked_up = Arc::new(looked_up);
         self.observed.send_if_modified(|sent| {

@@ -19,11 +19,9 @@ pub use following::watch;
 /// A document that cannot be read. The other documents count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadDocument {
-    /// The file.
     pub file: String,
     /// The number of the document in the file, from 1.
     pub document: usize,
-    /// The reason.
     pub why: String,
 }
 
@@ -34,9 +32,6 @@ impl fmt::Display for BadDocument {
 }
 
 /// Reads every `.yaml`, `.yml` and `.json` of a folder, in the order of their names.
-///
-/// # Errors
-/// The folder or one of its files cannot be read at all.
 pub fn read_folder(folder: &Path) -> io::Result<(Observed, Vec<BadDocument>)> {
     let mut files = fs::read_dir(folder)?
         .map(|entry| Ok(entry?.path()))
@@ -143,6 +138,16 @@ impl Observed {
             true => Ok(()),
             false => Err(wrong.join("; ")),
         }
+    }
+}
+
+#[cfg(test)]
+impl Observed {
+    /// The objects of manifests that can all be read.
+    pub(crate) fn of(manifests: &str) -> Self {
+        let mut observed = Self::default();
+        assert_eq!(observed.take_file("a.yaml", manifests), []);
+        observed
     }
 }
 

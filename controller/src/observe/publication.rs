@@ -18,7 +18,6 @@ pub struct Publication {
     pub version: u64,
     /// A hash of `status.loadBalancer.ingress`.
     pub ingress: u64,
-    /// Our condition, if the Service has it.
     pub condition: Option<Programmed>,
     /// The fields that this program wrote, as `managedFields` records it.
     pub owned: Owned,
@@ -40,9 +39,7 @@ pub struct Programmed {
 pub struct Owned {
     /// `status.loadBalancer.ingress`. It stays recorded when the API server itself removes the addresses.
     pub ingress: bool,
-    /// The finalizer of load balancers.
     pub finalizer: bool,
-    /// The names of annotations.
     pub annotations: BTreeSet<String>,
     /// Whether some of these fields were written by an earlier build, which did not use server-side apply: an apply that
     /// does not list them would leave them where they are.

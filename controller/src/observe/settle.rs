@@ -12,7 +12,6 @@ pub(super) struct Settle {
 }
 
 impl Settle {
-    /// Notes a change.
     pub(super) fn changed(&mut self, now: Instant) {
         let first = self.burst.map_or(now, |(first, _)| first);
         self.burst = Some((first, now));
@@ -24,7 +23,6 @@ impl Settle {
         Some((last + QUIET).min(first + AT_MOST))
     }
 
-    /// Notes that all changes were sent.
     pub(super) fn sent(&mut self) {
         self.burst = None;
     }

@@ -109,11 +109,8 @@ impl SliceStore {
 
     /// Lists the dropped slices of a Service, which is served now.
     pub(super) fn restore(&mut self, service: &Key) {
-        if self
-            .dropped
-            .iter()
-            .any(|(key, one)| one.is_of(key, service))
-        {
+        let mut dropped = self.dropped.iter();
+        if dropped.any(|(key, one)| one.is_of(key, service)) {
             self.awaited.insert(service.clone());
             self.awaited_since.get_or_insert_with(Instant::now);
             self.list_awaited();
@@ -144,10 +141,9 @@ impl SliceStore {
         for (service, (requested, list)) in self.lists.answers() {
             for object in list {
                 // A slice of which an event came while its Service was served is stored, and not dropped any more.
-                let dropped = self.dropped.get(&object.key);
-                if dropped
-                    .is_some_and(|one| one.is_of(&object.key, service) && one.at <= *requested)
-                {
+                let key = &object.key;
+                let is_older = |one: &Dropped| one.is_of(key, service) && one.at <= *requested;
+                if self.dropped.get(key).is_some_and(is_older) {
                     self.slices.apply(Event::Changed(Box::new(object.clone())));
                 }
             }

@@ -32,7 +32,6 @@ impl<T: WatchedKind> Store<T> {
         self.awaited.is_empty()
     }
 
-    /// The objects.
     pub(super) fn objects(&self) -> &BTreeMap<Key, Arc<T>> {
         &self.objects
     }

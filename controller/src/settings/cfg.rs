@@ -6,14 +6,14 @@ use ballast_core::table::Algorithm;
 use serde::Deserialize;
 
 use super::algorithm;
-use super::tcp_services::{TcpService, TcpServices};
+use super::tcp_services::TcpService;
 
 /// The contents of such a file.
 #[derive(Debug)]
 pub(super) struct Cfg {
     pub(super) algorithm: Option<Algorithm>,
-    pub(super) tcp_services: TcpServices,
-    pub(super) remarks: Vec<String>,
+    pub(super) tcp_services: Vec<TcpService>,
+    pub(super) remark: Option<String>,
 }
 
 impl Cfg {
@@ -23,40 +23,31 @@ impl Cfg {
             "" => None,
             name => Some(algorithm(name).map_err(|why| format!("algorithm: {name:?} {why}"))?),
         };
-        let services = file
-            .tcp_services
-            .into_iter()
-            .map(|(name, port)| {
-                TcpService::named(&name, port).map_err(|why| format!("tcpServices: {name:?} {why}"))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        let without_effect = [
+        let services = file.tcp_services.iter().map(|(name, port)| {
+            TcpService::named(name, *port).map_err(|why| format!("tcpServices: {name:?} {why}"))
+        });
+        let tcp_services = services.collect::<Result<_, _>>()?;
+        let mut without_effect = vec![
             ("reloadCmd", file.reload_cmd),
             ("config", file.config),
             ("template", file.template),
         ];
-        let remarks = without_effect
-            .iter()
-            .filter(|(_, value)| !value.is_empty())
-            .map(|(key, _)| *key)
-            .collect::<Vec<_>>();
+        without_effect.retain(|(_, value)| !value.is_empty());
+        let keys: Vec<&str> = without_effect.iter().map(|(key, _)| *key).collect();
+        let remark = (!keys.is_empty()).then(|| {
+            let keys = keys.join(", ");
+            format!("--cfg: {keys} have no effect: there is no haproxy to reload")
+        });
         Ok(Self {
             algorithm,
-            tcp_services: TcpServices::of(services),
-            remarks: match remarks.is_empty() {
-                true => Vec::new(),
-                false => vec![format!(
-                    "--cfg: {} have no effect: there is no haproxy to reload",
-                    remarks.join(", ")
-                )],
-            },
+            tcp_services,
+            remark,
         })
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
 struct File {
     algorithm: String,
     tcp_services: BTreeMap<String, u16>,

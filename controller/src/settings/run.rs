@@ -1,10 +1,10 @@
 //! The flags of the commands `run` and `publish`: where the cluster is, where the table goes, what is written, where the process
 //! answers.
 
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, io};
 
 use ballast_core::table::parse_duration;
 use clap::{ArgAction, Args};
@@ -13,7 +13,6 @@ use super::{ErrorPage, Flags, HEALTHZ_PORT, HttpServices, Role, Settings, WrongF
 use crate::log;
 use crate::pem::{CERT, KEY};
 
-/// Where the cluster is.
 #[derive(Clone, Debug, Args)]
 pub struct ClusterFlags {
     /// How to reach the cluster [default: as a pod of it]
@@ -29,26 +28,21 @@ pub struct ClusterFlags {
 
 impl ClusterFlags {
     /// Whether the cluster is reached by a kubeconfig.
-    ///
-    /// # Errors
-    /// Two flags contradict one another.
     pub fn by_kubeconfig(&self) -> Result<bool, WrongFlag> {
         let is_told = self.kubeconfig.is_some() || self.context.is_some();
         match self.use_kubernetes_cluster_service {
-            Some(true) if is_told => Err(WrongFlag {
-                flag: "--use-kubernetes-cluster-service",
-                why: "does not go with --kubeconfig and --context".to_owned(),
-            }),
+            Some(true) if is_told => Err(WrongFlag::new(
+                "--use-kubernetes-cluster-service",
+                "does not go with --kubeconfig and --context",
+            )),
             Some(is_pod) => Ok(!is_pod),
             None => Ok(is_told),
         }
     }
 }
 
-/// The flags of `run`.
 #[derive(Clone, Debug, Args)]
 pub struct RunFlags {
-    /// Where the cluster is.
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// Serve from this folder of manifests, watched, and no cluster
@@ -74,10 +68,8 @@ pub struct RunFlags {
     /// How long a node that is no load balancer any more serves on, once it has given its Lease back
     #[arg(long, value_name = "TIME", env = "BALLAST_SHUTDOWN_DELAY", default_value = "5s", value_parser = shutdown_delay)]
     pub shutdown_delay: Duration,
-    /// The address of the admin server, and the form of the log.
     #[command(flatten)]
     pub process: AdminFlags,
-    /// The settings of decisions.
     #[command(flatten)]
     pub flags: Flags,
 }
@@ -99,7 +91,6 @@ pub struct AdminFlags {
 /// The flags of `publish`. Those that decide which Service gets which port must be the same as for `run`.
 #[derive(Clone, Debug, Args)]
 pub struct PublishFlags {
-    /// Where the cluster is.
     #[command(flatten)]
     pub cluster: ClusterFlags,
     /// Add a finalizer to Services, so that their addresses are removed before they are deleted
@@ -111,33 +102,25 @@ pub struct PublishFlags {
     /// Publish Services that another controller has published, once it has not written their status for a minute
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub take_over: bool,
-    /// The address of the admin server, and the form of the log.
     #[command(flatten)]
     pub process: AdminFlags,
-    /// The settings of decisions.
     #[command(flatten)]
     pub flags: Flags,
 }
 
 impl PublishFlags {
     /// The settings of decisions; an error names the flag that is refused.
-    ///
-    /// # Errors
-    /// A flag is refused.
     pub fn settings(&self) -> Result<Settings, WrongFlag> {
-        let settings = Settings::new(self.flags.clone())?.of(&self.cluster)?;
         Ok(Settings {
             take_over: self.take_over,
-            ..settings.in_role(Role::Publisher)
+            role: Role::Publisher,
+            ..Settings::new(self.flags.clone())?.of(&self.cluster)?
         })
     }
 }
 
 impl RunFlags {
     /// The settings of decisions; an error names the flag that is refused.
-    ///
-    /// # Errors
-    /// A flag is refused.
     pub fn settings(&self) -> Result<Settings, WrongFlag> {
         let flags = &self.flags;
         if let Some(folder) = &self.manifests {
@@ -156,19 +139,17 @@ impl RunFlags {
             let Some(path) = path else { continue };
             let bytes = fs::read(path).map_err(unreadable(flag, path))?;
             if let Some(flaw) = parts.iter().find_map(|part| part.flaw(&bytes)) {
-                let why = format!("{} {flaw}", path.display());
-                return Err(WrongFlag { flag, why });
+                return Err(WrongFlag::new(flag, format!("{} {flaw}", path.display())));
             }
         }
         self.addresses_agree()?;
-        let settings = Settings::new(flags.clone())?.of(&self.cluster)?;
         Ok(Settings {
             admin_port: match self.process.admin {
                 AdminAddress::At(address) => Some(address.port()),
                 AdminAddress::Nowhere => None,
             },
             shutdown_delay: self.shutdown_delay,
-            ..settings
+            ..Settings::new(flags.clone())?.of(&self.cluster)?
         })
     }
 
@@ -177,53 +158,37 @@ impl RunFlags {
         let AdminAddress::At(admin) = self.process.admin else {
             return Ok(());
         };
-        let own = format!(
-            "{} is where this process answers for itself (--admin)",
-            admin.port()
-        );
-        let wrong = |flag| {
-            Err(WrongFlag {
-                flag,
-                why: own.clone(),
-            })
-        };
-        match admin.port() {
-            port if port == self.flags.stats_port => wrong("--stats-port"),
-            port if port == self.flags.http_port => wrong("--http-port"),
-            HEALTHZ_PORT if self.flags.http_services == HttpServices::All => {
+        let port = admin.port();
+        let is_all = self.flags.http_services == HttpServices::All;
+        let flag = match port {
+            _ if port == self.flags.stats_port => "--stats-port",
+            _ if port == self.flags.http_port => "--http-port",
+            HEALTHZ_PORT if is_all => {
                 let why = format!("{HEALTHZ_PORT} is the health port of --http-services=all");
-                Err(WrongFlag {
-                    flag: "--admin",
-                    why,
-                })
+                return Err(WrongFlag::new("--admin", why));
             }
-            _ if self.dataplane() == admin => wrong("--dataplane"),
-            _ => Ok(()),
-        }
+            _ if self.dataplane() == admin => "--dataplane",
+            _ => return Ok(()),
+        };
+        let why = format!("{port} is where this process answers for itself (--admin)");
+        Err(WrongFlag::new(flag, why))
     }
 
     /// The address at which the data plane is asked.
-    #[must_use]
     pub fn dataplane(&self) -> SocketAddr {
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.flags.stats_port));
         self.dataplane.unwrap_or(own)
     }
 }
 
-fn unreadable(flag: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> WrongFlag + use<> {
-    let path = path.display().to_string();
-    move |error| WrongFlag {
-        flag,
-        why: format!("{path}: {error}"),
-    }
+fn unreadable(flag: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WrongFlag {
+    move |error| WrongFlag::new(flag, format!("{}: {error}", path.display()))
 }
 
 /// The address of the admin server, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminAddress {
-    /// No admin server.
     Nowhere,
-    /// At this address.
     At(SocketAddr),
 }
 
@@ -236,18 +201,15 @@ fn admin_address(text: &str) -> Result<AdminAddress, String> {
         let (address, port) = text.rsplit_once(':')?;
         Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
     };
-    let place = text.parse().ok().or_else(apart);
-    place
-        .map(AdminAddress::At)
-        .ok_or_else(|| "expected IP:PORT or none".to_owned())
+    let place = text.parse().ok().or_else(apart).map(AdminAddress::At);
+    place.ok_or_else(|| "expected IP:PORT or none".to_owned())
 }
 
 fn lease_duration(text: &str) -> Result<Duration, String> {
-    let seconds = text.strip_suffix('s').unwrap_or(text).parse().ok();
-    let seconds = seconds.filter(|seconds| (3..=300).contains(seconds));
-    seconds
-        .map(Duration::from_secs)
-        .ok_or_else(|| "expected 3s to 300s".to_owned())
+    match text.strip_suffix('s').unwrap_or(text).parse() {
+        Ok(seconds @ 3..=300) => Ok(Duration::from_secs(seconds)),
+        _ => Err("expected 3s to 300s".to_owned()),
+    }
 }
 
 /// As the data plane reads its own: a bare number is seconds, and it may be none.

@@ -7,9 +7,7 @@ use std::str::FromStr;
 pub struct TcpService {
     /// Its namespace; `None`: the Service that owns the bare name.
     pub namespace: Option<String>,
-    /// The name of the Service.
     pub name: String,
-    /// The port of the Service.
     pub port: u16,
     /// The port of the node at which it listens.
     pub external: u16,
@@ -49,31 +47,17 @@ impl TcpService {
     }
 }
 
-/// All entries of `--tcp-services`.
+/// All entries of `--tcp-services`, in the order of the flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TcpServices(Vec<TcpService>);
+pub struct TcpServices(pub Vec<TcpService>);
 
 impl TcpServices {
-    pub(super) fn of(services: Vec<TcpService>) -> Self {
-        Self(services)
-    }
-
     /// Adds the entries of Services that have none yet.
-    pub(super) fn merge(&mut self, others: Self) {
+    pub(super) fn merge(&mut self, mut others: Vec<TcpService>) {
         let named = |service: &TcpService| (service.namespace.clone(), service.name.clone());
         let known: Vec<_> = self.0.iter().map(named).collect();
-        self.0.extend(
-            others
-                .0
-                .into_iter()
-                .filter(|other| !known.contains(&named(other))),
-        );
-    }
-
-    /// The entries, in the order of the flag.
-    #[must_use]
-    pub fn all(&self) -> &[TcpService] {
-        &self.0
+        others.retain(|other| !known.contains(&named(other)));
+        self.0.extend(others);
     }
 }
 
@@ -81,17 +65,12 @@ impl FromStr for TcpServices {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = text
-            .split(',')
-            .map(str::trim)
-            .filter(|part| !part.is_empty());
+        let parts = text.split(',').map(str::trim);
         let mut services: Vec<TcpService> = Vec::new();
-        for part in parts {
+        for part in parts.filter(|part| !part.is_empty()) {
             let service = TcpService::read(part)?;
-            if let Some(other) = services
-                .iter()
-                .find(|other| other.external == service.external)
-            {
+            let mut others = services.iter();
+            if let Some(other) = others.find(|other| other.external == service.external) {
                 return Err(format!(
                     "port {} is given to {} and {}",
                     service.external, other.name, service.name
@@ -104,11 +83,8 @@ impl FromStr for TcpServices {
 }
 
 fn parse_port(text: &str) -> Option<u16> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    digits
-        .then(|| text.parse().ok())
-        .flatten()
-        .filter(|port| *port > 0)
+    let port = text.parse().ok().filter(|port| *port > 0);
+    port.filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 const FORM: &str = "is not name:port, namespace/name:port or name:port@external";

@@ -111,24 +111,17 @@ fn gathered(notices: &BTreeSet<Notice>, observed: &Observed) -> BTreeSet<NewEven
         let group = (&notice.about, notice.kind, notice.reason);
         groups.entry(group).or_default().push(&notice.message);
     }
-    let events = groups
-        .into_iter()
-        .filter_map(|((about, kind, reason), messages)| {
-            let uid = match about {
-                About::Flag(_) => return None,
-                // Kubelets give a Node's name as the UID of its events, and `kubectl describe` looks for that.
-                About::Node(name) => name,
-                About::Service(key) => &observed.services.get(key)?.uid,
-            };
-            let message = messages.join("; ");
-            Some(NewEvent::new(
-                about.clone(),
-                uid,
-                kind,
-                &reason.to_string(),
-                message,
-            ))
-        });
+    let events = groups.into_iter();
+    let events = events.filter_map(|((about, kind, reason), messages)| {
+        let uid = match about {
+            About::Flag(_) => return None,
+            // Kubelets give a Node's name as the UID of its events, and `kubectl describe` looks for that.
+            About::Node(name) => name,
+            About::Service(key) => &observed.services.get(key)?.uid,
+        };
+        let (reason, message) = (reason.to_string(), messages.join("; "));
+        Some(NewEvent::new(about.clone(), uid, kind, &reason, message))
+    });
     events.collect()
 }
 
@@ -142,10 +135,7 @@ mod tests {
     use crate::observe::Key;
 
     fn seen() -> Observed {
-        let mut seen = Observed::default();
-        let manifest = "kind: Service\nmetadata: {name: shop, namespace: default, uid: u-1}\n";
-        assert_eq!(seen.take_file("a.yaml", manifest), []);
-        seen
+        Observed::of("kind: Service\nmetadata: {name: shop, namespace: default, uid: u-1}\n")
     }
 
     fn about(reason: Reason, message: &str) -> Notice {
@@ -167,10 +157,8 @@ mod tests {
         let bad = BTreeSet::from([about(Reason::InvalidAnnotation, "bad")]);
         assert_eq!(messages(&announced.news(&bad, &seen())), ["bad"]);
         assert_eq!(messages(&announced.news(&bad, &seen())), [""; 0]);
-        assert_eq!(
-            messages(&announced.news(&BTreeSet::new(), &seen())),
-            [""; 0]
-        );
+        let none = BTreeSet::new();
+        assert_eq!(messages(&announced.news(&none, &seen())), [""; 0]);
         assert_eq!(messages(&announced.news(&bad, &seen())), ["bad"]);
     }
 
@@ -192,11 +180,10 @@ mod tests {
         let bad = about(Reason::InvalidAnnotation, "bad");
         let before = BTreeSet::from([bad.clone()]);
         let text = told(&before, &seen())[&Key::new("default", "shop")].clone();
-        let mut seen = Observed::default();
         let manifest = format!(
             "kind: Service\nmetadata: {{name: shop, namespace: default, uid: u-1, annotations: {{{TOLD}: \"{text}\"}}}}\n"
         );
-        assert_eq!(seen.take_file("a.yaml", &manifest), []);
+        let seen = Observed::of(&manifest);
         assert_eq!(Announced::new(&seen, "").news(&before, &seen), []);
         let mut announced = Announced::new(&seen, "");
         let now = BTreeSet::from([bad, about(Reason::NameTaken, "new")]);
@@ -219,10 +206,8 @@ mod tests {
         let text = told_on_nodes(&before, &seen());
         let news = |notices| Announced::new(&seen(), &text).news(&notices, &seen());
         assert_eq!(news(before), []);
-        assert_eq!(
-            messages(&news(BTreeSet::from([notice("worse")]))),
-            ["worse"]
-        );
+        let worse = BTreeSet::from([notice("worse")]);
+        assert_eq!(messages(&news(worse)), ["worse"]);
     }
 
     #[test]

@@ -119,10 +119,11 @@ impl Pass {
     async fn adopt(&self, passed: &mut Passed) -> Result<(), kube::Error> {
         let live = patiently(self.services().get(&self.service.key.name)).await?;
         match managed::adoption(&live, &self.service.uid) {
-            Some(patch) => self
-                .patch(passed, false, &request::patch(), Patch::Merge(patch))
-                .await
-                .map(drop),
+            Some(patch) => {
+                let params = request::patch();
+                let adopted = self.patch(passed, false, &params, Patch::Merge(patch));
+                adopted.await.map(drop)
+            }
             None => Ok(()),
         }
     }
@@ -134,9 +135,8 @@ impl Pass {
         }
         let params = request::apply(true);
         let object = self.desired.metadata(&passed.service);
-        let applied = self
-            .patch(passed, false, &params, Patch::Apply(object))
-            .await;
+        let applied = self.patch(passed, false, &params, Patch::Apply(object));
+        let applied = applied.await;
         if let Err(error) = &applied
             && request::refusal(error).is_some()
         {
@@ -165,14 +165,12 @@ impl Pass {
         if self.desired.is_in_status(&passed.service) {
             return Ok(None);
         }
-        let object = self
-            .desired
-            .status(&passed.service, Timestamp::now().as_second());
+        let now = Timestamp::now().as_second();
+        let object = self.desired.status(&passed.service, now);
         let is_taken_over = self.desired.taken_from.is_some();
         let params = request::apply(is_taken_over);
-        let mut applied = self
-            .patch(passed, true, &params, Patch::Apply(&object))
-            .await;
+        let applied = self.patch(passed, true, &params, Patch::Apply(&object));
+        let mut applied = applied.await;
         if let Err(error) = &applied
             && request::is_conflict(error)
         {
@@ -187,9 +185,8 @@ impl Pass {
                 }
             }
             let params = request::apply(true);
-            applied = self
-                .patch(passed, true, &params, Patch::Apply(&object))
-                .await;
+            let forced = self.patch(passed, true, &params, Patch::Apply(&object));
+            applied = forced.await;
         }
         let live = applied?;
         passed.keeps_ip_mode = keeps_ip_mode(&live);
@@ -234,7 +231,7 @@ impl Pass {
             true => patiently(services.patch_status(name, params, &patch)).await?,
             false => patiently(services.patch(name, params, &patch)).await?,
         };
-        self.metrics.status_written();
+        self.metrics.statuses.inc();
         if Arc::ptr_eq(&passed.service, &self.service) {
             self.announce(passed);
         }
@@ -322,10 +319,7 @@ fn was_served(service: &Service) -> Option<bool> {
 /// Whether the API server kept the modes of the addresses that it took, or gave them one.
 fn keeps_ip_mode(live: &core::Service) -> Option<bool> {
     let balancer = live.status.as_ref()?.load_balancer.as_ref()?;
-    let mut addresses = balancer
-        .ingress
-        .iter()
-        .flatten()
-        .filter(|entry| entry.ip.is_some());
-    Some(addresses.next()?.ip_mode.is_some())
+    let mut entries = balancer.ingress.iter().flatten();
+    let address = entries.find(|entry| entry.ip.is_some())?;
+    Some(address.ip_mode.is_some())
 }

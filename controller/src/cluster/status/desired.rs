@@ -75,9 +75,8 @@ impl DesiredStatus {
         annotations.retain(|name, _| !removed.contains(name));
         annotations.extend(written);
         let entries = status.ingress.iter().filter(|_| is_ours);
-        let ingress: Vec<_> = entries
-            .map(|entry| published(entry, status, service, mode))
-            .collect();
+        let ingress = entries.map(|entry| published(entry, status, service, mode));
+        let ingress: Vec<_> = ingress.collect();
         Some(Self {
             verdict,
             message: message(&status.why, &ingress),
@@ -233,9 +232,8 @@ impl DesiredStatus {
         }
         let there = |name: &&String| service.annotations.contains_key(*name);
         let annotations = self.removed.iter().filter(there);
-        let annotations: Map<String, Value> = annotations
-            .map(|name| (name.clone(), Value::Null))
-            .collect();
+        let annotations = annotations.map(|name| (name.clone(), Value::Null));
+        let annotations: Map<String, Value> = annotations.collect();
         if !annotations.is_empty() {
             metadata.insert("annotations".to_owned(), annotations.into());
         }
@@ -282,9 +280,8 @@ impl DesiredStatus {
 fn annotations_of_ours(service: &Service) -> BTreeMap<String, String> {
     let names = service.publication.owned.annotations.iter();
     let found = names.filter_map(|name| service.annotations.get_key_value(name));
-    found
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+    let found = found.map(|(name, value)| (name.clone(), value.clone()));
+    found.collect()
 }
 
 /// The message of the condition.
@@ -344,18 +341,15 @@ fn ports(status: &Status, service: &Service) -> Option<Vec<core::PortStatus>> {
         return None;
     }
     let mut seen = BTreeSet::new();
-    let ports = service
-        .ports
-        .iter()
-        .filter(|port| seen.insert((port.number, port.protocol)));
+    let ports = service.ports.iter();
+    let ports = ports.filter(|port| seen.insert((port.number, port.protocol)));
     let ports = ports.map(|port| {
-        let error = status
-            .port_errors
-            .iter()
-            .find(|error| error.port == port.number && error.protocol == port.protocol.word());
+        let protocol = port.protocol.word();
+        let mut errors = status.port_errors.iter();
+        let error = errors.find(|one| one.port == port.number && one.protocol == protocol);
         core::PortStatus {
             port: i32::from(port.number),
-            protocol: port.protocol.word().to_owned(),
+            protocol: protocol.to_owned(),
             error: error.map(|error| error.error.to_owned()),
         }
     });

@@ -18,17 +18,13 @@ pub(super) fn adoption(live: &core::Service, uid: &str) -> Option<Value> {
     }
     let mut applied: BTreeMap<Option<String>, ManagedFieldsEntry> = BTreeMap::new();
     for entry in ours {
-        let fields = entry
-            .fields_v1
-            .clone()
-            .map_or(Value::Null, |fields| fields.0);
+        let fields = entry.fields_v1.clone();
+        let fields = fields.map_or(Value::Null, |fields| fields.0);
         let one = applied.entry(entry.subresource.clone()).or_insert(entry);
         one.manager = Some(MANAGER.to_owned());
         one.operation = Some("Apply".to_owned());
-        unite(
-            &mut one.fields_v1.get_or_insert_with(|| FieldsV1(json!({}))).0,
-            fields,
-        );
+        let all = one.fields_v1.get_or_insert_with(|| FieldsV1(json!({})));
+        unite(&mut all.0, fields);
     }
     let entries: Vec<_> = others.into_iter().chain(applied.into_values()).collect();
     Some(json!({"metadata": {
@@ -70,18 +66,10 @@ mod tests {
             "f:finalizers": {"v:\"x\"": {}},
         }});
         let theirs = entry("person", "Update", &json!({"f:spec": {"f:type": {}}}));
-        let patch = adoption(
-            &live(&json!([
-                entry(
-                    "ballast-controller",
-                    "Update",
-                    &json!({"f:metadata": {"f:finalizers": {"v:\"x\"": {}}}})
-                ),
-                theirs,
-                entry(MANAGER, "Apply", &told),
-            ])),
-            "u-1",
-        );
+        let finalizers = json!({"f:metadata": {"f:finalizers": {"v:\"x\"": {}}}});
+        let earlier = entry("ballast-controller", "Update", &finalizers);
+        let applied = entry(MANAGER, "Apply", &told);
+        let patch = adoption(&live(&json!([earlier, theirs, applied])), "u-1");
         assert_eq!(
             patch.unwrap()["metadata"],
             json!({

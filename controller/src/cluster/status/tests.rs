@@ -36,7 +36,6 @@ fn statuses() -> StatusWriter {
 
 /// A state of the Service with this UID and this version, published at these addresses.
 fn state(uid: &str, version: u64, addresses: &[&str]) -> Arc<Service> {
-    let mut observed = Observed::default();
     let ingress = addresses
         .iter()
         .map(|address| json!({"ip": address, "ipMode": "Proxy"}));
@@ -46,30 +45,19 @@ fn state(uid: &str, version: u64, addresses: &[&str]) -> Arc<Service> {
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
         "status": {"loadBalancer": {"ingress": ingress.collect::<Vec<_>>()}},
     });
-    assert_eq!(observed.take_file("a.yaml", &manifest.to_string()), []);
+    let mut observed = Observed::of(&manifest.to_string());
     observed.services.pop_first().unwrap().1
 }
 
 /// A decision to publish the observed Service at 10.0.0.1.
 fn decision(service: Arc<Service>) -> Decision {
     let status = Status {
-        service: service.key.clone(),
-        verdict: Verdict::Served,
-        why: String::new(),
         ingress: vec![crate::decide::Ingress::Ip([10, 0, 0, 1].into())],
-        port_errors: Vec::new(),
-        annotations: BTreeMap::new(),
-        stale_annotations: BTreeSet::new(),
-        taken_from: None,
+        ..Status::new(&service, Verdict::Served, "")
     };
     let desired = crate::decide::Desired {
-        table: None,
-        files: BTreeSet::new(),
         statuses: vec![status],
-        notices: BTreeSet::new(),
-        wanted: crate::observe::Wanted::default(),
-        remembered: BTreeMap::new(),
-        report: Arc::default(),
+        ..crate::decide::Desired::default()
     };
     let observed = Observed {
         services: BTreeMap::from([(service.key.clone(), service)]),

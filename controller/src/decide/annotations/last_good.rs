@@ -97,12 +97,11 @@ mod tests {
         memory.insert("source-ranges.201/TCP".to_owned(), value("10.0.0.0/9"));
         let text = text(&memory).expect("some");
         assert_eq!(text.matches("10.0.0.0/8").count(), 2, "{text}");
-        let mut observed = Observed::default();
         let manifest = serde_json::json!({
             "kind": "Service",
             "metadata": {"name": "a", "annotations": {LAST_GOOD: text}},
         });
-        assert_eq!(observed.take_file("a.json", &manifest.to_string()), []);
+        let observed = Observed::of(&manifest.to_string());
         let service = observed.services.values().next().expect("a Service");
         assert_eq!(written(service), memory);
     }

@@ -35,10 +35,8 @@ pub(in crate::decide) fn send_proxy(text: &str) -> Result<SendProxy, String> {
 
 /// `off`, or the ranges whose PROXY headers are trusted. `on` alone is an error: every client would be trusted.
 pub(in crate::decide) fn accept_proxy(text: &str) -> Result<Option<Vec<IpNet>>, String> {
-    let words: Vec<&str> = text
-        .split([',', ' '])
-        .filter(|word| !word.is_empty() && *word != "on")
-        .collect();
+    let words = text.split([',', ' ']);
+    let words: Vec<&str> = words.filter(|word| !["", "on"].contains(word)).collect();
     match words.as_slice() {
         ["off"] => Ok(None),
         [] => Err(
@@ -61,7 +59,7 @@ pub(in crate::decide) fn idle(text: &str) -> Result<OrOff<Duration>, String> {
             Some(0) => Ok(OrOff::Off),
             Some(millis) => parse_duration(&format!("{millis}ms"))
                 .map(OrOff::On)
-                .map_err(|wrong| wrong.to_string()),
+                .map_err(wrong),
             None => go_duration(text).map(OrOff::On),
         },
     }
@@ -116,24 +114,21 @@ pub(in crate::decide) fn rise(text: &str) -> Result<u8, String> {
 
 fn count(text: &str, most: u8) -> Result<u8, String> {
     let count = integer(text.trim()).and_then(|count| u8::try_from(count).ok());
-    count
-        .filter(|count| (1..=most).contains(count))
-        .ok_or_else(|| format!("is out of range; expected 1 to {most}"))
+    let count = count.filter(|count| (1..=most).contains(count));
+    count.ok_or_else(|| format!("is out of range; expected 1 to {most}"))
 }
 
 pub(in crate::decide) fn health_mode(text: &str) -> Result<HealthMode, String> {
-    Ok(match text.trim().to_ascii_lowercase().as_str() {
-        "off" => HealthMode::Off,
-        "tcp" => HealthMode::Tcp,
-        "http" => HealthMode::Http,
-        "https" => HealthMode::Https,
-        "udp" => HealthMode::Udp,
+    match text.trim().to_ascii_lowercase().as_str() {
+        "off" => Ok(HealthMode::Off),
+        "tcp" => Ok(HealthMode::Tcp),
+        "http" => Ok(HealthMode::Http),
+        "https" => Ok(HealthMode::Https),
+        "udp" => Ok(HealthMode::Udp),
         _ => {
-            return Err(
-                "is not a mode of health checks; expected off, tcp, http, https or udp".to_owned(),
-            );
+            Err("is not a mode of health checks; expected off, tcp, http, https or udp".to_owned())
         }
-    })
+    }
 }
 
 /// The port that is checked: a number, or the name of a port of the Service.
@@ -148,11 +143,8 @@ pub(in crate::decide) fn check_port(text: &str) -> Result<CheckPort, String> {
     if let Some(number) = integer(text) {
         return port(number).map(CheckPort::Number);
     }
-    let is_name = !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-    match is_name {
+    let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    match !text.is_empty() && text.bytes().all(allowed) {
         true => Ok(CheckPort::Name(text.to_owned())),
         false => Err(
             "is not a port; expected 1 to 65535, or the name of a port of this Service".to_owned(),
@@ -175,14 +167,9 @@ pub(in crate::decide) fn expect(text: &str) -> Result<Expect, String> {
 
 /// Source ranges; `None`: every client.
 pub(in crate::decide) fn ranges(text: &str) -> Result<Option<List<IpNet>>, String> {
-    let mut ranges = text
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-        .map(range)
-        .collect::<Result<Vec<_>, _>>()?;
-    ranges.sort();
-    ranges.dedup();
+    let parts = text.split(',').map(str::trim);
+    let ranges = parts.filter(|part| !part.is_empty()).map(range);
+    let ranges = sorted(ranges.collect::<Result<Vec<_>, _>>()?);
     Ok((!ranges.is_empty()).then(|| List::new(ranges)))
 }
 
@@ -195,9 +182,8 @@ fn range(text: &str) -> Result<IpNet, String> {
     match (net.addr().to_canonical(), net.prefix_len()) {
         (IpAddr::V4(address), length) if net.addr().is_ipv6() => {
             let length = length.checked_sub(96).ok_or_else(wrong)?;
-            IpNet::new(address.into(), length)
-                .map(|net| net.trunc())
-                .map_err(|_| wrong())
+            let net = IpNet::new(address.into(), length).map_err(|_| wrong())?;
+            Ok(net.trunc())
         }
         _ => Ok(net.trunc()),
     }
@@ -205,25 +191,19 @@ fn range(text: &str) -> Result<IpNet, String> {
 
 /// At most one address of each family.
 pub(in crate::decide) fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
-    let parts = text
-        .split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty());
-    let addresses: Result<Vec<IpAddr>, _> = parts
-        .map(|part| part.parse::<IpAddr>().map(|address| address.to_canonical()))
-        .collect();
-    let addresses = addresses.map_err(|_| {
+    let parts = text.split(',').map(str::trim);
+    let parts = parts.filter(|part| !part.is_empty());
+    let addresses: Result<Vec<IpAddr>, _> = parts.map(str::parse::<IpAddr>).collect();
+    let mut addresses = addresses.map_err(|_| {
         "is not an address; expected an IPv4 address, an IPv6 address or both".to_owned()
     })?;
-    let of = |family| {
-        addresses
-            .iter()
-            .filter(|address| Family::of(**address) == family)
-            .count()
-    };
-    match addresses.is_empty() || of(Family::V4) > 1 || of(Family::V6) > 1 {
-        true => Err("is not one address for each family".to_owned()),
-        false => Ok(addresses),
+    for address in &mut addresses {
+        *address = address.to_canonical();
+    }
+    let families: Vec<Family> = addresses.iter().copied().map(Family::of).collect();
+    match sorted(families.clone()).len() == families.len() && !families.is_empty() {
+        true => Ok(addresses),
+        false => Err("is not one address for each family".to_owned()),
     }
 }
 
@@ -281,9 +261,8 @@ pub(in crate::decide) fn on_gone(text: &str) -> Result<OnGone, String> {
 
 pub(in crate::decide) fn hosts(text: &str) -> Result<Vec<HostPattern>, String> {
     let parts = text.split([',', ' ']).filter(|part| !part.is_empty());
-    let hosts = parts
-        .map(|part| part.parse::<HostPattern>().map_err(wrong))
-        .collect::<Result<Vec<_>, _>>()?;
+    let hosts = parts.map(str::parse::<HostPattern>);
+    let hosts = hosts.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
     match hosts.is_empty() {
         true => Err("names no host".to_owned()),
         false => Ok(sorted(hosts)),
@@ -299,24 +278,18 @@ pub(in crate::decide) struct Paths {
 
 /// `/a, /b`, or the arguments of haproxy's path_beg: `-i /a /b`.
 pub(in crate::decide) fn paths(text: &str) -> Result<Paths, String> {
-    let mut words: Vec<&str> = text
-        .split([',', ' '])
-        .filter(|word| !word.is_empty())
-        .collect();
+    let words = text.split([',', ' ']);
+    let mut words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let ignore_case = words.first() == Some(&"-i");
     if ignore_case {
         words.remove(0);
     }
-    let paths = words
-        .iter()
-        .map(|word| word.parse::<UrlPath>().map_err(wrong))
-        .collect::<Result<Vec<_>, _>>()?;
+    let paths = words.iter().map(|word| word.parse::<UrlPath>());
+    let paths = paths.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    let paths = sorted(paths);
     match paths.is_empty() {
         true => Err("names no path".to_owned()),
-        false => Ok(Paths {
-            paths: sorted(paths),
-            ignore_case,
-        }),
+        false => Ok(Paths { paths, ignore_case }),
     }
 }
 
@@ -346,10 +319,8 @@ pub(in crate::decide) fn secret(text: &str) -> Result<(Option<String>, String), 
         None => (None, text),
     };
     let is_in = |part: &str, longest: usize, more: &[u8]| {
-        (1..=longest).contains(&part.len())
-            && part.bytes().all(|byte| {
-                byte.is_ascii_lowercase() || byte.is_ascii_digit() || more.contains(&byte)
-            })
+        let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9') || more.contains(&byte);
+        (1..=longest).contains(&part.len()) && part.bytes().all(allowed)
     };
     // The API server's rules for both. No namespace has a dot, so `NAMESPACE.NAME` is a unique file name.
     let is_namespace = |part: &str| is_in(part, 63, b"-");
@@ -407,17 +378,13 @@ fn go_duration(text: &str) -> Result<Duration, String> {
     let mut whole = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest
-            .find(|letter: char| !letter.is_ascii_digit())
-            .ok_or_else(wrong)?;
+        let is_digit = |letter: char| letter.is_ascii_digit();
+        let digits = rest.find(|letter| !is_digit(letter)).ok_or_else(wrong)?;
         let unit = rest.get(digits..).unwrap_or_default();
-        let length = unit
-            .find(|letter: char| letter.is_ascii_digit())
-            .unwrap_or(unit.len());
+        let length = unit.find(is_digit).unwrap_or(unit.len());
         let (part, after) = rest.split_at_checked(digits + length).ok_or_else(wrong)?;
-        whole = whole
-            .checked_add(parse_duration(part).map_err(|_| wrong())?)
-            .ok_or_else(wrong)?;
+        let part = parse_duration(part).map_err(|_| wrong())?;
+        whole = whole.checked_add(part).ok_or_else(wrong)?;
         rest = after;
     }
     match whole <= LONGEST {
@@ -433,10 +400,10 @@ fn integer(text: &str) -> Option<u32> {
 }
 
 fn port(number: u32) -> Result<u16, String> {
-    u16::try_from(number)
-        .ok()
-        .filter(|port| *port > 0)
-        .ok_or_else(|| "is out of range; expected 1 to 65535".to_owned())
+    match u16::try_from(number) {
+        Ok(port @ 1..) => Ok(port),
+        _ => Err("is out of range; expected 1 to 65535".to_owned()),
+    }
 }
 
 fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {

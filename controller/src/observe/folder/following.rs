@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::super::debounce::Debouncer;
-use super::super::{Observed, Wanted};
+use super::super::{Key, Observed, Wanted};
 use super::{BadDocument, is_manifest};
 use crate::follow;
 use crate::settings::Settings;
@@ -53,10 +53,9 @@ pub async fn watch(
         };
         files = same_files;
         if let Some((mut all, wrong)) = scan.found {
-            all.services
-                .retain(|key, _| settings.looks_at(&key.namespace));
-            all.slices
-                .retain(|key, _| settings.looks_at(&key.namespace));
+            let is_seen = |key: &Key| settings.looks_at(&key.namespace);
+            all.services.retain(|key, _| is_seen(key));
+            all.slices.retain(|key, _| is_seen(key));
             if files.was_read {
                 seen = Some(all);
                 debouncer.changed();
@@ -226,10 +225,9 @@ impl Files {
         for (path, file) in &self.known {
             let wrong = all.take_file(&name(path), &file.text);
             // Of a file whose last good content stays, the current mistakes count.
-            bad.extend(if file.bad.is_empty() {
-                wrong
-            } else {
-                file.bad.clone()
+            bad.extend(match file.bad.is_empty() {
+                true => wrong,
+                false => file.bad.clone(),
             });
         }
         (all, bad)
@@ -241,25 +239,20 @@ fn sooner(again_in: &mut Option<Duration>, rest: Duration) {
 }
 
 fn read(path: &Path, stamp: Stamp, last: Option<ManifestFile>) -> ManifestFile {
-    let alone = |why: String| {
-        vec![BadDocument {
-            file: name(path),
-            document: 1,
-            why,
-        }]
-    };
     let text = match fs::read(path).map(String::from_utf8) {
         Ok(Ok(text)) => Ok(text),
-        Ok(Err(_)) => Err(alone("is not UTF-8".to_owned())),
-        Err(error) => Err(alone(format!("cannot be read: {error}"))),
+        Ok(Err(_)) => Err("is not UTF-8".to_owned()),
+        Err(error) => Err(format!("cannot be read: {error}")),
     };
-    let (text, bad) = match text {
-        Ok(text) => {
-            let bad = Observed::default().take_file(&name(path), &text);
-            (text, bad)
-        }
-        Err(bad) => (String::new(), bad),
+    let bad = match &text {
+        Ok(text) => Observed::default().take_file(&name(path), text),
+        Err(why) => vec![BadDocument {
+            file: name(path),
+            document: 1,
+            why: why.clone(),
+        }],
     };
+    let text = text.unwrap_or_default();
     match last {
         Some(last) if !bad.is_empty() && last.is_good => ManifestFile { stamp, bad, ..last },
         _ => ManifestFile {

@@ -1,14 +1,13 @@
 use super::*;
 use crate::decide::PortError;
-use crate::observe::{Key, Observed};
+use crate::observe::Observed;
 use crate::request::MANAGER;
 
 /// A Service as it is observed.
 fn service(manifest: &Value) -> Service {
-    let mut observed = Observed::default();
-    assert_eq!(observed.take_file("a.json", &manifest.to_string()), []);
-    let seen = observed.services.pop_first().unwrap().1;
-    (*seen).clone()
+    let mut observed = Observed::of(&manifest.to_string());
+    let (_, service) = observed.services.pop_first().unwrap();
+    (*service).clone()
 }
 
 fn plain() -> Value {
@@ -27,15 +26,13 @@ fn status(verdict: Verdict, ingress: &[&str]) -> Status {
         Err(_) => Ingress::Hostname((*text).to_owned()),
     };
     Status {
-        service: Key::new("default", "shop"),
-        verdict,
-        why: String::new(),
         ingress: ingress.iter().map(place).collect(),
-        port_errors: Vec::new(),
-        annotations: BTreeMap::new(),
-        stale_annotations: BTreeSet::new(),
-        taken_from: None,
+        ..Status::new(&service(&plain()), verdict, "")
     }
+}
+
+fn last_good() -> BTreeMap<String, String> {
+    BTreeMap::from([(LAST_GOOD.to_owned(), "x".to_owned())])
 }
 
 fn desired(status: &Status, live: &Value, mode: IpMode<'_>) -> DesiredStatus {
@@ -45,19 +42,20 @@ fn desired(status: &Status, live: &Value, mode: IpMode<'_>) -> DesiredStatus {
 /// The Service after the API server has taken what is applied: all of it is ours then.
 fn applied(live: &Value, desired: &DesiredStatus) -> Value {
     let before = service(live);
-    let (metadata, status) = (
-        desired.metadata(&before),
-        desired.status(&before, 1_767_225_600),
-    );
+    let metadata = &desired.metadata(&before)["metadata"];
+    let status = desired.status(&before, 1_767_225_600);
+    let list = |finalizers: &Value| finalizers.as_array().cloned().unwrap_or_default();
     let mut live = live.clone();
-    let finalizers = live["metadata"]["finalizers"].as_array().cloned();
-    let others = finalizers
-        .into_iter()
-        .flatten()
-        .filter(|name| *name != FINALIZER);
-    let ours = metadata["metadata"]["finalizers"].as_array().cloned();
-    live["metadata"]["finalizers"] = others.chain(ours.into_iter().flatten()).collect();
-    let annotations = metadata["metadata"]["annotations"].as_object().unwrap();
+    let mut finalizers = list(&live["metadata"]["finalizers"]);
+    finalizers.retain(|name| name != FINALIZER);
+    let ours = list(&metadata["finalizers"]);
+    let owned = match ours.is_empty() {
+        true => json!({}),
+        false => json!({format!("v:\"{FINALIZER}\""): {}}),
+    };
+    finalizers.extend(ours);
+    live["metadata"]["finalizers"] = json!(finalizers);
+    let annotations = metadata["annotations"].as_object().unwrap();
     let fields = annotations
         .keys()
         .map(|name| (format!("f:{name}"), json!({})));
@@ -66,29 +64,14 @@ fn applied(live: &Value, desired: &DesiredStatus) -> Value {
         live["metadata"]["annotations"][name] = value.clone();
     }
     live["status"] = status.get("status").cloned().unwrap_or_default();
-    let has_finalizer = metadata["metadata"].get("finalizers").is_some();
-    let element = format!("v:\"{FINALIZER}\"");
-    let finalizers = if has_finalizer {
-        json!({element: {}})
-    } else {
-        json!({})
-    };
     let balancer = match live["status"].get("loadBalancer") {
         Some(_) => json!({"f:ingress": {}}),
         None => json!({}),
     };
-    live["metadata"]["managedFields"] = json!([
-        entry(
-            MANAGER,
-            "Apply",
-            &json!({"f:metadata": {"f:annotations": fields, "f:finalizers": finalizers}})
-        ),
-        entry(
-            MANAGER,
-            "Apply",
-            &json!({"f:status": {"f:loadBalancer": balancer}})
-        ),
-    ]);
+    let metadata = json!({"f:metadata": {"f:annotations": fields, "f:finalizers": owned}});
+    let status = json!({"f:status": {"f:loadBalancer": balancer}});
+    let entries = [metadata, status].map(|fields| entry(MANAGER, "Apply", &fields));
+    live["metadata"]["managedFields"] = json!(entries);
     live
 }
 
@@ -132,7 +115,7 @@ fn what_is_as_it_must_be_is_not_written_again() {
         (Verdict::Released, &[]),
     ] {
         let status = Status {
-            annotations: BTreeMap::from([("ballast.dev/last-good".to_owned(), "x".to_owned())]),
+            annotations: last_good(),
             ..status(verdict, ingress)
         };
         let live = applied(&plain(), &desired(&status, &plain(), IpMode::Kept));
@@ -158,7 +141,7 @@ fn what_is_as_it_must_be_is_not_written_again() {
 #[test]
 fn a_service_that_is_released_has_nothing_of_ours_left() {
     let served = Status {
-        annotations: BTreeMap::from([("ballast.dev/last-good".to_owned(), "x".to_owned())]),
+        annotations: last_good(),
         ..status(Verdict::Served, &["10.0.0.1"])
     };
     let mut live = plain();
@@ -208,14 +191,8 @@ fn what_another_manager_publishes_stays() {
 
 #[test]
 fn a_finalizer_and_annotations_of_ours_go_whichever_manager_owns_them() {
-    let mut live = applied(
-        &plain(),
-        &desired(
-            &status(Verdict::Served, &["10.0.0.1"]),
-            &plain(),
-            IpMode::Kept,
-        ),
-    );
+    let served = status(Verdict::Served, &["10.0.0.1"]);
+    let mut live = applied(&plain(), &desired(&served, &plain(), IpMode::Kept));
     live["metadata"]["finalizers"] = json!(["example.com/theirs", FINALIZER]);
     live["metadata"]["annotations"] = json!({"a": "theirs", TOLD: "x"});
     let element = format!("v:\"{FINALIZER}\"");
@@ -244,7 +221,7 @@ fn a_finalizer_and_annotations_of_ours_go_whichever_manager_owns_them() {
 #[test]
 fn a_service_whose_status_is_not_ours_gets_its_annotations_alone() {
     let routed = Status {
-        annotations: BTreeMap::from([("ballast.dev/last-good".to_owned(), "x".to_owned())]),
+        annotations: last_good(),
         ..status(Verdict::Routed, &["10.0.0.1"])
     };
     let desired = desired(&routed, &plain(), IpMode::Kept);
@@ -265,7 +242,7 @@ fn a_service_whose_status_is_not_ours_gets_its_annotations_alone() {
 #[test]
 fn where_there_is_no_room_the_annotations_that_are_there_stay() {
     let one = Status {
-        annotations: BTreeMap::from([("ballast.dev/last-good".to_owned(), "x".to_owned())]),
+        annotations: last_good(),
         ..status(Verdict::Served, &["10.0.0.1"])
     };
     let live = applied(&plain(), &desired(&one, &plain(), IpMode::Kept));
@@ -382,15 +359,9 @@ fn a_condition_that_another_manager_wrote_to_goes_whole() {
         |live: &Value| DesiredStatus::released(&service(live)).shared_condition(&service(live));
     assert_eq!(released(&live), None, "an apply removes it");
     let element = format!("k:{{\"type\":\"{PROGRAMMED}\"}}");
-    let theirs = entry(
-        "backup",
-        "Update",
-        &json!({"f:status": {"f:conditions": {element: {".": {}}}}}),
-    );
-    live["metadata"]["managedFields"]
-        .as_array_mut()
-        .unwrap()
-        .push(theirs);
+    let theirs = json!({"f:status": {"f:conditions": {element: {".": {}}}}});
+    let entries = live["metadata"]["managedFields"].as_array_mut().unwrap();
+    entries.push(entry("backup", "Update", &theirs));
     let patch = released(&live).unwrap();
     assert_eq!(
         patch["status"]["conditions"],
