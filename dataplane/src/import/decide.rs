@@ -1,7 +1,7 @@
 //! What haproxy does with the requests of a region: its rules in their order, first those of the frontend, then those of the
 //! backend.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use ballast_core::table::{HostPattern, UrlPath};
 
@@ -277,7 +277,7 @@ pub(super) struct Rules<'p> {
     pub(super) steps: Vec<Step>,
     pub(super) default: Option<String>,
     /// The sections that requests can go on to, with their own rules.
-    pub(super) backends: HashMap<String, (&'p Proxy, Vec<Step>)>,
+    pub(super) backends: BTreeMap<String, (&'p Proxy, Vec<Step>)>,
 }
 
 impl Rules<'_> {

@@ -1,6 +1,6 @@
 //! From a `frontend` or `listen` section to frontends of the table: one for each way in which its binds begin connections.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::table::leads_to;
 use super::words::Line;
 
 /// Backends by their names.
-pub(super) type Backends<'p> = HashMap<&'p str, &'p Proxy>;
+pub(super) type Backends<'p> = BTreeMap<&'p str, &'p Proxy>;
 
 /// A frontend of the table, and the line where it begins.
 pub(super) struct MadeFrontend {
@@ -197,7 +197,7 @@ impl Importer<'_> {
             name: &proxy.name,
             steps,
             default: default_backend(proxy),
-            backends: HashMap::new(),
+            backends: BTreeMap::new(),
         };
         self.add_backends(&mut rules, proxy, backends, place)?;
         if proxy.is_http {

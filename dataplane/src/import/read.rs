@@ -1,7 +1,7 @@
 //! From the text to sections.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ballast_core::table::nearest;
 
@@ -37,7 +37,7 @@ impl Importer<'_> {
         let mut reader = Reader {
             at: At::Nowhere,
             defaults: Proxy::default(),
-            named: HashMap::new(),
+            named: BTreeMap::new(),
             sections: Sections::default(),
             blocks: Blocks::default(),
         };
@@ -127,7 +127,7 @@ fn misspelt_section(line: &Line) -> Option<&'static str> {
 struct Reader {
     at: At,
     defaults: Proxy,
-    named: HashMap<String, Proxy>,
+    named: BTreeMap<String, Proxy>,
     sections: Sections,
     blocks: Blocks,
 }
