@@ -74,8 +74,10 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
             return pending().await;
         };
         now = reservation.now;
+        worker.shared.accepting();
         match accept(listener) {
             Ok(Some(accepted)) => {
+                let (plan, reservation) = reservation.newest(worker, key, plan);
                 admit_or_reset(worker, key, &plan, accepted, now, Some(reservation));
             }
             Ok(None) => {

@@ -3,6 +3,7 @@
 //! Where the table says `on-limit: wait`, clients above a limit stay in the kernel's backlog until there is room.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
@@ -66,6 +67,27 @@ impl Reservation {
                 }
             }
         }
+    }
+
+    /// The plan for a connection that was accepted just now, and what of the reservation counts there. The client may have come
+    /// after a newer plan was put in force, and then gets that one, unless it no longer has this socket.
+    pub(super) fn newest(
+        mut self,
+        worker: &Worker,
+        key: &SocketKey,
+        asked: WorkerPlan,
+    ) -> (WorkerPlan, Self) {
+        let newest = worker.plan();
+        if Rc::ptr_eq(&asked, &newest) {
+            return (asked, self);
+        }
+        let (Some(old), Some(new)) = (asked.frontend(key), newest.frontend(key)) else {
+            return (asked, self);
+        };
+        if !Arc::ptr_eq(old.state(), new.state()) {
+            self.frontend = None;
+        }
+        (newest, self)
     }
 
     /// Asks the frontend first. If the frontend has no room, dropping `wakeup` passes the process's wake-up on to another

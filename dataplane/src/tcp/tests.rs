@@ -1,9 +1,11 @@
-//! A panic in the task of one connection, in a data plane that serves others.
+//! What happens at a certain moment of one connection, in a data plane that serves others: its task panics, or the table
+//! changes.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream as StdTcpStream};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -72,6 +74,84 @@ fn a_panic_ends_its_connection_alone_and_is_counted() {
     drop(folder);
 }
 
+/// Holds up the accept loop before it accepts: reports that, and waits for leave to go on.
+#[derive(Debug)]
+struct HoldUp(Mutex<(Sender<()>, Receiver<()>)>);
+
+impl FaultInjection for HoldUp {
+    fn reached(&self, _: Stage, _: SocketAddr) {}
+
+    fn accepting(&self) {
+        let channels = self.0.lock().unwrap();
+        // The end of the test drops both channels.
+        if channels.0.send(()).is_ok() {
+            channels.1.recv().ok();
+        }
+    }
+}
+
+/// A worker that is held up between reading the plan and accepting serves the client by the plan of the moment of accepting.
+#[test]
+fn who_comes_after_a_swap_is_served_by_the_new_table() {
+    let _alone = one_at_a_time();
+    for is_renamed in [false, true] {
+        let (old, new) = (named("old"), named("new"));
+        let (held_up, waits) = channel();
+        let (leave, leaves) = channel();
+        let address = free_address();
+        let table = |frontend: &str, endpoint: SocketAddr| {
+            format!(
+                "version: 1
+frontends: [{{name: {frontend}, bind: [\"{address}\"], protocol: tcp, service: s, max-connections: 2, on-limit: wait}}]
+services: [{{name: s, endpoints: [{{address: \"{endpoint}\"}}]}}]
+"
+            )
+        };
+        let (running, folder) = serve_with(&table("f", old), HoldUp(Mutex::new((held_up, leaves))));
+
+        let mut first = connect(&running, Ipv4Addr::LOCALHOST);
+        waits.recv_timeout(PATIENCE).unwrap();
+        leave.send(()).unwrap();
+
+        // The backlog is empty, and the worker is about to find that out by the plan that it has read.
+        waits.recv_timeout(PATIENCE).unwrap();
+        let frontend = if is_renamed { "g" } else { "f" };
+        let generation = running.shared().status.swaps().count;
+        fs::write(folder.path().join("draft"), table(frontend, new)).unwrap();
+        fs::rename(
+            folder.path().join("draft"),
+            folder.path().join("table.yaml"),
+        )
+        .unwrap();
+        until(|| running.shared().status.swaps().count > generation);
+        let mut second = connect(&running, Ipv4Addr::LOCALHOST);
+        drop(waits);
+        leave.send(()).unwrap();
+        assert_eq!(name_heard(&mut first), "old");
+        assert_eq!(name_heard(&mut second), "new", "renamed: {is_renamed}");
+        drop((first, second));
+        until(|| running.shared().connections() == 0);
+    }
+}
+
+/// An endpoint that says its name to each client.
+fn named(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            client.write_all(name.as_bytes()).ok();
+        }
+    });
+    address
+}
+
+fn name_heard(client: &mut StdTcpStream) -> String {
+    let mut name = String::new();
+    client.read_to_string(&mut name).unwrap();
+    name
+}
+
 /// Whether exactly one connection is left, wherever connections are counted.
 fn is_all_that_is_left(running: &Running) -> bool {
     let shared = running.shared();
@@ -87,26 +167,34 @@ fn is_all_that_is_left(running: &Running) -> bool {
 
 /// A data plane with one worker and room for two connections, but for only one of each client.
 fn serve(endpoint: SocketAddr) -> (Running, TempDir) {
-    let folder = tempfile::tempdir().unwrap();
     let table = format!(
         "version: 1
 frontends: [{{name: f, bind: [\"127.0.0.1:0\"], protocol: tcp, service: s, max-connections: 2, max-connections-per-client: 1}}]
 services: [{{name: s, endpoints: [{{address: \"{endpoint}\", max-connections: 2}}]}}]
 "
     );
+    serve_with(&table, PanicByAddress)
+}
+
+/// A data plane with one worker and room for two connections.
+fn serve_with(table: &str, faults: impl FaultInjection + 'static) -> (Running, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("table.yaml"), table).unwrap();
-    let admin = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = admin.local_addr().unwrap();
-    drop(admin);
     let config = Config {
         threads: Some(1),
-        admin: Admin::At(vec![address]),
+        admin: Admin::At(vec![free_address()]),
         max_connections: Some(2),
         ..Config::new(folder.path().into())
     };
-    let running = start_with(config, Some(Box::new(PanicByAddress))).unwrap();
+    let running = start_with(config, Some(Box::new(faults))).unwrap();
     until(|| !running.shared().status.listening().is_empty());
     (running, folder)
+}
+
+/// An address at which nobody listens.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
 }
 
 /// A client from this address.

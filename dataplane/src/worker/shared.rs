@@ -82,10 +82,13 @@ impl Deref for Load {
     }
 }
 
-/// Lets a test make the task of a connection fail at a certain stage.
+/// Lets a test interfere with a connection at a certain stage.
 pub(crate) trait FaultInjection: fmt::Debug + Send + Sync {
     /// Called when the connection of `client` has reached `stage`.
     fn reached(&self, stage: Stage, client: SocketAddr);
+
+    /// Called when an accept loop is about to take the next connection from the backlog.
+    fn accepting(&self) {}
 }
 
 /// Stages of a connection at which a test may inject a fault.
@@ -184,6 +187,13 @@ impl Shared {
     pub(crate) fn reached(&self, stage: Stage, client: SocketAddr) {
         if let Some(fault_injection) = &self.fault_injection {
             fault_injection.reached(stage, client);
+        }
+    }
+
+    /// Called when an accept loop is about to take the next connection from the backlog.
+    pub(crate) fn accepting(&self) {
+        if let Some(fault_injection) = &self.fault_injection {
+            fault_injection.accepting();
         }
     }
 
