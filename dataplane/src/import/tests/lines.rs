@@ -24,6 +24,14 @@ fn remarks(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Asserts that the report names this line as left out, and says why.
+fn assert_left_out(text: &str, line: usize, why: &str) {
+    let remarks = remarks(text);
+    let begin = format!("{line}: left out");
+    let is_named = |remark: &String| remark.starts_with(&begin) && remark.contains(why);
+    assert!(remarks.iter().any(is_named), "{text}\n{remarks:?}");
+}
+
 fn of_frontend(lines: &str) -> String {
     format!("frontend f\n{lines}\n default_backend b\nbackend b\n server s 10.0.0.1:80\n")
 }
@@ -480,14 +488,10 @@ fn redirects_that_no_route_can_make() {
         ("redirect prefix /x", "puts nothing before the path"),
         ("redirect scheme https set-cookie A=1", "has no counterpart"),
     ] {
-        let remarks = remarks(&of_frontend(&format!(
-            " mode http\n bind 127.0.0.1:80\n {line}"
-        )));
-        assert!(
-            remarks
-                .iter()
-                .any(|remark| remark.starts_with("4: left out") && remark.contains(why)),
-            "{line}: {remarks:?}"
+        assert_left_out(
+            &of_frontend(&format!(" mode http\n bind 127.0.0.1:80\n {line}")),
+            4,
+            why,
         );
     }
 }
@@ -791,13 +795,7 @@ fn backends_of_maps() {
             "does not look at",
         ),
     ] {
-        let remarks = remarks(&of(expression));
-        assert!(
-            remarks
-                .iter()
-                .any(|remark| remark.starts_with("5: left out") && remark.contains(why)),
-            "{expression}: {remarks:?}"
-        );
+        assert_left_out(&of(expression), 5, why);
     }
 }
 
@@ -850,15 +848,11 @@ fn pages() {
             "the path of monitor-uri answers always",
         ),
     ] {
-        let remarks = remarks(
+        assert_left_out(
             &of_frontend(&format!(" mode http\n bind 127.0.0.1:80\n {line}"))
                 .replace("backend b", "backend b\n mode http"),
-        );
-        assert!(
-            remarks
-                .iter()
-                .any(|remark| remark.starts_with("4: left out") && remark.contains(why)),
-            "{line}: {remarks:?}"
+            4,
+            why,
         );
     }
 }
@@ -895,12 +889,10 @@ fn servers_of_a_name() {
             "does not resolve",
         ),
     ] {
-        let remarks = remarks(&of_backend(&format!(" {line}\n server x 10.0.0.9:80")));
-        assert!(
-            remarks
-                .iter()
-                .any(|remark| remark.starts_with("5: left out") && remark.contains(why)),
-            "{line}: {remarks:?}"
+        assert_left_out(
+            &of_backend(&format!(" {line}\n server x 10.0.0.9:80")),
+            5,
+            why,
         );
     }
     // Two servers may have one name in haproxy.
