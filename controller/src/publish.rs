@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -52,7 +53,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
         logs_notices: false,
         metrics: Arc::clone(&metrics),
     };
-    tasks.spawn(reconciler.run());
+    tasks.spawn(reconciler.start().context("cannot begin to decide")?);
     let (end, ending) = watch::channel(false);
     let (leading, leaving) = begin_writers(
         &flags,

@@ -4,11 +4,13 @@
 //! The loop is paced: in the long run decisions take at most a quarter of one core.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{io, mem, thread};
 
-use tokio::sync::watch;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::runtime::Builder;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, sleep_until};
 
 use crate::clock;
@@ -84,8 +86,22 @@ impl Outcome {
 }
 
 impl Reconciler {
+    /// Starts the loop on a thread of its own: its priority concerns no other task, and each decision is made in the memory that
+    /// the one before has freed. The returned future ends with the loop.
+    pub(crate) fn start(self) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        let (end, ended) = oneshot::channel::<()>();
+        thread::Builder::new()
+            .name("reconcile".to_owned())
+            .spawn(move || {
+                runtime.block_on(self.run());
+                drop(end);
+            })?;
+        Ok(async { drop(ended.await) })
+    }
+
     /// Decides until the observer ends.
-    pub(crate) async fn run(mut self) {
+    async fn run(mut self) {
         let mut remembered = Remembered::new();
         let mut logged = BTreeSet::new();
         let mut carried = Carried::default();
@@ -94,36 +110,24 @@ impl Reconciler {
             let observed = self.observed.borrow_and_update().clone();
             let mut again = None;
             let mut not_before = tokio::time::Instant::now() + SHORTEST_PAUSE;
-            if let Some(observed) = observed {
-                match self
-                    .decide(
-                        observed,
-                        &remembered,
-                        std::mem::take(&mut carried),
-                        &mut settings,
-                    )
-                    .await
-                {
-                    Ok(outcome) => {
-                        carried = outcome.carried;
-                        again = outcome.again;
-                        not_before = tokio::time::Instant::now() + pause_after(outcome.took);
-                        self.want.send_if_modified(|want| {
-                            let is_new = *want != outcome.want;
-                            *want = outcome.want;
-                            is_new
-                        });
-                        if let Some(decision) = outcome.decision {
-                            self.earlier = Arc::default();
-                            self.log_leaving(&decision);
-                            remembered.clone_from(&decision.desired.remembered);
-                            self.log_notices(&decision.desired, &mut logged);
-                            self.decided.send_replace(Some(decision));
-                        }
-                    }
-                    // The panic hook logs and counts it. The previous decision stays in force until something changes.
-                    Err(error) if error.is_panic() => {}
-                    Err(_) => return,
+            let outcome = observed.and_then(|seen| {
+                self.decide(seen, &remembered, mem::take(&mut carried), &mut settings)
+            });
+            if let Some(outcome) = outcome {
+                carried = outcome.carried;
+                again = outcome.again;
+                not_before = tokio::time::Instant::now() + pause_after(outcome.took);
+                self.want.send_if_modified(|want| {
+                    let is_new = *want != outcome.want;
+                    *want = outcome.want;
+                    is_new
+                });
+                if let Some(decision) = outcome.decision {
+                    self.earlier = Arc::default();
+                    self.log_leaving(&decision);
+                    remembered.clone_from(&decision.desired.remembered);
+                    self.log_notices(&decision.desired, &mut logged);
+                    self.decided.send_replace(Some(decision));
                 }
             }
             let patience = async {
@@ -145,30 +149,29 @@ impl Reconciler {
         }
     }
 
-    async fn decide(
+    /// `None`: the pass panicked, which the panic hook logs and counts. The decision before stays in force until something changes.
+    fn decide(
         &mut self,
         observed: Arc<Observed>,
         remembered: &Remembered,
         carried: Carried,
         last_settings: &mut Option<Arc<Settings>>,
-    ) -> Result<Outcome, JoinError> {
+    ) -> Option<Outcome> {
         let settings = Arc::clone(&self.settings.borrow_and_update());
         let last = last_settings.replace(Arc::clone(&settings));
         let has_new_settings = last.is_none_or(|last| !Arc::ptr_eq(&last, &settings));
-        let remembered = remembered.clone();
-        let earlier = Arc::clone(&self.earlier);
         let before = self.decided.borrow().clone();
-        let outcome = spawn_blocking(move || {
-            // The data plane has priority, but for the first table, without which it may serve nothing. Where a lower priority is not
-            // permitted, both share the processor.
-            if before.is_some() {
-                _ = rustix::process::setpriority_process(None, NICE);
-            }
-            let begun = clock::of_thread();
-            let observed = match observed.remembered == remembered {
+        // The data plane has priority, but for the first table, without which it may serve nothing. Where a lower priority is not
+        // permitted, both share the processor.
+        if before.is_some() {
+            _ = rustix::process::setpriority_process(None, NICE);
+        }
+        let begun = clock::of_thread();
+        let pass = || {
+            let observed = match observed.remembered == *remembered {
                 true => observed,
                 false => Arc::new(Observed {
-                    remembered,
+                    remembered: remembered.clone(),
                     ..(*observed).clone()
                 }),
             };
@@ -177,20 +180,19 @@ impl Reconciler {
             let stands = before
                 .as_ref()
                 .filter(|before| may_stand && observed.differs_in_versions_alone(&before.observed));
-            let mut outcome = match stands {
+            match stands {
                 Some(before) => Outcome::of_before(observed, before),
-                None => reconcile(observed, &settings, before.as_ref(), &earlier, carried),
-            };
-            outcome.took = clock::of_thread().saturating_sub(begun);
-            outcome
-        });
-        let outcome = outcome.await?;
+                None => reconcile(observed, &settings, before.as_ref(), &self.earlier, carried),
+            }
+        };
+        let mut outcome = catch_unwind(AssertUnwindSafe(pass)).ok()?;
+        outcome.took = clock::of_thread().saturating_sub(begun);
         if let Some(decision) = &outcome.decision
             && !outcome.is_of_before
         {
             self.metrics.decided(outcome.took, &decision.desired);
         }
-        Ok(outcome)
+        Some(outcome)
     }
 
     /// Logs that this node is no load balancer any more.

@@ -101,7 +101,7 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
         logs_notices: client.is_none(),
         metrics: Arc::clone(&metrics),
     };
-    tasks.spawn(reconciler.run());
+    tasks.spawn(reconciler.start().context("cannot begin to decide")?);
     let (end, ending) = watch::channel(false);
     let parts = Parts {
         client,

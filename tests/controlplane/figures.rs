@@ -49,7 +49,7 @@ fn an_endpoint_change_reaches_the_next_client() {
         holds(
             "an endpoint change to the first client, p99",
             most,
-            Duration::from_millis(300),
+            Duration::from_millis(100),
         );
     });
 }
@@ -66,7 +66,7 @@ fn many_services_cost_little() {
         holds(
             "the first table after start",
             begun.elapsed(),
-            Duration::from_secs(5),
+            Duration::from_secs(1),
         );
         assert_eq!(node.frontends().len(), services, "all of it, at once");
         // Two writes for each Service, and few at once: the last one has to wait for minutes.
@@ -104,9 +104,9 @@ fn many_services_cost_little() {
 
         let memory = controller.peak_memory();
         println!(
-            "{services} Services x {endpoints} endpoints: at most {memory} MiB of memory; promised: 300"
+            "{services} Services x {endpoints} endpoints: at most {memory} MiB of memory; promised: 200"
         );
-        assert!(!promised() || memory <= 300, "{memory} MiB");
+        assert!(!promised() || memory <= 200, "{memory} MiB");
     });
 }
 
@@ -135,13 +135,14 @@ pub(crate) fn make_many(corner: &Corner<'_>, services: usize, endpoints: usize) 
     });
 }
 
-/// Waits until a process has nothing to do.
-fn quiet(process: &Process) {
-    until("some quiet", || {
+/// Waits until a process has nothing to do. The events of thousands of Services take minutes.
+pub(crate) fn quiet(process: &Process) {
+    let is_quiet = || {
         let before = process.cpu();
         thread::sleep(Duration::from_secs(2));
         process.cpu() - before <= Duration::from_millis(30)
-    });
+    };
+    assert!(comes_within(Duration::from_secs(600), is_quiet));
 }
 
 /// What is promised in seconds: a busy machine may add a few, where nobody holds it against it.

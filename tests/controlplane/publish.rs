@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::api::Place;
 use crate::backends::{Backends, service};
 use crate::corner::{Corner, NODES, PUBLISHERS, in_a_corner, with_its_own_server, words};
-use crate::figures::{holds, make_many, promised};
+use crate::figures::{holds, make_many, promised, quiet};
 use crate::node::LbNode;
 use crate::process::{comes_within, until};
 
@@ -44,6 +44,8 @@ fn ten_services_a_second_are_published_soon_beside_thousands() {
         assert!(comes_within(patience, || !corner
             .published(&last)
             .is_empty()));
+        let publisher = corner.take_publisher();
+        quiet(&publisher.process);
         let controller = node.controller.as_ref().expect("it runs");
         let (before, begun) = (controller.cpu(), Instant::now());
         let lasted = published_while_created(corner, others, count, 1);

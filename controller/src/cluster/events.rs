@@ -5,8 +5,8 @@
 
 mod limit;
 mod news;
+mod queue;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use tokio::time::sleep;
 use self::limit::Limits;
 pub(super) use self::news::told;
 use self::news::{Announced, told_on_nodes};
+use self::queue::{EventQueue, MOST_WAITING};
 use super::ip_mode::{self, LacksIpMode};
 use super::leader::Leading;
 use crate::clock;
@@ -112,7 +113,7 @@ impl EventSender {
     }
 }
 
-/// The task that writes events, one after the other.
+/// The task that writes events, one after the other, and not too fast: the API server has more important things to do.
 pub(crate) struct EventWriter {
     client: Client,
     reporter: Reporter,
@@ -160,20 +161,23 @@ impl EventWriter {
     pub(crate) async fn run(mut self) {
         let mut announced: Option<Announced> = None;
         let mut limits = Limits::default();
-        let mut queue: VecDeque<NewEvent> = VecDeque::new();
+        let mut queue = EventQueue::default();
+        // An event that could not be written, which is tried again.
+        let mut failed = None;
         let mut failures = 0;
         loop {
             if !self.leading.is_now() {
                 announced = None;
-                queue.clear();
+                queue = EventQueue::default();
+                (failed, failures) = (None, 0);
             }
             self.announce(&mut announced, &mut queue);
-            while queue.len() < MOST_WAITING
+            while !queue.is_full()
                 && let Ok(event) = self.received.try_recv()
             {
-                queue.push_back(event);
+                queue.push(event);
             }
-            let Some(event) = queue.front() else {
+            let Some(event) = failed.take().or_else(|| queue.pop()) else {
                 tokio::select! {
                     changed = self.decisions.changed() => match changed {
                         Ok(()) => self.decisions.mark_changed(),
@@ -183,24 +187,24 @@ impl EventWriter {
                         Ok(()) => self.lacks_ip_mode.mark_changed(),
                         Err(_) => return,
                     },
-                    Some(event) = self.received.recv() => queue.push_back(event),
+                    Some(event) = self.received.recv() => { queue.push(event); }
                     () = self.leading.changed() => {}
                 }
                 continue;
             };
             if failures == 0 && !limits.allow(&event.uid, clock::now()) {
                 self.metrics.events_unsaid.inc();
-                queue.pop_front();
                 continue;
             }
             // To its end: an event that is given up half way may be there.
-            match self.record(event).await {
+            match self.record(&event).await {
                 Ok(()) => self.metrics.events.inc(),
                 Err(error) => {
                     self.metrics.api_failed(&error);
                     if is_passing(&error) && failures < MOST_FAILURES {
                         sleep(FIRST_PAUSE * 2_u32.pow(failures.min(5))).await;
                         failures += 1;
+                        failed = Some(event);
                         continue;
                     }
                     self.metrics.events_unsaid.inc();
@@ -208,7 +212,7 @@ impl EventWriter {
                 }
             }
             failures = 0;
-            queue.pop_front();
+            sleep(BETWEEN_EVENTS).await;
         }
     }
 
@@ -260,7 +264,7 @@ impl EventWriter {
     }
 
     /// Queues what is new among the notices of the newest decision.
-    fn announce(&mut self, announced: &mut Option<Announced>, queue: &mut VecDeque<NewEvent>) {
+    fn announce(&mut self, announced: &mut Option<Announced>, queue: &mut EventQueue) {
         let is_new = self.decisions.has_changed().unwrap_or(false)
             || self.lacks_ip_mode.has_changed().unwrap_or(false);
         let decision = self.decisions.borrow_and_update().clone();
@@ -282,9 +286,8 @@ impl EventWriter {
             std::mem::replace(text, now.clone()) != now
         });
         for event in news {
-            match queue.len() < MOST_WAITING {
-                true => queue.push_back(event),
-                false => self.metrics.events_unsaid.inc(),
+            if !queue.push(event) {
+                self.metrics.events_unsaid.inc();
             }
         }
     }
@@ -298,7 +301,8 @@ fn is_passing(error: &kube::Error) -> bool {
     }
 }
 
-const MOST_WAITING: usize = 20_000;
+/// At most 100 events a second: those of thousands of new Services must not delay their statuses.
+const BETWEEN_EVENTS: Duration = Duration::from_millis(10);
 const MOST_FAILURES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Bytes of a message.
