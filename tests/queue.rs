@@ -198,7 +198,8 @@ fn the_time_to_connect_does_not_run_in_the_queue() {
     drop(first);
     assert_eq!(second.answer().unwrap(), alive);
     let ejected = "ballast_ejections_total{service=\"s\",reason=\"timeout\"} 0\n";
-    assert!(ballast.metrics().contains(ejected));
+    let metrics = ballast.metrics();
+    assert!(metrics.contains(ejected), "{metrics}");
 }
 
 #[test]
