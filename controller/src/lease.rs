@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
+use std::mem;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -115,6 +116,13 @@ impl Served {
         }
     }
 
+    /// Adds to the bucket of an owner, if the buckets are known.
+    fn add(&mut self, owner: &str, number: u64) {
+        if let Some(buckets) = &mut self.buckets {
+            buckets.add(owner, number);
+        }
+    }
+
     /// Whether it says that an owner listens as expected: at what has this `number`, in a bucket that is `expected`.
     pub fn confirms(&self, owner: &str, number: Option<u64>, expected: &Buckets) -> bool {
         let of_bucket = |buckets: Buckets| buckets.of_owner(owner) == expected.of_owner(owner);
@@ -208,7 +216,7 @@ pub struct Exceptions {
     /// About the node itself.
     #[serde(skip_serializing_if = "is_default")]
     pub node: Vec<Message>,
-    /// How many Services have exceptions that found no place here.
+    /// How many Services have messages, or exceptions, that found no place here.
     #[serde(skip_serializing_if = "is_default")]
     pub more: usize,
 }
@@ -244,34 +252,57 @@ impl Exceptions {
         serde_json::from_str(text).unwrap_or_default()
     }
 
-    /// As JSON of at most [`LARGEST`] bytes. What does not fit in is counted, and the buckets of those Services say nothing any
-    /// more: an address is never published by an exception that was left out.
+    /// As JSON of at most [`LARGEST`] bytes.
     pub(crate) fn write(mut self, served: &mut Served) -> String {
-        let mut left = LARGEST;
-        let mut cut = BTreeSet::new();
-        left = left.saturating_sub(size_of(&self.node) + 50);
-        self.services.retain(|service, exception| {
-            let size = size_of(exception) + service.len() + 5;
-            let fits = size <= left;
-            match fits {
-                true => left -= size,
-                false => {
-                    cut.insert(service.replacen('/', ".", 1));
-                }
-            }
-            fits
-        });
-        self.more += cut.len();
-        if let Some(buckets) = &mut served.buckets {
-            for owner in cut {
-                // One more than it is, which no publisher expects.
-                buckets.add(&owner, 1);
-            }
+        if size_of(&self) > LARGEST {
+            self.shorten(served);
         }
         if self == Self::default() {
             return String::new();
         }
         serde_json::to_string(&self).unwrap_or_default()
+    }
+
+    /// Leaves out what finds no place: the messages of Services first, because other Services do not suffer from that. The bucket of
+    /// a Service that is left out altogether says nothing any more: an address is never published by an exception that was left out.
+    fn shorten(&mut self, served: &mut Served) {
+        let mut left = LARGEST.saturating_sub(size_of(&self.node) + ROOM);
+        let mut messages = BTreeMap::new();
+        self.services.retain(|service, exception| {
+            messages.insert(service.clone(), mem::take(&mut exception.messages));
+            if is_default(exception) {
+                return true;
+            }
+            let size = size_of(exception) + service.len() + BETWEEN;
+            let fits = size <= left;
+            match fits {
+                true => left -= size,
+                // One more than it is, which no publisher expects.
+                false => served.add(&service.replacen('/', ".", 1), 1),
+            }
+            fits
+        });
+        for (service, messages) in messages {
+            let size = size_of(&messages) + service.len() + BETWEEN;
+            let exception = self.services.get_mut(&service);
+            match exception.filter(|_| messages.is_empty() || size <= left) {
+                Some(exception) if !messages.is_empty() => {
+                    left -= size;
+                    exception.messages = messages;
+                }
+                Some(_) => {}
+                None => self.more += 1,
+            }
+        }
+        self.services.retain(|_, exception| !is_default(exception));
+        self.node.push(Message {
+            warning: true,
+            reason: UNSERVED.to_owned(),
+            text: format!(
+                "the warnings of {} Services find no place in this node's Lease: `ballast-controller plan` with the flags of this node lists them",
+                self.more
+            ),
+        });
     }
 }
 
@@ -331,6 +362,12 @@ const DIGITS: usize = 16;
 pub(crate) const MOST_RECENT: usize = 512;
 /// Bytes of exceptions in one Lease.
 const LARGEST: usize = 64 << 10;
+/// Of these, the bytes that are not messages or Services: the names of the parts, and the message about what was left out.
+const ROOM: usize = 512;
+/// The bytes between the parts of a Service: quotes, braces and the names of the parts.
+const BETWEEN: usize = 20;
+/// The reason that cloud controllers use for an event about what is not served.
+pub(crate) const UNSERVED: &str = "SyncLoadBalancerFailed";
 /// Ports in the annotation [`PORTS`], and the bytes of the use of one.
 const MOST_OWN_PORTS: usize = 8;
 const LONGEST_USE: usize = 20;
@@ -416,33 +453,78 @@ mod tests {
         assert_eq!(OwnPorts::read(&many).0.len(), MOST_OWN_PORTS);
     }
 
-    #[test]
-    fn exceptions_that_find_no_place_spoil_the_bucket_of_their_service() {
-        let text = "x".repeat(1000);
+    /// So many closed Services, each with a message of 1,000 bytes, as a publisher reads them, and what is served beside them.
+    fn read_of_closed(count: usize) -> (Exceptions, Served) {
         let exception = Exception {
             closed: true,
             messages: vec![Message {
                 warning: true,
                 reason: "R".to_owned(),
-                text,
+                text: "x".repeat(1000),
             }],
             ..Exception::default()
         };
-        let services = (0..100).map(|number| (format!("shop/s{number:03}"), exception.clone()));
+        let services = (0..count).map(|number| (format!("shop/s{number:05}"), exception.clone()));
         let all = Exceptions {
             services: services.collect(),
             ..Exceptions::default()
         };
-        let before = Served::of(&Binds::new());
-        let mut served = before.clone();
+        let mut served = Served::of(&Binds::new());
         let text = all.write(&mut served);
         assert!(text.len() <= LARGEST, "{} bytes", text.len());
-        let read = Exceptions::read(&text);
-        assert!(read.more > 0);
-        assert_eq!(read.services.len() + read.more, 100);
-        let expected = before.buckets.unwrap();
-        assert!(!served.confirms("shop.s099", None, &expected));
+        (Exceptions::read(&text), served)
+    }
+
+    #[test]
+    fn messages_that_find_no_place_do_not_concern_other_services() {
+        let (few, served) = read_of_closed(10);
+        assert_eq!((few.more, few.node.len()), (0, 0));
+        assert_eq!(served, Served::of(&Binds::new()));
+        let (read, served) = read_of_closed(500);
+        assert_eq!(read.services.len(), 500);
+        assert!(read.services.values().all(|service| service.closed));
+        let told = read.services.values();
+        let told = told.filter(|service| !service.messages.is_empty()).count();
+        assert!(told > 30, "{told}");
+        assert_eq!(told + read.more, 500);
+        assert_eq!(served, Served::of(&Binds::new()), "every bucket holds");
+        let text = &read.node[0].text;
+        assert!(
+            text.contains(&format!("of {} Services", read.more)),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn exceptions_that_find_no_place_spoil_the_bucket_of_their_service() {
+        let (read, served) = read_of_closed(3000);
+        assert!(read.services.len() > 1000, "{}", read.services.len());
+        assert_eq!(read.more, 3000);
+        let expected = Buckets::default();
+        assert!(!served.confirms("shop.s02999", None, &expected));
+        let mut served = Served::of(&Binds::new());
         assert_eq!(Exceptions::default().write(&mut served), "");
+    }
+
+    #[test]
+    fn a_service_that_is_served_and_has_a_message_without_place_is_no_exception() {
+        let messages = vec![Message {
+            warning: true,
+            reason: "R".to_owned(),
+            text: "x".repeat(LARGEST),
+        }];
+        let exception = Exception {
+            messages,
+            ..Exception::default()
+        };
+        let all = Exceptions {
+            services: [("shop/web".to_owned(), exception)].into(),
+            ..Exceptions::default()
+        };
+        let mut served = Served::of(&Binds::new());
+        let read = Exceptions::read(&all.write(&mut served));
+        assert_eq!((read.services.len(), read.more), (0, 1));
+        assert_eq!(served, Served::of(&Binds::new()));
     }
 
     #[test]

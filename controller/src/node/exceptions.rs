@@ -7,7 +7,7 @@ use ballast_core::ack::{Ack, ExceptionState};
 use ballast_core::table::RoutingTable;
 
 use crate::decide::{About, Desired, owner_by_labels};
-use crate::lease::{Exceptions, Message};
+use crate::lease::{Exceptions, Message, UNSERVED};
 use crate::observe::Key;
 
 /// All exceptions. An idle port is none. `closed` are the Services that the served table closes on this node.
@@ -105,9 +105,6 @@ fn owners(table: &RoutingTable) -> BTreeMap<&str, Key> {
     let owners = frontends.filter_map(|one| Some((&*one.name, owner_by_labels(&one.labels)?)));
     owners.collect()
 }
-
-/// The reason that cloud controllers use.
-const UNSERVED: &str = "SyncLoadBalancerFailed";
 
 #[cfg(test)]
 mod tests {
