@@ -52,7 +52,7 @@ pub struct Observed {
     /// The ReferenceGrants of the namespaces that were looked up.
     pub grants: BTreeMap<String, Vec<Grant>>,
     /// The live Leases of load balancer nodes, by node. `None`: Leases are not observed, and every node counts as live.
-    pub leases: Option<BTreeMap<String, Lease>>,
+    pub leases: Option<BTreeMap<String, Arc<Lease>>>,
     /// The messages of the Leases that are not live, by node.
     pub others_say: BTreeMap<String, Vec<Message>>,
     /// The addresses of the names of ExternalName Services, sorted.

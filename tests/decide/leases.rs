@@ -1,6 +1,7 @@
 //! Which nodes' addresses are published, by the Leases of the load balancer nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ballast_controller::decide::{Ingress, Verdict, decide};
 use ballast_controller::lease::{Binds, Exception, Exceptions, OwnPorts, Served};
@@ -73,7 +74,7 @@ fn an_address_is_published_while_its_node_serves_the_service() {
         let leases = leases
             .into_iter()
             .filter_map(|(name, lease)| Some((name.to_owned(), lease?)));
-        observed.leases = Some(leases.collect::<BTreeMap<_, _>>());
+        observed.leases = self::live(leases);
         assert_eq!(published(&observed), expected, "case {index}");
     }
 }
@@ -89,10 +90,10 @@ fn every_node_is_judged_by_what_it_should_serve_itself() {
         let of = |node| served_by(node, annotation);
         let mut observed = observed("", annotation);
         let both = |lb1: Binds, lb2: Binds| {
-            Some(BTreeMap::from([
+            live([
                 ("lb1".to_owned(), lease(&lb1, &[])),
                 ("lb2".to_owned(), lease(&lb2, &[])),
-            ]))
+            ])
         };
         observed.leases = None;
         let of_all = published(&observed);
@@ -115,7 +116,7 @@ fn a_published_hostname_stays_while_only_the_hash_differs() {
     ];
     for (before, lb1, expected) in cases {
         let mut observed = observed(before, hostname);
-        observed.leases = Some(BTreeMap::from([("lb1".to_owned(), lb1.clone())]));
+        observed.leases = live([("lb1".to_owned(), lb1.clone())]);
         assert_eq!(published(&observed), expected, "{before} {lb1:?}");
     }
 }
@@ -137,7 +138,7 @@ fn with_strict_local_and_no_endpoint_what_is_published_stays_and_the_dead_go() {
             .iter()
             .take(alive)
             .map(|(node, lease)| ((*node).to_owned(), lease.clone()));
-        observed.leases = Some(leases.collect());
+        observed.leases = live(leases);
         assert_eq!(published(&observed), expected, "{before} {observed:?}");
     }
 }
@@ -146,7 +147,7 @@ fn with_strict_local_and_no_endpoint_what_is_published_stays_and_the_dead_go() {
 fn a_node_that_leaves_is_unpublished_while_its_lease_lives() {
     let mut observed = observed("10.77.1.1", "");
     let leases = ["lb1", "lb2"].map(|node| (node.to_owned(), lease(&served_by(node, ""), &[])));
-    observed.leases = Some(leases.into());
+    observed.leases = live(leases);
     assert_eq!(published(&observed), ["10.77.1.1", "10.77.1.2"]);
     let text = "kind: Node
 metadata: {name: lb1, labels: {role: loadbalancer, kubernetes.io/hostname: lb1}}
@@ -180,7 +181,7 @@ fn a_service_is_published_whatever_happens_to_others_of_its_bucket() {
         served,
         ..Lease::default()
     };
-    observed.leases = Some(BTreeMap::from([("lb1".to_owned(), old)]));
+    observed.leases = live([("lb1".to_owned(), old)]);
     assert_eq!(published(&observed), ["10.77.1.1"]);
 }
 
@@ -190,7 +191,7 @@ fn a_node_with_other_settings_is_not_counted_as_serving_and_unpublishes_nothing(
         let mut observed = observed(before, "");
         let mut lease = lease(&served_by("lb1", ""), &[]);
         lease.settings = "others".to_owned();
-        observed.leases = Some(BTreeMap::from([("lb1".to_owned(), lease)]));
+        observed.leases = live([("lb1".to_owned(), lease)]);
         assert_eq!(published(&observed), expected);
     }
 }
@@ -210,7 +211,7 @@ fn the_publisher_expects_of_nodes_what_they_decide_themselves() {
             let desired = decide(&observed, &settings);
             (node.to_owned(), lease(&desired.report.binds, &[]))
         });
-        observed.leases = Some(leases.into());
+        observed.leases = live(leases);
         let all = published_by(&observed, &on("lb1").in_role(Role::Publisher));
         let dns = decide(&observed, &on("lb1").in_role(Role::Publisher));
         let dns = dns
@@ -239,7 +240,7 @@ fn what_nodes_say_is_told_once_by_the_publisher() {
         lease.exceptions = Exceptions::read(text);
         (node.to_owned(), lease)
     });
-    observed.leases = Some(leases.into());
+    observed.leases = live(leases);
     let desired = decide(&observed, &on("lb1").in_role(Role::Publisher));
     let told: Vec<String> = desired.notices.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -277,7 +278,7 @@ fn a_port_that_one_node_keeps_for_itself_costs_a_service_that_node_alone() {
             }
             (node.to_owned(), lease)
         });
-        observed.leases = Some(leases.into());
+        observed.leases = live(leases);
     };
     let publisher = on("lb1").in_role(Role::Publisher);
     let said = |observed: &Observed| {
@@ -317,13 +318,23 @@ fn a_port_that_one_node_keeps_for_itself_costs_a_service_that_node_alone() {
         lease.ports = OwnPorts::read(if node == "lb1" { "controller=80" } else { "" });
         (node.to_owned(), lease)
     });
-    observed.leases = Some(leases.into());
+    observed.leases = live(leases);
     assert_eq!(published_by(&observed, &publisher), ["10.77.1.2"]);
     assert_eq!(said(&observed), [""; 0]);
 }
 
 /// The published addresses before, the Leases of lb1 and lb2, and the published addresses after.
 type Case<'a> = (&'a str, Option<Lease>, Option<Lease>, &'a [&'a str]);
+
+/// The Leases that are live, by node.
+fn live(leases: impl IntoIterator<Item = (String, Lease)>) -> Option<BTreeMap<String, Arc<Lease>>> {
+    let leases = leases.into_iter();
+    Some(
+        leases
+            .map(|(node, lease)| (node, Arc::new(lease)))
+            .collect(),
+    )
+}
 
 fn published(observed: &Observed) -> Vec<String> {
     published_by(observed, &on("lb1"))

@@ -90,7 +90,7 @@ fn published(observed: &Observed, addresses: &[&str]) -> Observed {
     seen
 }
 
-fn leases(observed: &Observed, http: &str) -> BTreeMap<String, Lease> {
+fn leases(observed: &Observed, http: &str) -> BTreeMap<String, Arc<Lease>> {
     let lease = |node: &str| {
         let settings = settings(&arguments(node, http)).expect("a test that is set up");
         let desired = decide(observed, &settings);
@@ -106,7 +106,7 @@ fn leases(observed: &Observed, http: &str) -> BTreeMap<String, Lease> {
             },
             ..Lease::default()
         };
-        (node.to_owned(), lease)
+        (node.to_owned(), Arc::new(lease))
     };
     ["lb1", "lb2"].map(lease).into()
 }

@@ -102,7 +102,7 @@ mod tests {
                 ..observe::Lease::default()
             };
             let observed = Observed {
-                leases: Some(BTreeMap::from([("edge".to_owned(), lease)])),
+                leases: Some(BTreeMap::from([("edge".to_owned(), Arc::new(lease))])),
                 ..Observed::default()
             };
             ignorant(&observed, "ours").count() == 1

@@ -195,7 +195,7 @@ struct View {
     lease_objects: Store<LeaseObject>,
     leases: Leases,
     /// The live Leases at the last update.
-    live: BTreeMap<String, Lease>,
+    live: BTreeMap<String, Arc<Lease>>,
     /// The messages of the Leases that were not live then.
     others_say: BTreeMap<String, Vec<Message>>,
     /// Whether all Nodes are watched, and whether they were listed.

@@ -30,7 +30,7 @@ pub(super) struct LeaseObject {
     /// Differs from the last one after a renewal.
     stamp: (Option<i64>, Option<i32>, Option<String>),
     term: Duration,
-    lease: Lease,
+    lease: Arc<Lease>,
 }
 
 impl LeaseObject {
@@ -52,7 +52,7 @@ impl LeaseObject {
                 holder,
             ),
             term: Duration::from_secs(seconds.unwrap_or(10).clamp(1, 300)),
-            lease: Lease {
+            lease: Arc::new(Lease {
                 served: annotations
                     .get(SERVED)
                     .map(|text| Served::read(text))
@@ -67,7 +67,7 @@ impl LeaseObject {
                     .get(PORTS)
                     .map(|text| OwnPorts::read(text))
                     .unwrap_or_default(),
-            },
+            }),
         }
     }
 
@@ -137,7 +137,7 @@ impl Leases {
     }
 
     /// The live Leases, by node.
-    pub(super) fn live(&self, now: Instant) -> BTreeMap<String, Lease> {
+    pub(super) fn live(&self, now: Instant) -> BTreeMap<String, Arc<Lease>> {
         let clock = self.at(now);
         let live = self.nodes.iter().filter(|(_, lease)| lease.is_live(clock));
         live.map(|(node, lease)| (node.clone(), lease.content()))
@@ -180,13 +180,16 @@ impl NodeLease {
         self.object.is_held() && self.until > clock
     }
 
-    fn content(&self) -> Lease {
-        let mut lease = self.object.lease.clone();
-        if self.is_doubted {
+    fn content(&self) -> Arc<Lease> {
+        let lease = &self.object.lease;
+        match self.is_doubted {
             // No address is published because of it, and the published addresses stay.
-            lease.served = Served::default();
+            true => Arc::new(Lease {
+                served: Served::default(),
+                ..Lease::clone(lease)
+            }),
+            false => Arc::clone(lease),
         }
-        lease
     }
 }
 
@@ -280,7 +283,10 @@ mod tests {
             ports: OwnPorts::of([("controller", 5000)]),
         };
         assert_eq!(expected.exceptions.services.len(), 1);
-        assert_eq!(live, BTreeMap::from([("lb1".to_owned(), expected)]));
+        assert_eq!(
+            live,
+            BTreeMap::from([("lb1".to_owned(), Arc::new(expected))])
+        );
     }
 
     #[test]
