@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::observe::Wanted;
 use crate::reconcile::{Decisions, Reconciler};
 use crate::request::REPORTER;
-use crate::run::{FAREWELL, block_on, leave, observe, serve_admin, until_told_to_end};
+use crate::run::{RELEASE_TIME, block_on, leave, observe, serve_admin, until_told_to_end};
 use crate::settings::{PublishFlags, Settings, follow_cfg};
 
 /// Runs until a signal says to end.
@@ -55,7 +55,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     };
     tasks.spawn(reconciler.start().context("cannot begin to decide")?);
     let (end, ending) = watch::channel(false);
-    let (leading, leaving) = begin_writers(
+    let (leading, mut leaving) = begin_writers(
         &flags,
         namespace.clone(),
         client.clone(),
@@ -74,10 +74,10 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
     };
     tasks.spawn(teller.run());
     tracing::info!("ballast-controller {} publishes", env!("CARGO_PKG_VERSION"));
-    until_told_to_end(&mut tasks).await?;
+    until_told_to_end(&mut tasks, &mut leaving).await?;
     tracing::info!("ending: what is published stays published");
     end.send_replace(true);
-    leave(leaving, FAREWELL).await;
+    leave(leaving, RELEASE_TIME).await;
     Ok(())
 }
 

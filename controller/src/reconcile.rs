@@ -218,7 +218,7 @@ impl Reconciler {
         };
         let all = desired.notices.iter().chain(&desired.report.notices);
         let now: BTreeSet<Notice> = all.filter(is_logged).cloned().collect();
-        for notice in now.difference(logged) {
+        for notice in lines(&now, logged) {
             match notice.kind {
                 _ if notice.reason == Reason::LeftOut => tracing::error!("{notice}"),
                 Kind::Warning => tracing::warn!("{notice}"),
@@ -227,6 +227,18 @@ impl Reconciler {
         }
         *logged = now;
     }
+}
+
+/// The notices of `now` that were not `logged`. The routes of a shared port that are withdrawn are one line, whichever Service has the
+/// notice: that is always the newest one.
+fn lines<'a>(
+    now: &'a BTreeSet<Notice>,
+    logged: &'a BTreeSet<Notice>,
+) -> impl Iterator<Item = &'a Notice> {
+    now.difference(logged).filter(|notice| {
+        let is_same = |old: &Notice| (old.reason, &old.message) == (notice.reason, &notice.message);
+        notice.reason != Reason::RoutesWithdrawn || !logged.iter().any(is_same)
+    })
 }
 
 /// Decides. A new or changed Service whose lookups are not done keeps its form of `before` for a while; no other Service waits. But
@@ -313,6 +325,25 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::observe::{Material, Secret};
+
+    #[test]
+    fn routes_that_are_withdrawn_are_one_line_whichever_service_is_the_newest() {
+        let notice = |name: &str, reason| Notice {
+            about: About::Service(Key::new("shop", name)),
+            kind: Kind::Warning,
+            reason,
+            message: "port 80/TCP is taken".to_owned(),
+        };
+        let of = |names: &[&str], reason| -> BTreeSet<Notice> {
+            names.iter().map(|name| notice(name, reason)).collect()
+        };
+        for (reason, expected) in [(Reason::RoutesWithdrawn, 0), (Reason::LeftOut, 1)] {
+            let (before, now) = (of(&["old"], reason), of(&["new"], reason));
+            assert_eq!(lines(&before, &BTreeSet::new()).count(), 1);
+            assert_eq!(lines(&now, &before).count(), expected, "{reason:?}");
+        }
+    }
 
     #[test]
     fn deciding_takes_at_most_a_quarter_of_a_core() {
@@ -321,8 +352,6 @@ mod tests {
             assert_eq!(pause_after(at(took)), at(pause), "{took} ms");
         }
     }
-    use crate::observe::{Material, Secret};
-
     /// Two Services of which the first wants this Secret and the second has this port; these Secrets were looked up.
     fn seen(secret: &str, port: u16, looked_up: &[&str]) -> Arc<Observed> {
         static MATERIAL: OnceLock<Material> = OnceLock::new();

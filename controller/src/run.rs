@@ -112,12 +112,12 @@ async fn begin(flags: RunFlags, mut settings: Settings) -> anyhow::Result<()> {
         ending,
         metrics,
     };
-    let leaving = parts.start(&flags, &mut tasks);
+    let mut leaving = parts.start(&flags, &mut tasks);
     tracing::info!("ballast-controller {} runs", env!("CARGO_PKG_VERSION"));
-    until_told_to_end(&mut tasks).await?;
+    until_told_to_end(&mut tasks, &mut leaving).await?;
     tracing::info!("ending: what is served stays served");
     end.send_replace(true);
-    leave(leaving, LeaseRenewer::STAYS + FAREWELL).await;
+    leave(leaving, LeaseRenewer::STAYS + RELEASE_TIME).await;
     Ok(())
 }
 
@@ -190,16 +190,18 @@ pub(crate) fn serve_admin(flags: &AdminFlags, metrics: &Arc<Metrics>, tasks: &mu
     }
 }
 
-/// Returns when a signal says to end.
-pub(crate) async fn until_told_to_end(tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
-    tokio::select! {
-        signal = told_to_end() => signal,
-        // A task that ends, ends by a fault.
-        Some(ended) = tasks.join_next() => {
-            ended.context("a part of the controller failed")?;
-            anyhow::bail!("a part of the controller ended");
-        }
-    }
+/// Returns when a signal says to end. Until then no task ends but by a fault, not even those of `leaving`.
+pub(crate) async fn until_told_to_end(
+    tasks: &mut JoinSet<()>,
+    leaving: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
+    let ended = tokio::select! {
+        signal = told_to_end() => return signal,
+        Some(ended) = tasks.join_next() => ended,
+        Some(ended) = leaving.join_next() => ended,
+    };
+    ended.context("a part of the controller failed")?;
+    anyhow::bail!("a part of the controller ended");
 }
 
 /// Waits for those that give Leases back, and not for longer than this.
@@ -293,5 +295,5 @@ async fn told_to_end() -> anyhow::Result<()> {
 const THREADS: usize = 2;
 /// The longest time to observe a cluster once.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For giving a Lease back.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(5);
+/// The time for giving a Lease back.
+pub(crate) const RELEASE_TIME: Duration = Duration::from_secs(5);

@@ -135,6 +135,14 @@ fn a_port_that_is_the_controllers_own_and_the_data_planes_is_a_refusal() {
         (&["--stats-port=1937"][..], "--stats-port"),
         (&["--http-port=1937"], "--http-port"),
         (&["--dataplane=127.0.0.1:1937"], "--dataplane"),
+        (
+            &["--admin=0.0.0.0:5000", "--dataplane=127.0.0.1:5000"],
+            "--dataplane",
+        ),
+        (
+            &["--admin=[::1]:5000", "--dataplane=[::]:5000"],
+            "--dataplane",
+        ),
         (&["--admin=[::1]:1936"], "--stats-port"),
         (&["--admin=127.0.0.1:80"], "--http-port"),
     ] {

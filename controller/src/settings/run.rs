@@ -158,7 +158,9 @@ impl RunFlags {
         let AdminAddress::At(admin) = self.process.admin else {
             return Ok(());
         };
-        let port = admin.port();
+        let (port, dataplane) = (admin.port(), self.dataplane());
+        let is_unspecified = admin.ip().is_unspecified() || dataplane.ip().is_unspecified();
+        let is_one_host = is_unspecified || admin.ip() == dataplane.ip();
         let is_all = self.flags.http_services == HttpServices::All;
         let flag = match port {
             _ if port == self.flags.stats_port => "--stats-port",
@@ -167,7 +169,7 @@ impl RunFlags {
                 let why = format!("{HEALTHZ_PORT} is the health port of --http-services=all");
                 return Err(WrongFlag::new("--admin", why));
             }
-            _ if self.dataplane() == admin => "--dataplane",
+            _ if port == dataplane.port() && is_one_host => "--dataplane",
             _ => return Ok(()),
         };
         let why = format!("{port} is where this process answers for itself (--admin)");
