@@ -190,6 +190,35 @@ fn the_chart_makes_the_same_objects() {
     assert_eq!(monitors.matches("kind: PodMonitor\n").count(), 2);
 }
 
+/// With another port the probes would fail, and kubelet would end the data plane again and again.
+fn the_chart_asks_the_data_plane_at_its_stats_port() {
+    let Some(helm) = helm() else { return };
+    let setting = "settings.BALLAST_STATS_PORT=2936";
+    for (values, port) in [
+        (vec![], "1936"),
+        (vec![setting], "2936"),
+        (vec!["controller.args[0]=--stats-port=3936"], "3936"),
+        // The flag wins over the variable.
+        (
+            vec![
+                setting,
+                "controller.args[0]=--stats-port",
+                "--set-string=controller.args[1]=4936",
+            ],
+            "4936",
+        ),
+    ] {
+        let values = [values, vec!["podMonitor.enabled=true"]].concat();
+        let made = helm(&values).expect("a chart");
+        for path in ["/healthz", "/readyz"] {
+            let probe = format!("httpGet: {{host: 127.0.0.1, port: {port}, path: {path}}}");
+            assert!(made.contains(&probe), "{values:?}: no {probe}");
+        }
+        assert!(made.contains(&format!("\"$1:{port}\"")), "{values:?}");
+        assert!(made.contains(&format!("\"[$1]:{port}\"")), "{values:?}");
+    }
+}
+
 fn the_chart_refuses_what_it_does_not_know() {
     let Some(helm) = helm() else { return };
     for (value, word) in [
@@ -329,5 +358,6 @@ tests![
     kustomize_makes_what_the_files_say,
     every_overlay_is_taken_and_changes_what_it_is_for,
     the_chart_makes_the_same_objects,
+    the_chart_asks_the_data_plane_at_its_stats_port,
     the_chart_refuses_what_it_does_not_know,
 ];
