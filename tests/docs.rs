@@ -9,7 +9,7 @@ mod links;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use ballast_core::ack::Ack;
 use ballast_core::table::{Format, parse};
@@ -228,6 +228,26 @@ fn prometheus_takes_the_rules() {
         };
         assert!(checked.status.success(), "{checked:?}");
     }
+}
+
+#[test]
+fn a_closed_port_is_the_alert_that_fits_its_cause() {
+    if let Some(tested) = tested_rules("tests/docs/alerts.test.yaml") {
+        assert!(tested.status.success(), "{tested:?}");
+    }
+}
+
+/// What promtool says of a file of tests, if there is a promtool.
+fn tested_rules(file: &str) -> Option<Output> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let tested = Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(file)
+        .output();
+    if tested.is_err() {
+        no_promtool();
+    }
+    tested.ok()
 }
 
 fn no_promtool() {
