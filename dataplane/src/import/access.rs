@@ -7,12 +7,12 @@ use ipnet::IpNet;
 
 use super::acl::Where;
 use super::bind::Way;
-use super::condition::{Condition, Rule};
-use super::decide::Closed;
+use super::condition::{Alternative, Condition, Rule};
+use super::decide::{Closed, Does, Step};
 use super::frontends::Backends;
 use super::importer::Importer;
 use super::limits::{Before, Limits};
-use super::proxy::{Access, Proxy};
+use super::proxy::{Access, Proxy, Request};
 use super::ranges::Ranges;
 use super::words::Line;
 
@@ -34,6 +34,51 @@ impl Importer<'_> {
         way: &Way,
         place: Where,
     ) -> Result<WhoConnects, Closed> {
+        let mut limits = Limits::default();
+        let counted = Some((backends, &mut limits));
+        let (clients, mut senders) = self.let_in(proxy, counted, place)?;
+        if way.accept_proxy {
+            senders = Ranges::all();
+        }
+        // Such rules see the peer's address, and source-ranges that of the PROXY header.
+        let mut of_peers = proxy
+            .connections
+            .iter()
+            .filter(|rule| rule.action == Access::Reject && rule.line.word(1) == "connection");
+        if !senders.is_none()
+            && let Some(rule) = of_peers.next()
+        {
+            self.report.left_out(&rule.line, "beside a PROXY header it says which peers may come; name these in accept-proxy.from, or write tcp-request session for clients");
+            return Err(Closed(format!(
+                "line {} says which peers may come, which a table does not beside PROXY headers",
+                rule.line.number
+            )));
+        }
+        let clients = self.source_ranges(&proxy.head, &clients)?;
+        let from = match senders.is_none() {
+            true => None,
+            false => senders.nets().map(List::new),
+        };
+        if senders.is_all()
+            && let Some(bind) = proxy.binds.iter().find(|bind| bind.way.accept_proxy)
+        {
+            self.report.note(&bind.line, "every client is believed about its address, as in haproxy; name the proxies in front in accept-proxy.from");
+        }
+        Ok(WhoConnects {
+            clients,
+            senders: from,
+            limits,
+        })
+    }
+
+    /// The clients whom the `tcp-request` rules of a section let in, and the peers that send a PROXY header. Rules that count
+    /// clients become limits, where there can be some.
+    pub(super) fn let_in(
+        &mut self,
+        proxy: &Proxy,
+        mut counted: Option<(&Backends<'_>, &mut Limits)>,
+        place: Where,
+    ) -> Result<(Ranges, Ranges), Closed> {
         let acls = match proxy.connections.is_empty() {
             true => HashMap::new(),
             false => self.acls(proxy, place),
@@ -42,12 +87,8 @@ impl Importer<'_> {
             .connections
             .iter()
             .any(|rule| rule.action == Access::Reject);
-        let mut senders = match way.accept_proxy {
-            true => Ranges::all(),
-            false => Ranges::none(),
-        };
+        let mut senders = Ranges::none();
         let (mut allowed, mut rest) = (Ranges::none(), Ranges::all());
-        let mut limits = Limits::default();
         for (rules, rule) in proxy.connections.iter().enumerate() {
             let is_needless = rule.action == Access::Accept && !rejects;
             if is_needless || matches!(rule.action, Access::Track(..)) {
@@ -68,20 +109,28 @@ impl Importer<'_> {
                     continue;
                 }
             };
-            let before = Before {
-                proxy,
-                backends,
-                rules,
-            };
             // A limit is one for all clients: none has been let in before.
-            if denies && allowed.is_none() && self.is_limit(rule, &condition, &before, &mut limits)
+            if denies
+                && allowed.is_none()
+                && let Some((backends, limits)) = &mut counted
             {
-                continue;
+                let before = Before {
+                    proxy,
+                    backends,
+                    rules,
+                };
+                if self.is_limit(rule, &condition, &before, limits) {
+                    continue;
+                }
             }
             let condition = self.seen(&rule.line, condition, denies)?;
             for alternative in condition.alternatives {
                 if !alternative.is_about_any_request() {
-                    self.report.left_out(&rule.line, "a connection is accepted before its host and path are known; write it for requests: http-request deny");
+                    let what_then = match denies {
+                        true => ", so what it rejects is served",
+                        false => "",
+                    };
+                    self.report.left_out(&rule.line, format!("a connection is accepted before its host and path are known{what_then}; write it for requests: http-request deny"));
                     continue;
                 }
                 let who = &alternative.clients;
@@ -96,35 +145,37 @@ impl Importer<'_> {
                 }
             }
         }
-        // Such rules see the peer's address, and source-ranges that of the PROXY header.
-        let mut of_peers = proxy
-            .connections
-            .iter()
-            .filter(|rule| rule.action == Access::Reject && rule.line.word(1) == "connection");
-        if !senders.is_none()
-            && let Some(rule) = of_peers.next()
-        {
-            self.report.left_out(&rule.line, "beside a PROXY header it says which peers may come; name these in accept-proxy.from, or write tcp-request session for clients");
-            return Err(Closed(format!(
-                "line {} says which peers may come, which a table does not beside PROXY headers",
-                rule.line.number
-            )));
-        }
-        let clients = self.source_ranges(&proxy.head, &allowed.or(&rest))?;
-        let from = match senders.is_none() {
-            true => None,
-            false => senders.nets().map(List::new),
+        Ok((allowed.or(&rest), senders))
+    }
+
+    /// The rule by which a backend denies requests of clients whom its `tcp-request` rules do not let in. Those that it has from
+    /// the same `defaults` as the frontend are the frontend's.
+    pub(super) fn denied_by_backend(
+        &mut self,
+        frontend: &Proxy,
+        backend: &Proxy,
+        place: Where,
+    ) -> Result<Option<Step>, Closed> {
+        let known = |rule: &Rule<Access>| {
+            let mut known = frontend.connections.iter();
+            known.any(|known| known.line.number == rule.line.number)
         };
-        if senders.is_all()
-            && let Some(bind) = proxy.binds.iter().find(|bind| bind.way.accept_proxy)
-        {
-            self.report.note(&bind.line, "every client is believed about its address, as in haproxy; name the proxies in front in accept-proxy.from");
+        let mut own = backend.clone();
+        own.connections.retain(|rule| !known(rule));
+        let (clients, _) = self.let_in(&own, None, place)?;
+        if clients.is_all() {
+            return Ok(None);
         }
-        Ok(WhoConnects {
-            clients,
-            senders: from,
-            limits,
-        })
+        let mut others = Alternative::always();
+        others.clients = clients.not();
+        Ok(Some(Step {
+            line: backend.head.clone(),
+            does: Does::Request(Request::Deny(403)),
+            condition: Condition {
+                alternatives: vec![others],
+            },
+            spares_allowed: true,
+        }))
     }
 
     /// Whether a rule rejects by a counter of each client alone. Then it is added to the limits, or left out.

@@ -30,6 +30,8 @@ pub(super) struct Where {
     pub(super) tls: bool,
     /// A port of the binds, where the rules treat all of them as they treat this one.
     pub(super) port: Option<u16>,
+    /// Whether a rule gives clients another address than that of their connections.
+    pub(super) sets_src: bool,
 }
 
 /// Reads the words of an ACL behind its name: a criterion, flags and patterns. Says what differs by `note`.
@@ -77,7 +79,7 @@ pub(super) fn read(
         let ranges = ports::ports(&patterns).filter(|_| is_plain);
         let atom = match (place.port, ranges) {
             (Some(port), Some(ranges)) => Atom::Always(ports::has(&ranges, port)),
-            _ => Atom::Unknown(format!("`{criterion}`")),
+            _ => flags.unknown(criterion),
         };
         return Ok(vec![atom]);
     }
@@ -97,6 +99,16 @@ pub(super) fn read(
 struct Flags {
     ignore_case: bool,
     method: Option<String>,
+}
+
+impl Flags {
+    /// A criterion that Ballast does not look at, or not by this method.
+    fn unknown(&self, criterion: &str) -> Atom {
+        Atom::Unknown(match &self.method {
+            Some(method) => format!("`{criterion} -m {method}`"),
+            None => format!("`{criterion}`"),
+        })
+    }
 }
 
 struct Reader<'a> {
@@ -131,6 +143,7 @@ impl Reader<'_> {
             },
             // A connection without a hello leads nowhere in either program.
             "req_ssl_hello_type" | "req.ssl_hello_type" => Atom::Always(true),
+            "src" if self.place.sets_src => Atom::Broken("`set-src` gives `src` another address than the one that Ballast sees; write source-ranges by hand".into()),
             "src" => self.clients(),
             "path" => self.path("str"),
             "path_beg" | "url_beg" => self.path("beg"),
@@ -256,7 +269,7 @@ impl Reader<'_> {
                     let bare = bare.trim_start_matches('.');
                     &[bare.to_owned(), format!("*.{bare}")]
                 }
-                _ => return Atom::Unknown(format!("`{criterion}`")),
+                _ => return self.flags.unknown(criterion),
             };
             for text in texts {
                 match text.parse::<HostPattern>() {

@@ -124,6 +124,7 @@ impl Importer<'_> {
         let mut tls = Tls::default();
         let mut is_tls = false;
         let mut verify = "none";
+        let (mut ca, mut revoked) = (None, false);
         let mut words = line.from(2).iter().map(String::as_str);
         while let Some(word) = words.next() {
             let mut value = || words.next().unwrap_or_default();
@@ -134,7 +135,23 @@ impl Importer<'_> {
                 "crt-list" => tls
                     .certificates
                     .extend(self.certificate_list(line, value())?),
-                "ca-file" => tls.client_ca = Some(self.below(self.ca_base.as_deref(), value())),
+                "ca-file" => ca = Some(value()),
+                "crl-file" => {
+                    revoked = true;
+                    value();
+                }
+                "interface" => {
+                    let name = value();
+                    return Err(format!(
+                        "`interface {name}`: Ballast binds to an address, whichever interface clients come by; write an address that only {name} has, without this word"
+                    ));
+                }
+                "namespace" => {
+                    let name = value();
+                    return Err(format!(
+                        "`namespace {name}`: Ballast binds in the network namespace that it runs in; start one in {name}, with a table of its own"
+                    ));
+                }
                 "verify" => verify = value(),
                 "alpn" => {
                     tls.alpn = value()
@@ -166,9 +183,9 @@ impl Importer<'_> {
                 | "level" | "mode" | "uid" | "gid" | "user" | "group" | "tls-tickets" => {
                     _ = value();
                 }
-                "maxconn" | "interface" | "mss" | "namespace" | "proto" | "ca-sign-file"
-                | "ca-verify-file" | "crl-file" | "ca-ignore-err" | "crt-ignore-err" | "npn"
-                | "severity-output" | "ca-sign-pass" => {
+                "maxconn" | "mss" | "proto" | "ca-sign-file" | "ca-verify-file"
+                | "ca-ignore-err" | "crt-ignore-err" | "npn" | "severity-output"
+                | "ca-sign-pass" => {
                     let value = value();
                     self.report.left_out(line, format!("`{word} {value}` has no counterpart at a frontend of Ballast; remove it"));
                 }
@@ -191,10 +208,9 @@ impl Importer<'_> {
             }
         }
         if is_tls {
-            match (verify, &tls.client_ca) {
+            match (verify, ca) {
                 ("none", None) => {}
                 ("none", Some(_)) => {
-                    tls.client_ca = None;
                     self.report.note(line, "without `verify` haproxy asks no client for a certificate, and neither does Ballast");
                 }
                 (_, None) => {
@@ -202,7 +218,16 @@ impl Importer<'_> {
                         "`verify {verify}` has no ca-file, and without one nobody can be verified; name it"
                     ));
                 }
-                (mode, Some(_)) => tls.client_optional = mode == "optional",
+                (_, Some("@system-ca")) => {
+                    return Err("`ca-file @system-ca` names no file by which clients could be verified; name the system's, such as /etc/ssl/certs/ca-certificates.crt".into());
+                }
+                (_, Some(_)) if revoked => {
+                    return Err("`crl-file`: Ballast reads no list of revoked certificates, and would let their owners in; remove the word once none of these certificates is valid any more".into());
+                }
+                (mode, Some(ca)) => {
+                    tls.client_ca = Some(self.below(self.ca_base.as_deref(), ca));
+                    tls.client_optional = mode == "optional";
+                }
             }
             if tls.certificates.is_empty() {
                 return Err("`ssl` has no certificate; name one by crt".into());
@@ -254,7 +279,17 @@ impl Importer<'_> {
         {
             let mut words = entry.split_whitespace();
             let file = words.next().unwrap_or_default();
-            if words.next().is_some() {
+            let rest: Vec<&str> = words.collect();
+            let verifies = rest.iter().position(|word| word.ends_with("verify"));
+            if verifies.is_some_and(|at| {
+                let mode = rest.get(at + 1).map(|mode| mode.trim_end_matches(']'));
+                mode != Some("none")
+            }) {
+                return Err(format!(
+                    "{file} of {path} asks clients for certificates, which Ballast does for all names of a bind or for none; give it a bind with `verify` and ca-file of its own"
+                ));
+            }
+            if !rest.is_empty() {
                 self.report.left_out(line, format!("{file} of {path} has options or names behind it; Ballast takes a certificate's names from itself"));
             }
             files.push(self.below(self.crt_base.as_deref(), file));

@@ -101,6 +101,13 @@ impl Clients {
             }
             if !concerned.and(&who).is_none() {
                 cannot(&step.line);
+                // What they would get in place of the service says that it is not for them.
+                if matches!(outcome, Outcome::Action(_)) {
+                    self.rest = self.rest.and_not(&who);
+                    if !step.spares_allowed {
+                        self.passed = self.passed.and_not(&who);
+                    }
+                }
             }
         }
         None

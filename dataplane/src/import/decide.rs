@@ -60,7 +60,10 @@ impl Importer<'_> {
             let name = line.word(1).to_owned();
             match self.atoms(line, line.from(2), place) {
                 Ok(atoms) => acls.entry(name).or_default().extend(atoms),
-                Err(why) => self.report.left_out(line, why),
+                Err(why) => {
+                    self.report.left_out(line, &why);
+                    acls.entry(name).or_default().push(acl::Atom::Broken(why));
+                }
             }
         }
         acls
@@ -232,6 +235,10 @@ impl Importer<'_> {
         denies: bool,
     ) -> Result<Condition, Closed> {
         let mut alternatives = Vec::new();
+        let mut followed = condition.alternatives.iter();
+        let in_part = followed.any(|one| {
+            one.not_seen().is_none() || denies && one.unknown.is_empty() && one.broken.is_none()
+        });
         for mut alternative in condition.alternatives {
             let Some(what) = alternative.not_seen().map(str::to_owned) else {
                 alternatives.push(alternative);
@@ -246,12 +253,17 @@ impl Importer<'_> {
                 alternatives.push(alternative);
                 continue;
             }
-            let what_then = match denies {
-                true if limits::is_counter(&what) => {
-                    format!("what this line denies is served: {}", limits::REMEDY)
+            let what_then = match (denies, in_part) {
+                (true, true) => {
+                    "what this part of the line denies is served, and the rest is denied"
                 }
-                true => "what this line denies is served".into(),
-                false => "this line has no effect".to_owned(),
+                (false, false) => "this line has no effect",
+                (true, false) => "what this line denies is served",
+                (false, true) => "this part of the line is left out, and the rest is in the table",
+            };
+            let what_then = match denies && limits::is_counter(&what) {
+                true => format!("{what_then}: {}", limits::REMEDY),
+                false => what_then.to_owned(),
             };
             let why = match &alternative.broken {
                 Some(why) => format!("{why}; {what_then}"),

@@ -157,6 +157,7 @@ impl Importer<'_> {
         let place = Where {
             tls: way.tls.is_some(),
             port: port.filter(|_| !way.accept_proxy && !expects_proxy),
+            sets_src: proxy.sets_src,
         };
         let who = self.connections(proxy, backends, way, place)?;
         let mut frontend = Frontend {
@@ -243,7 +244,15 @@ impl Importer<'_> {
             }
             match backends.get(name.as_str()) {
                 Some(backend) => {
-                    let steps = self.steps(backend, place)?;
+                    let place = Where {
+                        sets_src: place.sets_src || backend.sets_src,
+                        ..place
+                    };
+                    let mut steps = Vec::new();
+                    if backend.kind == Kind::Backend {
+                        steps.extend(self.denied_by_backend(proxy, backend, place)?);
+                    }
+                    steps.extend(self.steps(backend, place)?);
                     rules.backends.insert(name, (*backend, steps));
                 }
                 None if line.word(1).contains('%') => {
@@ -279,11 +288,17 @@ impl Importer<'_> {
     ) -> Result<(), Closed> {
         let verdict = self.verdict(rules);
         let Action::Service { name, .. } = verdict.action else {
-            return Err(Closed(
-                "no server gets its connections; name one by default_backend".into(),
-            ));
+            return Err(Closed(match verdict.action {
+                Action::Status(403) => "nobody may connect to it".into(),
+                _ => "no server gets its connections; name one by default_backend".into(),
+            }));
         };
         frontend.service = name.parse().ok();
+        let clients = match &frontend.source_ranges {
+            Some(ranges) => Ranges::of(ranges).and(&verdict.clients),
+            None => verdict.clients,
+        };
+        frontend.source_ranges = self.source_ranges(&proxy.head, &clients)?;
         // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
         let backend = rules
             .backends
@@ -310,7 +325,16 @@ impl Importer<'_> {
 
     pub(super) fn cannot(&mut self, lines: Vec<Line>) {
         for line in lines {
-            self.report.left_out(&line, "some clients would go elsewhere than others, which no route does; give them an address of their own, or deny them");
+            let what_then = match line.word(0) {
+                "use_backend" => "give them an address of their own, or deny them",
+                _ => "so they are denied; give them an address of their own",
+            };
+            self.report.left_out(
+                &line,
+                format!(
+                    "some clients would go elsewhere than others, which no route does; {what_then}"
+                ),
+            );
         }
     }
 

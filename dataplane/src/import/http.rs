@@ -58,14 +58,17 @@ impl Importer<'_> {
         routes
             .sort_by(|one: &Route, other| (&one.host, &one.path).cmp(&(&other.host, &other.path)));
         frontend.routes = List::new(routes);
-        let forwarded = proxy.forwarded_for.is_some()
-            || rules
-                .backends
-                .values()
-                .any(|(backend, _)| backend.forwarded_for.is_some());
+        let backends = rules.backends.values().map(|(backend, _)| *backend);
+        let forwarded = [proxy].into_iter().chain(backends);
+        let forwarded: Vec<&Line> = forwarded
+            .filter_map(|section| section.forwarded_for.as_ref())
+            .collect();
         let mut http = FrontendHttp::default();
-        if !forwarded {
+        if forwarded.is_empty() {
             http.x_forwarded = XForwarded::Off;
+        }
+        for line in forwarded.iter().filter(|line| line.word(0) == "option") {
+            self.report.note(line, "X-Forwarded-For as in haproxy; Ballast also writes X-Forwarded-Proto, -Port and -Host in place of the client's, which haproxy passes on");
         }
         if let Some(tls) = &way.tls
             && !tls.alpn.is_empty()

@@ -118,10 +118,35 @@ impl Importer<'_> {
                 proxy.stats = Some(line.clone());
                 return Err("passwords do not stand in a table; write `user:password` into a file and name it by --stats-auth-file. Until then only this host sees the page".into());
             }
-            "hide-version" | "realm" | "refresh" | "show-desc" | "show-legends" | "show-node" | "show-modules" | "maxconn" | "timeout" | "socket" | "bind-process" => return Ok(()),
-            "admin" => self.report.left_out(line, "the page changes things only for an admin of --stats-auth-file; name one"),
-            "scope" | "http-request" => self.report.left_out(line, "stats.source-ranges and --stats-auth-file say who may see the page; write one of them"),
-            other => { self.unknown_word(line, other, &["enable", "uri", "auth", "realm", "refresh", "hide-version", "admin", "scope", "show-legends", "show-node"]); return Ok(()); }
+            "hide-version" | "realm" | "refresh" | "show-desc" | "show-legends" | "show-node"
+            | "show-modules" | "maxconn" | "timeout" | "socket" | "bind-process" => return Ok(()),
+            "admin" => self.report.left_out(
+                line,
+                "the page changes things only for an admin of --stats-auth-file; name one",
+            ),
+            "scope" | "http-request" => {
+                proxy.stats_users = Some(line.clone());
+                self.report.left_out(line, "stats.source-ranges and --stats-auth-file say who may see the page; write one of them. Until then only this host sees the page");
+            }
+            other => {
+                self.unknown_word(
+                    line,
+                    other,
+                    &[
+                        "enable",
+                        "uri",
+                        "auth",
+                        "realm",
+                        "refresh",
+                        "hide-version",
+                        "admin",
+                        "scope",
+                        "show-legends",
+                        "show-node",
+                    ],
+                );
+                return Ok(());
+            }
         }
         proxy.stats = Some(line.clone());
         Ok(())

@@ -33,6 +33,8 @@ pub(super) struct Proxy {
     pub(super) max_rate: Option<u32>,
     pub(super) logs: bool,
     pub(super) inspect_delay: Option<Duration>,
+    /// Whether a rule gives clients another address than that of their connections.
+    pub(super) sets_src: bool,
 
     pub(super) forwarded_for: Option<Line>,
     pub(super) hsts: Option<(Line, u64)>,

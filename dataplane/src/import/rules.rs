@@ -21,7 +21,14 @@ impl Importer<'_> {
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
         let action = match plain.as_slice() {
             ["allow"] => Request::Allow,
-            ["deny" | "reject" | "tarpit", rest @ ..] => Request::Deny(denial(rest)),
+            ["deny" | "reject", rest @ ..] => Request::Deny(denial(rest)),
+            [action @ ("tarpit" | "silent-drop"), rest @ ..] => {
+                self.report.note(
+                    line,
+                    format!("`{action}`: these clients are answered at once, and not left waiting"),
+                );
+                Request::Deny(denial(rest))
+            }
             ["auth", ..] => Request::Auth,
             ["redirect", rest @ ..] => Request::Redirect(target(rest)?),
             ["return", rest @ ..] => {
@@ -51,6 +58,10 @@ impl Importer<'_> {
                     .note(line, format!("`{name}` changes nothing that a client sees"));
                 return Ok(());
             }
+            ["set-src", ..] => {
+                proxy.sets_src = true;
+                return Err(SET_SRC.into());
+            }
             [action, ..] => return Err(format!("`{action}` has no counterpart; remove it")),
             [] => {
                 return Err(
@@ -76,6 +87,9 @@ impl Importer<'_> {
                 self.set(line, true, name, &value.join(" "), condition, proxy)
             }
             ["del-header", name] => remove(line, true, name, condition, proxy),
+            [action @ ("deny" | "silent-drop"), ..] => Err(format!(
+                "`{action}`: Ballast withholds no answers, and those that this line denies are served; deny their requests, or let the endpoint do it"
+            )),
             [action, ..] => Err(format!("`{action}` has no counterpart; remove it")),
             [] => Err("says nothing to do; expected set-header or del-header".into()),
         }
@@ -171,6 +185,13 @@ pub(super) fn tcp_request(
     let action = match (line.word(1), words.as_slice()) {
         ("connection" | "session" | "content", ["accept"]) => Access::Accept,
         ("connection" | "session" | "content", ["reject", ..]) => Access::Reject,
+        ("connection" | "session" | "content", ["silent-drop", ..]) => {
+            report.note(
+                line,
+                "these clients are closed at once, and not left waiting",
+            );
+            Access::Reject
+        }
         ("connection", ["expect-proxy", "layer4"]) => Access::ExpectProxy,
         ("connection" | "session" | "content", [track, "src", table @ ..])
             if track.starts_with("track-sc") =>
@@ -185,6 +206,10 @@ pub(super) fn tcp_request(
                 number.map_err(|_| "has no counter; write track-sc0")?,
                 table,
             )
+        }
+        (_, ["set-src", ..]) => {
+            proxy.sets_src = true;
+            return Err(SET_SRC.into());
         }
         (place, [action, ..]) => {
             return Err(format!("`{place} {action}` has no counterpart; remove it"));
@@ -432,6 +457,8 @@ fn strip(
         _ => Err(NO_STRIP.into()),
     }
 }
+
+const SET_SRC: &str = "`set-src` has no counterpart: Ballast takes a client's address from its connection, or from a PROXY header (accept-proxy)";
 
 const LEADS_NOWHERE: &str = "leads nowhere; expected `redirect scheme https`, for example";
 

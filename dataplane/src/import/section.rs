@@ -414,6 +414,13 @@ fn missing(keyword: &str) -> String {
         "errorloc" | "errorloc302" | "errorloc303" => "write errorfile for each status",
         "capture" => "access lines hold no header fields",
         "fullconn" => "max-connections of endpoints are fixed",
+        "reqdeny" | "reqideny" | "reqtarpit" | "reqitarpit" | "reqallow" | "reqiallow"
+        | "reqpass" | "reqipass" => {
+            "what it denies is served: write http-request deny with conditions on host, path or src"
+        }
+        "rspdeny" | "rspideny" | "tcp-response" => {
+            "answers that it denies are served: let the endpoint deny them"
+        }
         "retry-on" => "an attempt to connect is repeated, and a request that may be",
         "use-server" | "force-persist" | "ignore-persist" => {
             "give these clients a backend of their own"

@@ -88,6 +88,15 @@ impl Importer<'_> {
                 services.push((made, proxy.head.clone()));
             }
         }
+        for proxy in &served {
+            let has_frontend = frontends
+                .iter()
+                .any(|made| made.head.number == proxy.head.number);
+            let has_service = services
+                .iter()
+                .any(|(_, head)| head.number == proxy.head.number);
+            self.missing_timeouts(proxy, has_frontend, has_service);
+        }
         frontends.sort_by(|one, other| one.frontend.name.cmp(&other.frontend.name));
         services.sort_by(|(one, _), (other, _)| one.service.name.cmp(&other.service.name));
         let logs = served
@@ -129,6 +138,28 @@ impl Importer<'_> {
             comments,
             heads,
         })
+    }
+
+    /// Tells which timeouts a section does not have: haproxy waits for ever then.
+    fn missing_timeouts(&mut self, proxy: &Proxy, has_frontend: bool, has_service: bool) {
+        let timeouts = &proxy.timeouts;
+        // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
+        let is_tunnel = !proxy.is_http && timeouts.tunnel.is_some();
+        let idle = if proxy.is_http { "50s" } else { "1h" };
+        let mut missing = Vec::new();
+        if has_frontend && timeouts.client.is_none() && !is_tunnel {
+            missing.push(format!("timeout client {idle}"));
+        }
+        if has_service && timeouts.connect.is_none() {
+            missing.push("timeout connect 5s".into());
+        }
+        if has_service && timeouts.server.is_none() && !is_tunnel {
+            missing.push(format!("timeout server {idle}"));
+        }
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            self.report.note(&proxy.head, format!("without a timeout haproxy waits for ever, and Ballast for its default, as if these lines were here: {missing}"));
+        }
     }
 
     /// Sections with names of their own that are not switched off.
@@ -220,8 +251,9 @@ impl Importer<'_> {
         let place = Where {
             tls: false,
             port: None,
+            sets_src: proxy.sets_src,
         };
-        let mut clients = Ranges::all();
+        let (mut clients, _) = self.let_in(proxy, None, place)?;
         for step in self.steps(proxy, place)? {
             let Does::Request(super::proxy::Request::Deny(_) | super::proxy::Request::Auth) =
                 step.does
@@ -284,7 +316,10 @@ impl Importer<'_> {
     }
 
     fn take_out(&mut self, assembled: &mut Assembled, problem: &Problem) {
-        let why = format!("{}; {}", problem.why, problem.remedy);
+        // Behind `frontends[0].` and its like: what of it is wrong.
+        let field = problem.at.split_once("].").map(|(_, field)| field);
+        let field = field.map_or_else(String::new, |field| format!("its {field}: "));
+        let why = format!("{field}{}; {}", problem.why, problem.remedy);
         let index_of = |list: &str| {
             let rest = problem.at.strip_prefix(list)?.strip_prefix('[')?;
             rest.split(']').next()?.parse::<usize>().ok()
@@ -296,10 +331,7 @@ impl Importer<'_> {
             assembled.comments.frontends.remove(index);
             self.report.left_out(
                 &assembled.heads.0.remove(index),
-                format!(
-                    "frontend {}, because of {}: {why}",
-                    frontend.name, problem.at
-                ),
+                format!("{} is not in the table: {why}", frontend.name),
             );
         } else if let Some(index) =
             index_of("services").filter(|index| *index < table.services.len())
@@ -308,7 +340,7 @@ impl Importer<'_> {
             assembled.comments.services.remove(index);
             self.report.left_out(
                 &assembled.heads.1.remove(index),
-                format!("service {}, because of {}: {why}", service.name, problem.at),
+                format!("{} is not in the table: {why}", service.name),
             );
         } else if table.stats != Stats::default()
             || table.log != Log::default()
@@ -319,7 +351,10 @@ impl Importer<'_> {
             table.ticket_keys = None;
             self.report.left_out(
                 &whole,
-                format!("stats and log, because of {}: {why}", problem.at),
+                format!(
+                    "stats and log are not in the table, because of {}: {}; {}",
+                    problem.at, problem.why, problem.remedy
+                ),
             );
         } else {
             table.frontends.clear();
@@ -327,7 +362,10 @@ impl Importer<'_> {
             assembled.comments = Comments::default();
             self.report.left_out(
                 &whole,
-                format!("everything, because of {}: {why}", problem.at),
+                format!(
+                    "nothing is in the table, because of {}: {}; {}",
+                    problem.at, problem.why, problem.remedy
+                ),
             );
         }
     }

@@ -16,6 +16,7 @@ mod equivalence;
 mod lines;
 mod noise;
 mod oracle;
+mod restrictions;
 
 use oracle::Made;
 

@@ -55,8 +55,11 @@ pub(super) fn cut(
     if words.is_empty() && wrong.is_none() {
         return None;
     }
-    let strange = |letter| letter == '\0' || letter == char::REPLACEMENT_CHARACTER;
-    if wrong.is_none() && words.iter().any(|word| word.contains(strange)) {
+    let has = |letter: char| words.iter().any(|word| word.contains(letter));
+    if wrong.is_none() && has('\0') {
+        wrong = Some("has a NUL byte, at which haproxy ends the line; take it out".into());
+    }
+    if wrong.is_none() && has(char::REPLACEMENT_CHARACTER) {
         wrong = Some("is not UTF-8; write it in plain letters".into());
     }
     let shown = shown(&text, &words);

@@ -4,7 +4,7 @@ use ballast_core::table::{Format, RoutingTable, parse};
 
 use super::{Kind, import};
 
-fn table(text: &str) -> RoutingTable {
+pub(super) fn table(text: &str) -> RoutingTable {
     let imported = import(text);
     assert_eq!(
         imported.report.count(Kind::LeftOut),
@@ -16,7 +16,7 @@ fn table(text: &str) -> RoutingTable {
 }
 
 /// The remarks about a configuration of these lines.
-fn remarks(text: &str) -> Vec<String> {
+pub(super) fn remarks(text: &str) -> Vec<String> {
     let imported = import(text);
     let remarks = imported.report.remarks.iter();
     remarks
@@ -25,18 +25,18 @@ fn remarks(text: &str) -> Vec<String> {
 }
 
 /// Asserts that the report names this line as left out, and says why.
-fn assert_left_out(text: &str, line: usize, why: &str) {
+pub(super) fn assert_left_out(text: &str, line: usize, why: &str) {
     let remarks = remarks(text);
     let begin = format!("{line}: left out");
     let is_named = |remark: &String| remark.starts_with(&begin) && remark.contains(why);
     assert!(remarks.iter().any(is_named), "{text}\n{remarks:?}");
 }
 
-fn of_frontend(lines: &str) -> String {
+pub(super) fn of_frontend(lines: &str) -> String {
     format!("frontend f\n{lines}\n default_backend b\nbackend b\n server s 10.0.0.1:80\n")
 }
 
-fn of_backend(lines: &str) -> String {
+pub(super) fn of_backend(lines: &str) -> String {
     format!("frontend f\n bind 127.0.0.1:80\n default_backend b\nbackend b\n{lines}\n")
 }
 
@@ -81,8 +81,15 @@ fn words_are_cut_as_haproxy_cuts_them() {
         r#"x "${NAME+y}""#,
         r"a \xz0",
         "mode \u{fffd}",
+        "mode h\0ttp",
     ] {
         assert!(shown(bad).expect("words").1, "{bad}");
+    }
+    for (text, why) in [
+        ("frontend f\n mode h\0ttp\n", "has a NUL byte"),
+        ("frontend f\n mode \u{fffd}\n", "is not UTF-8"),
+    ] {
+        assert_left_out(text, 2, why);
     }
 }
 
@@ -927,10 +934,102 @@ fn other_sections_are_told_by_their_names() {
         let text =
             format!("{section}\n whatever a b\n\n more\n# end\nbackend b\n server s 10.0.0.1:80\n");
         let imported = import(&text);
-        let [remark] = imported.report.remarks.as_slice() else {
+        let remarks = imported.report.remarks.iter();
+        let remarks: Vec<_> = remarks.filter(|remark| remark.line == 1).collect();
+        let [remark] = remarks.as_slice() else {
             panic!("{section}: {:?}", imported.report);
         };
         assert_eq!((remark.line, remark.last), (1, 4), "{section}");
         assert!(remark.why.contains(reason), "{section}: {remark}");
     }
+}
+
+/// One note for each section of the table, with what Ballast takes; and none where a time says for ever.
+#[test]
+fn timeouts_that_are_missing_are_told() {
+    let notes = |text: &str| {
+        let mut notes = remarks(text);
+        notes.retain(|remark| remark.contains("waits for ever"));
+        notes
+    };
+    let frontend = "frontend f\n bind 127.0.0.1:80\n default_backend b\n";
+    let backend = "backend b\n server s 10.0.0.1:80\nbackend unused\n";
+    let told = notes(&format!("{frontend}{backend}"));
+    let [of_clients, of_servers] = told.as_slice() else {
+        panic!("{told:?}");
+    };
+    assert!(
+        of_clients.starts_with("1: note: `frontend f`: ")
+            && of_clients.ends_with(": timeout client 1h"),
+        "{of_clients}"
+    );
+    assert!(
+        of_servers.starts_with("4: note: `backend b`: ")
+            && of_servers.ends_with(": timeout connect 5s, timeout server 1h"),
+        "{of_servers}"
+    );
+    let listen = "listen l\n mode http\n bind 127.0.0.1:80\n server s 10.0.0.1:80\n";
+    let told = notes(listen);
+    assert!(
+        matches!(told.as_slice(), [one] if one.ends_with(": timeout client 50s, timeout connect 5s, timeout server 50s")),
+        "{told:?}"
+    );
+    assert_eq!(import(listen).report.count(Kind::LeftOut), 0);
+    let all = " timeout connect 5s\n timeout client 0\n timeout server 1m\n";
+    assert!(notes(&format!("defaults\n{all}{frontend}{backend}")).is_empty());
+    let tunnel = " timeout connect 5s\n timeout tunnel 5m\n";
+    assert!(notes(&format!("defaults\n{tunnel}{frontend}{backend}")).is_empty());
+}
+
+#[test]
+fn forwardfor_tells_what_ballast_writes_besides() {
+    let text = |mode: &str| {
+        format!(
+            "defaults\n mode {mode}\n option forwardfor\n{}",
+            of_frontend(" bind 127.0.0.1:80")
+        )
+    };
+    let told = |text: &str| {
+        let mut told = remarks(text);
+        told.retain(|remark| {
+            remark.starts_with("3: note") && remark.contains("X-Forwarded-Proto, -Port and -Host")
+        });
+        told.len()
+    };
+    assert_eq!((told(&text("http")), told(&text("tcp"))), (1, 0));
+    assert!(!import(&text("http")).table.contains("x-forwarded"));
+}
+
+/// Of an ACL with several lines Ballast may understand some: that part is in the table, and the other one is told as such.
+#[test]
+fn a_part_of_a_line_that_is_not_understood_is_told_as_a_part() {
+    let text = |rule: &str| {
+        format!(
+            "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n acl url_static path_beg -i /static /images\n acl url_static path_end -i .jpg\n {rule} if url_static\n default_backend b\nbackend b\n server s 10.0.0.1:80\nbackend static\n server s 10.0.0.2:80\n"
+        )
+    };
+    for (rule, why, route) in [
+        (
+            "use_backend static",
+            "`path_end`; this part of the line is left out, and the rest is in the table",
+            "{path: /static, match: begins, ignore-case: true, service: static}",
+        ),
+        (
+            "http-request deny",
+            "`path_end`; what this part of the line denies is served, and the rest is denied",
+            "{path: /static, match: begins, ignore-case: true, status: 403}",
+        ),
+    ] {
+        let text = text(rule);
+        assert_left_out(&text, 7, why);
+        let imported = import(&text);
+        assert!(imported.table.contains(route), "{rule}\n{}", imported.table);
+    }
+    let by_expression =
+        of_frontend(" mode tcp\n bind 127.0.0.1:80\n use_backend b if { req.ssl_sni -m reg ^a }");
+    assert_left_out(
+        &by_expression,
+        4,
+        "does not look at `req.ssl_sni -m reg`; this line has no effect",
+    );
 }

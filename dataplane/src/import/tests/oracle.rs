@@ -58,6 +58,10 @@ impl World for Made {
                 b"# host backend\nwww.example.com  app\nstatic.example.com static\nold.example.com nobody\n"
                     .into(),
             ),
+            "/etc/haproxy/crt-list" => Ok(
+                b"/etc/ssl/a.pem\n/etc/ssl/b.pem [verify required ca-file /etc/ssl/ca.pem] b.example.com\n"
+                    .into(),
+            ),
             "/etc/haproxy/paths.map" => Ok(b"/api api\n/api/v2 api-v2\n".into()),
             _ if path.starts_with("/etc/haproxy/errors/") => {
                 let page =
