@@ -204,8 +204,8 @@ fn flags_of_the_page_about_moving_exist() {
         let words = span.split_whitespace();
         for flag in words.filter_map(|word| word.strip_prefix("--")) {
             let flag = flag.split('=').next().unwrap_or_default();
-            // kubectl's.
-            if flag != "replicas" {
+            // kubectl's, and k3s's.
+            if !["replicas", "disable"].contains(&flag) {
                 assert!(flags.contains(&format!("`--{flag}")), "--{flag}");
                 named += 1;
             }
