@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use hyper::{Method, Request};
@@ -131,17 +132,27 @@ impl Api {
     ) {
         let folder = folder_of(kind, namespace);
         let path = format!("{folder}?watch=true&labelSelector={label}&timeoutSeconds={seconds}");
-        let request = Request::get(path).body(Vec::new()).expect("a request");
         let client = self.client.clone();
         self.wait(async move {
-            let events = client.request_events::<Value>(request).await;
-            let mut events = pin!(events.expect("a watch"));
-            while let Some(event) = events.try_next().await.expect("an event") {
-                if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
-                    && !see(&object)
-                {
-                    return;
-                }
+            loop {
+                let request = Request::get(&path).body(Vec::new()).expect("a request");
+                let events = client.request_events::<Value>(request).await;
+                let mut events = pin!(events.expect("a watch"));
+                let late = loop {
+                    match events.try_next().await.expect("an event") {
+                        None => return,
+                        Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                            if !see(&object) {
+                                return;
+                            }
+                        }
+                        Some(WatchEvent::Error(error)) => break error,
+                        Some(_) => {}
+                    }
+                };
+                // The server's cache is behind its store.
+                assert_eq!(late.code, 504, "{late:?}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
     }

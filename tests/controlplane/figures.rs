@@ -1,7 +1,7 @@
 //! How fast, and at what cost. Printed always; held against what is promised with FIGURES=1, which wants a release build and a
 //! machine that does nothing else:
 //!
-//!   FIGURES=1 cargo test --release -p ballast-controller --test controlplane -- --nocapture --test-threads 1 figures within at_once
+//!   FIGURES=1 cargo test --release -p ballast-controller --test controlplane -- --test-threads 1
 
 use std::env;
 use std::fmt::Debug;

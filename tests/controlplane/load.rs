@@ -3,14 +3,14 @@
 //! Each node is a real `ballast-controller run`; one thread stands for all data planes: it answers `/readyz` and acknowledges tables.
 //! With FIGURES=1 there are fifty, else a few.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::backends::service;
 use crate::corner::{Corner, NODES, PUBLISHERS, with_its_own_server, words};
-use crate::figures::{holds, in_time, promised};
+use crate::figures::{holds, in_time, make_many, promised, quiet};
 use crate::plane::Host;
 use crate::process::{Process, until};
 use crate::program::program;
@@ -97,6 +97,47 @@ fn many_nodes_ask_little() {
         );
         drop(fleet);
     });
+}
+
+fn a_node_that_dies_leaves_the_statuses_of_thousands_of_services() {
+    with_its_own_server("dying", |corner| {
+        let services = if promised() { 5000 } else { 200 };
+        make_many(corner, services, 1);
+        let mut fleet = Fleet::start(corner, 2);
+        corner.publish(&[]);
+        until_all_published(corner, services, 2);
+        let publisher = corner.take_publisher();
+        quiet(&publisher.process);
+        let begun = Instant::now();
+        fleet.nodes.pop().expect("a node").crash();
+        until_all_published(corner, services, 1);
+        println!(
+            "a dead node has left the statuses of {services} Services after {:.1?}",
+            begun.elapsed()
+        );
+        drop(fleet);
+    });
+}
+
+/// Waits until so many Services are published, each at so many addresses.
+fn until_all_published(corner: &Corner<'_>, services: usize, addresses: usize) {
+    let (tell, told) = mpsc::channel();
+    let mut published = BTreeSet::new();
+    let admin = &corner.plane.admin;
+    admin.follow("Service", corner.name, "", 600, move |service| {
+        let name = service["metadata"]["name"].as_str().unwrap_or_default();
+        let ingress = service["status"]["loadBalancer"]["ingress"].as_array();
+        match ingress.map_or(0, Vec::len) == addresses {
+            true => published.insert(name.to_owned()),
+            false => published.remove(name),
+        };
+        let is_over = published.len() == services;
+        if is_over {
+            tell.send(()).ok();
+        }
+        !is_over
+    });
+    told.try_recv().expect("all are published in time");
 }
 
 /// How often each node has written its Lease.
@@ -217,4 +258,7 @@ fn acknowledge(folders: &[PathBuf], ended: &AtomicBool) {
     }
 }
 
-tests![many_nodes_ask_little];
+tests![
+    many_nodes_ask_little,
+    a_node_that_dies_leaves_the_statuses_of_thousands_of_services,
+];

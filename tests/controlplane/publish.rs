@@ -34,6 +34,27 @@ fn ten_services_a_second_are_each_published_soon() {
     });
 }
 
+fn a_service_that_is_created_alone_is_published_soon() {
+    in_a_corner("alone", |corner| {
+        let nodes = ["a", "b"].map(|name| LbNode::start(corner, name, &[]));
+        let addresses = nodes.each_ref().map(LbNode::address);
+        let count = if promised() { 200 } else { 20 };
+        let mut lasted: Vec<Duration> = (0..count)
+            .map(|number| {
+                corner.apply(&a_service(number));
+                let begun = Instant::now();
+                let name = format!("s{number}");
+                corner.until_published(&name, &[&addresses[0], &addresses[1]]);
+                let lasted = begun.elapsed();
+                thread::sleep(Duration::from_millis(300));
+                lasted
+            })
+            .collect();
+        lasted.sort();
+        soon("a Service alone", &lasted);
+    });
+}
+
 fn ten_services_a_second_are_published_soon_beside_thousands() {
     with_its_own_server("thousands", |corner| {
         let (others, count) = if promised() { (5000, 600) } else { (200, 50) };
@@ -470,6 +491,7 @@ fn a_service(number: u16) -> String {
 }
 
 tests![
+    a_service_that_is_created_alone_is_published_soon,
     ten_services_a_second_are_each_published_soon,
     ten_services_a_second_are_published_soon_beside_thousands,
     a_tenant_that_never_rests_delays_nobody,
