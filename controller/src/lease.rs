@@ -76,7 +76,7 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    /// With everything that these owners listen at.
+    /// The sums of the numbers of these owners.
     pub fn of(binds: &Binds) -> Self {
         let mut buckets = Self::default();
         for (owner, number) in binds {
@@ -85,7 +85,7 @@ impl Buckets {
         buckets
     }
 
-    /// With one owner more.
+    /// Adds the number of one more owner.
     pub fn add(&mut self, owner: &str, number: u64) {
         if let Some(bucket) = self.0.get_mut(bucket_of(owner)) {
             *bucket = bucket.wrapping_add(number);
@@ -228,7 +228,7 @@ pub struct Exception {
     /// A port of it does not listen there as it should.
     #[serde(skip_serializing_if = "is_default")]
     pub closed: bool,
-    /// It is for the endpoints of the node itself, and there is none that is ready.
+    /// The Service is for endpoints on the node itself, and none of these is ready.
     #[serde(skip_serializing_if = "is_default")]
     pub idle: bool,
     /// Events to write.

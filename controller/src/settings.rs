@@ -41,7 +41,7 @@ pub struct Flags {
     /// Use only endpoints on nodes with these labels, with externalTrafficPolicy Local or --endpoints-via=nodeport
     #[arg(long, value_name = "SELECTOR")]
     pub target_node_selector: Option<Selector>,
-    /// Serve nodes that are excluded from external load balancers too
+    /// Serve on nodes that are excluded from external load balancers, too
     #[arg(long, env = "BALLAST_IGNORE_EXCLUDE_LB", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = ArgAction::Set)]
     pub ignore_exclude_lb: bool,
     /// The namespace that this process runs in, where Leases are kept [default: that of the kubeconfig's context, or of the pod]

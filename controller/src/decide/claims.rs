@@ -262,8 +262,8 @@ fn refuse(plan: &mut ServicePlan<'_>, claim: &Claim, owner: &str) {
 }
 
 /// Whether two claims of one port meet at some address.
-fn meet(context: &Context<'_>, plan: &Reach, other: &Reach) -> bool {
-    match (plan, other) {
+fn meet(context: &Context<'_>, one: &Reach, other: &Reach) -> bool {
+    match (one, other) {
         (Reach::Everywhere, Reach::Everywhere) => true,
         (Reach::Everywhere, Reach::At(addresses)) | (Reach::At(addresses), Reach::Everywhere) => {
             let mut addresses = addresses.iter();

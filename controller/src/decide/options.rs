@@ -49,13 +49,13 @@ pub(super) enum ReachedBy {
 /// Whether a port terminates TLS, and with which certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tls {
-    /// It does not terminate TLS.
+    /// The port does not terminate TLS.
     Plain,
     /// With the certificate of `--ssl-cert`.
     Default,
     /// With the certificate of a Secret.
     Secret(Key),
-    /// It should, and no certificate is named that could be used: the port stays closed.
+    /// The port terminates TLS, and no certificate is named that could be used: it stays closed.
     Closed,
 }
 

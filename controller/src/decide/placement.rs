@@ -102,7 +102,7 @@ pub(super) fn internal(reader: &mut Reader<'_>) -> bool {
         Lookup::Bad => {
             reader.warn(
                 Reason::InvalidAnnotation,
-                "as long as that value is invalid, only internal addresses are used",
+                "only internal addresses are used until the value of `internal` is valid",
             );
             true
         }

@@ -320,7 +320,7 @@ impl Folder {
             }
             Err(problems) => {
                 tracing::warn!(
-                    "the table that is there is no good one, and is replaced: {problems}"
+                    "the table of an earlier process cannot be used, and is replaced: {problems}"
                 );
             }
         }
