@@ -36,13 +36,22 @@ pub(crate) struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let new = Declarations(Registry::new());
-        let seconds = opts("decision_seconds_total", "Processor time that decisions took.");
-        let last_seconds = opts("last_decision_seconds", "Processor time that the last decision took.");
+        let seconds = opts(
+            "decision_seconds_total",
+            "Processor time that decisions took.",
+        );
+        let last_seconds = opts(
+            "last_decision_seconds",
+            "Processor time that the last decision took.",
+        );
         let services = opts("services", "Services by the decision about them.");
         let help = "Requests that the API server refused, by its code, or did not answer.";
         let api_errors = opts("api_errors_total", help);
         Self {
-            decisions: new.counter("decisions_total", "Decisions about what is served and published."),
+            decisions: new.counter(
+                "decisions_total",
+                "Decisions about what is served and published.",
+            ),
             decision_seconds: new.metric(Counter::with_opts(seconds)),
             last_decision_seconds: new.metric(Gauge::with_opts(last_seconds)),
             tables: new.counter("tables_written_total", "Tables that were written."),
@@ -69,8 +78,14 @@ impl Default for Metrics {
                 "Whether the data plane of this node says that it is ready.",
             ),
             statuses: new.counter("status_writes_total", "Patches of Services."),
-            events: new.counter("events_total", "Events that were written to the API server."),
-            events_unsaid: new.counter("events_unsaid_total", "Events that were not written: they were too many, or the API server refused them."),
+            events: new.counter(
+                "events_total",
+                "Events that were written to the API server.",
+            ),
+            events_unsaid: new.counter(
+                "events_unsaid_total",
+                "Events that were not written: they were too many, or the API server refused them.",
+            ),
             left_out: new.gauge(
                 "services_left_out",
                 "Services that are left out of the table, so that they harm no other.",

@@ -385,6 +385,16 @@ listen closed
     tcp-request connection reject if {{ src 127.0.0.0/8 }}
     server e {echo}
 
+frontend before-closed
+    mode tcp
+    bind {at}:17088
+    default_backend closed-behind
+
+backend closed-behind
+    mode tcp
+    tcp-request content reject if {{ src 127.0.0.0/8 }}
+    server e {echo}
+
 .if defined(HOME)
 frontend mapped
     bind {at}:17084
@@ -421,7 +431,7 @@ listen limited-behind
     }
 }
 
-const EXPECTED: [(&str, &str); 33] = [
+const EXPECTED: [(&str, &str); 34] = [
     ("a.example /", "200 web / true"),
     ("a.example /private/x", "200 web /private/x true"),
     ("a.example /secret", "403"),
@@ -439,6 +449,7 @@ const EXPECTED: [(&str, &str); 33] = [
     (":17081", "echo false"),
     (":17082", "proxied true"),
     (":17083", "refused"),
+    (":17088", "refused"),
     ("shop.example.com / 17084", "200 shop / true"),
     ("SHOP.example.com /x 17084", "200 shop /x true"),
     ("shop.example.com /plain 17084", "200 web /plain true"),

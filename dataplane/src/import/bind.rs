@@ -121,7 +121,10 @@ impl Importer<'_> {
 
     fn way(&mut self, line: &Line) -> Result<Way, String> {
         let mut way = Way::default();
-        let mut tls = Tls::default();
+        let mut tls = Tls {
+            only_v13: self.only_v13,
+            ..Tls::default()
+        };
         let mut is_tls = false;
         let mut verify = "none";
         let (mut ca, mut revoked) = (None, false);

@@ -15,7 +15,7 @@ use super::bind::{BindLine, Tls, Way};
 use super::decide::{Action, Closed, Does, Rules};
 use super::importer::Importer;
 use super::ports::groups;
-use super::proxy::{Access, Kind, Proxy};
+use super::proxy::{Access, Kind, Proxy, Request};
 use super::ranges::Ranges;
 use super::routes::{Named, Verdict, any_path};
 use super::services::{file, idle};
@@ -275,6 +275,22 @@ impl Importer<'_> {
                     self.report
                         .left_out(&line, format!("there is no backend {name:?}; {remedy}"));
                 }
+            }
+        }
+        // Clients who are sent to a backend without servers are not meant to be served.
+        for step in &mut rules.steps {
+            let Does::Backend(name) = &step.does else {
+                continue;
+            };
+            let backend = rules.backends.get(name);
+            let is_empty = backend.is_some_and(|(backend, _)| backend.servers.is_empty());
+            let mut alternatives = step.condition.alternatives.iter();
+            if is_empty && alternatives.any(|one| !one.clients.is_all()) {
+                self.report.note(
+                    &step.line,
+                    "the backend has no server in the table, so these clients are denied",
+                );
+                step.does = Does::Request(Request::Deny(503));
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The `global` section: what is a flag of `ballast run`, and what Ballast needs no word for.
 
 use super::importer::Importer;
-use super::keywords::{Keyword, of_global};
+use super::keywords::{self, Keyword, of_global};
 use super::units::{fitting, time};
 use super::words::Line;
 
@@ -40,6 +40,14 @@ impl Importer<'_> {
             "stats" if value == "socket" => match line.word(2) {
                 path if path.starts_with('/') => {
                     self.flag(line, format!("--socket {path}"));
+                    let restricts = ["mode", "uid", "gid", "user", "group", "level"];
+                    if line
+                        .from(3)
+                        .iter()
+                        .any(|word| restricts.contains(&word.as_str()))
+                    {
+                        self.report.note(line, "the socket has mode 0600: Ballast's own user and root may open it, and do everything at it");
+                    }
                     Ok(())
                 }
                 other => Err(format!(
@@ -47,6 +55,17 @@ impl Importer<'_> {
                 )),
             },
             "stats" => Ok(()),
+            "ssl-default-bind-options" => {
+                let words: Vec<&str> = line.from(1).iter().map(String::as_str).collect();
+                self.only_v13 = words
+                    .windows(2)
+                    .any(|pair| pair == ["ssl-min-ver", "TLSv1.3"])
+                    || words
+                        .iter()
+                        .any(|word| matches!(*word, "no-tlsv12" | "force-tlsv13"));
+                self.report.note(line, keywords::TLS_WORDS);
+                Ok(())
+            }
             // Known before the lines are cut.
             "setenv" | "presetenv" => Ok(()),
             keyword => match of_global(keyword) {
@@ -57,7 +76,7 @@ impl Importer<'_> {
                 }
                 Some(Keyword::Missing) => Err(format!("`{keyword}` has no counterpart; remove it")),
                 None => {
-                    self.unknown_word(line, keyword, super::keywords::GLOBAL_WORDS);
+                    self.unknown_word(line, keyword, keywords::GLOBAL_WORDS);
                     Ok(())
                 }
             },

@@ -15,6 +15,8 @@ pub(super) struct Importer<'w> {
     pub(super) report: Report,
     pub(super) crt_base: Option<String>,
     pub(super) ca_base: Option<String>,
+    /// Whether binds speak TLS 1.3 only, where they do not say otherwise.
+    pub(super) only_v13: bool,
     pub(super) log_targets: Vec<LogTarget>,
     pub(super) ticket_keys: Option<String>,
     /// Whether files can be written beside the table.
@@ -32,6 +34,7 @@ impl<'w> Importer<'w> {
             report: Report::default(),
             crt_base: None,
             ca_base: None,
+            only_v13: false,
             log_targets: Vec::new(),
             ticket_keys: None,
             has_folder,

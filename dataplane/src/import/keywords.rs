@@ -11,9 +11,10 @@ pub(super) enum Keyword {
     Missing,
 }
 
-const TLS: Keyword = Keyword::Noted(
-    "Ballast speaks TLS 1.2 and 1.3 with forward secrecy and authenticated ciphers only",
-);
+/// What is said of ciphers and versions of TLS.
+pub(super) const TLS_WORDS: &str =
+    "Ballast speaks TLS 1.2 and 1.3 with forward secrecy and authenticated ciphers only";
+const TLS: Keyword = Keyword::Noted(TLS_WORDS);
 const ACCOUNT: Keyword = Keyword::Noted(
     "the account, the folder and the background are the service manager's; see templates/systemd",
 );
@@ -71,7 +72,6 @@ pub(super) fn of_global(keyword: &str) -> Option<Keyword> {
         | "profiling.memory" => Needless,
         "ssl-default-bind-ciphers"
         | "ssl-default-bind-ciphersuites"
-        | "ssl-default-bind-options"
         | "ssl-default-bind-curves"
         | "ssl-default-server-ciphers"
         | "ssl-default-server-ciphersuites"

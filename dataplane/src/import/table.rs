@@ -331,7 +331,7 @@ impl Importer<'_> {
             assembled.comments.frontends.remove(index);
             self.report.left_out(
                 &assembled.heads.0.remove(index),
-                format!("{} is not in the table: {why}", frontend.name),
+                format!("the frontend {} is not in the table: {why}", frontend.name),
             );
         } else if let Some(index) =
             index_of("services").filter(|index| *index < table.services.len())
@@ -340,7 +340,7 @@ impl Importer<'_> {
             assembled.comments.services.remove(index);
             self.report.left_out(
                 &assembled.heads.1.remove(index),
-                format!("{} is not in the table: {why}", service.name),
+                format!("the service {} is not in the table: {why}", service.name),
             );
         } else if table.stats != Stats::default()
             || table.log != Log::default()

@@ -1033,3 +1033,14 @@ fn a_part_of_a_line_that_is_not_understood_is_told_as_a_part() {
         "does not look at `req.ssl_sni -m reg`; this line has no effect",
     );
 }
+
+/// What a table may not have is told by its name and its place in the frontend, not by its place in a table that is not there.
+#[test]
+fn a_frontend_that_no_table_may_have_is_told() {
+    let text = "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n use_backend c@x if { path /c }\n default_backend b\nbackend b\n server s 10.0.0.1:80\nbackend c@x\n server s 10.0.0.1:80\n";
+    assert_left_out(
+        text,
+        3,
+        "`frontend f`: the frontend f is not in the table: its routes[0]: leads nowhere; expected ",
+    );
+}

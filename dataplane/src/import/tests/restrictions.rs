@@ -233,3 +233,34 @@ fn what_is_served_although_it_was_denied_is_told() {
     );
     assert!(imported.report.count(Kind::LeftOut) > 1);
 }
+
+#[test]
+fn who_is_sent_to_a_backend_without_servers_is_denied() {
+    for mode in ["tcp", "http"] {
+        let text = format!(
+            "defaults\n mode {mode}\nfrontend f\n bind 127.0.0.1:80\n use_backend nowhere unless {{ src 10.0.0.0/8 }}\n default_backend b\nbackend nowhere\nbackend b\n server s 10.0.0.1:80\n"
+        );
+        assert_eq!(clients(&text), "10.0.0.0/8", "{mode}");
+    }
+}
+
+#[test]
+fn what_the_global_section_restricts() {
+    let of = |options: &str, words: &str| {
+        let text = format!(
+            "global\n ssl-default-bind-options {options}\n{}",
+            of_frontend(&format!(" bind 127.0.0.1:80 ssl crt /a.pem {words}"))
+        );
+        import(&text).table.contains("min-version")
+    };
+    assert!(of("ssl-min-ver TLSv1.3 no-tls-tickets", ""));
+    assert!(of("no-sslv3 no-tlsv12", ""));
+    assert!(!of("ssl-min-ver TLSv1.2", ""));
+    assert!(!of("ssl-min-ver TLSv1.3", "ssl-min-ver TLSv1.2"));
+    let socket = "global\n stats socket /run/h.sock mode 660 level user\nbackend b\n";
+    let told = remarks(socket);
+    assert!(
+        told.iter().any(|remark| remark.contains("mode 0600")),
+        "{told:?}"
+    );
+}
