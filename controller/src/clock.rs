@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -19,20 +20,7 @@ pub(crate) fn of_thread() -> Duration {
         .unwrap_or_default()
 }
 
-/// The time of day, as Kubernetes writes it.
-pub(crate) fn micros() -> String {
-    format!("{:.6}", Timestamp::now())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_has_six_digits_after_the_second() {
-        let text = micros();
-        let (_, fraction) = text.split_once('.').unwrap();
-        assert_eq!(fraction.len(), 7, "{text}");
-        assert!(text.ends_with('Z'));
-    }
+/// The time of day, in the form of the fields of a Lease.
+pub(crate) fn micros() -> MicroTime {
+    MicroTime(Timestamp::now())
 }
