@@ -49,6 +49,12 @@ impl Blocks {
         }
     }
 
+    /// Whether one of the blocks is not understood, so that its lines may be meant.
+    pub(super) fn are_unsure(&self) -> bool {
+        let mut open = self.0.iter();
+        open.any(|block| block.branch == Branch::NotUnderstood)
+    }
+
     /// Reads a line that begins with a dot. `variable` has the environment.
     pub(super) fn directive(
         &mut self,

@@ -33,6 +33,8 @@ pub(super) struct Proxy {
     pub(super) max_rate: Option<u32>,
     pub(super) logs: bool,
     pub(super) inspect_delay: Option<Duration>,
+    /// A line that says who may not come, and cannot be read.
+    pub(super) unread: Option<usize>,
     /// Whether a rule gives clients another address than that of their connections.
     pub(super) sets_src: bool,
 

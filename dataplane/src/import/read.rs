@@ -40,6 +40,7 @@ impl Importer<'_> {
             named: BTreeMap::new(),
             sections: Sections::default(),
             blocks: Blocks::default(),
+            has_left: false,
         };
         // What `setenv` of the same file says goes before the environment.
         let set: RefCell<HashMap<String, String>> = RefCell::default();
@@ -61,9 +62,13 @@ impl Importer<'_> {
                 continue;
             }
             if !reader.blocks.are_read(line.number) {
+                if reader.blocks.are_unsure() {
+                    reader.pass_over(&line);
+                }
                 continue;
             }
             if let Some(wrong) = cut.wrong {
+                reader.pass_over(&line);
                 self.report.left_out(&line, wrong);
                 continue;
             }
@@ -130,9 +135,30 @@ struct Reader {
     named: BTreeMap<String, Proxy>,
     sections: Sections,
     blocks: Blocks,
+    /// Whether another section began among the lines that were passed over.
+    has_left: bool,
 }
 
 impl Reader {
+    /// A line of haproxy's that cannot be read. Where it says who may not come, the section must not be open without it.
+    fn pass_over(&mut self, line: &Line) {
+        self.has_left |= SECTIONS.contains(&line.word(0));
+        let denies = match line.word(0) {
+            "block" => true,
+            "http-request" => {
+                ["deny", "reject", "tarpit", "silent-drop", "auth"].contains(&line.word(1))
+            }
+            "tcp-request" => ["reject", "silent-drop"].contains(&line.word(2)),
+            _ => false,
+        };
+        if let At::Proxy(proxy) = &mut self.at
+            && denies
+            && !self.has_left
+        {
+            proxy.unread = Some(line.number);
+        }
+    }
+
     /// Puts away the section that ends.
     fn end(&mut self, importer: &mut Importer<'_>) {
         match std::mem::replace(&mut self.at, At::Nowhere) {
@@ -152,6 +178,7 @@ impl Reader {
     }
 
     fn begin(&mut self, importer: &mut Importer<'_>, line: Line) {
+        self.has_left = false;
         let kind = match line.word(0) {
             "global" => {
                 self.at = At::Global;

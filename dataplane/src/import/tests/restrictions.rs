@@ -264,3 +264,35 @@ fn what_the_global_section_restricts() {
         "{told:?}"
     );
 }
+
+/// A line that cannot be cut into words, or stands in a block whose condition is not understood, may deny.
+#[test]
+fn denials_that_cannot_be_read_close_their_section() {
+    let text = |lines: &str| {
+        format!(
+            "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n{lines}\n default_backend b\nfrontend g\n bind 127.0.0.1:81\n default_backend b\nbackend b\n server s 10.0.0.1:80\n"
+        )
+    };
+    let names = |lines: &str| {
+        let imported = import(&text(lines));
+        ["name: f", "name: g"].map(|name| imported.table.contains(name))
+    };
+    let deny = "http-request deny unless { src 10.0.0.0/8 }";
+    for closing in [
+        format!(" {deny} \"a"),
+        " http-request deny if { path /\u{fffd} }".to_owned(),
+        " tcp-request connection reject if { src 10.0.0.1\0 }".into(),
+        format!(".if feature(QUIC)\n {deny}\n.endif"),
+        format!(".if feature(QUIC)\n.if 1\n {deny}\n.endif\n.endif"),
+    ] {
+        assert_eq!(names(&closing), [false, true], "{closing}");
+    }
+    for open in [
+        format!(".if 0\n {deny}\n.endif"),
+        ".if feature(QUIC)\n option httplog\n.endif".to_owned(),
+        format!(".if feature(QUIC)\nfrontend h\n bind 127.0.0.1:82\n {deny}\n.endif"),
+        " http-request set-header X \u{fffd}".into(),
+    ] {
+        assert_eq!(names(&open), [true, true], "{open}");
+    }
+}
