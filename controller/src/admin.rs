@@ -1,6 +1,7 @@
 //! The controller's admin server: `/healthz` while the process lives, `/readyz` once it has decided, and `/metrics`. It listens at
 //! `--admin`, by default for this machine only, and at a socket in the table's folder for `ballast-controller probe`.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::future::ready;
@@ -22,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::runtime;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::metrics::Metrics;
@@ -97,19 +98,22 @@ impl Listener {
     }
 }
 
+/// Accepts every connection at once. One that is too many ends the oldest: a kubelet asks as soon as it is connected, and must be
+/// answered beside any number of connections that ask nothing.
 async fn serve_all(listener: &Listener, metrics: Arc<Metrics>) {
-    let slots = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    // The oldest first.
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
-            return;
-        };
         match listener.accept().await {
             Ok(stream) => {
-                let metrics = Arc::clone(&metrics);
-                tokio::spawn(async move {
-                    serve_connection(stream, metrics).await;
-                    drop(slot);
-                });
+                open.retain(|connection| !connection.is_finished());
+                if open.len() >= MOST_CONNECTIONS
+                    && let Some(oldest) = open.pop_front()
+                {
+                    oldest.abort();
+                }
+                let connection = serve_connection(stream, Arc::clone(&metrics));
+                open.push_back(tokio::spawn(connection).abort_handle());
             }
             Err(_) => sleep(EXHAUSTED_PAUSE).await,
         }
@@ -185,7 +189,7 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes
     response
 }
 
-const MOST_CONNECTIONS: usize = 16;
+const MOST_CONNECTIONS: usize = 64;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 const LONGEST_CONNECTION: Duration = Duration::from_secs(30);
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
@@ -194,3 +198,42 @@ const BIND_AGAIN: Duration = Duration::from_secs(1);
 const SOCKET: &str = "controller.sock";
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const LARGEST_ANSWER: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// The answer of this server to one request, within a second.
+    fn asked(address: SocketAddr, path: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: it\r\nConnection: close\r\n\r\n"
+        )?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_probe_is_answered_within_a_second_beside_200_connections_that_ask_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = async move { serve_all(&Listener::Tcp(listener), Arc::default()).await };
+        let server = tokio::spawn(server);
+        let probed = tokio::task::spawn_blocking(move || {
+            let idle = (0..200).map(|_| TcpStream::connect(address));
+            let idle: io::Result<Vec<TcpStream>> = idle.collect();
+            let answer = asked(address, "/healthz");
+            drop(idle.unwrap());
+            answer
+        });
+        let answer = probed.await.unwrap().unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        server.abort();
+    }
+}
