@@ -331,8 +331,10 @@ fn plan_service<'a>(
     if let Some(why) = context.left_out.get(&service.key) {
         return validate::left_out(context, service, why);
     }
+    // Without the status we never published the Service, or another controller does since; the finalizer is ours all the same.
+    let has_our_finalizer = service.publication.owned.finalizer;
     if service.kind != ServiceKind::LoadBalancer {
-        return match status::must_be_released(service, settings) {
+        return match status::must_be_released(service, settings) || has_our_finalizer {
             true => ServicePlan::nothing(
                 service,
                 Status::released(service, "it is no longer of type LoadBalancer", settings),
@@ -347,7 +349,9 @@ fn plan_service<'a>(
         None => return left_alone("it has no class"),
     }
     match service.deleting {
-        true if is_foreign(service) => left_alone("another controller publishes it"),
+        true if is_foreign(service) && !has_our_finalizer => {
+            left_alone("another controller publishes it")
+        }
         true => ServicePlan::nothing(
             service,
             Status::released(service, "it is being deleted", settings),

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::decide::{Ingress, LAST_GOOD, Status, TOLD, Verdict};
+use crate::decide::{Ingress, LAST_GOOD, Status, TOLD, Verdict, is_foreign};
 use crate::observe::{FINALIZER, PROGRAMMED, Service, hash};
 
 /// The fields of a Service that are ours, as they must be.
@@ -24,7 +24,8 @@ pub(in crate::cluster) struct DesiredStatus {
     removed: BTreeSet<String>,
     has_finalizer: bool,
     /// Whether the finalizer goes though another manager put it there. A Service that was restored from a backup has ours by the
-    /// tool that restored it, and its deletion must not wait for ever.
+    /// tool that restored it, and its deletion must not wait for ever. It stays where another controller that publishes the Service
+    /// has put it there too: that one removes it.
     takes_finalizer: bool,
     /// The field manager whose published addresses are replaced, if the Service is taken over.
     pub(super) taken_from: Option<String>,
@@ -86,7 +87,7 @@ impl DesiredStatus {
             // A finalizer cannot be added once the deletion has begun.
             has_finalizer: is_ours && wants_finalizer && (service.finalizer || !service.deleting),
             takes_finalizer: verdict == Verdict::Released
-                && (service.deleting || service.rival.is_none()),
+                && (service.rival.is_none() || (service.deleting && !is_foreign(service))),
             taken_from: status.taken_from.clone(),
         })
     }

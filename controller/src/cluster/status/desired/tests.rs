@@ -219,6 +219,31 @@ fn a_finalizer_and_annotations_of_ours_go_whichever_manager_owns_them() {
 }
 
 #[test]
+fn a_service_that_is_deleted_while_another_controller_publishes_it_loses_our_finalizer_alone() {
+    let element = format!("v:\"{FINALIZER}\"");
+    let finalizer = json!({"f:metadata": {"f:finalizers": {element: {}}}});
+    let ingress = json!({"f:status": {"f:loadBalancer": {"f:ingress": {}}}});
+    let mut live = plain();
+    live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    live["metadata"]["finalizers"] = json!([FINALIZER]);
+    live["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
+    let mut theirs = entry("cloud", "Update", &ingress);
+    theirs["subresource"] = json!("status");
+    live["metadata"]["managedFields"] = json!([entry(MANAGER, "Apply", &finalizer), theirs]);
+    let released = desired(&status(Verdict::Released, &[]), &live, IpMode::Kept);
+    let seen = service(&live);
+    assert!(released.is_in_status(&seen), "their status stays");
+    assert!(!released.is_in_metadata(&seen));
+    assert_eq!(released.metadata(&seen)["metadata"].get("finalizers"), None);
+    // An apply leaves a finalizer that the other controller has put there too.
+    live["metadata"]["managedFields"][0] = entry("cloud", "Update", &finalizer);
+    let seen = service(&live);
+    let released = desired(&status(Verdict::Released, &[]), &live, IpMode::Kept);
+    assert_eq!(released.leftovers(&seen), None);
+    assert!(released.is_in(&seen));
+}
+
+#[test]
 fn a_service_whose_status_is_not_ours_gets_its_annotations_alone() {
     let routed = Status {
         annotations: last_good(),
