@@ -58,6 +58,10 @@ impl SettingsTeller {
         let settings = lease::hash_of_settings(&claims);
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         for node in ignorant(&decision.observed, &settings) {
+            if !self.leading.is_now() {
+                // The next leader tells the others.
+                return true;
+            }
             let patch = json!({"metadata": {"annotations": {PUBLISHER_SETTINGS: settings}}});
             let (name, params) = (lease::of_node(node), request::patch());
             let patch = Patch::Merge(&patch);
@@ -89,20 +93,32 @@ const RETRY_PAUSE: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use tower::service_fn;
 
     use super::*;
+    use crate::decide::Desired;
     use crate::observe;
+    use crate::reconcile::Decision;
+
+    /// The Lease of a node with these settings, which was told others.
+    fn lease(settings: &str, told: Option<&str>) -> Arc<observe::Lease> {
+        Arc::new(observe::Lease {
+            settings: settings.to_owned(),
+            told_settings: told.map(str::to_owned),
+            ..observe::Lease::default()
+        })
+    }
 
     #[test]
     fn a_node_is_told_once_and_again_when_the_publishers_settings_change() {
         let node = |settings: &str, told: Option<&str>| {
-            let lease = observe::Lease {
-                settings: settings.to_owned(),
-                told_settings: told.map(str::to_owned),
-                ..observe::Lease::default()
-            };
             let observed = Observed {
-                leases: Some(BTreeMap::from([("edge".to_owned(), Arc::new(lease))])),
+                leases: Some(BTreeMap::from([("edge".to_owned(), lease(settings, told))])),
                 ..Observed::default()
             };
             ignorant(&observed, "ours").count() == 1
@@ -117,5 +133,41 @@ mod tests {
             "else the node would take us for others"
         );
         assert!(!node("ours", Some("ours")));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_leads_no_more_tells_no_further_node() {
+        let (lead, leading) = watch::channel(Some(Duration::MAX));
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        // An API server that takes the leadership away with its first answer.
+        let server = service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::Relaxed);
+            lead.send_replace(None);
+            let lease =
+                r#"{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {}}"#;
+            async move { Ok::<_, Infallible>(Response::new(Body::from(lease.as_bytes().to_vec()))) }
+        });
+        let nodes = ["a", "b"].map(|name| (name.to_owned(), lease("theirs", None)));
+        let decision = Decision {
+            observed: Arc::new(Observed {
+                leases: Some(BTreeMap::from(nodes)),
+                ..Observed::default()
+            }),
+            desired: Arc::new(Desired::default()),
+            is_leaving: false,
+        };
+        let (_, decisions) = watch::channel(Some(decision));
+        let (_, settings) = watch::channel(Arc::new(Settings::without_flags()));
+        let mut teller = SettingsTeller {
+            client: Client::new(server, "ballast"),
+            namespace: "ballast".to_owned(),
+            decisions,
+            settings,
+            leading: Leading::as_told(leading),
+            metrics: Arc::default(),
+        };
+        assert!(teller.tell().await);
+        assert_eq!(requests.load(Ordering::Relaxed), 1);
     }
 }
