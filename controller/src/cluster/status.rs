@@ -11,13 +11,13 @@ mod ip_mode;
 mod managed;
 mod rewrites;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::sleep;
 
 pub(super) use self::apply::release;
@@ -80,7 +80,9 @@ struct Work {
     tracked: BTreeMap<Key, Tracked>,
     /// The Services that need a pass, by time: one that changes all the time waits behind those that came meanwhile.
     queue: BTreeSet<(Duration, Key)>,
-    passes: JoinSet<(Key, Passed)>,
+    passes: JoinSet<Passed>,
+    /// The Service of each pass.
+    passing: HashMap<task::Id, Key>,
     keeps_ip_mode: bool,
 }
 
@@ -120,12 +122,15 @@ impl StatusWriter {
                     Err(_) => return,
                 },
                 () = self.leading.changed() => {}
-                Some(passed) = work.passes.join_next() => if let Ok((key, passed)) = passed {
-                    let keeps_ip_mode = passed.keeps_ip_mode;
-                    self.end_pass(&mut work, &key, passed);
-                    if search.saw(keeps_ip_mode) {
-                        self.take_ip_mode(&mut work, &search);
+                Some((key, passed)) = work.next_pass() => match passed {
+                    Ok(passed) => {
+                        let keeps_ip_mode = passed.keeps_ip_mode;
+                        self.end_pass(&mut work, &key, passed);
+                        if search.saw(keeps_ip_mode) {
+                            self.take_ip_mode(&mut work, &search);
+                        }
                     }
+                    Err(error) => self.lose_pass(&mut work, &key, &error),
                 },
                 () = pause => {}
             }
@@ -251,8 +256,19 @@ impl StatusWriter {
                 nodes,
                 metrics: Arc::clone(&self.metrics),
             };
-            work.passes.spawn(async { (key, pass.run().await) });
+            work.begin_pass(key, pass.run());
         }
+    }
+
+    /// A pass has panicked: a bug, over this Service alone. The Service gets another pass later, and all others go on.
+    fn lose_pass(&self, work: &mut Work, key: &Key, error: &JoinError) {
+        tracing::warn!(%error, service = %key, "cannot write a Service; trying again");
+        let Some(tracked) = work.tracked.get_mut(key) else {
+            return;
+        };
+        tracked.has_pass = false;
+        tracked.fail(FIRST_PAUSE, LONGEST_PAUSE);
+        self.compare(work, key);
     }
 
     fn end_pass(&self, work: &mut Work, key: &Key, passed: Passed) {
@@ -322,6 +338,20 @@ impl Work {
             tracked: std::mem::take(&mut self.tracked),
             ..Self::default()
         };
+    }
+
+    fn begin_pass(&mut self, key: Key, pass: impl Future<Output = Passed> + Send + 'static) {
+        let task = self.passes.spawn(pass);
+        self.passing.insert(task.id(), key);
+    }
+
+    /// The next pass that ends, and its Service. `None`: there is no pass.
+    async fn next_pass(&mut self) -> Option<(Key, Result<Passed, JoinError>)> {
+        let (task, passed) = match self.passes.join_next_with_id().await? {
+            Ok((task, passed)) => (task, Ok(passed)),
+            Err(error) => (error.id(), Err(error)),
+        };
+        Some((self.passing.remove(&task)?, passed))
     }
 
     fn enter_queue(&mut self, key: &Key, at: Duration) {

@@ -80,6 +80,27 @@ fn work(statuses: &StatusWriter, service: Arc<Service>) -> Work {
     work
 }
 
+/// The result of the pass that ends next.
+async fn next_passed(work: &mut Work) -> Passed {
+    let (_, passed) = work.next_pass().await.unwrap();
+    passed.unwrap()
+}
+
+#[tokio::test]
+async fn a_service_gets_another_pass_after_one_that_panicked() {
+    let statuses = statuses();
+    let key = Key::new("shop", "web");
+    let mut work = work(&statuses, state("u-1", 7, &[]));
+    work.leave_queue(&key);
+    work.tracked.get_mut(&key).unwrap().has_pass = true;
+    work.begin_pass(key.clone(), async { panic!("a fault") });
+    let (lost, passed) = work.next_pass().await.unwrap();
+    statuses.lose_pass(&mut work, &lost, &passed.map(drop).unwrap_err());
+    let (at, queued) = work.queue.first().unwrap();
+    assert_eq!(*queued, key);
+    assert!(*at > clock::now(), "not at once: it may panic again");
+}
+
 #[tokio::test]
 async fn a_service_that_was_replaced_while_it_was_written_is_compared_again_at_once() {
     let statuses = statuses();
@@ -90,7 +111,7 @@ async fn a_service_that_was_replaced_while_it_was_written_is_compared_again_at_o
         assert!(work.queue.is_empty());
         statuses.take_decision(&mut work, Some(decision(state(observed, 8, &[]))));
         assert!(work.queue.is_empty(), "one pass at a time");
-        let (_, mut passed) = work.passes.join_next().await.unwrap().unwrap();
+        let mut passed = next_passed(&mut work).await;
         let status = kube::core::Status::failure("it was replaced", "Conflict").with_code(409);
         passed.result = Err(kube::Error::Api(status.boxed()));
         statuses.end_pass(&mut work, &key, passed);
@@ -105,7 +126,7 @@ async fn an_answer_counts_until_a_newer_state_is_observed() {
     let key = Key::new("shop", "web");
     let mut work = work(&statuses, state("u-1", 7, &[]));
     statuses.begin_passes(&mut work);
-    let (_, mut passed) = work.passes.join_next().await.unwrap().unwrap();
+    let mut passed = next_passed(&mut work).await;
     passed.service = state("u-1", 9, &["10.0.0.1"]);
     statuses.end_pass(&mut work, &key, passed);
     for (version, counts) in [(7, 9), (8, 9), (9, 9), (10, 10), (9, 9)] {
@@ -122,7 +143,7 @@ async fn addresses_that_were_cleared_before_our_own_write_was_observed_are_misse
     let key = Key::new("shop", "web");
     let mut work = work(&statuses, state("u-1", 7, &[]));
     statuses.begin_passes(&mut work);
-    let (_, mut passed) = work.passes.join_next().await.unwrap().unwrap();
+    let mut passed = next_passed(&mut work).await;
     let answer = state("u-1", 9, &["10.0.0.1"]);
     passed.service = Arc::clone(&answer);
     passed.result = Ok(None);
