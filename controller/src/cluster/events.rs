@@ -19,7 +19,7 @@ use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use self::limit::Limits;
+use self::limit::{Limit, Limits};
 pub(super) use self::news::told;
 use self::news::{Announced, told_on_nodes};
 use self::queue::{EventQueue, MOST_WAITING};
@@ -172,10 +172,8 @@ impl EventWriter {
                 (failed, failures) = (None, 0);
             }
             self.announce(&mut announced, &mut queue);
-            while !queue.is_full()
-                && let Ok(event) = self.received.try_recv()
-            {
-                queue.push(event);
+            while let Ok(event) = self.received.try_recv() {
+                self.queue(&mut queue, event);
             }
             let Some(event) = failed.take().or_else(|| queue.pop()) else {
                 tokio::select! {
@@ -187,12 +185,12 @@ impl EventWriter {
                         Ok(()) => self.lacks_ip_mode.mark_changed(),
                         Err(_) => return,
                     },
-                    Some(event) = self.received.recv() => { queue.push(event); }
+                    Some(event) = self.received.recv() => self.queue(&mut queue, event),
                     () = self.leading.changed() => {}
                 }
                 continue;
             };
-            if failures == 0 && !limits.allow(&event.uid, clock::now()) {
+            if failures == 0 && limits.of(&event, clock::now()) != Limit::Allowed {
                 self.metrics.events_unsaid.inc();
                 continue;
             }
@@ -286,9 +284,13 @@ impl EventWriter {
             std::mem::replace(text, now.clone()) != now
         });
         for event in news {
-            if !queue.push(event) {
-                self.metrics.events_unsaid.inc();
-            }
+            self.queue(queue, event);
+        }
+    }
+
+    fn queue(&self, queue: &mut EventQueue, event: NewEvent) {
+        if queue.push(event).is_some() {
+            self.metrics.events_unsaid.inc();
         }
     }
 }

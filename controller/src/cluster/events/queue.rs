@@ -13,26 +13,22 @@ pub(super) struct EventQueue {
 }
 
 impl EventQueue {
-    /// Adds an event, unless the queue is full. Returns whether there was room.
-    pub(super) fn push(&mut self, event: NewEvent) -> bool {
-        if self.is_full() {
-            return false;
-        }
+    /// Adds an event. Returns the event for which there is no room: the newest one that is no warning, or else the newest warning.
+    pub(super) fn push(&mut self, event: NewEvent) -> Option<NewEvent> {
         match event.kind {
             Kind::Warning => self.warnings.push_back(event),
             Kind::Normal => self.others.push_back(event),
         }
-        true
+        if self.warnings.len() + self.others.len() <= MOST_WAITING {
+            return None;
+        }
+        self.others.pop_back().or_else(|| self.warnings.pop_back())
     }
 
     pub(super) fn pop(&mut self) -> Option<NewEvent> {
         self.warnings
             .pop_front()
             .or_else(|| self.others.pop_front())
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.warnings.len() + self.others.len() >= MOST_WAITING
     }
 }
 
@@ -59,7 +55,7 @@ mod tests {
             (Kind::Warning, "AllocationFailed"),
             (Kind::Warning, "InvalidAnnotation"),
         ] {
-            assert!(queue.push(event(kind, reason)));
+            assert_eq!(queue.push(event(kind, reason)), None);
         }
         let reasons = std::iter::from_fn(|| queue.pop()).map(|event| event.reason);
         let expected = [
@@ -72,13 +68,28 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_takes_no_more() {
+    fn a_full_queue_takes_a_warning_in_the_place_of_the_newest_event_that_is_none() {
+        let mut queue = EventQueue::default();
+        let normal = |reason: &str| event(Kind::Normal, reason);
+        let warning = |reason: &str| event(Kind::Warning, reason);
+        for _ in 1..MOST_WAITING {
+            assert_eq!(queue.push(normal("EnsuringLoadBalancer")), None);
+        }
+        assert_eq!(queue.push(normal("nodeAssigned")), None);
+        let another = normal("EnsuredLoadBalancer");
+        assert_eq!(queue.push(another.clone()), Some(another));
+        let evicted = queue.push(warning("AllocationFailed"));
+        assert_eq!(evicted, Some(normal("nodeAssigned")));
+        assert_eq!(queue.pop(), Some(warning("AllocationFailed")));
+    }
+
+    #[test]
+    fn a_queue_full_of_warnings_keeps_the_oldest() {
         let mut queue = EventQueue::default();
         for _ in 0..MOST_WAITING {
-            assert!(queue.push(event(Kind::Normal, "EnsuredLoadBalancer")));
+            assert_eq!(queue.push(event(Kind::Warning, "NameTaken")), None);
         }
-        assert!(!queue.push(event(Kind::Warning, "AllocationFailed")));
-        queue.pop();
-        assert!(queue.push(event(Kind::Warning, "AllocationFailed")));
+        let newest = event(Kind::Warning, "AllocationFailed");
+        assert_eq!(queue.push(newest.clone()), Some(newest));
     }
 }
