@@ -114,6 +114,72 @@ async fn a_secret_that_may_not_be_read_is_forbidden_until_it_may() {
 }
 
 #[tokio::test]
+async fn a_secret_that_was_read_is_forbidden_only_after_it_was_refused_for_some_seconds() {
+    let api = Api::start().await;
+    api.put("secrets", secret("Zmlyc3Q="));
+    let mut watch = Watch::of(&api, &[]);
+    watch.wanted.send_replace(wanted(&["shop/tls"], &[]));
+    watch
+        .until(|seen| content(seen, "shop/tls") == Some(b"first".as_slice()))
+        .await;
+    let is_read = |path: &str| path.contains("secrets/tls");
+    let is_watch = |path: &str| path.contains("metadata.name%3Dtls");
+    api.asked(is_watch, 1).await;
+    // As an API server that has just started, and does not know its roles yet.
+    let reads = api.requests().iter().filter(|path| is_read(path)).count();
+    api.refuse("secrets", 403, 0);
+    api.cut();
+    api.asked(is_read, reads + 1).await;
+    api.allow("secrets");
+    api.put("secrets", secret("c2Vjb25k"));
+    watch
+        .until(|seen| content(seen, "shop/tls") == Some(b"second".as_slice()))
+        .await;
+    assert_eq!(watch.forbidden(), 0);
+
+    // A right that was taken away.
+    api.asked(is_watch, 2).await;
+    api.refuse("secrets", 403, 0);
+    api.cut();
+    let begun = Instant::now();
+    let is_forbidden = |seen: &Observed| seen.secrets[&key("shop/tls")] == Secret::Forbidden;
+    watch.until(is_forbidden).await;
+    let after = begun.elapsed();
+    assert!(after >= Duration::from_secs(5), "after {after:?}");
+}
+
+#[tokio::test]
+async fn grants_that_were_listed_are_gone_only_after_they_were_refused_for_some_seconds() {
+    let api = Api::start().await;
+    api.put(
+        "referencegrants",
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
+            "metadata": {"namespace": "certs", "name": "shop"},
+            "spec": {
+                "from": [{"group": "", "kind": "Service", "namespace": "shop"}],
+                "to": [{"group": "", "kind": "Secret"}],
+            },
+        }),
+    );
+    let mut watch = Watch::of(&api, &[]);
+    watch.wanted.send_replace(Wanted {
+        grants: ["certs".to_owned()].into(),
+        ..Wanted::default()
+    });
+    let count = |seen: &Observed| seen.grants.get("certs").map(Vec::len);
+    watch.until(|seen| count(seen) == Some(1)).await;
+    let is_of_grants = |path: &str| path.contains("referencegrants");
+    api.asked(is_of_grants, 2).await;
+    api.refuse("referencegrants", 403, 0);
+    api.cut();
+    let begun = Instant::now();
+    watch.until(|seen| count(seen) == Some(0)).await;
+    let after = begun.elapsed();
+    assert!(after >= Duration::from_secs(5), "after {after:?}");
+}
+
+#[tokio::test]
 async fn reference_grants_are_looked_up_when_they_are_wanted_and_may_not_exist_at_all() {
     let api = Api::start().await;
     // There is no such API.
@@ -213,6 +279,18 @@ async fn what_was_wanted_from_the_beginning_is_looked_up() {
     });
     // Whoever wanted it is gone: that disturbs nobody.
     watch.until(|seen| seen.resolved.len() == 1).await;
+}
+
+impl Watch {
+    /// In how many of the states that were sent a Secret was forbidden.
+    fn forbidden(&self) -> usize {
+        let all = self.all.lock().expect("a test that is set up");
+        let is_forbidden = |secret: &Secret| *secret == Secret::Forbidden;
+        let with = all
+            .iter()
+            .filter(|seen| seen.secrets.values().any(is_forbidden));
+        with.count()
+    }
 }
 
 fn key(text: &str) -> Key {

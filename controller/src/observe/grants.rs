@@ -17,9 +17,10 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::lookups::AnswerSender;
+use super::secrets::Refusals;
 use super::{Grant, convert};
 
-/// Sends the grants at first and after every change. A failed request changes nothing.
+/// Sends the grants at first and after every change. A failed request changes nothing, nor does a refusal that may pass.
 pub(super) async fn follow(
     client: Client,
     namespace: String,
@@ -37,12 +38,11 @@ pub(super) async fn follow(
     });
     let mut backoff = Backoff::new(FIRST, LONGEST);
     let mut rng = Rng::new(RandomState::new().hash_one(&namespace));
-    let mut denied = 0;
-    let mut is_known = false;
+    let mut refusals = Refusals::default();
     loop {
         match timeout(ANSWER_WITHIN, list(&apis)).await {
             Ok(Ok((api, grants, version))) => {
-                (denied, is_known) = (0, true);
+                refusals.answered();
                 answers.send(grants).await;
                 let begun = Instant::now();
                 // After a change, or the end of the watch, the grants are listed again.
@@ -52,15 +52,19 @@ pub(super) async fn follow(
                 }
             }
             Ok(Err(error)) if is_denied(&error) => {
-                denied += 1;
-                // An API server that has just started may refuse for a moment: known grants stay for some refusals.
-                if !is_known || denied >= DENIED {
+                if refusals.are_believed(Instant::now()) {
                     answers.send(Vec::new()).await;
                 }
                 tracing::debug!(namespace, %error, "there are no ReferenceGrants, or they may not be read");
             }
-            Ok(Err(error)) => tracing::debug!(namespace, %error, "cannot list ReferenceGrants"),
-            Err(_) => tracing::debug!(namespace, "cannot list ReferenceGrants: no answer in time"),
+            Ok(Err(error)) => {
+                refusals.interrupted();
+                tracing::debug!(namespace, %error, "cannot list ReferenceGrants");
+            }
+            Err(_) => {
+                refusals.interrupted();
+                tracing::debug!(namespace, "cannot list ReferenceGrants: no answer in time");
+            }
         }
         sleep(backoff.next(&mut rng)).await;
     }
@@ -103,8 +107,6 @@ fn is_denied(error: &kube::Error) -> bool {
 
 const GROUP: &str = "gateway.networking.k8s.io";
 const VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// Refusals in a row after which nothing is granted any more.
-const DENIED: u32 = 3;
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const WATCH_FOR: Duration = Duration::from_secs(290);
 /// A watch that ended sooner counts as failed.
