@@ -42,15 +42,7 @@ impl<'a> LbNode<'a> {
         fs::create_dir_all(folder.join("table")).expect("a folder");
         let config = corner.plane.kubeconfig(&corner.token(NODES));
         fs::write(folder.join("kubeconfig"), config).expect("a file");
-        corner.apply(&format!(
-            "apiVersion: v1
-kind: Node
-metadata: {{name: {name}, labels: {{role: loadbalancer, corner: {}}}}}
-status: {{addresses: [{{type: InternalIP, address: {}}}]}}
-",
-            corner.name, host.address
-        ));
-        Self {
+        let node = Self {
             name,
             host,
             dataplane: None,
@@ -58,7 +50,21 @@ status: {{addresses: [{{type: InternalIP, address: {}}}]}}
             flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             folder,
             corner,
-        }
+        };
+        node.register();
+        node
+    }
+
+    /// Makes its Node object.
+    pub(crate) fn register(&self) {
+        self.corner.apply(&format!(
+            "apiVersion: v1
+kind: Node
+metadata: {{name: {}, labels: {{role: loadbalancer, corner: {}}}}}
+status: {{addresses: [{{type: InternalIP, address: {}}}]}}
+",
+            self.name, self.corner.name, self.host.address
+        ));
     }
 
     pub(crate) fn start_dataplane(&mut self) {

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::api::Place;
 use crate::backends::{Backends, service};
 use crate::corner::{Corner, in_a_corner, with_its_own_server};
 use crate::figures::in_time;
@@ -206,6 +207,51 @@ fn a_watch_that_cannot_go_on_begins_anew() {
     });
 }
 
+fn the_lease_of_a_node_that_was_registered_anew_belongs_to_the_new_node() {
+    in_a_corner("reborn", |corner| {
+        let node = LbNode::start(corner, "a", &[]);
+        corner.apply(&service("web", 80, ""));
+        corner.until_published("web", &[&node.address()]);
+        assert_eq!(owner(&node), uid(corner, &node));
+        corner.delete("Node", &node.name);
+        until("its Lease is given back", || {
+            node.lease()
+                .is_some_and(|lease| lease["spec"]["holderIdentity"] == "")
+        });
+        corner.until_published("web", &[]);
+        node.register();
+        corner.until_published("web", &[&node.address()]);
+        assert_eq!(owner(&node), uid(corner, &node));
+
+        // Between two looks of the controller, as is the garbage collector that follows.
+        let controller = node.controller.as_ref().expect("it runs");
+        controller.signal(Signal::STOP);
+        corner.delete("Node", &node.name);
+        node.register();
+        let place = Place {
+            kind: "Lease",
+            namespace: &corner.home,
+            name: &format!("ballast-{}", node.name),
+        };
+        corner.plane.admin.delete(place);
+        controller.signal(Signal::CONT);
+        until("the Lease", || node.lease().is_some());
+        assert_eq!(owner(&node), uid(corner, &node));
+    });
+}
+
+/// The UID of the owner of a node's Lease.
+fn owner(node: &LbNode<'_>) -> Value {
+    let lease = node.lease().expect("a Lease");
+    lease["metadata"]["ownerReferences"][0]["uid"].clone()
+}
+
+/// The UID of a node's Node.
+fn uid(corner: &Corner<'_>, node: &LbNode<'_>) -> Value {
+    let found = corner.read("Node", &node.name).expect("a Node");
+    found["metadata"]["uid"].clone()
+}
+
 fn after_a_storm_everything_is_as_it_was_left() {
     in_a_corner("storm", |corner| {
         let pods = Backends::start(corner, 4);
@@ -290,7 +336,7 @@ fn file(node: &LbNode<'_>) -> TableFile {
 /// The versions of all Services.
 fn versions(corner: &Corner<'_>) -> Vec<String> {
     let services = corner.plane.admin.list("Service", corner.name);
-    let version = |service: &serde_json::Value| {
+    let version = |service: &Value| {
         format!(
             "{} {}",
             service["metadata"]["name"], service["metadata"]["resourceVersion"]
@@ -319,5 +365,6 @@ tests![
     a_controller_that_restarts_changes_nothing_that_clients_see,
     an_api_server_that_is_away_changes_nothing,
     a_watch_that_cannot_go_on_begins_anew,
+    the_lease_of_a_node_that_was_registered_anew_belongs_to_the_new_node,
     after_a_storm_everything_is_as_it_was_left,
 ];

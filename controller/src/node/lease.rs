@@ -129,13 +129,14 @@ impl LeaseRenewer {
             Action::Expire if !state.has_new_exceptions(&content) => return,
             Action::Expire => self.write_exceptions(&content).await,
             Action::Renew => {
-                if owner.is_none() {
-                    *owner = self.owner().await;
-                }
-                let renewed = self.renew(&content, owner.as_ref()).await;
+                let renewed = self.renew(&content, owner).await;
                 renewed.map(|lease| state.compare_settings(&lease))
             }
-            Action::Release => self.release().await,
+            Action::Release => {
+                // When the Lease is held again, the Node may be another one of the same name.
+                *owner = None;
+                self.release().await
+            }
         };
         match (done, action) {
             (Ok(()), Action::Renew) => {
@@ -210,8 +211,22 @@ impl LeaseRenewer {
     async fn renew(
         &self,
         content: &LeaseContent,
-        owner: Option<&Value>,
+        owner: &mut Option<Value>,
     ) -> Result<Lease, kube::Error> {
+        if owner.is_none() {
+            *owner = self.owner().await;
+        }
+        match self.patch(&self.renewed(content, owner.as_ref())).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            other => return other,
+        }
+        // The Lease may have been deleted because its owner was, and the Node be another one of the same name.
+        *owner = self.owner().await;
+        self.create(self.renewed(content, owner.as_ref())).await
+    }
+
+    /// The Lease with this content, renewed now.
+    fn renewed(&self, content: &LeaseContent, owner: Option<&Value>) -> Value {
         let mut lease = json!({
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -234,11 +249,7 @@ impl LeaseRenewer {
         if let Some(owner) = owner {
             lease["metadata"]["ownerReferences"] = json!([owner]);
         }
-        match self.patch(&lease).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => return other,
-        }
-        self.create(lease).await
+        lease
     }
 
     /// Writes the exceptions to a Lease that is not held, or not renewed: a data plane that refuses its first table serves nothing.
