@@ -430,12 +430,20 @@ fn status(code: u16, retry_after: u32) -> Value {
         404 => "NotFound",
         410 => "Expired",
         429 => "TooManyRequests",
+        504 => "Timeout",
         _ => "InternalError",
+    };
+    let causes = match code {
+        // As an API server says that a version is still to come.
+        504 => {
+            json!([{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}])
+        }
+        _ => json!([]),
     };
     json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
         "message": "as the test wants it", "reason": reason, "code": code,
-        "details": {"retryAfterSeconds": retry_after},
+        "details": {"retryAfterSeconds": retry_after, "causes": causes},
     })
 }
 

@@ -398,6 +398,41 @@ async fn a_server_that_cannot_be_reached_is_not_listed_anew() {
 }
 
 #[tokio::test]
+async fn watches_that_are_refused_for_a_while_are_not_listed_anew() {
+    for code in [401, 403, 429, 500, 503] {
+        let api = Api::start().await;
+        api.put("services", service("shop", "web", "x"));
+        let mut watch = Watch::of(&api, &[]);
+        watch.until(|_| true).await;
+        api.asked(|path| is_watch(path, "services"), 1).await;
+        // As an API server that has just started.
+        api.refuse("services", code, 0);
+        api.cut();
+        api.asked(|path| is_watch(path, "services"), 5).await;
+        api.put("services", service("shop", "web", "y"));
+        api.allow("services");
+        watch.until(|seen| classes(seen) == ["shop/web y"]).await;
+        let requests = api.requests();
+        let lists = requests.iter().filter(|path| is_list(path, "services"));
+        assert_eq!(lists.count(), 1, "{code}: {requests:#?}");
+    }
+}
+
+#[tokio::test]
+async fn watches_whose_version_is_refused_are_listed_anew() {
+    let api = Api::start().await;
+    let mut watch = Watch::of(&api, &[]);
+    watch.until(|_| true).await;
+    api.asked(|path| is_watch(path, "services"), 1).await;
+    api.refuse("services", 400, 0);
+    api.cut();
+    api.asked(|path| is_list(path, "services"), 2).await;
+    api.allow("services");
+    api.put("services", service("shop", "web", "x"));
+    watch.until(|seen| classes(seen) == ["shop/web x"]).await;
+}
+
+#[tokio::test]
 async fn an_api_server_that_is_away_or_refuses_changes_nothing() {
     let api = Api::start().await;
     api.put("services", service("shop", "web", "x"));

@@ -2,7 +2,7 @@
 //!
 //! The watcher lists, watches, and resumes a watch that ended. This module adds the retries: pauses that grow and vary at random, so
 //! that an API server that restarts is not asked by all nodes at once; a new list where the server does not know the version any
-//! more; one line in the log. The objects that were seen last stay in the store meanwhile.
+//! more, but not where it refuses for a while; one line in the log. The objects that were seen last stay in the store meanwhile.
 
 mod paced;
 
@@ -17,6 +17,7 @@ use ballast_core::backoff::Backoff;
 use ballast_core::rng::Rng;
 use futures_util::StreamExt;
 use kube::Api;
+use kube::core::Status;
 use kube::runtime::watcher::{self, Config, watcher};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -140,7 +141,7 @@ impl<T: WatchedKind, M: From<Event<T>>> Reflector<T, M> {
             if self.events.is_closed() {
                 return None;
             }
-            refusals += u32::from(failure.status().is_some());
+            refusals += u32::from(failure.is_lasting());
             // The server has many words for a version that it does not know.
             if failure.is_expired() || failure.0.is_none() || refusals == RELIST_AFTER {
                 return Some(failure);
@@ -170,21 +171,38 @@ impl Failure {
         })
     }
 
-    /// The code of the server's answer, if it answered.
-    fn status(&self) -> Option<u16> {
+    /// The server's answer, if it answered.
+    fn status(&self) -> Option<&Status> {
         match self.0.as_ref()? {
             watcher::Error::InitialListFailed(kube::Error::Api(status))
             | watcher::Error::WatchStartFailed(kube::Error::Api(status))
             | watcher::Error::WatchFailed(kube::Error::Api(status))
-            | watcher::Error::WatchError(status) => Some(status.code),
+            | watcher::Error::WatchError(status) => Some(status),
             _ => None,
         }
     }
 
     /// Whether the server does not know the version, or the page, any more.
     fn is_expired(&self) -> bool {
-        self.status() == Some(410)
+        self.status().is_some_and(|status| status.code == 410)
     }
+
+    /// Whether the server refuses the request itself. Other refusals pass: an API server that has just started answers any request
+    /// so, and all nodes at the same time, which must not list everything for it.
+    fn is_lasting(&self) -> bool {
+        self.status().is_some_and(|status| match status.code {
+            401 | 403 | 408 | 429 => false,
+            400..500 => true,
+            _ => is_to_come(status),
+        })
+    }
+}
+
+/// Whether the server has not reached the version yet: it may have been set back.
+fn is_to_come(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let mut reasons = causes.map(|cause| cause.reason.as_str());
+    reasons.any(|reason| reason == "ResourceVersionTooLarge")
 }
 
 /// The pauses between retries, and their line in the log.
@@ -244,8 +262,46 @@ const PAGE: u32 = 500;
 const LIST_PAGE_WITHIN: Duration = Duration::from_secs(30);
 /// Longer than a request may take with its pause.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
-/// Refusals of the server in a row after which everything is listed again.
+/// Refusals that do not pass, in a row, after which everything is listed again.
 const RELIST_AFTER: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const RELIST_SPREAD: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A watch that was answered so.
+    fn refused(code: u16, causes: &serde_json::Value) -> Failure {
+        let status = json!({"code": code, "details": {"causes": causes}});
+        let status: Status = serde_json::from_value(status).unwrap();
+        Failure(Some(watcher::Error::WatchStartFailed(kube::Error::Api(
+            status.boxed(),
+        ))))
+    }
+
+    #[test]
+    fn only_a_refusal_that_does_not_pass_leads_to_a_list() {
+        for (code, is_lasting) in [
+            (400, true),
+            (401, false),
+            (403, false),
+            (408, false),
+            (410, true),
+            (422, true),
+            (429, false),
+            (500, false),
+            (503, false),
+            (504, false),
+        ] {
+            let failure = refused(code, &json!([]));
+            assert_eq!(failure.is_lasting(), is_lasting, "{code}");
+        }
+        let to_come = json!([{"reason": "ResourceVersionTooLarge", "message": "Too large"}]);
+        assert!(refused(504, &to_come).is_lasting());
+        assert!(!Failure(None).is_lasting(), "no answer");
+    }
+}
