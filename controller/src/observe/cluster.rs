@@ -133,7 +133,7 @@ fn own_node(settings: &Settings) -> Option<String> {
 fn follow_nodes(client: &Client, only: Option<String>, events: mpsc::Sender<Event<Node>>) -> Task {
     let fields = only.map(|name| format!("metadata.name={name}"));
     let api = Api::all(paced(client));
-    Task(tokio::spawn(reflector::follow(api, None, fields, events)))
+    Task::start(move || reflector::follow(api.clone(), None, fields.clone(), events.clone()))
 }
 
 /// The namespaces of the Services and slices that are watched; `None`: all namespaces.
@@ -164,8 +164,8 @@ fn follow<T: WatchedKind, M: From<Event<T>> + Send + 'static>(
     namespace: &Option<String>,
     events: &mpsc::Sender<M>,
 ) -> Task {
-    let following = reflector::follow(api, namespace.clone(), None, events.clone());
-    Task(tokio::spawn(following))
+    let (namespace, events) = (namespace.clone(), events.clone());
+    Task::start(move || reflector::follow(api.clone(), namespace.clone(), None, events.clone()))
 }
 
 /// An event of a Service or a Lease.

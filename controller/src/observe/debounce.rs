@@ -111,10 +111,12 @@ impl Debouncer {
         let mut forgot = self.names.want(&wanted.names, names::follow);
         match &self.client {
             Some(client) => {
-                forgot |= self.secrets.want(&wanted.secrets, |key, answers| {
-                    secrets::follow(client.clone(), key, self.watches.clone(), answers)
+                let (of_secrets, watches) = (client.clone(), self.watches.clone());
+                forgot |= self.secrets.want(&wanted.secrets, move |key, answers| {
+                    secrets::follow(of_secrets.clone(), key, watches.clone(), answers)
                 });
-                forgot |= self.grants.want(&wanted.grants, |namespace, answers| {
+                let client = client.clone();
+                forgot |= self.grants.want(&wanted.grants, move |namespace, answers| {
                     grants::follow(client.clone(), namespace, answers)
                 });
             }

@@ -118,8 +118,9 @@ impl SliceStore {
     }
 
     fn list_awaited(&mut self) {
-        self.lists.want(&self.awaited, |service, answers| {
-            list(self.client.clone(), service, answers)
+        let client = self.client.clone();
+        self.lists.want(&self.awaited, move |service, answers| {
+            list(client.clone(), service, answers)
         });
     }
 
