@@ -294,8 +294,8 @@ pub struct Lease {
     pub exceptions: Exceptions,
     /// A hash of the settings by which ports are given to Services there; empty in a Lease without it.
     pub settings: String,
-    /// The same of the publisher, where a publisher has told this node its own.
-    pub told_settings: Option<String>,
+    /// The hash of the publisher's settings, where the publisher has notified this node of them.
+    pub publisher_settings: Option<String>,
     /// The ports that the node keeps for itself.
     pub ports: OwnPorts,
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client;
-use crate::cluster::{Campaign, EventWriter, Leading, SettingsTeller, StatusWriter, campaign};
+use crate::cluster::{Campaign, EventWriter, Leading, SettingsNotifier, StatusWriter, campaign};
 use crate::metrics::Metrics;
 use crate::observe::Wanted;
 use crate::reconcile::{Decisions, Reconciler};
@@ -64,7 +64,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
         Arc::clone(&metrics),
         &mut tasks,
     );
-    let teller = SettingsTeller {
+    let notifier = SettingsNotifier {
         client,
         namespace,
         decisions,
@@ -72,7 +72,7 @@ async fn begin(flags: PublishFlags, settings: Settings) -> anyhow::Result<()> {
         leading,
         metrics,
     };
-    tasks.spawn(teller.run());
+    tasks.spawn(notifier.run());
     tracing::info!("ballast-controller {} publishes", env!("CARGO_PKG_VERSION"));
     until_told_to_end(&mut tasks, &mut leaving).await?;
     tracing::info!("ending: what is published stays published");

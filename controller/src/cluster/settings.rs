@@ -1,5 +1,5 @@
-//! Tells nodes that have other settings than the publisher: it writes its own, as a hash, to the Lease of such a node. The node
-//! reads that in the answer to its next renewal, so that it need not ask. At rest nothing is written.
+//! Notifies nodes that have other settings than the publisher: the publisher writes a hash of its own settings to the Lease of such a
+//! node. The node reads that hash in the answer to its next renewal, so that it need not ask. At rest nothing is written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::reconcile::Decisions;
 use crate::request::{self, patiently};
 use crate::settings::Settings;
 
-/// The task that tells them. Only the leader does.
-pub(crate) struct SettingsTeller {
+/// The task that notifies nodes, while this process leads.
+pub(crate) struct SettingsNotifier {
     pub(crate) client: Client,
     /// The namespace of Leases.
     pub(crate) namespace: String,
@@ -30,11 +30,11 @@ pub(crate) struct SettingsTeller {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-impl SettingsTeller {
-    /// Tells nodes for as long as the process lives.
+impl SettingsNotifier {
+    /// Notifies nodes for as long as the process lives.
     pub(crate) async fn run(mut self) {
         loop {
-            if !self.tell().await {
+            if !self.notify().await {
                 // The account of an older rc.yaml may not write Leases of nodes.
                 sleep(RETRY_PAUSE).await;
                 continue;
@@ -48,8 +48,8 @@ impl SettingsTeller {
         }
     }
 
-    /// Tells every node that does not know. Returns whether that succeeded.
-    async fn tell(&mut self) -> bool {
+    /// Notifies every node that must be notified. Returns whether that succeeded.
+    async fn notify(&mut self) -> bool {
         let decision = self.decisions.borrow_and_update().clone();
         let Some(decision) = decision.filter(|_| self.leading.is_now()) else {
             return true;
@@ -57,9 +57,9 @@ impl SettingsTeller {
         let claims = self.settings.borrow().claims();
         let settings = lease::hash_of_settings(&claims);
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
-        for node in ignorant(&decision.observed, &settings) {
+        for node in to_notify(&decision.observed, &settings) {
             if !self.leading.is_now() {
-                // The next leader tells the others.
+                // The next leader notifies the others.
                 return true;
             }
             let patch = json!({"metadata": {"annotations": {PUBLISHER_SETTINGS: settings}}});
@@ -70,7 +70,7 @@ impl SettingsTeller {
                 && !request::is_outdated(&error)
             {
                 self.metrics.api_failed(&error);
-                tracing::debug!(%error, node, "cannot tell a node that its settings differ");
+                tracing::debug!(%error, node, "cannot notify a node that its settings differ");
                 return false;
             }
         }
@@ -78,14 +78,14 @@ impl SettingsTeller {
     }
 }
 
-/// The nodes with other settings that were not told these, and those that were told others before.
-fn ignorant<'a>(observed: &'a Observed, settings: &str) -> impl Iterator<Item = &'a str> {
+/// The nodes with other settings that were not notified of these, and the nodes that were notified of others before.
+fn to_notify<'a>(observed: &'a Observed, settings: &str) -> impl Iterator<Item = &'a str> {
     let leases = observed.leases.iter().flatten();
-    let ignorant = leases.filter(move |(_, lease)| match &lease.told_settings {
-        Some(told) => told != settings,
+    let to_notify = leases.filter(move |(_, lease)| match &lease.publisher_settings {
+        Some(notified) => notified != settings,
         None => !lease.settings.is_empty() && lease.settings != settings,
     });
-    ignorant.map(|(node, _)| node.as_str())
+    to_notify.map(|(node, _)| node.as_str())
 }
 
 const RETRY_PAUSE: Duration = Duration::from_secs(60);
@@ -105,23 +105,23 @@ mod tests {
     use crate::observe;
     use crate::reconcile::Decision;
 
-    /// The Lease of a node with these settings, which was told others.
+    /// The Lease of a node with these settings, which was notified of others.
     fn lease(settings: &str, told: Option<&str>) -> Arc<observe::Lease> {
         Arc::new(observe::Lease {
             settings: settings.to_owned(),
-            told_settings: told.map(str::to_owned),
+            publisher_settings: told.map(str::to_owned),
             ..observe::Lease::default()
         })
     }
 
     #[test]
-    fn a_node_is_told_once_and_again_when_the_publishers_settings_change() {
+    fn a_node_is_notified_once_and_again_when_the_publishers_settings_change() {
         let node = |settings: &str, told: Option<&str>| {
             let observed = Observed {
                 leases: Some(BTreeMap::from([("edge".to_owned(), lease(settings, told))])),
                 ..Observed::default()
             };
-            ignorant(&observed, "ours").count() == 1
+            to_notify(&observed, "ours").count() == 1
         };
         assert!(!node("ours", None));
         assert!(!node("", None), "an earlier build");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_leads_no_more_tells_no_further_node() {
+    async fn a_process_that_leads_no_more_notifies_no_further_node() {
         let (lead, leading) = watch::channel(Some(Duration::MAX));
         let requests = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests);
@@ -159,7 +159,7 @@ mod tests {
         };
         let (_, decisions) = watch::channel(Some(decision));
         let (_, settings) = watch::channel(Arc::new(Settings::without_flags()));
-        let mut teller = SettingsTeller {
+        let mut notifier = SettingsNotifier {
             client: Client::new(server, "ballast"),
             namespace: "ballast".to_owned(),
             decisions,
@@ -167,7 +167,7 @@ mod tests {
             leading: Leading::as_told(leading),
             metrics: Arc::default(),
         };
-        assert!(teller.tell().await);
+        assert!(notifier.notify().await);
         assert_eq!(requests.load(Ordering::Relaxed), 1);
     }
 }

@@ -62,7 +62,7 @@ impl LeaseObject {
                     .map(|text| Exceptions::read(text))
                     .unwrap_or_default(),
                 settings: annotations.get(SETTINGS).cloned().unwrap_or_default(),
-                told_settings: annotations.get(PUBLISHER_SETTINGS).cloned(),
+                publisher_settings: annotations.get(PUBLISHER_SETTINGS).cloned(),
                 ports: annotations
                     .get(PORTS)
                     .map(|text| OwnPorts::read(text))
@@ -279,7 +279,7 @@ mod tests {
             served: everything(),
             exceptions: Exceptions::read(EXCEPTION),
             settings: "s".to_owned(),
-            told_settings: None,
+            publisher_settings: None,
             ports: OwnPorts::of([("controller", 5000)]),
         };
         assert_eq!(expected.exceptions.services.len(), 1);
