@@ -89,10 +89,18 @@ fn a_controller_that_restarts_changes_nothing_that_clients_see() {
     });
 }
 
-fn a_tenant_that_names_another_secret_all_the_time_slows_nobody_else() {
+fn a_tenant_that_names_another_secret_and_host_all_the_time_slows_nobody_else() {
     in_a_corner("secretive", |corner| {
         let pods = Backends::start(corner, 2);
-        let node = LbNode::start(corner, "a", &[]);
+        // Nobody answers for names there.
+        let node = LbNode::start(corner, "a", &["--tcp-services=secretive/outside:8080"]);
+        corner.apply(
+            "apiVersion: v1
+kind: Service
+metadata: {name: outside}
+spec: {type: ExternalName, externalName: absent.example, ports: [{port: 8080}]}
+",
+        );
         for (name, port) in [("web", 80), ("tenant", 443)] {
             corner.apply(&service(name, port, ""));
             corner.apply(&pods.slice(name, &[0]));
@@ -108,6 +116,9 @@ fn a_tenant_that_names_another_secret_all_the_time_slows_nobody_else() {
                     }
                     let absent = json!({"ballast.dev/tls-secret": format!("absent-{number}")});
                     corner.annotate("tenant", &absent);
+                    let host = format!("absent-{number}.example");
+                    let host = json!({"spec": {"externalName": host}});
+                    corner.patch("Service", "outside", &host);
                     thread::sleep(Duration::from_millis(50));
                 }
             });
@@ -127,7 +138,7 @@ fn a_tenant_that_names_another_secret_all_the_time_slows_nobody_else() {
             slowest
         });
         in_time(
-            "the slowest of 30 endpoint changes beside a tenant that names another Secret every 50 ms",
+            "the slowest of 30 endpoint changes beside a tenant that names another Secret and host every 50 ms",
             slowest,
             Duration::from_millis(300),
         );
@@ -360,7 +371,7 @@ fn quiet_writes(corner: &Corner<'_>) -> Vec<String> {
 const STORM: u16 = 60;
 
 tests![
-    a_tenant_that_names_another_secret_all_the_time_slows_nobody_else,
+    a_tenant_that_names_another_secret_and_host_all_the_time_slows_nobody_else,
     a_slice_that_changes_without_meaning_causes_no_write,
     a_controller_that_restarts_changes_nothing_that_clients_see,
     an_api_server_that_is_away_changes_nothing,
