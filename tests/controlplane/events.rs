@@ -1,13 +1,14 @@
 //! What users are told: the reasons that they search for, once.
 
 use std::fs;
+use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::api::Place;
 use crate::backends::{Backends, service};
-use crate::corner::{Corner, Event, in_a_corner};
+use crate::corner::{Corner, Event, in_a_corner, with_its_own_server};
 use crate::node::{LbNode, leader};
 use crate::process::{comes_within, until};
 
@@ -216,6 +217,39 @@ fn a_table_that_the_data_plane_refuses_is_told_to_its_node() {
     });
 }
 
+fn a_warning_that_could_not_be_written_is_told_by_the_next_leader() {
+    with_its_own_server("untold", |corner| {
+        let role = Place {
+            kind: "ClusterRole",
+            namespace: "",
+            name: "ballast-publish",
+        };
+        let rules = corner.plane.admin.read(role).expect("a role")["rules"].take();
+        let mut fewer = rules.as_array().cloned().expect("rules");
+        fewer.retain(|rule| rule["apiGroups"][0] != "events.k8s.io");
+        corner.plane.admin.patch(role, &json!({"rules": fewer}));
+        thread::sleep(RIGHTS);
+        corner.publish(&[]);
+        corner.apply(&service("web", 80, ""));
+        until("the publisher's finalizer", || {
+            !corner.service("web")["metadata"]["finalizers"].is_null()
+        });
+        let told = || corner.service("web")["metadata"]["annotations"]["ballast.dev/told"].clone();
+        assert!(!comes_within(Duration::from_secs(4), || !told().is_null()));
+        assert_eq!(corner.events("web"), []);
+
+        corner.plane.admin.patch(role, &json!({"rules": rules}));
+        thread::sleep(RIGHTS);
+        assert_eq!(corner.take_publisher().process.stop(), Some(0));
+        corner.publish(&[]);
+        let warning = corner.until_told("web", "UnAvailableLoadBalancer");
+        assert_eq!(warning.kind, "Warning");
+        until("it is recorded", || {
+            told().to_string().contains("UnAvailableLoadBalancer:")
+        });
+    });
+}
+
 /// The events about an object, when no more have come for a while.
 fn quiet_events(corner: &Corner<'_>, object: &str) -> Vec<Event> {
     let mut before = corner.events(object);
@@ -242,4 +276,8 @@ tests![
     the_end_of_a_load_balancer_is_told,
     a_cluster_without_load_balancer_nodes_is_told_so,
     a_table_that_the_data_plane_refuses_is_told_to_its_node,
+    a_warning_that_could_not_be_written_is_told_by_the_next_leader,
 ];
+
+/// The API server follows a change of rights within this time.
+const RIGHTS: Duration = Duration::from_secs(2);

@@ -26,7 +26,7 @@ pub(super) use self::desired::DesiredStatus;
 use self::desired::IpMode;
 use self::ip_mode::IpModeSearch;
 use self::rewrites::Rewrites;
-use super::events::{EventSender, NewEvent, told};
+use super::events::{EventSender, Marks, NewEvent, Told};
 use super::ip_mode::notices;
 use super::leader::Leading;
 use crate::clock;
@@ -75,8 +75,8 @@ struct Tracked {
 #[derive(Default)]
 struct Work {
     decision: Option<Decision>,
-    /// The values of the annotation that says which events the owner of a Service has.
-    told: BTreeMap<Key, String>,
+    /// The annotations that say which events the owners of Services have.
+    marks: Marks,
     tracked: BTreeMap<Key, Tracked>,
     /// The Services that need a pass, by time: one that changes all the time waits behind those that came meanwhile.
     queue: BTreeSet<(Duration, Key)>,
@@ -122,6 +122,7 @@ impl StatusWriter {
                     Err(_) => return,
                 },
                 () = self.leading.changed() => {}
+                Some(told) = self.events.told.recv() => self.take_told(&mut work, told),
                 Some((key, passed)) = work.next_pass() => match passed {
                     Ok(passed) => {
                         let keeps_ip_mode = passed.keeps_ip_mode;
@@ -169,10 +170,18 @@ impl StatusWriter {
             .retain(|key, tracked| tracked.has_pass || is_there(key));
         work.queue.retain(|(_, key)| is_there(key));
         let lacks_ip_mode = self.lacks_ip_mode.borrow().unwrap_or(false);
-        work.told = told(&notices(&decision, lacks_ip_mode), &decision.observed);
+        let notices = notices(&decision, lacks_ip_mode);
+        work.marks.stand(&notices, &decision.observed);
         for status in &decision.desired.statuses {
             self.compare(work, &status.service);
         }
+    }
+
+    /// Takes in that a warning about a Service was written: its annotation says so from now on.
+    fn take_told(&self, work: &mut Work, told: Told) {
+        let key = told.service.clone();
+        work.marks.add(told);
+        self.compare(work, &key);
     }
 
     /// Queues a Service for a pass if it is not as it must be.
@@ -204,8 +213,14 @@ impl StatusWriter {
             // The end of the publication waits for no other controller.
             tracked.not_before = Duration::ZERO;
         }
+        let now = clock::now();
+        let soonest = match desired.lacks_marks_alone(&service) {
+            // Other events of the Service may be written meanwhile, and then it is one write for all of them.
+            true => now + MARKS_PAUSE,
+            false => now,
+        };
         // One that is in the queue keeps its place.
-        let at = tracked.not_before.max(clock::now());
+        let at = tracked.not_before.max(soonest);
         let at = tracked.queued.map_or(at, |queued| queued.min(at));
         work.leave_queue(key);
         work.enter_queue(key, at);
@@ -226,7 +241,7 @@ impl StatusWriter {
             true => IpMode::Kept,
             false => IpMode::Dropped(self.suffix.as_deref()),
         };
-        let told = work.told.get(key);
+        let told = work.marks.of(&service);
         let desired = DesiredStatus::of(status, &service, told, self.finalizer, mode)?;
         Some((desired, service))
     }
@@ -325,7 +340,7 @@ impl StatusWriter {
 
 impl Work {
     /// This process leads no more. When it leads again it looks at everything anew; it remembers the rewrites of other
-    /// controllers.
+    /// controllers, and what it told.
     fn rest(&mut self) {
         for tracked in self.tracked.values_mut() {
             *tracked = Tracked {
@@ -336,6 +351,7 @@ impl Work {
         }
         *self = Self {
             tracked: std::mem::take(&mut self.tracked),
+            marks: std::mem::take(&mut self.marks),
             ..Self::default()
         };
     }
@@ -427,6 +443,8 @@ fn nodes(desired: &DesiredStatus, observed: &Observed) -> BTreeMap<String, Strin
 const AT_ONCE: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The time for which a Service waits that differs in the annotation about its events alone.
+const MARKS_PAUSE: Duration = Duration::from_secs(1);
 /// The API server will hardly take soon what it has refused.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(300);

@@ -2,22 +2,34 @@
 //!
 //! The API server deletes events after an hour or so, and the publisher may not read them. An annotation of each Service lists
 //! therefore the events of the notices that stand, as `REASON:HASH`; `status` writes it. For Nodes there is one on the leader's
-//! Lease.
+//! Lease. Both list a warning only once it was written: what a process could not write, the next leader tells.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
 use super::NewEvent;
-use crate::decide::{About, Notice, Reason, TOLD};
-use crate::observe::{Key, Observed};
+use crate::decide::{About, Kind, Notice, Reason, TOLD};
+use crate::observe::{Key, Observed, Service};
 
 /// The notices that stand, and those that were told by an earlier leader.
 #[derive(Debug)]
 pub(super) struct Announced {
     standing: BTreeSet<NewEvent>,
+    /// The warnings among them that are not written yet. With a time: the warning could not be written, and is to be told again
+    /// then.
+    untold: BTreeMap<NewEvent, Option<Duration>>,
     /// UID and `REASON:HASH`.
     before: BTreeSet<(String, String)>,
+}
+
+/// The events of notices that came to stand.
+#[derive(Debug)]
+pub(super) struct News {
+    pub(super) new: Vec<NewEvent>,
+    /// Those that an earlier leader told.
+    pub(super) known: Vec<NewEvent>,
 }
 
 impl Announced {
@@ -33,56 +45,142 @@ impl Announced {
         before.extend(nodes.map(|(name, mark)| (name.to_owned(), mark.to_owned())));
         Self {
             standing: BTreeSet::new(),
+            untold: BTreeMap::new(),
             before,
         }
     }
 
     /// The events of notices that are new. Notices of one kind about one object are one event.
-    pub(super) fn news(
-        &mut self,
-        notices: &BTreeSet<Notice>,
-        observed: &Observed,
-    ) -> Vec<NewEvent> {
+    pub(super) fn news(&mut self, notices: &BTreeSet<Notice>, observed: &Observed) -> News {
         let standing = gathered(notices, observed);
-        let is_told = |event: &&NewEvent| {
+        let is_told = |event: &NewEvent| {
             let told = (event.uid.clone(), mark(event));
             self.before.contains(&told)
         };
-        let news = standing.difference(&self.standing);
-        let news = news.filter(|event| !is_told(event)).cloned().collect();
+        let come = standing.difference(&self.standing).cloned();
+        let (known, new): (Vec<_>, Vec<_>) = come.partition(is_told);
+        self.untold.retain(|event, _| standing.contains(event));
+        let warnings = new.iter().filter(|event| event.kind == Kind::Warning);
+        self.untold
+            .extend(warnings.map(|event| (event.clone(), None)));
         self.standing = standing;
         // This notice may come to stand later though nothing has changed: a write shows what the API server does with `ipMode`.
         let late = format!("{}:", Reason::IPModeUnsupported);
         self.before.retain(|(_, mark)| mark.starts_with(&late));
-        news
+        News { new, known }
+    }
+
+    /// Takes in that an event was written. Returns whether it is a warning that stands and was not told before.
+    pub(super) fn told(&mut self, event: &NewEvent) -> bool {
+        self.untold.remove(event).is_some()
+    }
+
+    /// Takes in that an event was not written. A warning that stands is to be told again at this time.
+    pub(super) fn lost(&mut self, event: &NewEvent, again: Duration) {
+        if let Some(at) = self.untold.get_mut(event) {
+            *at = Some(again);
+        }
+    }
+
+    /// The time at which a warning is to be told again.
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.untold.values().flatten().min().copied()
+    }
+
+    /// The warnings that are to be told again now.
+    pub(super) fn due(&mut self, now: Duration) -> Vec<NewEvent> {
+        let again = self.untold.iter_mut();
+        let again = again.filter_map(|(event, at)| {
+            at.take_if(|at| *at <= now)?;
+            Some(event.clone())
+        });
+        again.collect()
+    }
+
+    /// The events about Nodes that stand and were told, as `NAME/REASON:HASH`.
+    pub(super) fn told_on_nodes(&self) -> String {
+        let mut text = String::new();
+        for event in &self.standing {
+            if let About::Node(name) = &event.about
+                && !self.untold.contains_key(event)
+                && text.len() < MOST_ON_NODES
+            {
+                append(&mut text, &format!("{name}/{}", mark(event)));
+            }
+        }
+        text
     }
 }
 
-/// The values of the annotation [`TOLD`] of each Service that has any notice.
-pub(in crate::cluster) fn told(
-    notices: &BTreeSet<Notice>,
-    observed: &Observed,
-) -> BTreeMap<Key, String> {
-    let mut texts: BTreeMap<Key, String> = BTreeMap::new();
-    for event in gathered(notices, observed) {
-        if let About::Service(key) = &event.about {
-            append(texts.entry(key.clone()).or_default(), &mark(&event));
-        }
-    }
-    texts
+/// A warning about a Service that was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::cluster) struct Told {
+    pub(in crate::cluster) service: Key,
+    uid: String,
+    mark: String,
 }
 
-/// The same of all Nodes, as `NAME/REASON:HASH`.
-pub(super) fn told_on_nodes(notices: &BTreeSet<Notice>, observed: &Observed) -> String {
-    let mut text = String::new();
-    for event in gathered(notices, observed) {
-        if let About::Node(name) = &event.about
-            && text.len() < MOST_ON_NODES
-        {
-            append(&mut text, &format!("{name}/{}", mark(&event)));
+impl Told {
+    /// `None`: the event is no warning, or about no Service.
+    pub(in crate::cluster) fn of(event: &NewEvent) -> Option<Self> {
+        match (&event.about, event.kind) {
+            (About::Service(key), Kind::Warning) => Some(Self {
+                service: key.clone(),
+                uid: event.uid.clone(),
+                mark: mark(event),
+            }),
+            _ => None,
         }
     }
-    text
+}
+
+/// The notices that stand about Services, and the warnings of them that were written: what the annotations [`TOLD`] say.
+#[derive(Debug, Default)]
+pub(in crate::cluster) struct Marks {
+    /// The kind of each event, and `REASON:HASH`.
+    standing: BTreeMap<Key, Vec<(Kind, String)>>,
+    told: BTreeSet<Told>,
+}
+
+impl Marks {
+    /// Takes in the notices that stand now.
+    pub(in crate::cluster) fn stand(&mut self, notices: &BTreeSet<Notice>, observed: &Observed) {
+        self.standing.clear();
+        let mut told = BTreeSet::new();
+        for event in gathered(notices, observed) {
+            if let About::Service(key) = &event.about {
+                let stood = Told::of(&event).and_then(|warning| self.told.take(&warning));
+                told.extend(stood);
+                let marks = self.standing.entry(key.clone()).or_default();
+                marks.push((event.kind, mark(&event)));
+            }
+        }
+        self.told = told;
+    }
+
+    pub(in crate::cluster) fn add(&mut self, told: Told) {
+        self.told.insert(told);
+    }
+
+    /// The value of the annotation; `None`: the Service has none. A warning that it lists already was written by an earlier leader.
+    pub(in crate::cluster) fn of(&self, service: &Service) -> Option<String> {
+        let there = service.annotations.get(TOLD).map(String::as_str);
+        let there: BTreeSet<&str> = there.unwrap_or_default().split(' ').collect();
+        let is_told = |mark: &str| {
+            self.told.contains(&Told {
+                service: service.key.clone(),
+                uid: service.uid.clone(),
+                mark: mark.to_owned(),
+            })
+        };
+        let mut text = String::new();
+        for (kind, mark) in self.standing.get(&service.key)? {
+            if *kind == Kind::Normal || there.contains(&**mark) || is_told(mark) {
+                append(&mut text, mark);
+            }
+        }
+        (!text.is_empty()).then_some(text)
+    }
 }
 
 fn append(text: &mut String, word: &str) {
@@ -147,8 +245,82 @@ mod tests {
         }
     }
 
-    fn messages(events: &[NewEvent]) -> Vec<&str> {
-        events.iter().map(|event| event.message.as_str()).collect()
+    fn messages(news: &News) -> Vec<&str> {
+        let events = news.new.iter();
+        events.map(|event| event.message.as_str()).collect()
+    }
+
+    /// The annotation of the Service `shop`, if these notices stand and these warnings were written.
+    fn annotation(notices: &BTreeSet<Notice>, written: &[NewEvent]) -> Option<String> {
+        let mut marks = Marks::default();
+        marks.stand(notices, &seen());
+        written
+            .iter()
+            .filter_map(Told::of)
+            .for_each(|told| marks.add(told));
+        marks.of(&seen().services[&Key::new("default", "shop")])
+    }
+
+    #[test]
+    fn a_warning_is_listed_only_once_it_was_written() {
+        let mut notices = BTreeSet::from([
+            about(Reason::InvalidAnnotation, "bad"),
+            about(Reason::NameTaken, "taken"),
+        ]);
+        let warnings = Announced::new(&seen(), "").news(&notices, &seen()).new;
+        assert_eq!(annotation(&notices, &[]), None);
+        let [bad, taken] = &warnings[..] else {
+            panic!("{warnings:?}");
+        };
+        assert_eq!(annotation(&notices, &warnings[..1]), Some(mark(bad)));
+        let both = format!("{} {}", mark(bad), mark(taken));
+        assert_eq!(annotation(&notices, &warnings), Some(both));
+        // What is no warning is not waited for.
+        notices = BTreeSet::from([Notice {
+            kind: Kind::Normal,
+            ..about(Reason::NoActiveCheck, "none")
+        }]);
+        assert!(annotation(&notices, &[]).is_some());
+    }
+
+    #[test]
+    fn a_warning_that_was_written_is_no_other_services_and_is_forgotten_when_it_goes() {
+        let bad = BTreeSet::from([about(Reason::InvalidAnnotation, "bad")]);
+        let warnings = Announced::new(&seen(), "").news(&bad, &seen()).new;
+        let mut marks = Marks::default();
+        marks.add(Told::of(&warnings[0]).unwrap());
+        marks.stand(&bad, &seen());
+        let service = (*seen().services[&Key::new("default", "shop")]).clone();
+        assert!(marks.of(&service).is_some());
+        let another = Service {
+            uid: "u-2".to_owned(),
+            ..service.clone()
+        };
+        assert_eq!(marks.of(&another), None);
+        marks.stand(&BTreeSet::new(), &seen());
+        marks.stand(&bad, &seen());
+        assert_eq!(marks.of(&service), None);
+    }
+
+    #[test]
+    fn a_warning_that_could_not_be_written_is_told_again_while_it_stands() {
+        let at = Duration::from_secs;
+        let bad = BTreeSet::from([about(Reason::InvalidAnnotation, "bad")]);
+        let mut announced = Announced::new(&seen(), "");
+        let warnings = announced.news(&bad, &seen()).new;
+        assert_eq!(announced.next(), None);
+        announced.lost(&warnings[0], at(60));
+        assert_eq!(announced.next(), Some(at(60)));
+        assert_eq!(announced.due(at(59)), []);
+        assert_eq!(announced.due(at(60)), warnings);
+        assert_eq!((announced.due(at(61)), announced.next()), (vec![], None));
+        announced.lost(&warnings[0], at(120));
+        announced.news(&BTreeSet::new(), &seen());
+        assert_eq!(announced.due(at(120)), [], "it stands no more");
+        announced.news(&bad, &seen());
+        announced.told(&warnings[0]);
+        announced.lost(&warnings[0], at(180));
+        assert_eq!(announced.next(), None);
     }
 
     #[test]
@@ -179,12 +351,14 @@ mod tests {
     fn what_an_earlier_leader_told_is_not_told_again_at_the_start() {
         let bad = about(Reason::InvalidAnnotation, "bad");
         let before = BTreeSet::from([bad.clone()]);
-        let text = told(&before, &seen())[&Key::new("default", "shop")].clone();
+        let written = Announced::new(&seen(), "").news(&before, &seen()).new;
+        let text = annotation(&before, &written).unwrap();
         let manifest = format!(
             "kind: Service\nmetadata: {{name: shop, namespace: default, uid: u-1, annotations: {{{TOLD}: \"{text}\"}}}}\n"
         );
         let seen = Observed::of(&manifest);
-        assert_eq!(Announced::new(&seen, "").news(&before, &seen), []);
+        let news = Announced::new(&seen, "").news(&before, &seen);
+        assert_eq!((news.new, news.known), (vec![], written));
         let mut announced = Announced::new(&seen, "");
         let now = BTreeSet::from([bad, about(Reason::NameTaken, "new")]);
         assert_eq!(messages(&announced.news(&now, &seen)), ["new"]);
@@ -203,9 +377,13 @@ mod tests {
             ..about(Reason::TableRefused, message)
         };
         let before = BTreeSet::from([notice("bad")]);
-        let text = told_on_nodes(&before, &seen());
+        let mut announced = Announced::new(&seen(), "");
+        let warnings = announced.news(&before, &seen()).new;
+        assert_eq!(announced.told_on_nodes(), "", "it is not written yet");
+        announced.told(&warnings[0]);
+        let text = announced.told_on_nodes();
         let news = |notices| Announced::new(&seen(), &text).news(&notices, &seen());
-        assert_eq!(news(before), []);
+        assert_eq!(news(before).new, []);
         let worse = BTreeSet::from([notice("worse")]);
         assert_eq!(messages(&news(worse)), ["worse"]);
     }
@@ -217,6 +395,7 @@ mod tests {
             ..about(Reason::NoSuchService, "x")
         };
         let mut announced = Announced::new(&seen(), "");
-        assert_eq!(announced.news(&BTreeSet::from([notice]), &seen()), []);
+        let news = announced.news(&BTreeSet::from([notice]), &seen());
+        assert_eq!(news.new, []);
     }
 }

@@ -46,7 +46,7 @@ impl DesiredStatus {
     pub(super) fn of(
         status: &Status,
         service: &Service,
-        told: Option<&String>,
+        told: Option<String>,
         wants_finalizer: bool,
         mode: IpMode<'_>,
     ) -> Option<Self> {
@@ -57,7 +57,7 @@ impl DesiredStatus {
         match (verdict, told) {
             (Verdict::LeftAlone, _) => {}
             (Verdict::Served | Verdict::Pending | Verdict::Routed, Some(told)) => {
-                written.insert(TOLD.to_owned(), told.clone());
+                written.insert(TOLD.to_owned(), told);
             }
             _ if service.annotations.contains_key(TOLD) => {
                 removed.insert(TOLD.to_owned());
@@ -118,6 +118,14 @@ impl DesiredStatus {
     /// Whether nothing has to be written.
     pub(super) fn is_in(&self, service: &Service) -> bool {
         self.is_in_metadata(service) && self.is_in_status(service)
+    }
+
+    /// Whether nothing has to be written but the annotation that says which events the owner has.
+    pub(super) fn lacks_marks_alone(&self, service: &Service) -> bool {
+        let mut others = self.clone();
+        others.annotations.remove(TOLD);
+        others.removed.remove(TOLD);
+        others.is_in(service)
     }
 
     /// Whether the finalizer and the annotations are as they must be.

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::cluster::EventWriter;
-use crate::decide::Status;
+use crate::decide::{Notice, Reason, Status};
 
 /// The writer of a process that leads nothing, and reaches no cluster.
 fn statuses() -> StatusWriter {
@@ -99,6 +99,54 @@ async fn a_service_gets_another_pass_after_one_that_panicked() {
     let (at, queued) = work.queue.first().unwrap();
     assert_eq!(*queued, key);
     assert!(*at > clock::now(), "not at once: it may panic again");
+}
+
+#[tokio::test]
+async fn warnings_that_were_written_are_noted_together_by_one_write() {
+    let statuses = statuses();
+    let service = state("u-1", 7, &[]);
+    let key = service.key.clone();
+    let about = About::Service(key.clone());
+    let warnings = [
+        (Reason::InvalidAnnotation, "bad"),
+        (Reason::NameTaken, "taken"),
+    ];
+    let notices = warnings.map(|(reason, message)| Notice {
+        about: about.clone(),
+        kind: Kind::Warning,
+        reason,
+        message: message.to_owned(),
+    });
+    let desired = crate::decide::Desired {
+        statuses: vec![Status::new(&service, Verdict::Routed, "")],
+        notices: BTreeSet::from(notices),
+        ..crate::decide::Desired::default()
+    };
+    let decision = Decision {
+        desired: Arc::new(desired),
+        ..decision(service)
+    };
+    let mut work = Work::default();
+    statuses.take_decision(&mut work, Some(decision));
+    assert!(work.queue.is_empty(), "nothing is told yet");
+    let mut places = BTreeSet::new();
+    for (reason, message) in warnings {
+        let reason = reason.to_string();
+        let kind = Kind::Warning;
+        let event = NewEvent::new(about.clone(), "u-1", kind, &reason, message.to_owned());
+        statuses.take_told(&mut work, Told::of(&event).unwrap());
+        places.extend(work.queue.clone());
+    }
+    let (at, _) = places.pop_first().unwrap();
+    assert!(at > clock::now(), "more may come");
+    assert_eq!(places, BTreeSet::new());
+    let (desired, service) = statuses.desired(&mut work, &key).unwrap();
+    let metadata = desired.metadata(&service);
+    let told = metadata["metadata"]["annotations"][crate::decide::TOLD].to_string();
+    assert!(
+        told.contains("InvalidAnnotation:") && told.contains(" NameTaken:"),
+        "{told}"
+    );
 }
 
 #[tokio::test]

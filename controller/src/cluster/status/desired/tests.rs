@@ -273,7 +273,7 @@ fn where_there_is_no_room_the_annotations_that_are_there_stay() {
     let live = applied(&plain(), &desired(&one, &plain(), IpMode::Kept));
     let seen = service(&live);
     let told = "InvalidAnnotation:1".to_owned();
-    let more = DesiredStatus::of(&one, &seen, Some(&told), true, IpMode::Kept).unwrap();
+    let more = DesiredStatus::of(&one, &seen, Some(told), true, IpMode::Kept).unwrap();
     assert!(!more.is_in_metadata(&seen));
     assert!(more.without_new_annotations(&seen).is_in_metadata(&seen));
 }
