@@ -429,6 +429,50 @@ fn deleting_waits_for_no_rival() {
     });
 }
 
+fn a_finalizer_of_ours_goes_with_a_service_that_another_controller_published_first() {
+    in_a_corner("overtaken", |corner| {
+        corner.apply(&service("web", 80, ""));
+        let path = "/api/v1/namespaces/overtaken/services/web";
+        let write = |path: &str, object: &serde_json::Value| {
+            let patch = hyper::Method::PATCH;
+            corner.must(corner.plane.admin.ask(patch, path, Some(object)));
+        };
+        // All that a publisher got written whose status write failed.
+        write(
+            &format!("{path}?fieldManager=ballast&force=true"),
+            &json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {
+                    "name": "web", "finalizers": ["service.kubernetes.io/load-balancer-cleanup"],
+                },
+            }),
+        );
+        // With a finalizer of its own, so that the Service can be seen until the end.
+        write(
+            &format!("{path}?fieldManager=controller&force=true"),
+            &json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "web", "finalizers": ["example.com/theirs"]},
+            }),
+        );
+        write(
+            &format!("{path}/status?fieldManager=controller&force=true"),
+            &json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+                "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+            }),
+        );
+        corner.publish(&[]);
+        corner.until_told("web", "ForeignStatus");
+        corner.delete("Service", "web");
+        until("their finalizer alone", || {
+            corner.service("web")["metadata"]["finalizers"] == json!(["example.com/theirs"])
+        });
+        assert_eq!(corner.published("web"), ["192.0.2.1"]);
+        corner.patch("Service", "web", &json!({"metadata": {"finalizers": null}}));
+        until("the end", || corner.read("Service", "web").is_none());
+    });
+}
+
 fn a_status_that_was_left_behind_is_taken_over_once_its_writer_is_silent() {
     in_a_corner("silent", |corner| {
         let path = |name: &str| {
@@ -550,6 +594,7 @@ tests![
     what_was_restored_from_a_backup_goes_with_the_rest,
     a_service_that_takes_the_name_of_a_deleted_one_is_not_written_for_it,
     deleting_waits_for_no_rival,
+    a_finalizer_of_ours_goes_with_a_service_that_another_controller_published_first,
     a_status_that_was_left_behind_is_taken_over_once_its_writer_is_silent,
     a_service_that_was_given_back_is_another_controllers_until_it_is_taken_over_again,
     a_rival_who_takes_the_addresses_away_is_left_alone_too,
