@@ -179,8 +179,14 @@ impl Campaign {
             });
             self.metrics.leader.set(leads.into());
             match (was_leading, leads) {
-                (false, true) => tracing::info!(identity = self.me, "leads"),
-                (true, false) => tracing::warn!(identity = self.me, "leads no more"),
+                (false, true) => tracing::info!(
+                    identity = self.me,
+                    "this process leads: it writes statuses and events"
+                ),
+                (true, false) => tracing::warn!(
+                    identity = self.me,
+                    "this process leads no more: another one writes statuses and events"
+                ),
                 _ => {}
             }
             let pause = match (&result, leads) {

@@ -174,7 +174,7 @@ impl Pass {
         if let Err(error) = &applied
             && request::is_conflict(error)
         {
-            // Without one the conflict is about our condition, which is ours by its name.
+            // A conflict without another publisher is about our condition, which is ours by its name.
             if let Some(publisher) = request::conflicting_publisher(error) {
                 if self.service.rival.is_none() && !passed.rewrites.is_ours() {
                     // The decision does not know of that controller yet.

@@ -13,6 +13,7 @@ use crate::request::patiently;
 /// The knowledge about the API server.
 #[derive(Debug)]
 pub(super) struct IpModeSearch {
+    /// Whether the API server keeps the field.
     is_kept: bool,
     /// The version that was found to drop the field.
     dropped_by: Option<String>,

@@ -32,8 +32,8 @@ impl Rewrites {
         self.is_ours
     }
 
-    /// The addresses that we wrote are not there any more. One rewrite counts once, however often it is seen. Returns until when
-    /// they are left alone; `None`: ours are written again.
+    /// Notes that the addresses that we wrote are not in the status any more. One rewrite counts once, however often it is seen.
+    /// Returns the time until which the status is left alone; `None`: our addresses are written again.
     pub(super) fn rewritten(&mut self, now: Duration) -> Option<Duration> {
         if now < self.until {
             return Some(self.until);
