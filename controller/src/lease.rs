@@ -12,7 +12,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
-use std::mem;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -267,31 +266,35 @@ impl Exceptions {
     /// a Service that is left out altogether says nothing any more: an address is never published by an exception that was left out.
     fn shorten(&mut self, served: &mut Served) {
         let mut left = LARGEST.saturating_sub(size_of(&self.node) + ROOM);
-        let mut messages = BTreeMap::new();
         self.services.retain(|service, exception| {
-            messages.insert(service.clone(), mem::take(&mut exception.messages));
-            if is_default(exception) {
+            let bare = Exception {
+                messages: Vec::new(),
+                ..*exception
+            };
+            if is_default(&bare) {
                 return true;
             }
-            let size = size_of(exception) + service.len() + BETWEEN;
+            let size = size_of(&bare) + service.len() + BETWEEN;
             let fits = size <= left;
             match fits {
                 true => left -= size,
-                // One more than it is, which no publisher expects.
-                false => served.add(&service.replacen('/', ".", 1), 1),
+                false => {
+                    self.more += 1;
+                    // One more than it is, which no publisher expects.
+                    served.add(&service.replacen('/', ".", 1), 1);
+                }
             }
             fits
         });
-        for (service, messages) in messages {
-            let size = size_of(&messages) + service.len() + BETWEEN;
-            let exception = self.services.get_mut(&service);
-            match exception.filter(|_| messages.is_empty() || size <= left) {
-                Some(exception) if !messages.is_empty() => {
-                    left -= size;
-                    exception.messages = messages;
+        let with_messages = self.services.iter_mut();
+        for (service, exception) in with_messages.filter(|(_, one)| !one.messages.is_empty()) {
+            let size = size_of(&exception.messages) + service.len() + BETWEEN;
+            match size <= left {
+                true => left -= size,
+                false => {
+                    self.more += 1;
+                    exception.messages.clear();
                 }
-                Some(_) => {}
-                None => self.more += 1,
             }
         }
         self.services.retain(|_, exception| !is_default(exception));

@@ -8,7 +8,7 @@
 //! data of each object while it is parsed, `store` keeps the data (`slices` without the endpoints of Services that are not served), `leases` tells which load balancer nodes are live.
 //! [`folder::watch`] follows a folder of manifests instead ([`read_folder`] reads one once). Both pass their state to `debounce`. It
 //! looks up the Secrets, ReferenceGrants and DNS names that the last decision wants (`secrets`, `grants`, `names` with `dns`, all run
-//! by `lookups`), waits for a pause between changes (`settle`), and sends a new [`Observed`] if it differs from the last one.
+//! by `lookups`; `refusals` says when one counts as refused), waits for a pause between changes (`settle`), and sends a new [`Observed`] if it differs from the last one.
 
 pub mod cluster;
 mod convert;
@@ -22,6 +22,7 @@ mod names;
 mod object;
 mod publication;
 mod reflector;
+mod refusals;
 mod secrets;
 mod settle;
 mod slices;

@@ -306,9 +306,7 @@ async fn a_watch_that_was_cut_goes_on_where_it_was() {
     api.put("services", service("shop", "web", "y"));
     api.go_away(false);
     watch.until(|seen| classes(seen) == ["shop/web y"]).await;
-    let lists = api.requests();
-    let lists = lists.iter().filter(|path| is_list(path, "services"));
-    assert_eq!(lists.count(), 1, "{:#?}", api.requests());
+    assert_listed_once(&api);
 }
 
 #[tokio::test]
@@ -392,14 +390,13 @@ async fn a_server_that_cannot_be_reached_is_not_listed_anew() {
     api.put("services", service("shop", "web", "y"));
     api.go_away(false);
     watch.until(|seen| classes(seen) == ["shop/web y"]).await;
-    let requests = api.requests();
-    let lists = requests.iter().filter(|path| is_list(path, "services"));
-    assert_eq!(lists.count(), 1, "{requests:#?}");
+    assert_listed_once(&api);
 }
 
 #[tokio::test]
 async fn watches_that_are_refused_for_a_while_are_not_listed_anew() {
     for code in [401, 403, 429, 500, 503] {
+        println!("refused by {code}");
         let api = Api::start().await;
         api.put("services", service("shop", "web", "x"));
         let mut watch = Watch::of(&api, &[]);
@@ -412,9 +409,7 @@ async fn watches_that_are_refused_for_a_while_are_not_listed_anew() {
         api.put("services", service("shop", "web", "y"));
         api.allow("services");
         watch.until(|seen| classes(seen) == ["shop/web y"]).await;
-        let requests = api.requests();
-        let lists = requests.iter().filter(|path| is_list(path, "services"));
-        assert_eq!(lists.count(), 1, "{code}: {requests:#?}");
+        assert_listed_once(&api);
     }
 }
 
@@ -611,6 +606,14 @@ async fn a_lease_that_is_not_renewed_ends_by_itself() {
     api.delete("leases", "default/ballast-lb2");
     let seen = watch.until(|seen| live(seen).is_empty()).await;
     assert!(seen.leases.is_some());
+}
+
+/// Asserts that all Services were listed once so far.
+#[track_caller]
+fn assert_listed_once(api: &Api) {
+    let requests = api.requests();
+    let lists = requests.iter().filter(|path| is_list(path, "services"));
+    assert_eq!(lists.count(), 1, "{requests:#?}");
 }
 
 fn is_list(path: &str, resource: &str) -> bool {

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::lookups::AnswerSender;
-use super::secrets::Refusals;
+use super::refusals::Refusals;
 use super::{Grant, convert};
 
 /// Sends the grants at first and after every change. A failed request changes nothing, nor does a refusal that may pass.

@@ -164,6 +164,7 @@ impl Marks {
 
     /// The value of the annotation; `None`: the Service has none. A warning that it lists already was written by an earlier leader.
     pub(in crate::cluster) fn of(&self, service: &Service) -> Option<String> {
+        let standing = self.standing.get(&service.key)?;
         let there = service.annotations.get(TOLD).map(String::as_str);
         let there: BTreeSet<&str> = there.unwrap_or_default().split(' ').collect();
         let is_told = |mark: &str| {
@@ -174,7 +175,7 @@ impl Marks {
             })
         };
         let mut text = String::new();
-        for (kind, mark) in self.standing.get(&service.key)? {
+        for (kind, mark) in standing {
             if *kind == Kind::Normal || there.contains(&**mark) || is_told(mark) {
                 append(&mut text, mark);
             }
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(annotation(&notices, &warnings[..1]), Some(mark(bad)));
         let both = format!("{} {}", mark(bad), mark(taken));
         assert_eq!(annotation(&notices, &warnings), Some(both));
-        // What is no warning is not waited for.
+        // A Normal event is listed before it is written.
         notices = BTreeSet::from([Notice {
             kind: Kind::Normal,
             ..about(Reason::NoActiveCheck, "none")
