@@ -92,7 +92,7 @@ fn a_controller_that_restarts_changes_nothing_that_clients_see() {
 fn a_tenant_that_names_another_secret_and_host_all_the_time_slows_nobody_else() {
     in_a_corner("secretive", |corner| {
         let pods = Backends::start(corner, 2);
-        // Nobody answers for names there.
+        // No name server answers this node.
         let node = LbNode::start(corner, "a", &["--tcp-services=secretive/outside:8080"]);
         corner.apply(
             "apiVersion: v1

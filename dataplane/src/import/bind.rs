@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use ballast_core::table::Bind;
 
 use super::importer::Importer;
+use super::keywords::TLS_WORDS;
 use super::words::Line;
 
 /// A `bind` line.
@@ -170,7 +171,8 @@ impl Importer<'_> {
                 "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "ssl-max-ver" | "sigalgs"
                 | "client-sigalgs" => {
                     let value = value();
-                    self.report.note(line, format!("`{word} {value}`: Ballast speaks TLS 1.2 and 1.3 with forward secrecy and authenticated ciphers only"));
+                    self.report
+                        .note(line, format!("`{word} {value}`: {TLS_WORDS}"));
                 }
                 "no-sslv3"
                 | "no-tlsv10"

@@ -11,7 +11,7 @@ pub(super) enum Keyword {
     Missing,
 }
 
-/// What is said of ciphers and versions of TLS.
+/// The note about each option that chooses ciphers or versions of TLS.
 pub(super) const TLS_WORDS: &str =
     "Ballast speaks TLS 1.2 and 1.3 with forward secrecy and authenticated ciphers only";
 const TLS: Keyword = Keyword::Noted(TLS_WORDS);

@@ -495,12 +495,16 @@ fn timeouts(proxy: &Proxy) -> ServiceTimeouts {
 
 /// An idle timeout as a table has it; absent where it is the table's default.
 pub(super) fn idle(time: Option<Option<Duration>>, is_http: bool) -> Option<OrOff<Duration>> {
-    let usual = Duration::from_secs(if is_http { 50 } else { 3600 });
     match time? {
         None => Some(OrOff::Off),
-        Some(time) if time == usual => None,
+        Some(time) if time == default_idle(is_http) => None,
         Some(time) => Some(OrOff::On(time)),
     }
+}
+
+/// The idle timeout of a table that has none.
+pub(super) fn default_idle(is_http: bool) -> Duration {
+    Duration::from_secs(if is_http { 50 } else { 3600 })
 }
 
 /// A path as a table has it.

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use ballast_core::table::{
-    Access, Bind, Comments, Format, List, Log, Problem, RoutingTable, Stats, parse, yaml,
+    Access, Bind, Comments, Format, List, Log, Problem, RoutingTable, ServiceTimeouts, Shown,
+    Stats, parse, yaml,
 };
 
 use super::acl::Where;
@@ -14,7 +15,7 @@ use super::importer::Importer;
 use super::proxy::{Edit, Kind, Proxy};
 use super::ranges::{Ranges, net};
 use super::read::Sections;
-use super::services::{Made, file};
+use super::services::{Made, default_idle, file};
 use super::words::Line;
 
 /// A table with what is said about it.
@@ -88,13 +89,14 @@ impl Importer<'_> {
                 services.push((made, proxy.head.clone()));
             }
         }
+        let of_frontends: HashSet<usize> = frontends.iter().map(|made| made.head.number).collect();
+        let of_services: HashSet<usize> = services.iter().map(|(_, head)| head.number).collect();
         for proxy in &served {
-            let has_frontend = frontends
-                .iter()
-                .any(|made| made.head.number == proxy.head.number);
-            let has_service = services
-                .iter()
-                .any(|(_, head)| head.number == proxy.head.number);
+            let number = proxy.head.number;
+            let (has_frontend, has_service) = (
+                of_frontends.contains(&number),
+                of_services.contains(&number),
+            );
             self.missing_timeouts(proxy, has_frontend, has_service);
         }
         frontends.sort_by(|one, other| one.frontend.name.cmp(&other.frontend.name));
@@ -145,13 +147,16 @@ impl Importer<'_> {
         let timeouts = &proxy.timeouts;
         // As soon as nothing of a connection is looked at, haproxy has the tunnel's time for both sides.
         let is_tunnel = !proxy.is_http && timeouts.tunnel.is_some();
-        let idle = if proxy.is_http { "50s" } else { "1h" };
+        let (connect, idle) = (
+            Shown(ServiceTimeouts::ABSENT.connect),
+            Shown(default_idle(proxy.is_http)),
+        );
         let mut missing = Vec::new();
         if has_frontend && timeouts.client.is_none() && !is_tunnel {
             missing.push(format!("timeout client {idle}"));
         }
         if has_service && timeouts.connect.is_none() {
-            missing.push("timeout connect 5s".into());
+            missing.push(format!("timeout connect {connect}"));
         }
         if has_service && timeouts.server.is_none() && !is_tunnel {
             missing.push(format!("timeout server {idle}"));
@@ -316,10 +321,12 @@ impl Importer<'_> {
     }
 
     fn take_out(&mut self, assembled: &mut Assembled, problem: &Problem) {
-        // Behind `frontends[0].` and its like: what of it is wrong.
-        let field = problem.at.split_once("].").map(|(_, field)| field);
-        let field = field.map_or_else(String::new, |field| format!("its {field}: "));
-        let why = format!("{field}{}; {}", problem.why, problem.remedy);
+        let why = format!("{}; {}", problem.why, problem.remedy);
+        // Of `frontends[0].routes[1]` a reader who has no table understands `routes[1]`.
+        let why_of_one = match problem.at.split_once("].") {
+            Some((_, field)) => format!("its {field}: {why}"),
+            None => why.clone(),
+        };
         let index_of = |list: &str| {
             let rest = problem.at.strip_prefix(list)?.strip_prefix('[')?;
             rest.split(']').next()?.parse::<usize>().ok()
@@ -331,7 +338,10 @@ impl Importer<'_> {
             assembled.comments.frontends.remove(index);
             self.report.left_out(
                 &assembled.heads.0.remove(index),
-                format!("the frontend {} is not in the table: {why}", frontend.name),
+                format!(
+                    "the frontend {} is not in the table: {why_of_one}",
+                    frontend.name
+                ),
             );
         } else if let Some(index) =
             index_of("services").filter(|index| *index < table.services.len())
@@ -340,7 +350,10 @@ impl Importer<'_> {
             assembled.comments.services.remove(index);
             self.report.left_out(
                 &assembled.heads.1.remove(index),
-                format!("the service {} is not in the table: {why}", service.name),
+                format!(
+                    "the service {} is not in the table: {why_of_one}",
+                    service.name
+                ),
             );
         } else if table.stats != Stats::default()
             || table.log != Log::default()
@@ -352,8 +365,8 @@ impl Importer<'_> {
             self.report.left_out(
                 &whole,
                 format!(
-                    "stats and log are not in the table, because of {}: {}; {}",
-                    problem.at, problem.why, problem.remedy
+                    "stats and log are not in the table, because of {}: {why}",
+                    problem.at
                 ),
             );
         } else {
@@ -362,10 +375,7 @@ impl Importer<'_> {
             assembled.comments = Comments::default();
             self.report.left_out(
                 &whole,
-                format!(
-                    "nothing is in the table, because of {}: {}; {}",
-                    problem.at, problem.why, problem.remedy
-                ),
+                format!("nothing is in the table, because of {}: {why}", problem.at),
             );
         }
     }

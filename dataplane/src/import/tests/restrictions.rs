@@ -78,7 +78,7 @@ fn a_bind_that_cannot_be_restricted_is_left_out() {
             imported.table
         );
     }
-    // Who is not asked for a certificate is not looked up in a list of them.
+    // A bind that asks no client for a certificate needs neither of these files.
     let text = of_frontend(&format!(
         " bind 127.0.0.1:80 {tls} verify none ca-file @system-ca crl-file /crl.pem"
     ));
