@@ -3,10 +3,12 @@
 mod common;
 
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use ballast_core::http::Host;
+use ballast_core::http::{Field, Host, Request, Version};
 use ballast_core::plan::{HttpFrontend, Plan, Serves};
+use ballast_core::route::Decision;
 use common::{compiled, parsed};
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 
@@ -24,10 +26,34 @@ fn finding(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("by path", count), |bencher| {
             bencher.iter(|| {
                 let path = next.next().map_or("", String::as_str);
-                let matched = by_path
-                    .routes()
-                    .find(host("shop.example.com"), black_box(path));
-                black_box(matched).prefix_length
+                let request = get("shop.example.com", black_box(path), &[]);
+                black_box(by_path.routes().find(&request)).prefix_length
+            });
+        });
+        let conditional = http(&plan(&conditional(count), &Plan::default()));
+        let canary = Field {
+            name: "x-canary",
+            value: b"1",
+        };
+        let mut next = paths.iter().cycle();
+        group.bench_function(BenchmarkId::new("by path and header", count), |bencher| {
+            bencher.iter(|| {
+                let path = next.next().map_or("", String::as_str);
+                let fields = [canary];
+                let request = get("shop.example.com", black_box(path), &fields);
+                black_box(conditional.routes().find(&request)).prefix_length
+            });
+        });
+        let guarded = http(&plan(&guarded(count), &Plan::default()));
+        let mut next = paths.iter().cycle();
+        let client = IpAddr::from([127, 0, 0, 1]);
+        group.bench_function(BenchmarkId::new("by path, guarded", count), |bencher| {
+            bencher.iter(|| {
+                let path = next.next().map_or("", String::as_str);
+                let request = get("shop.example.com", black_box(path), &[]);
+                match black_box(guarded.routes().decide(&request, client)) {
+                    Decision::To(found) | Decision::Denied(found) => found.prefix_length,
+                }
             });
         });
         let by_host = http(&plan(&by_host(count), &Plan::default()));
@@ -39,8 +65,8 @@ fn finding(criterion: &mut Criterion) {
         group.bench_function(BenchmarkId::new("by host", count), |bencher| {
             bencher.iter(|| {
                 let name = next.next().map_or("", String::as_str);
-                let matched = by_host.routes().find(host(black_box(name)), "/index.html");
-                black_box(matched).prefix_length
+                let request = get(black_box(name), "/index.html", &[]);
+                black_box(by_host.routes().find(&request)).prefix_length
             });
         });
     }
@@ -61,7 +87,8 @@ fn hostile(criterion: &mut Criterion) {
     ] {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
-                black_box(routes.routes().find(host(&labels), black_box(path))).prefix_length
+                let request = get(&labels, black_box(path), &[]);
+                black_box(routes.routes().find(&request)).prefix_length
             });
         });
     }
@@ -90,13 +117,44 @@ fn compiling(criterion: &mut Criterion) {
     group.finish();
 }
 
-fn host(name: &str) -> Option<Host<'_>> {
-    Some(Host { name, port: None })
+fn get<'r>(host: &'r str, path: &'r str, fields: &'r [Field<'r>]) -> Request<'r> {
+    Request {
+        method: "GET",
+        path,
+        query: None,
+        host: Some(Host {
+            name: host,
+            port: None,
+        }),
+        version: Version::Http11,
+        fields,
+    }
 }
 
 /// A frontend with a route to each of `count` services by its path.
 fn by_path(count: usize) -> String {
     json(count, |n| format!(r#""path":"/service-{n}","rewrite":"/""#))
+}
+
+/// The same, with two more routes for each path.
+fn conditional(count: usize) -> String {
+    let with = |n: usize, when: &str| {
+        format!(r#"{{"path":"/service-{n}","when":{when},"service":"s{n}"}}"#)
+    };
+    json(count, |n| {
+        let header = with(n, r#"{"headers":[{"name":"X-Canary","value":"1"}]}"#);
+        let method = with(n, r#"{"method":["PUT"]}"#);
+        let behind = format!(r#""path":"/service-{n}""#);
+        let header = header.trim_start_matches('{').trim_end_matches('}');
+        format!(r#"{header}}},{method},{{{behind}"#)
+    })
+}
+
+/// The same, with clients that may not use each route.
+fn guarded(count: usize) -> String {
+    json(count, |n| {
+        format!(r#""path":"/service-{n}","source-ranges":["127.0.0.0/8"]"#)
+    })
 }
 
 /// A frontend with a route to each of `count` services by its host.

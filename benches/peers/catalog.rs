@@ -5,31 +5,10 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::flood::Flood;
+use crate::groups::Group;
 use crate::protocol::{Cipher, Protocol};
 use crate::proxies::Proxy;
-
-/// The names that `--measure` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Group {
-    Requests,
-    Connections,
-    Bulk,
-    Messages,
-    Idle,
-    OpenLoop,
-    Swap,
-    Frontends,
-    Large,
-    Udp,
-    UdpBulk,
-    UdpFlows,
-    UdpIdle,
-    HttpRequests,
-    HttpConnections,
-    HttpIdle,
-    TlsHandshakes,
-    TlsBulk,
-}
 
 /// One table of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +47,14 @@ pub(crate) enum Measure {
     IdleHttps,
     /// The same of HTTP/2 without TLS.
     IdleHttp2,
+    /// Requests of HTTP/2 in the clear, several at once on each connection, to an endpoint of HTTP/1.
+    Http2Requests,
+    /// Unary calls of gRPC: HTTP/2 in the clear on both sides.
+    Grpc,
+    /// Bodies in HTTP/2 in TLS, several at once on each connection, from an endpoint of HTTP/1.
+    Http2Download,
+    /// Requests of HTTP/1 at a fixed rate, while another client floods the same worker.
+    Flooded(Flood),
 }
 
 /// Who is measured.
@@ -163,6 +150,12 @@ impl Measure {
             Self::TlsDownload(Cipher::Aes256),
             Self::IdleHttps,
             Self::IdleHttp2,
+            Self::Http2Requests,
+            Self::Grpc,
+            Self::Http2Download,
+            Self::Flooded(Flood::Nothing),
+            Self::Flooded(Flood::Frames),
+            Self::Flooded(Flood::Chunks),
         ]
     }
 
@@ -170,11 +163,13 @@ impl Measure {
     pub(crate) fn protocol(self) -> Protocol {
         let https = |cipher, resumes| Protocol::Https { cipher, resumes };
         match self {
-            Self::HttpRequests | Self::HttpConnections => Protocol::Http,
+            Self::HttpRequests | Self::HttpConnections | Self::Flooded(_) => Protocol::Http,
             Self::Handshakes | Self::IdleHttps => https(Cipher::Aes128, false),
             Self::ResumedHandshakes => https(Cipher::Aes128, true),
             Self::TlsDownload(cipher) => https(cipher, false),
-            Self::IdleHttp2 => Protocol::Http2,
+            Self::IdleHttp2 | Self::Http2Requests => Protocol::Http2,
+            Self::Grpc => Protocol::Grpc,
+            Self::Http2Download => Protocol::Http2Tls,
             _ => Protocol::Tcp,
         }
     }
@@ -195,7 +190,10 @@ impl Measure {
     }
 
     pub(crate) fn is_bulk(self) -> bool {
-        matches!(self, Self::Upload | Self::Download | Self::TlsDownload(_))
+        matches!(
+            self,
+            Self::Upload | Self::Download | Self::TlsDownload(_) | Self::Http2Download
+        )
     }
 
     pub(crate) fn group(self) -> Group {
@@ -217,7 +215,12 @@ impl Measure {
             Self::HttpConnections => Group::HttpConnections,
             Self::Handshakes | Self::ResumedHandshakes => Group::TlsHandshakes,
             Self::TlsDownload(_) => Group::TlsBulk,
-            Self::IdleHttps | Self::IdleHttp2 => Group::HttpIdle,
+            Self::IdleHttps => Group::HttpIdle,
+            Self::IdleHttp2 => Group::H2Idle,
+            Self::Http2Requests => Group::H2Requests,
+            Self::Grpc => Group::H2Grpc,
+            Self::Http2Download => Group::H2TlsBulk,
+            Self::Flooded(_) => Group::H2Flood,
         }
     }
 
@@ -235,7 +238,7 @@ impl Measure {
                 let plain = plain.map(Party::Plain);
                 plain.chain(OF_HTTP.map(Party::Logging)).collect()
             }
-            Self::HttpConnections => {
+            Self::HttpConnections | Self::Grpc => {
                 let plain = [Proxy::Direct].into_iter().chain(OF_HTTP);
                 plain.map(Party::Plain).collect()
             }
@@ -271,7 +274,7 @@ impl Measure {
             Self::Connections | Self::PacedConnections(_) => "connections",
             Self::HttpConnections => "connections",
             Self::Handshakes | Self::ResumedHandshakes => "handshakes",
-            Self::Upload | Self::Download | Self::TlsDownload(_) => "MB",
+            Self::Upload | Self::Download | Self::TlsDownload(_) | Self::Http2Download => "MB",
             Self::Messages(_) => "messages",
             Self::Datagrams | Self::DatagramBulk => "datagrams",
             Self::Flows => "flows",
@@ -284,7 +287,10 @@ impl Measure {
             _ if self.is_idle() => Figure::Memory,
             Self::Frontends => Figure::Memory,
             Self::Large => Figure::Served,
-            Self::PacedRequests(_) | Self::PacedConnections(_) | Self::PacedSwap(_) => Figure::P99,
+            Self::PacedRequests(_)
+            | Self::PacedConnections(_)
+            | Self::PacedSwap(_)
+            | Self::Flooded(_) => Figure::P99,
             _ => Figure::Rate,
         }
     }
@@ -380,52 +386,6 @@ impl Party {
     }
 }
 
-impl Group {
-    pub(crate) const ALL: [Self; 18] = [
-        Self::Requests,
-        Self::Connections,
-        Self::Bulk,
-        Self::Messages,
-        Self::Idle,
-        Self::OpenLoop,
-        Self::Swap,
-        Self::Frontends,
-        Self::Large,
-        Self::Udp,
-        Self::UdpBulk,
-        Self::UdpFlows,
-        Self::UdpIdle,
-        Self::HttpRequests,
-        Self::HttpConnections,
-        Self::HttpIdle,
-        Self::TlsHandshakes,
-        Self::TlsBulk,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Requests => "requests",
-            Self::Connections => "connections",
-            Self::Bulk => "bulk",
-            Self::Messages => "messages",
-            Self::Idle => "idle",
-            Self::OpenLoop => "openloop",
-            Self::Swap => "swap",
-            Self::Frontends => "frontends",
-            Self::Large => "large",
-            Self::Udp => "udp",
-            Self::UdpBulk => "udpbulk",
-            Self::UdpFlows => "udpflows",
-            Self::UdpIdle => "udpidle",
-            Self::HttpRequests => "http-requests",
-            Self::HttpConnections => "http-connections",
-            Self::HttpIdle => "http-idle",
-            Self::TlsHandshakes => "tls-handshakes",
-            Self::TlsBulk => "tls-bulk",
-        }
-    }
-}
-
 impl fmt::Display for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -453,6 +413,12 @@ impl fmt::Display for Measure {
             Self::TlsDownload(Cipher::Aes256) => f.write_str("tls bulk, AES-256-GCM"),
             Self::IdleHttps => f.write_str("idle https"),
             Self::IdleHttp2 => f.write_str("idle http/2"),
+            Self::Http2Requests => f.write_str("http/2 requests"),
+            Self::Grpc => f.write_str("grpc calls"),
+            Self::Http2Download => f.write_str("http/2 tls bulk"),
+            Self::Flooded(Flood::Nothing) => f.write_str("http requests at a fixed rate"),
+            Self::Flooded(Flood::Frames) => f.write_str("the same beside a flood of frames"),
+            Self::Flooded(Flood::Chunks) => f.write_str("the same beside a flood of chunks"),
         }
     }
 }

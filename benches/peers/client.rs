@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::hist::{Histogram, nanos};
 use crate::load::{Kind, Load};
 use crate::protocol::Protocol;
-use crate::{bulk, connects, http, origin, requests, tls, udp, usage};
+use crate::{bulk, connects, http, http2, multiplexed, origin, requests, tls, udp, usage};
 
 /// Applies `load` and prints what it saw.
 pub(crate) fn run(load: &Load) -> io::Result<()> {
@@ -25,6 +25,7 @@ pub(crate) fn run(load: &Load) -> io::Result<()> {
     }
     Dialer::new(load.to, load.protocol)?.wait_until_served()?;
     let outcome = match load.kind {
+        Kind::Requests | Kind::Download if load.protocol.is_http2() => multiplexed::run(load),
         Kind::Requests => requests::run(load),
         Kind::Connections => connects::run(load),
         Kind::Upload | Kind::Download => bulk::run(load),
@@ -208,10 +209,14 @@ impl Dialer {
     fn ask_once(&self) -> io::Result<TcpStream> {
         let mut stream = self.connect()?;
         match (self.protocol, self.session()?) {
-            (_, Some(mut session)) => {
-                http::ask(&mut rustls::Stream::new(&mut session, &mut stream))?;
+            (protocol, Some(mut session)) => {
+                let mut stream = rustls::Stream::new(&mut session, &mut stream);
+                match protocol.is_http2() {
+                    true => http2::ask(&mut stream)?,
+                    false => http::ask(&mut stream)?,
+                }
             }
-            (Protocol::Http2, None) => http::ask_http2(&mut stream)?,
+            (Protocol::Http2 | Protocol::Grpc, None) => http2::ask(&mut stream)?,
             (Protocol::Tcp, None) => {
                 let mut bytes = [origin::ECHO; 64];
                 stream.write_all(&bytes)?;

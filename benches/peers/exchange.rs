@@ -1,6 +1,6 @@
 //! One question and its answer on one connection, in the clear or in TLS.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -12,6 +12,7 @@ use rustls::client::ClientConnection;
 use crate::load::Load;
 use crate::poll::EventFlags;
 use crate::protocol::Protocol;
+use crate::tls::{Socket, unless_blocked};
 use crate::{http, origin};
 
 /// The request that the load client sends on every connection.
@@ -154,39 +155,5 @@ impl Exchange {
             return Ok(false);
         };
         self.receive(&scratch[..length], question)
-    }
-}
-
-/// `None`: it would block.
-fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
-    match result {
-        Ok(length) => Ok(Some(length)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// A socket as a session reads and writes it.
-struct Socket<'a>(&'a OwnedFd);
-
-impl Read for Socket<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let (_, length) = net::recv(self.0, bytes, RecvFlags::empty())?;
-        Ok(length)
-    }
-}
-
-impl Write for Socket<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
-    }
-
-    /// A session has several records to send at once. In packets of their own, all but the first would wait for an ACK.
-    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        Ok(rustix::io::writev(self.0, bytes)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -14,6 +14,14 @@ pub(crate) const ANSWER: &[u8] =
     EEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEEE\0";
 /// The head before a body that is longer than any window.
 pub(crate) const ENDLESS_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: 1099511627776\r\n\r\n";
+/// The length of its body.
+pub(crate) const ANSWER_BODY: usize = 64;
+/// The host of every request.
+pub(crate) const HOST: &str = "bench.example";
+/// A request of HTTP/1.0 for [`CHUNKS_HEAD`].
+pub(crate) const CHUNKS_REQUEST: &[u8] = b"GET /svc/chunks HTTP/1.0\r\nHost: bench.example\r\n\r\n";
+/// The head before chunks without end, each as [`chunk`] makes it.
+pub(crate) const CHUNKS_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 /// The last byte of an answer. No head has it.
 pub(crate) const END: u8 = 0;
 
@@ -40,6 +48,17 @@ pub(crate) fn is_endless(head: &[u8]) -> bool {
     head.starts_with(b"GET /endless")
 }
 
+/// The same of [`CHUNKS_HEAD`].
+#[inline]
+pub(crate) fn is_for_chunks(head: &[u8]) -> bool {
+    head.starts_with(b"GET /chunks")
+}
+
+/// A chunk of 1 KiB.
+pub(crate) fn chunk() -> Vec<u8> {
+    [b"400\r\n".as_slice(), &[0; 1024], b"\r\n"].concat()
+}
+
 /// Sends the small request and reads its answer.
 pub(crate) fn ask(stream: &mut (impl Read + Write)) -> io::Result<()> {
     stream.write_all(REQUEST)?;
@@ -56,54 +75,3 @@ pub(crate) fn ask(stream: &mut (impl Read + Write)) -> io::Result<()> {
         are_first = false;
     }
 }
-
-/// The same as the first request of a connection of HTTP/2 (RFC 9113).
-pub(crate) fn ask_http2(stream: &mut (impl Read + Write)) -> io::Result<()> {
-    let mut fields = vec![METHOD_GET, SCHEME_HTTP];
-    for (name, value) in [
-        (NAME_OF_AUTHORITY, "bench.example"),
-        (NAME_OF_PATH, "/svc/item"),
-    ] {
-        fields.push(name);
-        fields.extend(u8::try_from(value.len()));
-        fields.extend_from_slice(value.as_bytes());
-    }
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    bytes.extend(frame(SETTINGS, 0, 0, &[]));
-    bytes.extend(frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields));
-    stream.write_all(&bytes)?;
-    loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head)?;
-        let [first, second, third, kind, flags, ..] = head;
-        let mut payload = vec![0; u32::from_be_bytes([0, first, second, third]) as usize];
-        stream.read_exact(&mut payload)?;
-        match kind {
-            SETTINGS if flags & ACK == 0 => stream.write_all(&frame(SETTINGS, ACK, 0, &[]))?,
-            DATA if flags & END_STREAM != 0 => return Ok(()),
-            RST_STREAM | GOAWAY => return Err(io::Error::other("HTTP/2: the request failed")),
-            _ => {}
-        }
-    }
-}
-
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(payload.len()).unwrap_or_default();
-    let mut frame = vec![0, 0, length, kind, flags, 0, 0, 0, stream];
-    frame.extend_from_slice(payload);
-    frame
-}
-
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const GOAWAY: u8 = 7;
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-/// Fields of HPACK's static table (RFC 7541, appendix A): whole ones, and names before a value that is not indexed.
-const METHOD_GET: u8 = 0x82;
-const SCHEME_HTTP: u8 = 0x86;
-const NAME_OF_AUTHORITY: u8 = 1;
-const NAME_OF_PATH: u8 = 4;

@@ -15,6 +15,8 @@ pub(crate) struct Load {
     /// Bytes of a request, and of its answer, where they are not of HTTP.
     pub(crate) size: usize,
     pub(crate) connections: usize,
+    /// Requests at once on each connection, where the protocol has streams.
+    pub(crate) streams: usize,
     /// Units per second; `None`: as fast as the answers come.
     pub(crate) rate: Option<f64>,
     pub(crate) warmup: Duration,
@@ -57,6 +59,7 @@ impl Load {
             format!("to={}", self.to),
             format!("size={}", self.size),
             format!("connections={}", self.connections),
+            format!("streams={}", self.streams),
             format!("warmup={}", self.warmup.as_secs_f64()),
             format!("window={}", self.window.as_secs_f64()),
             format!("origin={}", self.origin),
@@ -92,6 +95,7 @@ impl Load {
             to: number("to", value("to")?)?,
             size: number("size", value("size")?)?,
             connections: number("connections", value("connections")?)?,
+            streams: number("streams", value("streams")?)?,
             rate: find("rate")
                 .map(|(key, value)| number(key, value))
                 .transpose()?,

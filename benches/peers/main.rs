@@ -27,6 +27,11 @@
 //! `-Host` and `-Prefix`, as it does where nobody asks for anything else. TLS ends at the proxy: the client offers one cipher, X25519
 //! and no tickets, unless they are measured.
 //!
+//! HTTP/2 goes over connections with several requests at once. The client encodes as browsers and gRPC libraries do: a field is said
+//! in full once, and by its number in the table from then on. It has a browser's windows: 6 MiB for a stream, 15 MiB for a connection.
+//! The origin answers a call of gRPC at once, and takes 100 at once on a connection; other requests reach it by HTTP/1. While one
+//! client floods ([`flood`]), the others ask at a fixed rate, so that their latency does not mirror their number.
+//!
 //! # Columns
 //! - `per s`, `MB/s`: units of work in the window. Where the client's core is the limit this says little about the proxy;
 //!   `busy`, the share of its core that the proxy used, tells.
@@ -48,15 +53,21 @@ mod catalog;
 mod client;
 mod connects;
 mod exchange;
+mod flood;
 mod floor;
+mod groups;
 mod hist;
 mod http;
+mod http2;
 mod large;
 mod load;
+mod loads;
 mod measure;
+mod multiplexed;
 mod netns;
 mod options;
 mod origin;
+mod origin_http2;
 mod pace;
 mod poll;
 mod protocol;
@@ -65,6 +76,7 @@ mod report;
 mod requests;
 mod tables;
 mod targets;
+mod titles;
 mod tls;
 mod udp;
 mod udp_floor;
@@ -76,6 +88,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use flood::Flood;
 use large::Job;
 use load::Load;
 use measure::Bench;
@@ -128,6 +141,10 @@ fn play(words: &[String]) -> io::Result<()> {
             to.parse().map_err(io::Error::other)?,
         ),
         ("large", [folder, words @ ..]) => large::run(folder.as_ref(), &Job::from_words(words)?),
+        ("flood", [flood, to]) => flood::run(
+            Flood::from_word(flood)?,
+            to.parse().map_err(io::Error::other)?,
+        ),
         ("client", words) => client::run(&Load::from_words(words)?),
         _ => Err(io::Error::other(format!("no such role: {role}"))),
     }

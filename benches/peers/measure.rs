@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::catalog::{Figure, Group, MOST_FOREIGN, Measure, Party, Row};
+use crate::catalog::{Figure, MOST_FOREIGN, Measure, Party, Row};
+use crate::flood::Flood;
+use crate::groups::Group;
 use crate::hist::nanos;
 use crate::large::Job;
 use crate::load::{Kind, Load};
+use crate::loads;
 use crate::netns::{Net, Place, Started};
 use crate::options::Options;
 use crate::protocol::Protocol;
@@ -223,7 +226,12 @@ impl<'a> Bench<'a> {
         client.args(load.to_words());
         let swapper = matches!(party, Party::Swapping(_))
             .then(|| Swapper::start(&self.net.folder, self.net.front(), self.net.origin()));
-        let asked = self.ask_client(&mut client, running);
+        let flooder = match measure {
+            Measure::Flooded(flood) => self.start_flood(flood)?,
+            _ => None,
+        };
+        let asked = self.ask_client(&mut client, running, flooder.as_ref());
+        drop(flooder);
         if let Some(swapper) = swapper {
             let swaps = swapper.stop(&self.net.folder)?;
             self.results.notes.push(format!(
@@ -239,6 +247,18 @@ impl<'a> Bench<'a> {
         Ok(figures)
     }
 
+    /// It begins as soon as the proxy listens.
+    fn start_flood(&self, flood: Flood) -> io::Result<Option<Started>> {
+        let to = match flood {
+            Flood::Nothing => return Ok(None),
+            Flood::Frames => tables::second_front(self.net.front()),
+            Flood::Chunks => self.net.front(),
+        };
+        let mut flooder = self.net.background_role(Place::Client, "flood");
+        flooder.args([flood.word().to_owned(), to.to_string()]);
+        self.net.start(&mut flooder).map(Some)
+    }
+
     fn swap_large_tables(&self, running: Option<&Running>) -> io::Result<BTreeMap<Figure, f64>> {
         let mut client = self.net.role(Place::Client, "large");
         let job = Job {
@@ -249,7 +269,7 @@ impl<'a> Bench<'a> {
             swaps: self.options.swaps,
         };
         client.arg(&self.net.folder).args(job.to_words());
-        let (outcome, foreign) = self.ask_client(&mut client, running)?;
+        let (outcome, foreign) = self.ask_client(&mut client, running, None)?;
         let mut figures = Measure::Large.figures(&outcome);
         figures.insert(Figure::Foreign, foreign);
         Ok(figures)
@@ -260,11 +280,17 @@ impl<'a> Bench<'a> {
         &self,
         client: &mut Command,
         running: Option<&Running>,
+        flooder: Option<&Started>,
     ) -> io::Result<(Value, f64)> {
-        let (begun, before) = (Instant::now(), usage::foreign_ns(&self.ours(running)));
+        // Asked twice, because nginx may have started its worker only meanwhile.
+        let foreign_ns = || {
+            let mut ours = self.ours(running);
+            ours.extend(flooder.map(Started::id));
+            usage::foreign_ns(&ours)
+        };
+        let (begun, before) = (Instant::now(), foreign_ns());
         let output = client.stdin(Stdio::null()).output()?;
-        // Asked again, because nginx may have started its worker only meanwhile.
-        let foreign_ns = usage::foreign_ns(&self.ours(running)).saturating_sub(before) as f64;
+        let foreign_ns = foreign_ns().saturating_sub(before) as f64;
         let all_ns = nanos(begun.elapsed()) as f64 * self.net.cores.distinct().len() as f64;
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr);
@@ -292,6 +318,7 @@ impl<'a> Bench<'a> {
             },
             size: 64,
             connections: 64,
+            streams: 1,
             rate: None,
             warmup: self.options.warmup,
             window: self.options.window,
@@ -299,77 +326,7 @@ impl<'a> Bench<'a> {
             origin: self.origin.id(),
             cores: net.cores.distinct(),
         };
-        let bulk = Load {
-            connections: 8,
-            warmup: self.options.warmup * 2,
-            ..load.clone()
-        };
-        match measure {
-            Measure::Requests
-            | Measure::HttpRequests
-            | Measure::Swap
-            | Measure::Frontends
-            | Measure::Large => load,
-            Measure::Connections
-            | Measure::HttpConnections
-            | Measure::Handshakes
-            | Measure::ResumedHandshakes => Load {
-                kind: Kind::Connections,
-                ..load
-            },
-            Measure::Upload => Load {
-                kind: Kind::Upload,
-                ..bulk
-            },
-            Measure::Download | Measure::TlsDownload(_) => Load {
-                kind: Kind::Download,
-                ..bulk
-            },
-            Measure::Messages(kib) => Load {
-                size: kib * 1024,
-                ..load
-            },
-            Measure::PacedRequests(percent) | Measure::PacedSwap(percent) => Load {
-                rate: share(percent, measure.unit()),
-                ..load
-            },
-            Measure::PacedConnections(percent) => Load {
-                kind: Kind::Connections,
-                rate: share(percent, measure.unit()),
-                ..load
-            },
-            Measure::Datagrams => Load {
-                kind: Kind::Datagrams,
-                connections: 32,
-                ..load
-            },
-            Measure::DatagramBulk => Load {
-                kind: Kind::DatagramBulk,
-                connections: 1,
-                ..load
-            },
-            Measure::Flows => Load {
-                kind: Kind::Flows,
-                ..load
-            },
-            Measure::IdleFlows => Load {
-                kind: Kind::IdleFlows,
-                connections: self.idle_pairs.min(IDLE_FLOWS),
-                warmup: Duration::from_millis(300),
-                window: Duration::from_millis(500),
-                ..load
-            },
-            Measure::Idle | Measure::IdleHttps | Measure::IdleHttp2 => Load {
-                kind: Kind::Idle,
-                connections: match measure {
-                    Measure::Idle => self.idle_pairs,
-                    _ => self.idle_pairs.min(IDLE_HTTP),
-                },
-                warmup: Duration::from_millis(300),
-                window: Duration::from_millis(500),
-                ..load
-            },
-        }
+        loads::of(measure, load, self.idle_pairs, share)
     }
 
     /// All processes that have to do with the bench, but for the client, which ends before it is asked.
@@ -448,10 +405,6 @@ fn with_last_words(error: &io::Error, running: Option<&mut Running>) -> io::Erro
 }
 
 const IDLE_PAIRS: usize = 5_000;
-/// Each takes a handshake, or a connection that the proxy keeps to the origin.
-const IDLE_HTTP: usize = 2_000;
-/// Few enough that nobody ends one for want of room.
-const IDLE_FLOWS: usize = 4_000;
 const FRONTENDS: u32 = 10_000;
 /// So often a proxy may fail before it is left out.
 const MOST_FAILURES: u32 = 3;

@@ -104,6 +104,28 @@ impl Net {
 
     /// A command that will run in `place`, pinned to its core, under the same process id throughout.
     pub(crate) fn command(&self, place: Place, program: impl AsRef<OsStr>) -> Command {
+        self.command_at(self.nice, place, program.as_ref())
+    }
+
+    /// A part of this bench as a process of its own.
+    pub(crate) fn role(&self, place: Place, role: &str) -> Command {
+        let mut command = self.command(place, &self.executable);
+        command.args(["role", role]);
+        command
+    }
+
+    /// The same at a lower priority, but above strangers where the others are far above them.
+    pub(crate) fn background_role(&self, place: Place, role: &str) -> Command {
+        let mut command = self.command_at(
+            (self.nice + STEPS_DOWN).min(19),
+            place,
+            self.executable.as_ref(),
+        );
+        command.args(["role", role]);
+        command
+    }
+
+    fn command_at(&self, nice: i32, place: Place, program: &OsStr) -> Command {
         let core = match place {
             Place::Client => self.cores.client,
             Place::Proxy => self.cores.proxy,
@@ -120,15 +142,8 @@ impl Net {
             None => Command::new(&self.executable),
         };
         command
-            .args(["role", "pinned", &core.to_string(), &self.nice.to_string()])
+            .args(["role", "pinned", &core.to_string(), &nice.to_string()])
             .arg(program);
-        command
-    }
-
-    /// A part of this bench as a process of its own.
-    pub(crate) fn role(&self, place: Place, role: &str) -> Command {
-        let mut command = self.command(place, &self.executable);
-        command.args(["role", role]);
         command
     }
 
@@ -431,6 +446,8 @@ fn kill(pid: u32) {
     }
 }
 
+/// A tenth of the processor's time beside one of the others.
+const STEPS_DOWN: i32 = 10;
 const PLACES: [&str; 3] = ["client", "proxy", "origin"];
 /// Followed by the number of the bench's process.
 const NAMESPACE: &str = "peers-";

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::catalog::Group;
+use crate::groups::Group;
 use crate::netns::Cores;
 use crate::proxies::Proxy;
 
@@ -92,7 +92,8 @@ usage: cargo bench --bench peers -- [OPTIONS]
                     beside (only where BALLAST_BESIDE is set)              [all]
   --measure LIST    of requests, connections, bulk, messages, idle, openloop, swap,
                     frontends, large, udp, udpbulk, udpflows, udpidle, http-requests,
-                    http-connections, http-idle, tls-handshakes, tls-bulk   [all]
+                    http-connections, http-idle, tls-handshakes, tls-bulk, h2-requests, h2-grpc,
+                    h2-tls-bulk, h2-idle, h2-flood   [all]
   --json FILE       writes every round's figures, the medians and the targets
   --cores P,C,O     cores of the proxy, the client and the origin             [the first ones; O may equal C]
   --loopback        no namespaces: 127.0.0.0/8 (also what happens without root)
@@ -102,7 +103,7 @@ usage: cargo bench --bench peers -- [OPTIONS]
 
 Environment: BALLAST_BIN, the ballast to measure [target/release/ballast]; BALLAST_BESIDE, another one to be
 measured in turn with it, say that of before a change.
-A full run takes less than 15 minutes. Nothing else should run meanwhile.
+A full run takes less than 20 minutes. Nothing else should run meanwhile.
 ";
 
 impl Default for Options {

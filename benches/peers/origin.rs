@@ -1,6 +1,6 @@
 //! The origin server behind every proxy. Two ports, one server; the first byte of a connection says what it is for: `E` gets
 //! everything back as it came (also connection-per-request), `S` is read and thrown away, `Z` is sent zeros until it is closed,
-//! `W` asks which of the two ports it has come to, `G` begins a request of HTTP.
+//! `W` asks which of the two ports it has come to, `G` begins a request of HTTP, `P` the preface of HTTP/2 ([`origin_http2`](crate::origin_http2)).
 //!
 //! It must be cheap, since it may share a core with the client: discarded bytes are never copied to user space (`MSG_TRUNC`).
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags};
 
 use crate::poll::{self, EventFlags, Poll};
-use crate::{http, udp_origin};
+use crate::{http, origin_http2, udp_origin};
 
 /// Serves `listen`, and the port above it, until it is killed.
 pub(crate) fn run(listen: SocketAddr) -> io::Result<()> {
@@ -31,6 +31,7 @@ pub(crate) fn run(listen: SocketAddr) -> io::Result<()> {
         free: Vec::new(),
         again: Vec::new(),
         scratch: vec![0; SCRATCH],
+        chunks: http::chunk().repeat(CHUNKS_AT_ONCE),
     };
     loop {
         origin.turn()?;
@@ -66,6 +67,10 @@ pub(crate) fn discard(from: &OwnedFd, scratch: &mut [u8]) -> io::Result<Option<u
 
 /// The first byte of a connection of HTTP, of `GET`.
 const HTTP: u8 = b'G';
+/// The first byte of a connection of HTTP/2, of its preface.
+const HTTP2: u8 = b'P';
+/// What a connection becomes that asked for chunks. Nobody begins with it.
+const CHUNKS: u8 = 0;
 
 struct Origin {
     poll: Poll,
@@ -74,6 +79,8 @@ struct Origin {
     free: Vec<usize>,
     again: Vec<usize>,
     scratch: Vec<u8>,
+    /// Whole chunks of HTTP/1.
+    chunks: Vec<u8>,
 }
 
 struct Connection {
@@ -83,6 +90,9 @@ struct Connection {
     kept: Vec<u8>,
     /// The beginning of a request of HTTP that is not whole.
     head: Vec<u8>,
+    http2: Option<Box<origin_http2::Session>>,
+    /// How far into the chunks it is that are sent again and again.
+    sent: usize,
     closing: bool,
 }
 
@@ -135,6 +145,8 @@ impl Origin {
                     purpose: None,
                     kept: Vec::new(),
                     head: Vec::new(),
+                    http2: None,
+                    sent: 0,
                     closing: false,
                 });
             }
@@ -150,7 +162,7 @@ impl Origin {
             return;
         };
         connection.closing |= poll::is_closing(flags);
-        match connection.work(&mut self.scratch) {
+        match connection.work(&mut self.scratch, &self.chunks) {
             Ok(Outcome::Wait) => {}
             Ok(Outcome::Again) => self.again.push(token),
             Ok(Outcome::Ended) | Err(_) => {
@@ -162,7 +174,7 @@ impl Origin {
 }
 
 impl Connection {
-    fn work(&mut self, scratch: &mut [u8]) -> io::Result<Outcome> {
+    fn work(&mut self, scratch: &mut [u8], chunks: &[u8]) -> io::Result<Outcome> {
         for _ in 0..BUDGET {
             let outcome = match self.purpose {
                 Some(SINK) => match discard(&self.fd, scratch)? {
@@ -170,7 +182,8 @@ impl Connection {
                     Some(_) => None,
                     None => Some(Outcome::Wait),
                 },
-                Some(SOURCE) if self.closing => Some(Outcome::Ended),
+                Some(SOURCE | CHUNKS) if self.closing => Some(Outcome::Ended),
+                Some(CHUNKS) => Some(self.send_chunks(chunks)?),
                 Some(SOURCE) => supply(&self.fd, scratch)?
                     .is_none()
                     .then_some(Outcome::Wait),
@@ -204,13 +217,19 @@ impl Connection {
             send(&self.fd, &self.port()?.to_be_bytes())?;
             return Ok((!self.closing).then_some(Outcome::Wait));
         }
+        let told;
         let answer = match purpose {
             HTTP => self.answer_to(&scratch[..length]),
+            HTTP2 => {
+                let session = self.http2.get_or_insert_with(Box::default);
+                told = session.answer(&scratch[..length])?;
+                &told
+            }
             _ => &scratch[..length],
         };
         let taken = send(&self.fd, answer)?;
         self.kept.extend_from_slice(&answer[taken..]);
-        if self.purpose == Some(SOURCE) {
+        if matches!(self.purpose, Some(SOURCE | CHUNKS)) {
             return Ok(None);
         }
         // A short read has emptied the socket; a FIN that was announced with these bytes has no edge of its own.
@@ -237,7 +256,20 @@ impl Connection {
             self.purpose = Some(SOURCE);
             return http::ENDLESS_HEAD;
         }
+        if http::is_for_chunks(head) {
+            self.purpose = Some(CHUNKS);
+            return http::CHUNKS_HEAD;
+        }
         http::ANSWER
+    }
+
+    /// One call in a turn: others, whose latency is measured, do not wait for it.
+    fn send_chunks(&mut self, chunks: &[u8]) -> io::Result<Outcome> {
+        let Some(sent) = supply(&self.fd, &chunks[self.sent..])? else {
+            return Ok(Outcome::Wait);
+        };
+        self.sent = (self.sent + sent) % chunks.len();
+        Ok(Outcome::Again)
     }
 
     fn port(&self) -> io::Result<u16> {
@@ -258,5 +290,7 @@ fn send(to: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
 const FIRST_LISTENER: usize = usize::MAX - 1;
 const SCRATCH: usize = 1024 * 1024;
 const PORTION: usize = 256 * 1024;
+/// 64 KiB of them.
+const CHUNKS_AT_ONCE: usize = 64;
 const BUDGET: usize = 16;
 const ACCEPTS: usize = 64;

@@ -9,6 +9,10 @@ pub(crate) enum Protocol {
     Http,
     /// HTTP/2 without TLS, with prior knowledge.
     Http2,
+    /// HTTP/2 without TLS on both sides of the proxy, whose requests are calls of gRPC.
+    Grpc,
+    /// HTTP/2 in TLS 1.3, with the cheapest cipher.
+    Http2Tls,
     /// HTTP/1.1 in TLS 1.3. `resumes`: with a ticket of an earlier session.
     Https { cipher: Cipher, resumes: bool },
 }
@@ -27,10 +31,12 @@ impl Protocol {
         resumes: false,
     };
 
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 8] = [
         Self::Tcp,
         Self::Http,
         Self::Http2,
+        Self::Grpc,
+        Self::Http2Tls,
         Self::HTTPS,
         Self::Https {
             cipher: Cipher::Aes256,
@@ -43,7 +49,21 @@ impl Protocol {
     ];
 
     pub(crate) fn is_tls(self) -> bool {
-        matches!(self, Self::Https { .. })
+        self.cipher().is_some()
+    }
+
+    /// The cipher of its TLS, if it has one.
+    pub(crate) fn cipher(self) -> Option<Cipher> {
+        match self {
+            Self::Https { cipher, .. } => Some(cipher),
+            Self::Http2Tls => Some(Cipher::Aes128),
+            _ => None,
+        }
+    }
+
+    /// Whether clients speak HTTP/2.
+    pub(crate) fn is_http2(self) -> bool {
+        matches!(self, Self::Http2 | Self::Grpc | Self::Http2Tls)
     }
 
     /// Whether a client resumes sessions; `None`: it has none.
@@ -60,6 +80,8 @@ impl Protocol {
             Self::Tcp => "tcp",
             Self::Http => "http",
             Self::Http2 => "http2",
+            Self::Grpc => "grpc",
+            Self::Http2Tls => "http2-tls",
             Self::Https { resumes: true, .. } => "https-resumed",
             Self::Https { cipher, .. } => match cipher {
                 Cipher::Aes128 => "https-aes128",

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use crate::netns::{Net, Place, Started};
 use crate::protocol::Protocol;
+use crate::tables::second_front;
 use crate::tls::Certificate;
 
 /// A party of the comparison.
@@ -206,18 +207,24 @@ pub(crate) fn ack_file(folder: &Path) -> PathBuf {
 fn haproxy(net: &Net, task: &Task<'_>, option: &str) -> io::Result<Command> {
     let file = net.folder.join("haproxy.cfg");
     let socket = net.folder.join(HAPROXY_SOCKET);
-    let (mode, rules) = match task.protocol {
-        Protocol::Tcp => ("tcp", ""),
-        _ => (
-            "http\n  http-reuse always\n  option forwardfor",
-            "  http-request replace-path /svc/(.*) /\\1\n",
-        ),
+    let mode = match task.protocol {
+        Protocol::Tcp => "tcp",
+        _ => "http\n  http-reuse always\n  option forwardfor",
     };
-    let tls = match task.protocol {
-        Protocol::Https { .. } => {
-            let file = Certificate::in_folder(&net.folder).both;
-            format!(" ssl crt {}", file.display())
-        }
+    let rules = match task.protocol {
+        Protocol::Tcp | Protocol::Grpc => "",
+        _ => "  http-request replace-path /svc/(.*) /\\1\n",
+    };
+    let version = match task.protocol {
+        Protocol::Grpc => " proto h2",
+        _ => "",
+    };
+    let certificate = Certificate::in_folder(&net.folder).both;
+    let certificate = certificate.display();
+    let bind = match task.protocol {
+        Protocol::Http => format!("\n  bind {} backlog 4096", second_front(net.front())),
+        Protocol::Http2Tls => format!(" ssl crt {certificate} alpn h2"),
+        Protocol::Https { .. } => format!(" ssl crt {certificate}"),
         _ => String::new(),
     };
     let log = if task.logs {
@@ -228,7 +235,7 @@ fn haproxy(net: &Net, task: &Task<'_>, option: &str) -> io::Result<Command> {
     let text = format!(
         "global\n  nbthread 1\n  maxconn {}\n  stats socket {}\n\
          defaults\n  mode {mode}{log}\n  timeout connect 5s\n  timeout client 1h\n  timeout server 1h\n  {option}\n\
-         listen bench\n  bind {} backlog 4096{tls}\n{rules}  server origin {}\n",
+         listen bench\n  bind {} backlog 4096{bind}\n{rules}  server origin {}{version}\n",
         net.descriptors.min(20_000) * 7 / 20,
         socket.display(),
         net.front(),
@@ -274,7 +281,7 @@ fn nginx_streams(net: &Net) -> String {
          server {{\n    listen {above} udp rcvbuf=4m;\n    proxy_requests 1;\n    proxy_responses 1;\n    proxy_timeout 60s;\n    proxy_pass {origin};\n  }}\n}}\n",
         front = net.front(),
         origin = net.origin(),
-        above = std::net::SocketAddr::new(net.front().ip(), net.front().port() + 1),
+        above = second_front(net.front()),
     )
 }
 
@@ -282,17 +289,25 @@ fn nginx_streams(net: &Net) -> String {
 fn nginx_http(net: &Net, task: &Task<'_>) -> String {
     let folder = net.folder.display();
     let files = Certificate::in_folder(&net.folder);
-    let (listen, tls) = match task.protocol {
-        Protocol::Https { .. } => (
-            " ssl",
-            format!(
-                "    ssl_protocols TLSv1.3;\n    ssl_certificate {};\n    ssl_certificate_key {};\n",
-                files.certificate.display(),
-                files.key.display()
-            ),
+    let tls = match task.protocol.is_tls() {
+        true => format!(
+            "    ssl_protocols TLSv1.3;\n    ssl_certificate {};\n    ssl_certificate_key {};\n",
+            files.certificate.display(),
+            files.key.display()
         ),
-        Protocol::Http2 => (" http2", String::new()),
-        _ => ("", String::new()),
+        false => String::new(),
+    };
+    let listen = match task.protocol {
+        Protocol::Https { .. } => " ssl".to_owned(),
+        Protocol::Http2Tls => " ssl http2".to_owned(),
+        Protocol::Http2 | Protocol::Grpc => " http2".to_owned(),
+        // One socket does not serve both versions without TLS.
+        Protocol::Http => format!(";\n    listen {} http2", second_front(net.front())),
+        Protocol::Tcp => String::new(),
+    };
+    let location = match task.protocol {
+        Protocol::Grpc => NGINX_CALLS,
+        _ => NGINX_REQUESTS,
     };
     let log = if task.logs {
         format!("{folder}/nginx-access.log combined")
@@ -302,10 +317,7 @@ fn nginx_http(net: &Net, task: &Task<'_>) -> String {
     format!(
         "http {{\n  access_log {log};\n  keepalive_requests {NO_LIMIT};\n  keepalive_timeout 1h;\n  \
          upstream origin {{\n    server {origin};\n    keepalive 256;\n    keepalive_requests {NO_LIMIT};\n  }}\n  \
-         server {{\n    listen {front} backlog=4096{listen};\n{tls}    location /svc/ {{\n      \
-         proxy_pass http://origin/;\n      proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n      \
-         proxy_set_header Host $http_host;\n      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n      \
-         proxy_max_temp_file_size 0;\n    }}\n  }}\n}}\n",
+         server {{\n    listen {front} backlog=4096{listen};\n{tls}{location}  }}\n}}\n",
         front = net.front(),
         origin = net.origin(),
     )
@@ -377,5 +389,19 @@ fn first_line(program: &str, flag: &str) -> Result<String, String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
+const NGINX_REQUESTS: &str = "    location /svc/ {
+      proxy_pass http://origin/;
+      proxy_http_version 1.1;
+      proxy_set_header Connection \"\";
+      proxy_set_header Host $http_host;
+      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+      proxy_max_temp_file_size 0;
+    }
+";
+const NGINX_CALLS: &str = "    location / {
+      grpc_pass grpc://origin;
+      grpc_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+    }
+";
 const HAPROXY_SOCKET: &str = "haproxy.sock";
 const NO_LIMIT: u32 = 1_000_000_000;

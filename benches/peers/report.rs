@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::catalog::{Figure, MOST_FOREIGN, Measure, Party, Row, median};
 use crate::proxies::Proxy;
 use crate::targets::{self, Target};
+use crate::titles::title;
 
 /// The rows of a run, asked for medians and ratios.
 #[derive(Clone, Copy)]
@@ -33,14 +34,19 @@ impl Medians<'_> {
         base: Party,
     ) -> Option<f64> {
         let bases = self.values(measure, base, figure);
-        let ratios =
-            self.values(measure, party, figure)
-                .into_iter()
-                .filter_map(|(round, value)| {
-                    let (_, base) = bases.iter().find(|(base_round, _)| *base_round == round)?;
-                    (*base > 0.0).then(|| value / base)
-                });
-        median(ratios.collect())
+        median_ratio(&self.values(measure, party, figure), &bases)
+    }
+
+    /// The same of one party's figures in two measures.
+    pub(crate) fn between(
+        self,
+        measure: Measure,
+        base: Measure,
+        party: Party,
+        figure: Figure,
+    ) -> Option<f64> {
+        let bases = self.values(base, party, figure);
+        median_ratio(&self.values(measure, party, figure), &bases)
     }
 
     /// haproxy or nginx, whichever has the lower median.
@@ -90,6 +96,15 @@ impl Medians<'_> {
         }
         parties
     }
+}
+
+/// The median of the ratios in the rounds that both have.
+fn median_ratio(values: &[(u32, f64)], bases: &[(u32, f64)]) -> Option<f64> {
+    let ratios = values.iter().filter_map(|(round, value)| {
+        let (_, base) = bases.iter().find(|(base_round, _)| base_round == round)?;
+        (*base > 0.0).then(|| value / base)
+    });
+    median(ratios.collect())
 }
 
 /// The whole report, to be printed.
@@ -195,50 +210,6 @@ fn disturbed(rows: &[Row]) -> Option<String> {
         let (all, percent) = (shares.len(), most * 100.0);
         format!("NOT A QUIET MACHINE: {disturbed} of {all} runs beside other processes, which used up to {percent:.0} % of the cores")
     })
-}
-
-fn title(measure: Measure) -> String {
-    let what = match measure {
-        Measure::Requests => "closed loop, 64 connections, 64 bytes there and back",
-        Measure::Connections => {
-            "closed loop, 64 at a time: connect, 64 bytes there and back, close"
-        }
-        Measure::Upload => "8 streams, client to origin",
-        Measure::Download => "8 streams, origin to client",
-        Measure::Messages(_) => "closed loop, 64 connections, there and back",
-        Measure::PacedRequests(_) | Measure::PacedConnections(_) => {
-            "open loop at this share of the floor's rate; latency from the intended moment"
-        }
-        Measure::Idle => "private memory per idle pair of connections, each after one request",
-        Measure::Datagrams => "closed loop, 32 clients with 8 on the way, 64 bytes there and back",
-        Measure::DatagramBulk => "one client, bursts of 1,200 bytes each, those that arrived",
-        Measure::Flows => "closed loop, 64 at a time, each from a new port, one answer ends it",
-        Measure::IdleFlows => "private memory per idle flow, each after two questions",
-        Measure::HttpRequests => {
-            "closed loop, 64 connections; a path prefix stripped, X-Forwarded-For written; +lines: with access lines"
-        }
-        Measure::HttpConnections => {
-            "closed loop, 64 at a time: connect, the same request, its answer, close"
-        }
-        Measure::Handshakes => {
-            "closed loop, 64 at a time: connect, TLS 1.3 with ECDSA P-256 and X25519, a request, close"
-        }
-        Measure::ResumedHandshakes => "the same with a ticket",
-        Measure::TlsDownload(_) => "8 bodies in TLS 1.3, origin to client",
-        Measure::IdleHttps => {
-            "private memory per idle connection of HTTP/1 in TLS 1.3, each after one request"
-        }
-        Measure::IdleHttp2 => {
-            "private memory per idle connection of HTTP/2 in the clear, each after one request"
-        }
-        Measure::Swap => "closed loop; the table is replaced every 100 ms",
-        Measure::PacedSwap(_) => "open loop; the table is replaced every 100 ms",
-        Measure::Frontends => "resident memory with 10,000 idle frontends of one IPv4 address each",
-        Measure::Large => {
-            "10,000 services of 10 endpoints behind 100 frontends; one endpoint changes, by a rename of the table"
-        }
-    };
-    format!("{measure} ({what})")
 }
 
 fn load_table(medians: Medians<'_>, measure: Measure, parties: &[Party]) -> String {

@@ -21,7 +21,7 @@ pub(crate) fn plain(front: SocketAddr, origin: SocketAddr) -> String {
         .to_string()
 }
 
-/// One route that strips `/svc`, of a frontend that speaks this. `logs`: each request has an access line.
+/// One route that strips `/svc`, or serves every call of gRPC, of a frontend that speaks this. `logs`: each request has an access line.
 pub(crate) fn http(
     front: SocketAddr,
     origin: SocketAddr,
@@ -35,6 +35,17 @@ pub(crate) fn http(
         "protocol": "http",
         "routes": [{"path": "/svc", "rewrite": "/", "service": "bench"}],
     });
+    let mut service = service("bench", origin);
+    match protocol {
+        Protocol::Http => {
+            frontend["bind"] = json!([front.to_string(), second_front(front).to_string()]);
+        }
+        Protocol::Grpc => {
+            frontend["routes"] = json!([{"path": "/", "service": "bench"}]);
+            service["http"] = json!({"version": "h2"});
+        }
+        _ => {}
+    }
     if protocol.is_tls() {
         let files = Certificate::in_folder(folder);
         frontend["protocol"] = json!("https");
@@ -45,14 +56,14 @@ pub(crate) fn http(
         "version": 1,
         "log": {"access": access},
         "frontends": [frontend],
-        "services": [service("bench", origin)],
+        "services": [service],
     })
     .to_string()
 }
 
 /// Datagrams, and on the port above those of which each is a flow with one answer.
 pub(crate) fn datagrams(front: SocketAddr, origin: SocketAddr) -> String {
-    let above = SocketAddr::new(front.ip(), front.port() + 1);
+    let above = second_front(front);
     json!({
         "version": 1,
         "frontends": [
@@ -71,7 +82,7 @@ pub(crate) fn swapped(front: SocketAddr, origin: SocketAddr, generation: u64) ->
         {"address": "10.203.2.77:80", "weight": 1 + generation % 2},
         {"address": "10.203.2.78:80", "weight": 1},
     ]});
-    let other_front = SocketAddr::new(front.ip(), front.port() + 1);
+    let other_front = second_front(front);
     json!({
         "version": 1,
         "generation": generation,
@@ -134,7 +145,7 @@ fn large_service(number: u32, origin: SocketAddr) -> String {
     )
 }
 
-/// Where the second frontend of the large table listens.
+/// The port above: of the second frontend, of what is to be compared, or of HTTP/2 where the first one is of HTTP/1.
 pub(crate) fn second_front(front: SocketAddr) -> SocketAddr {
     SocketAddr::new(front.ip(), front.port() + 1)
 }

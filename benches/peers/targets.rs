@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::catalog::{Figure, Measure, Party};
+use crate::flood::Flood;
 use crate::protocol::Cipher;
 use crate::proxies::Proxy;
 use crate::report::Medians;
@@ -103,6 +104,20 @@ pub(crate) fn judge(medians: Medians<'_>) -> Vec<Target> {
     for measure in OF_TLS {
         let target = Target::ratio(medians, measure, BALLAST, Figure::Cost, Some(HAPROXY), 1.0);
         targets.push(target);
+    }
+    for (measure, peer, limit) in OF_HTTP2 {
+        let peer = peer.or_else(|| medians.better_peer(measure, Figure::Cost));
+        let target = Target::ratio(medians, measure, BALLAST, Figure::Cost, peer, limit);
+        targets.push(target);
+    }
+    for flood in [Flood::Frames, Flood::Chunks] {
+        let (measure, quiet) = (Measure::Flooded(flood), Measure::Flooded(Flood::Nothing));
+        targets.push(Target {
+            what: format!("{measure}: p99 / without the flood"),
+            measured: medians.between(measure, quiet, BALLAST, Figure::P99),
+            limit: 2.0,
+            unit: "x",
+        });
     }
     for (measure, figure, what, limit, unit) in OF_BALLAST_ALONE {
         targets.push(Target {
@@ -225,6 +240,13 @@ const OF_TLS: [Measure; 4] = [
     Measure::TlsDownload(Cipher::Aes256),
 ];
 
+/// Beside the better peer, haproxy and nginx.
+const OF_HTTP2: [(Measure, Option<Party>, f64); 3] = [
+    (Measure::Http2Requests, None, 0.8),
+    (Measure::Grpc, Some(HAPROXY), 1.0),
+    (Measure::Http2Download, Some(NGINX), 1.0),
+];
+
 const OF_BALLAST_ALONE: [(Measure, Figure, &str, f64, &str); 8] = [
     (
         Measure::IdleHttps,
@@ -237,7 +259,7 @@ const OF_BALLAST_ALONE: [(Measure, Figure, &str, f64, &str); 8] = [
         Measure::IdleHttp2,
         Figure::Memory,
         "memory per idle connection of HTTP/2",
-        20e3,
+        12e3,
         "bytes",
     ),
     (

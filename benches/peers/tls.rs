@@ -2,10 +2,12 @@
 //! same work, and believes every certificate, so that it is cheap.
 
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::net::{self, RecvFlags, SendFlags};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientConnection, ClientSessionStore, Resumption, Tls12ClientSessionValue,
@@ -20,7 +22,7 @@ use crate::protocol::{Cipher, Protocol};
 
 /// What the sessions of one client have in common; `None`: it speaks no TLS.
 pub(crate) fn config(protocol: Protocol) -> io::Result<Option<Arc<ClientConfig>>> {
-    let Protocol::Https { cipher, resumes } = protocol else {
+    let Some(cipher) = protocol.cipher() else {
         return Ok(None);
     };
     let provider = CryptoProvider {
@@ -38,7 +40,10 @@ pub(crate) fn config(protocol: Protocol) -> io::Result<Option<Arc<ClientConfig>>
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Credulous))
         .with_no_client_auth();
-    config.resumption = match resumes {
+    if protocol.is_http2() {
+        config.alpn_protocols = vec![b"h2".to_vec()];
+    }
+    config.resumption = match protocol.resumes() == Some(true) {
         true => Resumption::store(Arc::new(Tickets::default())),
         false => Resumption::disabled(),
     };
@@ -49,6 +54,40 @@ pub(crate) fn config(protocol: Protocol) -> io::Result<Option<Arc<ClientConfig>>
 pub(crate) fn session(config: &Arc<ClientConfig>) -> io::Result<ClientConnection> {
     let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
     ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)
+}
+
+/// `None`: it would block.
+pub(crate) fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
+    match result {
+        Ok(length) => Ok(Some(length)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A socket as a session reads and writes it.
+pub(crate) struct Socket<'a>(pub(crate) &'a OwnedFd);
+
+impl Read for Socket<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let (_, length) = net::recv(self.0, bytes, RecvFlags::empty())?;
+        Ok(length)
+    }
+}
+
+impl Write for Socket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    /// A session has several records to send at once. In packets of their own, all but the first would wait for an ACK.
+    fn write_vectored(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::writev(self.0, bytes)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Where the certificate of the proxies is, and its key, an ECDSA key on P-256.

@@ -1,0 +1,85 @@
+//! The groups of measures that the command line chooses among.
+
+/// The names that `--measure` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    Requests,
+    Connections,
+    Bulk,
+    Messages,
+    Idle,
+    OpenLoop,
+    Swap,
+    Frontends,
+    Large,
+    Udp,
+    UdpBulk,
+    UdpFlows,
+    UdpIdle,
+    HttpRequests,
+    HttpConnections,
+    HttpIdle,
+    TlsHandshakes,
+    TlsBulk,
+    H2Requests,
+    H2Grpc,
+    H2TlsBulk,
+    H2Idle,
+    H2Flood,
+}
+
+impl Group {
+    pub(crate) const ALL: [Self; 23] = [
+        Self::Requests,
+        Self::Connections,
+        Self::Bulk,
+        Self::Messages,
+        Self::Idle,
+        Self::OpenLoop,
+        Self::Swap,
+        Self::Frontends,
+        Self::Large,
+        Self::Udp,
+        Self::UdpBulk,
+        Self::UdpFlows,
+        Self::UdpIdle,
+        Self::HttpRequests,
+        Self::HttpConnections,
+        Self::HttpIdle,
+        Self::TlsHandshakes,
+        Self::TlsBulk,
+        Self::H2Requests,
+        Self::H2Grpc,
+        Self::H2TlsBulk,
+        Self::H2Idle,
+        Self::H2Flood,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Connections => "connections",
+            Self::Bulk => "bulk",
+            Self::Messages => "messages",
+            Self::Idle => "idle",
+            Self::OpenLoop => "openloop",
+            Self::Swap => "swap",
+            Self::Frontends => "frontends",
+            Self::Large => "large",
+            Self::Udp => "udp",
+            Self::UdpBulk => "udpbulk",
+            Self::UdpFlows => "udpflows",
+            Self::UdpIdle => "udpidle",
+            Self::HttpRequests => "http-requests",
+            Self::HttpConnections => "http-connections",
+            Self::HttpIdle => "http-idle",
+            Self::TlsHandshakes => "tls-handshakes",
+            Self::TlsBulk => "tls-bulk",
+            Self::H2Requests => "h2-requests",
+            Self::H2Grpc => "h2-grpc",
+            Self::H2TlsBulk => "h2-tls-bulk",
+            Self::H2Idle => "h2-idle",
+            Self::H2Flood => "h2-flood",
+        }
+    }
+}
