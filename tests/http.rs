@@ -8,6 +8,8 @@ mod peers;
 #[path = "common/skip.rs"]
 mod skip;
 
+#[path = "http/backends.rs"]
+mod backends;
 #[path = "http/bodies.rs"]
 mod bodies;
 #[path = "http/costs.rs"]
@@ -28,16 +30,22 @@ mod interim;
 mod limits;
 #[path = "http/lingering.rs"]
 mod lingering;
+#[path = "http/moved.rs"]
+mod moved;
 #[path = "http/pipelines.rs"]
 mod pipelines;
 #[path = "http/refusals.rs"]
 mod refusals;
 #[path = "http/reuse.rs"]
 mod reuse;
+#[path = "http2/strict.rs"]
+mod strict;
 #[path = "http/swaps.rs"]
 mod swaps;
 #[path = "http/timers.rs"]
 mod timers;
+#[path = "http/trailers.rs"]
+mod trailers;
 #[path = "http/upgrades.rs"]
 mod upgrades;
 #[path = "http/wire.rs"]

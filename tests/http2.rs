@@ -1,6 +1,16 @@
 //! HTTP/2: clients by prior knowledge, endpoints, and both mixed with HTTP/1.
 
 mod common;
+#[path = "http2/differential.rs"]
+mod differential;
+#[path = "http2/drain.rs"]
+mod drain;
+#[path = "http2/fairness.rs"]
+mod fairness;
+#[path = "http2/limits.rs"]
+mod limits;
+#[path = "http2/moved.rs"]
+mod moved;
 #[allow(dead_code, reason = "only the certificates of servers are needed here")]
 #[path = "tls/papers.rs"]
 mod papers;
@@ -8,8 +18,24 @@ mod papers;
 mod peers;
 #[path = "http2/programs.rs"]
 mod programs;
+#[path = "http2/raw.rs"]
+mod raw;
+#[path = "http2/repeats.rs"]
+mod repeats;
+#[path = "http2/routes.rs"]
+mod routes;
+#[path = "common/peers.rs"]
+mod scripted;
+#[path = "http2/silence.rs"]
+mod silence;
+#[path = "http2/site.rs"]
+mod site;
 #[path = "common/skip.rs"]
 mod skip;
+#[path = "http2/strict.rs"]
+mod strict;
+#[path = "http2/translation.rs"]
+mod translation;
 
 use std::future::poll_fn;
 use std::io::{Read, Write};

@@ -9,6 +9,8 @@ mod peers;
 
 #[path = "relay/again.rs"]
 mod again;
+#[path = "relay/backends.rs"]
+mod backends;
 #[path = "relay/bulk.rs"]
 mod bulk;
 #[path = "relay/crumbs.rs"]

@@ -7,16 +7,28 @@ mod common;
 mod client;
 #[path = "tls/endpoints.rs"]
 mod endpoints;
+#[path = "tls/expiry.rs"]
+mod expiry;
+#[path = "tls/h2_client.rs"]
+mod h2_client;
+#[path = "tls/hosts.rs"]
+mod hosts;
 #[path = "tls/https.rs"]
 mod https;
+#[path = "tls/misdirected.rs"]
+mod misdirected;
 #[path = "tls/papers.rs"]
 mod papers;
 #[path = "tls/passthrough.rs"]
 mod passthrough;
+#[path = "http2/strict.rs"]
+mod strict;
 #[path = "tls/swaps.rs"]
 mod swaps;
 #[path = "tls/server.rs"]
 mod tls_server;
+#[path = "tls/trailers.rs"]
+mod trailers;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -282,6 +294,11 @@ fn assert_ends(read: std::io::Result<usize>) {
 /// A table of a frontend with TLS, with the certificates of these names and `more`, and one endpoint.
 fn table(papers: &Papers, names: &[&str], more: &str, endpoint: SocketAddr) -> String {
     let certificates: Vec<String> = names.iter().map(|name| papers.entry(name)).collect();
+    table_of(&certificates, more, endpoint)
+}
+
+/// The same with these entries of `certificates`.
+fn table_of(certificates: &[String], more: &str, endpoint: SocketAddr) -> String {
     let certificates = certificates.join(", ");
     let tls = format!(", tls: {{certificates: [{certificates}]{more}}}");
     common::table(&tls, "", &[endpoint])

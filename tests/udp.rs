@@ -8,6 +8,8 @@ mod peers;
 #[path = "common/skip.rs"]
 mod skip;
 
+#[path = "udp/backends.rs"]
+mod backends;
 #[path = "udp/flows.rs"]
 mod flows;
 #[path = "udp/following.rs"]

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{CommandLine, Wanted};
+use crate::clock::unix_seconds;
 use crate::intake::{Found, Intake, Text, Which};
 use crate::listen;
 use crate::live::Serving;
@@ -30,10 +31,12 @@ use crate::tls;
 use crate::worker::{Order, Shared};
 
 mod ack_file;
+mod certificates;
 mod exceptions;
 mod sockets;
 
 use ack_file::AckFile;
+use certificates::Warned;
 use sockets::Sockets;
 
 /// The settings of the writer.
@@ -70,6 +73,7 @@ pub(crate) struct Apply {
     command_line: CommandLine,
     admin: watch::Sender<Option<Wanted>>,
     overrides: mpsc::UnboundedReceiver<OverrideRequest>,
+    warned: Warned,
     /// Why there is no table, as last logged.
     no_table: Option<String>,
     /// While the table does not parse and may be incomplete: when to read it a second time.
@@ -92,6 +96,7 @@ impl Apply {
             command_line: config.command_line,
             admin: config.admin,
             overrides: config.overrides,
+            warned: Warned::default(),
             no_table: None,
             incomplete_until: None,
         }
@@ -245,6 +250,7 @@ impl Apply {
         );
         log_loops(&previous, &plan);
         drop(previous);
+        self.follow_certificates();
         let exceptions = self.exceptions(&plan);
         self.ack
             .set_served(Served { generation, digest }, exceptions);
@@ -394,12 +400,20 @@ impl Apply {
     async fn retry(&mut self) {
         self.sockets.retry().await;
         self.follow_addresses().await;
+        self.follow_certificates();
         if self.ack.has_served() {
             let exceptions = self.exceptions(&self.shared.live.plan());
             self.ack.set_exceptions(exceptions);
             self.ack.write();
             self.ack.publish(&self.shared.status);
         }
+    }
+
+    /// Warns of certificates that have expired, or soon will.
+    fn follow_certificates(&mut self) {
+        let serving = self.shared.live.serving();
+        self.warned
+            .follow(&serving.plan, &serving.tls, unix_seconds());
     }
 
     /// The binds that do not listen as the table asks. Logs the new ones.

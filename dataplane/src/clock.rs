@@ -1,6 +1,6 @@
 //! The clock of the process: converts the kernel's monotonic time into [`Moment`]s and back.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ballast_core::moment::Moment;
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
@@ -55,6 +55,13 @@ impl Clock {
     pub fn instant(&self, moment: Moment) -> Instant {
         self.start + Duration::from_millis(moment.0)
     }
+}
+
+/// The date and time of the host, in seconds since 1970. Unlike a [`Moment`] it may jump.
+#[must_use]
+pub fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
 
 /// A moment in microseconds since the process started.

@@ -22,7 +22,7 @@ mod named;
 mod watch;
 
 pub(crate) use check::table_at;
-pub use check::{check, warnings};
+pub use check::{Checked, check};
 pub(crate) use named::NamedFiles;
 use watch::{Origin, Watch};
 

@@ -67,7 +67,7 @@ mod worker;
 
 pub use config::Config;
 pub use instance_lock::EndingProcess;
-pub use intake::{check, warnings};
+pub use intake::{Checked, check};
 pub use override_request::OverrideError;
 pub use runtime::{Running, start};
 pub use start_error::StartError;

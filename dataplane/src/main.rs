@@ -200,10 +200,10 @@ fn main() -> ExitCode {
 
 fn check(path: &Path) -> ExitCode {
     match ballast::check(path) {
-        Ok(table) => {
+        Ok(ballast::Checked { table, warnings }) => {
             let line = format!("{}: {}\n", path.display(), table.summary());
             io::stdout().write_all(line.as_bytes()).ok();
-            for warning in ballast::warnings(&table) {
+            for warning in warnings {
                 io::stderr()
                     .write_all(format!("warning: {warning}\n").as_bytes())
                     .ok();

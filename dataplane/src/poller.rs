@@ -563,7 +563,7 @@ impl CutWatch {
 
 /// Stores the task's waker, unless it is already stored. Returns the previous waker, which the caller drops once nothing is
 /// borrowed: it may be the last owner of a task, whose drop may call into the poller.
-fn store_waker(known: &mut Option<Waker>, cx: &Context<'_>) -> Option<Waker> {
+pub(crate) fn store_waker(known: &mut Option<Waker>, cx: &Context<'_>) -> Option<Waker> {
     match known {
         Some(known) if known.will_wake(cx.waker()) => None,
         known => known.replace(cx.waker().clone()),
@@ -647,6 +647,13 @@ impl Timer {
             if let Some(driver) = &*self.poller.driver.borrow() {
                 driver.wake_by_ref();
             }
+        }
+    }
+
+    /// Sets the deadline, unless it is earlier already.
+    pub(crate) fn set_if_earlier(&mut self, deadline: Moment) {
+        if deadline < self.deadline {
+            self.set(deadline);
         }
     }
 

@@ -5,7 +5,7 @@
 //! owns no buffer: bytes are read into the worker's one scratch buffer and written to the other side at once, and only the
 //! bytes that the other side did not accept are kept. The relay never reads the plan and never logs.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
@@ -24,8 +24,8 @@ mod splice;
 mod state;
 mod timeouts;
 
-pub(crate) use direction::{Direction, Extent, Phase, yield_to_others};
-pub(crate) use keepalive::keepalive;
+pub(crate) use direction::{Direction, Extent, Phase, Taken, yield_to_others};
+pub(crate) use keepalive::{keepalive, watch};
 pub(crate) use splice::{PipeCounts, Pipes};
 use state::RelayState;
 pub(crate) use timeouts::{RelayTimeouts, shorter};
@@ -79,6 +79,11 @@ impl Tools {
 
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// The worker's scratch buffer. It is borrowed for one read only.
+    pub(crate) fn scratch(&self) -> RefMut<'_, Box<[u8]>> {
+        self.scratch.borrow_mut()
     }
 
     /// The same resources with a scratch buffer of `bytes` bytes.

@@ -31,8 +31,8 @@ pub(crate) use process::FIELDS;
 pub use prometheus::metrics;
 pub use selection::{Form, Kinds, Proxy, Selection};
 pub use snapshot::{
-    EndpointStats, FrontendStats, Means, Mode, OneWorker, Process, ServiceStats, Snapshot, Status,
-    StatusKind,
+    Certificates, Choice, EndpointStats, FrontendStats, Means, Mode, OneWorker, Process,
+    RouteStats, ServedCertificate, ServiceStats, Snapshot, Status, StatusKind,
 };
 pub(crate) use value::Value;
 use value::small;
@@ -42,7 +42,7 @@ pub use crate::worker::{WorkerCounters, WorkerCounts};
 use std::fs;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ballast_core::counters::{Counts, WorkerId};
 use ballast_core::moment::Moment;
@@ -51,6 +51,7 @@ use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::clock::unix_seconds;
 use crate::log;
 use crate::panics::panics;
 use crate::threads::lock;
@@ -84,11 +85,10 @@ struct Inner {
 impl Default for Stats {
     fn default() -> Self {
         let node = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
             inner: Mutex::default(),
             node: node.trim_end().into(),
-            started: now.unwrap_or_default().as_secs(),
+            started: unix_seconds(),
         }
     }
 }
@@ -108,8 +108,21 @@ impl Stats {
         let now = shared.clock.now();
         let listening = shared.status.listening();
         let process = self.process(shared, now, inner.idle, listening.len());
-        let plan = shared.live.plan();
-        let snapshot = Arc::new(inner.observer.snapshot(&plan, process, &listening, now));
+        let serving = shared.live.serving();
+        let observer = &mut inner.observer;
+        let mut snapshot = observer.snapshot(&serving.plan, process, &listening, now);
+        let today = unix_seconds();
+        for frontend in &mut snapshot.frontends {
+            let has_tls = frontend.spec.tls.is_some();
+            let served = has_tls
+                .then(|| serving.tls.served(&frontend.name))
+                .flatten();
+            frontend.certificates = served.map(|served| Certificates {
+                served: Arc::clone(served),
+                now: today,
+            });
+        }
+        let snapshot = Arc::new(snapshot);
         inner.given.push(Arc::downgrade(&snapshot));
         snapshot
     }

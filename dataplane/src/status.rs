@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ballast_core::ack::{Ack, Exception};
 use ballast_core::plan::SocketKey;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::unix_seconds;
 use crate::threads::lock;
 
 /// Written by apply, read by the admin side and by tests.
@@ -86,9 +87,7 @@ impl Status {
 
     /// Notes that a table is in force now, `took` after it was read.
     pub(crate) fn applied(&self, took: Duration) {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let now = unix_seconds();
         let mut swaps = lock(&self.swaps);
         for (bound, count) in SWAP_BOUNDS.iter().zip(&mut swaps.within) {
             *count += u64::from(took.as_secs_f64() <= *bound);
@@ -96,8 +95,7 @@ impl Status {
         swaps.count += 1;
         swaps.sum += took;
         drop(swaps);
-        self.applied_at
-            .store(now.as_secs().max(1), Ordering::SeqCst);
+        self.applied_at.store(now.max(1), Ordering::SeqCst);
     }
 
     /// How long swaps took.

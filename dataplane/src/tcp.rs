@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::admit::{PrefixSet, Refusal};
+use ballast_core::backends::Backends;
 use ballast_core::handshake::HandshakeResult;
 use ballast_core::plan::{Frontend, Serves, SocketKey};
 use ballast_core::route::SniMatch;
@@ -176,8 +177,8 @@ async fn find_endpoint(
     let Unopened { service, first } = match opened {
         Opened::Relay(unopened) => *unopened,
         Opened::Plain(first) => match frontend.serves() {
-            Serves::Tcp(service) => Unopened {
-                service: Arc::clone(service),
+            Serves::Tcp(backends) => Unopened {
+                service: choose(connection, backends),
                 first,
             },
             // These do not come here.
@@ -239,8 +240,9 @@ async fn open(
             if !route.sources.as_ref().is_none_or(is_admitted) {
                 return Err(RejectReason::Refused(Refusal::SourceRange));
             }
+            route.count_connection(connection.worker.id);
             Ok(Opened::Relay(Box::new(Unopened {
-                service: Arc::clone(&route.service),
+                service: choose(connection, &route.backends),
                 first,
             })))
         }
@@ -254,6 +256,13 @@ async fn open(
             Ok(Opened::Plain(Vec::new()))
         }
     }
+}
+
+/// The service of a connection that is relayed as it is.
+fn choose(connection: &Connection, backends: &Backends) -> Arc<Service> {
+    let (key, worker) = (&connection.key, connection.worker.id);
+    let chosen = backends.choose(key, &[], connection.began, worker);
+    Arc::clone(chosen.service)
 }
 
 /// Connects to an endpoint of this service. `first` are bytes of the client.
@@ -301,6 +310,7 @@ async fn connect(
         key: &connection.key,
         began: connection.began,
         idle: None,
+        keeps: None,
         multiplexed: None,
         preface: &|service| connection.proxy_header(service),
         // A client that has ended only its own direction still waits for the answer.

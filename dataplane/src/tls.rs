@@ -10,6 +10,7 @@
 //! | `x509` | what certificates say: names and subjects |
 //! | `certificates` | certificates with their keys, by file |
 //! | `server` | TLS that ends at a frontend |
+//! | `served` | what operators are told of certificates |
 //! | `tickets` | the keys of session tickets |
 //! | `client` | TLS to endpoints, and to what checks ask |
 //! | `hello` | the ClientHello of a client, before a session exists |
@@ -19,7 +20,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ballast_core::plan::Plan;
+use ballast_core::http::Host;
+use ballast_core::plan::{Frontend, HttpFrontend, Plan};
+use ballast_core::route::SecureConnection;
 use ballast_core::table::{self, Name};
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
@@ -31,6 +34,7 @@ mod certificates;
 mod client;
 mod hello;
 mod pem;
+mod served;
 mod server;
 mod session;
 mod stream;
@@ -41,6 +45,7 @@ use certificates::Certificates;
 pub(crate) use client::{AcceptAnyCertificate, ClientTls, reason, verifier};
 pub(crate) use hello::{HelloError, read_hello};
 pub(crate) use pem::authorities;
+pub use served::ServedCertificate;
 pub(crate) use server::ServerTls;
 pub(crate) use session::{HandshakeError, Scratch, Session};
 pub(crate) use stream::MaybeTls;
@@ -62,10 +67,41 @@ impl Configs {
         self.frontends.get(name)?.as_ref().ok()
     }
 
+    /// Whether a request for `host` that came by `connection` is to be answered 421.
+    pub(crate) fn is_misdirected(
+        &self,
+        frontend: &Frontend,
+        http: &HttpFrontend,
+        host: Option<Host<'_>>,
+        connection: &SecureConnection<'_>,
+    ) -> bool {
+        http.is_misdirected(host, connection, |server_name| {
+            let tls = self.frontend(frontend.name());
+            // Without a configuration every handshake is refused.
+            tls.is_none_or(|tls| tls.refuses(server_name))
+        })
+    }
+
     /// The configuration for the endpoints of this service; `None`: the service has no TLS, or a file that TLS needs cannot be
     /// used.
     pub(crate) fn service(&self, name: &str) -> Option<&Arc<ClientTls>> {
         self.services.get(name)?.as_ref().ok()
+    }
+
+    /// The certificates that this frontend serves; `None`: it has no TLS, or refuses every handshake.
+    pub(crate) fn served(&self, frontend: &str) -> Option<&Arc<[ServedCertificate]>> {
+        self.frontend(frontend).map(|tls| tls.served())
+    }
+
+    /// What operators should know of the certificates of this frontend `now`, in seconds since 1970, as sentences. A
+    /// certificate with a warning is served.
+    pub(crate) fn warnings<'a>(
+        &'a self,
+        frontend: &'a str,
+        now: u64,
+    ) -> impl Iterator<Item = String> + 'a {
+        let served = self.served(frontend).into_iter();
+        served.flat_map(move |served| served::warnings(frontend, served, now))
     }
 
     /// The problems with the TLS of this frontend and of its services, as sentences.

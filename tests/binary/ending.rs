@@ -1,14 +1,15 @@
 //! How `ballast run` ends: in order, cut, at once.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::peers::{connect, echo_server, fresh_address, ping};
+use crate::peers::{connect, echo_server, fresh_address, ping, server};
 use crate::process::{Process, Signal, folder, table};
+use crate::raw::Raw;
 
 #[test]
 fn clients_come_for_the_shutdown_delay_and_may_finish_after_it() {
@@ -166,6 +167,54 @@ fn one_that_waits_for_a_table_ends_in_order_too() {
     process.until_answers("/healthz", 200);
     process.signal(Signal::TERM);
     assert_eq!(process.ends(), Some(0));
+}
+
+/// Nobody waits for who may never ask again, and who has just come is answered.
+#[test]
+fn clients_of_http_do_not_hold_up_the_end_and_are_answered_before_it() {
+    let endpoint = server(|mut client| {
+        let mut asked = [0; 4096];
+        while client.read(&mut asked).is_ok_and(|read| read > 0) {
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nserved";
+            client.write_all(answer).unwrap();
+        }
+    });
+    let frontend = fresh_address();
+    let folder = folder(&format!(
+        "version: 1\nfrontends: [{{name: f, bind: [\"{frontend}\"], protocol: http, default: {{service: s}}}}]\nservices: [{{name: s, endpoints: [{{address: \"{endpoint}\"}}]}}]\n"
+    ));
+    let mut process = Process::run(folder.path(), &["--drain-timeout", "50s"]);
+    process.until_answers("/readyz", 200);
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut kept = connect(frontend).unwrap();
+    kept.write_all(request).unwrap();
+    let mut answer = vec![0; 1024];
+    assert!(kept.read(&mut answer).unwrap() > 0);
+    let mut kept_by_http2 = Raw::to(frontend);
+    kept_by_http2.get(1, "/");
+    assert_eq!(kept_by_http2.message(1).text(), "served");
+    let mut silent = connect(frontend).unwrap();
+    let third = "haproxy_frontend_sessions_total{proxy=\"f\"} 3\n";
+    process.until("the third client", || process.metrics().contains(third));
+
+    let begun = Instant::now();
+    process.signal(Signal::TERM);
+    process.until("no more accepting", || connect(frontend).is_err());
+    thread::sleep(Duration::from_millis(200));
+    silent.write_all(request).ok();
+    let mut heard = String::new();
+    silent.read_to_string(&mut heard).ok();
+    assert!(heard.starts_with("HTTP/1.1 200 OK\r\n"), "{heard:?}");
+    assert!(heard.contains("Connection: close\r\n"), "{heard}");
+    assert_eq!(kept.read(&mut answer).unwrap(), 0);
+    kept_by_http2.rest();
+    assert_eq!(process.ends(), Some(0));
+    process.until_said("ended cut=0");
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 /// Who passes a signal on may send it twice, and means one: for 100 ms.

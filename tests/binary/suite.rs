@@ -4,6 +4,7 @@
 mod addresses;
 mod admin;
 mod answers;
+mod certificates;
 mod check;
 #[path = "../common/claims.rs"]
 mod claims;
@@ -16,11 +17,20 @@ mod listeners;
 mod log;
 mod memory;
 mod operators;
+#[allow(
+    dead_code,
+    reason = "only certificates and their files are needed here"
+)]
+#[path = "../tls/papers.rs"]
+mod papers;
 mod peers;
 mod process;
+#[path = "../http2/raw.rs"]
+mod raw;
 mod run;
 #[path = "../common/skip.rs"]
 mod skip;
+mod streams;
 mod succession;
 mod systemd;
 mod usage;

@@ -172,7 +172,7 @@ fn get(tls: &mut Tls, path: &str, more: &str) -> (String, String) {
 }
 
 /// The head of an answer, and its body by its length.
-fn answer(from: &mut Tls) -> (String, Vec<u8>) {
+pub(crate) fn answer(from: &mut Tls) -> (String, Vec<u8>) {
     read_message(&mut from.0).expect("an answer")
 }
 
@@ -213,10 +213,10 @@ fn serve(mut client: impl Read + Write) {
     }
 }
 
-fn plain() -> SocketAddr {
+pub(crate) fn plain() -> SocketAddr {
     common::server(serve)
 }
 
-fn in_tls(papers: &Papers, name: &str) -> SocketAddr {
+pub(crate) fn in_tls(papers: &Papers, name: &str) -> SocketAddr {
     tls_server::serving(tls_server::plain(papers.pair(name)), |_| {}, serve)
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose,
-    PKCS_ECDSA_P256_SHA256,
+    PKCS_ECDSA_P256_SHA256, date_time_ymd,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -40,12 +41,29 @@ impl Papers {
 
     /// Writes `NAME.crt` and `NAME.key`, for these host names.
     pub(crate) fn issue(&self, name: &str, hosts: &[&str]) {
+        self.write_pair(name, Self::params(name, hosts));
+    }
+
+    /// The same with a period, from and to a second since 1970.
+    #[allow(dead_code, reason = "most tests need certificates that are valid")]
+    pub(crate) fn issue_for(&self, name: &str, hosts: &[&str], (start, end): (u64, u64)) {
+        let at = |second| date_time_ymd(1970, 1, 1) + Duration::from_secs(second);
+        let mut params = Self::params(name, hosts);
+        (params.not_before, params.not_after) = (at(start), at(end));
+        self.write_pair(name, params);
+    }
+
+    fn params(name: &str, hosts: &[&str]) -> CertificateParams {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).expect("host names");
         params
             .distinguished_name
             .push(DnType::OrganizationName, "Shop, Inc.");
         params.distinguished_name.push(DnType::CommonName, name);
+        params
+    }
+
+    fn write_pair(&self, name: &str, params: CertificateParams) {
         let key = key();
         let certificate = params
             .signed_by(&key, &self.authority)

@@ -45,6 +45,35 @@ fn the_name_and_the_protocols_choose_the_service() {
 }
 
 #[test]
+fn services_share_the_connections_of_a_name() {
+    let papers = Papers::new();
+    let routes = "
+  - {host: shop.test, name: shop, backends: [{service: shop, weight: 3}, {service: star}]}";
+    let default = "default: {backends: [{service: other}]}";
+    let ballast = Ballast::serve(&table(&papers, routes, default), 1);
+    let config = Arc::new(config(&papers));
+    let shown = |name: &str| {
+        visit(ballast.address(), &config, name)
+            .unwrap()
+            .certificate()
+    };
+    let of = |service: &str| papers.pair(service).0[0].to_vec();
+    let (shop, star) = (of("shop"), of("star"));
+    let seen: Vec<_> = (0..20).map(|_| shown("shop.test")).collect();
+    let count = |certificate| seen.iter().filter(|one| **one == certificate).count();
+    assert_eq!((count(shop), count(star)), (15, 5));
+    assert!(shown("unknown.test") == of("other"));
+    let metrics = ballast.metrics();
+    for line in [
+        "ballast_route_requests_total{frontend=\"f\",route=\"shop\"} 20\n",
+        "ballast_backend_choices_total{frontend=\"f\",route=\"shop\",service=\"shop\"} 15\n",
+        "ballast_backend_choices_total{frontend=\"f\",route=\"\",service=\"other\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
+}
+
+#[test]
 fn a_name_without_a_route_and_without_a_default_is_reset() {
     let papers = Papers::new();
     let ballast = Ballast::serve(

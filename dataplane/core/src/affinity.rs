@@ -10,7 +10,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::moment::Moment;
+use crate::moment::{Moment, whole_millis};
 use crate::rng::Rng;
 
 pub mod cookie;
@@ -65,6 +65,13 @@ impl Affinity {
             .flatten()
     }
 
+    /// The endpoint of `client`, unless the entry has expired. The entry is not renewed.
+    pub(crate) fn look_up(&self, client: IpAddr, now: Moment) -> Option<RememberedEndpoint> {
+        self.0
+            .with(ClientKey::address(client), |remembered| *remembered)
+            .filter(|remembered| remembered.until > now)
+    }
+
     /// Remembers the endpoint of `client` by its hash and its index in the service.
     pub(crate) fn remember(
         &self,
@@ -96,6 +103,13 @@ pub(crate) struct RememberedEndpoint {
     /// Its index in the service at that time: a hint, because a swap may have moved it.
     pub(crate) index: u32,
     until: Moment,
+}
+
+impl RememberedEndpoint {
+    /// When the client used it last, if the entry is kept for `keep` since then.
+    pub(crate) fn last_use(&self, keep: Duration) -> Moment {
+        Moment(self.until.0.saturating_sub(whole_millis(keep)))
+    }
 }
 
 impl Entry for RememberedEndpoint {

@@ -10,13 +10,15 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::admit::{Limits, PrefixSet};
+use crate::backends::{Backends, BackendsContext, Spec};
 use crate::change::gone;
 use crate::endpoint::EndpointState;
 use crate::loops::{self, HostAddresses};
 use crate::moment::Moment;
 use crate::overrides::Overrides;
 use crate::plan::{
-    AcceptProxy, Frontend, FrontendState, HttpFrontend, OnNode, Plan, Serves, SocketKey, Transport,
+    AcceptProxy, Frontend, FrontendState, HttpFrontend, OnNode, Plan, RouteRecords, Serves,
+    SocketKey, Transport,
 };
 use crate::preamble::Versions;
 use crate::rng::Rng;
@@ -290,11 +292,12 @@ fn frontend(
         },
         |before| Arc::clone(before),
     );
+    let records = records(&spec, before, context.workers);
     Frontend {
         name: spec.name.clone(),
         binds: spec.bind.to_vec(),
         sockets: sockets(&spec, transport, context.ipv6),
-        serves: serves(&spec, before, plan),
+        serves: serves(&spec, records.as_deref(), before, plan),
         accept_proxy: spec.accept_proxy.as_deref().map(|accept| AcceptProxy {
             from: PrefixSet::new(accept.from.iter().copied()),
             versions: match (
@@ -324,8 +327,25 @@ fn frontend(
         client_timeout: spec.client_timeout(),
         client_fin: spec.timeouts.client_fin,
         preamble_timeout: spec.timeouts.preamble,
+        records,
         state,
         spec,
+    }
+}
+
+fn records(
+    spec: &table::Frontend,
+    before: Option<&Frontend>,
+    workers: usize,
+) -> Option<Arc<RouteRecords>> {
+    match before {
+        Some(before) if *before.spec == *spec => before.records.clone(),
+        Some(before) => {
+            let known = before.records.as_deref();
+            let known = known.map(|records| (before.spec.as_ref(), records));
+            RouteRecords::new(spec, known, workers)
+        }
+        None => RouteRecords::new(spec, None, workers),
     }
 }
 
@@ -341,27 +361,36 @@ fn sockets(spec: &table::Frontend, transport: Transport, ipv6: bool) -> Vec<Sock
         .collect()
 }
 
-fn serves(spec: &table::Frontend, before: Option<&Frontend>, plan: &Plan) -> Serves {
-    let find = |name: &Name| plan.service(name).map(Arc::clone);
+fn serves(
+    spec: &table::Frontend,
+    records: Option<&RouteRecords>,
+    before: Option<&Frontend>,
+    plan: &Plan,
+) -> Serves {
+    let context = BackendsContext {
+        services: &|name| plan.service(name).map(Arc::clone),
+        records,
+    };
+    let backends = || Backends::compile(&Spec::of_frontend(spec), &context);
     let before = before
         .filter(|before| *before.spec == *spec)
         .map(|before| &before.serves);
     match spec.protocol {
-        Protocol::Tcp => spec.service.as_ref().and_then(find).map(Serves::Tcp),
-        Protocol::Udp => spec.service.as_ref().and_then(find).map(Serves::Udp),
+        Protocol::Tcp => backends().map(Serves::Tcp),
+        Protocol::Udp => backends().map(Serves::Udp),
         Protocol::Http | Protocol::Https => {
             let before = match before {
                 Some(Serves::Http(before)) => Some(before),
                 _ => None,
             };
-            Some(Serves::Http(HttpFrontend::compile(spec, &find, before)))
+            Some(Serves::Http(HttpFrontend::compile(spec, &context, before)))
         }
         Protocol::Tls => {
             let before = match before {
                 Some(Serves::Tls(before)) => Some(before),
                 _ => None,
             };
-            Some(Serves::Tls(SniRoutes::shared(spec, &find, before)))
+            Some(Serves::Tls(SniRoutes::shared(spec, &context, before)))
         }
     }
     .unwrap_or(Serves::Nothing)

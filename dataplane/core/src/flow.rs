@@ -5,7 +5,7 @@
 //! datagram comes with the frontend of the plan in force, so a swap costs nothing until a datagram arrives.
 //!
 //! A flow keeps its endpoint through any number of swaps. If the endpoint was removed, was disabled, fails its checks or could
-//! not be reached, the next datagram begins another flow with another endpoint, which takes over the client's admission at the
+//! not be reached, or if its service is no longer one of the frontend, the next datagram begins another flow with another endpoint, which takes over the client's admission at the
 //! frontend.
 //!
 //! The number of flows is bounded. Above half of the bound, flows with one request and one reply end 2 s after it. At the
@@ -22,13 +22,14 @@ use std::time::Duration;
 use rustc_hash::FxHashSet;
 
 use crate::affinity::{canonical, shards::Seed};
+use crate::backends::Backends;
 use crate::counters::WorkerId;
 use crate::deadlines::Deadlines;
 use crate::endpoint::EndpointState;
 use crate::moment::Moment;
 use crate::plan::{Frontend, FrontendCounters, FrontendState, Serves};
 use crate::rng::{Rng, mix};
-use crate::service::{Failure, FailureNews, Service};
+use crate::service::{Failure, FailureNews};
 use crate::slots::Slots;
 
 mod bits;
@@ -199,7 +200,8 @@ impl<S> FlowTable<S> {
         if flow.status != FlowStatus::Over(FlowEnd::Requests) {
             flow.status = FlowStatus::Failed(failure);
         }
-        let service = frontend.and_then(service_of);
+        let backends = frontend.and_then(backends_of);
+        let service = backends.and_then(|backends| backends.service_of(endpoint));
         let Some((service, index)) =
             service.and_then(|service| Some((service, flow.place(service)?)))
         else {
@@ -458,9 +460,9 @@ fn note_activity<S>(idle: &mut Idle, flow: &mut Flow<S>, place: u32, now: Moment
     }
 }
 
-fn service_of(frontend: &Frontend) -> Option<&Service> {
+fn backends_of(frontend: &Frontend) -> Option<&Backends> {
     match frontend.serves() {
-        Serves::Udp(service) => Some(service),
+        Serves::Udp(backends) => Some(backends),
         Serves::Tcp(_) | Serves::Http(_) | Serves::Tls(_) | Serves::Nothing => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Requests and responses of HTTP, as routing and forwarding see them: without their version's syntax on the wire.
 //!
-//! [`crate::http1`] reads them from the bytes of HTTP/1; for HTTP/2 the data plane takes them from the crate `h2`. Both are
+//! [`crate::http1`] reads them from the bytes of HTTP/1, [`crate::http2`] from those of HTTP/2. Both are
 //! routed by [`crate::route`] and rewritten by [`crate::forward`].
 
 use std::net::Ipv6Addr;
@@ -11,7 +11,7 @@ use crate::words;
 
 mod field_kind;
 
-pub use field_kind::may_trail;
+pub use field_kind::concerns_connection;
 pub(crate) use field_kind::{FieldKind, imitates};
 
 /// A header field: its name, which is a token in the case in which it was sent, and its value, whose bytes may be any but

@@ -27,12 +27,14 @@ use crate::http::{Field, Framing, Request, Response, Version};
 
 pub use body::{Body, BodyError, Decoded, Piece, Pieces, parse_trailers};
 pub use search::HeadSearch;
+pub use write::{Relayed, write_data, write_end, write_trailers};
 
 mod body;
 mod facts;
 mod request;
 mod response;
 mod search;
+mod write;
 
 /// How large a head may be, and likewise the trailers of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

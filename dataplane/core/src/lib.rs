@@ -25,14 +25,17 @@
 //! | [`admit`] | which clients are admitted: source ranges, limits of connections and of rates, for all clients and for each |
 //! | [`preamble`] | which client a trusted proxy names, and how the client is named to an endpoint: the PROXY protocol |
 //! | [`hello`] | what a TLS client asks for, before anything is encrypted: the server name and the protocols |
+//! | [`certificate`] | which certificates it is offered: by the server name, [`CertificateNames`](certificate::CertificateNames) |
 //! | [`handshake`] | how a TLS handshake ends, by name |
 //! | [`route`] | where an HTTP request or a TLS connection goes, how its path changes, and where a redirect leads |
+//! | [`mod@backends`] | which service the client gets where several share a route or a frontend: by affinity, else by weight |
 //! | [`mod@pick`] | which endpoint the client gets: [`Service::pick`](service::Service::pick), six algorithms, one file each |
 //! | [`affinity`] | which endpoint the client had before: by its address, or by its cookie |
 //! | [`mod@queue`] | which client is next when every endpoint is full |
 //! | [`forward`] | what of a request an endpoint gets, and what of a response its client gets: heads of HTTP |
 //! | [`answer`] | what Ballast answers by itself: pages for errors, redirects |
 //! | [`http1`] | where messages of HTTP/1 end, and which ones are refused: [`http1::parse_request()`], [`http1::Body`] |
+//! | [`http2`] | HTTP/2 from bytes and to bytes: streams, windows, limits, and how a connection ends: [`http2::Connection`] |
 //! | [`flow`] | for each UDP datagram: its endpoint, the client of a reply, and when the flow ends |
 //!
 //! For each endpoint:
@@ -47,7 +50,7 @@
 //! |---|---|
 //! | [`endpoint`] | an endpoint's connections, health and ejection, by service and address; a [`Lease`](endpoint::Lease) counts one connection |
 //! | [`service`] | a service's compiled form, its state by name, its nodes, and the ejection of endpoints after failed dials |
-//! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)), beside the plan itself |
+//! | [`plan`] | a frontend's state by name ([`FrontendState`](plan::FrontendState)) and what is recorded of its routes ([`RouteRecords`](plan::RouteRecords)), beside the plan itself |
 //! | [`mod@counters`] | the workers' counters, one cell for each worker |
 //!
 //! Tools: [`http`] (requests, responses and the kinds of their fields), [`moment`] (time), [`rng`] (randomness), [`deadlines`] (a timer
@@ -63,6 +66,8 @@
 //!   [`endpoint::EndpointState`].
 //! - **node**: the machine that endpoints run on. [`service::Node`].
 //! - **route**: host and path that lead to a service. [`table::Route`] in the table, [`route::Route`] compiled.
+//! - **backend**: one of several services that share a route or a frontend by weight. [`table::Backend`],
+//!   [`backends::Backends`].
 //! - **flow**: the conversation of one UDP client with one endpoint. [`flow::FlowTable`].
 //! - **request**, **reply**: a datagram of a client, of an endpoint.
 //! - **table**: the configuration as written. [`table::RoutingTable`].
@@ -81,7 +86,9 @@ pub mod ack;
 pub mod admit;
 pub mod affinity;
 pub mod answer;
+pub mod backends;
 pub mod backoff;
+pub mod certificate;
 pub mod change;
 pub mod compile;
 pub mod counters;
@@ -94,6 +101,7 @@ pub mod health;
 pub mod hello;
 pub mod http;
 pub mod http1;
+pub mod http2;
 pub mod loops;
 pub mod moment;
 pub mod overrides;

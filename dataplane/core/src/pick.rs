@@ -30,6 +30,7 @@ mod two_choices;
 mod wheel;
 
 pub(crate) use hash::endpoint_hash;
+pub(crate) use sticky::ToService;
 use tier::{Candidates, Tier};
 pub(crate) use wheel::Wheel;
 

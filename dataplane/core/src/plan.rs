@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::admit::{AdmitState, Limits, PrefixSet, Refusal};
+use crate::backends::Backends;
 use crate::counters;
 use crate::counters::{Counts, PerWorker, WorkerId};
 use crate::endpoint::EndpointState;
@@ -26,8 +27,10 @@ use crate::service::{Node, Service};
 use crate::table::{self, Name};
 
 mod http;
+mod records;
 
 pub use http::{HttpFrontend, HttpOptions};
+pub use records::{RouteRecords, Tally};
 
 /// A compiled table.
 #[derive(Debug, Default)]
@@ -174,6 +177,7 @@ pub struct Frontend {
     pub(crate) client_timeout: Option<Duration>,
     pub(crate) client_fin: Duration,
     pub(crate) preamble_timeout: Duration,
+    pub(crate) records: Option<Arc<RouteRecords>>,
     pub(crate) state: Arc<FrontendState>,
 }
 
@@ -244,6 +248,12 @@ impl Frontend {
         self.preamble_timeout
     }
 
+    /// What is recorded of its routes and backends, beyond this plan; `None`: nothing.
+    #[must_use]
+    pub fn records(&self) -> Option<&Arc<RouteRecords>> {
+        self.records.as_ref()
+    }
+
     /// Its state, which outlives this plan.
     #[must_use]
     pub fn state(&self) -> &Arc<FrontendState> {
@@ -256,16 +266,13 @@ impl Frontend {
         match &self.serves {
             Serves::Nothing => Listens::Idle,
             Serves::Http(_) | Serves::Tls(_) => Listens::Yes,
-            Serves::Tcp(service) | Serves::Udp(service) => {
-                let endpoints = &service.spec().endpoints;
-                if endpoints
-                    .iter()
-                    .all(|endpoint| endpoint.state == table::State::Disabled)
-                {
-                    Listens::Idle
-                } else {
-                    Listens::Yes
-                }
+            Serves::Tcp(backends) | Serves::Udp(backends) => {
+                let mut services = backends.services();
+                let is_idle = services.all(|service| {
+                    let mut endpoints = service.spec().endpoints.iter();
+                    endpoints.all(|endpoint| endpoint.state == table::State::Disabled)
+                });
+                if is_idle { Listens::Idle } else { Listens::Yes }
             }
         }
     }
@@ -274,10 +281,10 @@ impl Frontend {
 /// The compiled service or routes of a frontend, by its protocol.
 #[derive(Debug)]
 pub enum Serves {
-    /// TCP connections are relayed to this service. TLS may end at the frontend: `spec().tls`.
-    Tcp(Arc<Service>),
-    /// UDP datagrams are forwarded to this service.
-    Udp(Arc<Service>),
+    /// TCP connections are relayed to one of these services. TLS may end at the frontend: `spec().tls`.
+    Tcp(Backends),
+    /// UDP datagrams are forwarded to one of these services.
+    Udp(Backends),
     /// HTTP is spoken with clients, in TLS or not.
     Http(Arc<HttpFrontend>),
     /// TLS connections are relayed unopened.
@@ -419,7 +426,7 @@ counters! {
         responses: Sum[StatusClass];
         /// Requests that a route has answered or redirected (`intercepted`).
         intercepted: Sum;
-        /// Requests that the source ranges of a route do not allow (`dreq`).
+        /// Requests that the source ranges of a route do not allow, and misdirected ones, which are answered 421 (`dreq`).
         denied_requests: Sum => failure("denied-request");
         /// Requests that were malformed or not whole in time (a part of `ereq`).
         bad_requests: Sum => failure("bad-request");

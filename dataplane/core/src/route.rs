@@ -1,23 +1,39 @@
-//! Where a request, or a TLS connection that is relayed unopened, goes: by host and path, or by server name and ALPN.
+//! Where a request, or a TLS connection that is relayed unopened, goes: by host, path and what else the table asks of a request,
+//! or by server name and ALPN.
 //!
 //! [`compile`](crate::compile) makes the routes of a frontend. Finding one allocates nothing. Hosts and paths stand in tries, so
 //! the cost of a search hardly depends on the number of routes: a search reads the path twice at most for each host pattern
-//! that matches, and never more bytes of it than the longest route has.
+//! that matches, and never more bytes of it than the longest route has. Only routes of one host, path and way to match are looked
+//! at one after the other, until the `when` of one holds.
+//!
+//! [`HttpRoutes::decide`] finds the route of a request and checks the client against its `source-ranges`; the [`backends`] of a
+//! route then choose its service.
+//!
+//! [`backends`]: crate::backends
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::admit::PrefixSet;
-use crate::http::Host;
-use crate::service::Service;
-use crate::table::{self, File, HostPattern, Name, Value};
+use crate::backends::{Backends, BackendsContext, Spec};
+use crate::counters::WorkerId;
+use crate::http::Request;
+use crate::plan::Tally;
+use crate::table::{self, File, HeaderEdits, HostPattern, Value};
 
 mod hosts;
+mod misdirected;
+mod normal;
 mod paths;
 mod redirect;
 mod rewrite;
 mod sni;
 mod trie;
+mod when;
 
+pub use misdirected::SecureConnection;
+pub(crate) use misdirected::is_misdirected;
 pub use redirect::Redirect;
 pub use rewrite::Rewrite;
 pub use sni::{SniMatch, SniRoute, SniRoutes};
@@ -39,6 +55,8 @@ pub struct HttpRoutes {
 struct Index {
     hosts: Hosts<OfHost>,
     paths: Paths,
+    /// Whether a route, or the default, has `source-ranges`.
+    is_guarded: bool,
 }
 
 impl HttpRoutes {
@@ -46,23 +64,32 @@ impl HttpRoutes {
     /// previous plan: unchanged routes are shared with them.
     pub(crate) fn compile(
         frontend: &table::Frontend,
-        services: &dyn Fn(&Name) -> Option<Arc<Service>>,
+        context: &BackendsContext<'_>,
         before: Option<&Self>,
     ) -> Self {
-        let opened = || frontend.routes.iter().filter(|route| !route.passthrough);
+        let routes = || frontend.routes.iter().enumerate();
+        let opened = || routes().filter(|(_, route)| !route.passthrough);
+        let default = frontend.default.as_deref().filter(|it| !it.passthrough);
         Self {
             index: before.map_or_else(
-                || Arc::new(Index::new(opened())),
+                || {
+                    let routes = Vec::from_iter(opened().map(|(_, route)| route));
+                    Arc::new(Index::new(&routes, default))
+                },
                 |before| Arc::clone(&before.index),
             ),
             routes: opened()
                 .enumerate()
-                .map(|(place, route)| {
-                    Route::shared(route, services, before.and_then(|b| b.routes.get(place)))
+                .map(|(index, (place, route))| {
+                    let before = before.and_then(|before| before.routes.get(index));
+                    Route::shared(route, place, context, before)
                 })
                 .collect(),
-            default: match frontend.default.as_deref().filter(|it| !it.passthrough) {
-                Some(route) => Route::shared(route, services, before.map(|b| &b.default)),
+            default: match default {
+                Some(route) => {
+                    let place = frontend.routes.len();
+                    Route::shared(route, place, context, before.map(|before| &before.default))
+                }
                 None => Arc::new(Route::answer(404)),
             },
         }
@@ -79,17 +106,40 @@ impl HttpRoutes {
                 .eq(other.routes.iter().map(Arc::as_ptr))
     }
 
-    /// The best of the routes that match this host and this path: exact host, then longest wildcard host, then any host; among
-    /// the routes of one host exact path, then longest path. Without a match: the table's default, or an answer with status 404.
+    /// Finds the route of a request, and checks whether its client, at the address `client`, may use it.
+    ///
+    /// Many endpoints take `//admin`, `/%61dmin` and `/x/../admin` for `/admin`. So a client must also be one that may use the route
+    /// of the path that remains once unreserved characters are decoded, slashes merged and dot segments removed. What is reserved,
+    /// such as `%2f`, stays as it is. The request goes to the route of its path as it came.
+    #[must_use]
+    pub fn decide(&self, request: &Request<'_>, client: IpAddr) -> Decision<'_> {
+        let found = self.find(request);
+        let is_denied = |found: &Matched<'_>| {
+            let sources = found.route.sources.as_ref();
+            sources.is_some_and(|sources| !sources.contains(client))
+        };
+        let is_denied_as = |path: &str| is_denied(&self.find(&Request { path, ..*request }));
+        let is_denied = self.index.is_guarded
+            && (is_denied(&found) || normal::other_forms(request.path, is_denied_as));
+        match is_denied {
+            true => Decision::Denied(found),
+            false => Decision::To(found),
+        }
+    }
+
+    /// The best of the routes that match this request: exact host, then longest wildcard host, then any host; among the routes of
+    /// one host exact path, then longest path; among those of one path the one whose `when` asks for more header fields, for a
+    /// method, for more parameters, or that stands before the others in the table. Without a match: the table's default, or an
+    /// answer with status 404.
     ///
     /// The path is compared as it was sent. The `*` of `OPTIONS *` is about the host as a whole: it goes where every path of
     /// the host goes.
     #[must_use]
-    pub fn find(&self, host: Option<Host<'_>>, path: &str) -> Matched<'_> {
-        let Index { hosts, paths } = self.index.as_ref();
+    pub fn find(&self, request: &Request<'_>) -> Matched<'_> {
+        let Index { hosts, paths, .. } = self.index.as_ref();
         hosts
-            .matching(host.map(|host| host.name))
-            .find_map(|of_host| paths.find(*of_host, path))
+            .matching(request.host.map(|host| host.name))
+            .find_map(|of_host| paths.find(*of_host, request))
             .and_then(|(route, prefix_length)| {
                 Some(Matched {
                     route: self.routes.get(route)?,
@@ -105,20 +155,32 @@ impl HttpRoutes {
 
 impl Index {
     /// The index of a route is its place.
-    fn new<'t>(routes: impl Iterator<Item = &'t table::Route>) -> Self {
-        let routes = routes
-            .enumerate()
-            .map(|route| (route.1.host.as_ref(), route));
-        let by_host = hosts::grouped(routes);
-        let mut paths = Paths::default();
+    fn new(routes: &[&table::Route], default: Option<&table::Route>) -> Self {
+        let numbered = routes.iter().copied().enumerate();
+        let by_host = hosts::grouped(numbered.map(|route| (route.1.host.as_ref(), route)));
+        let mut paths = Paths::new(routes);
         let of_hosts = by_host
             .into_iter()
             .map(|(host, routes)| (host, paths.add(&routes)));
         Self {
             hosts: Hosts::new(of_hosts),
             paths,
+            is_guarded: routes
+                .iter()
+                .copied()
+                .chain(default)
+                .any(|route| route.source_ranges.is_some()),
         }
     }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Decision<'r> {
+    /// Its client may not use its route, or the route of a path that means the same: 403.
+    Denied(Matched<'r>),
+    /// It goes where this route says.
+    To(Matched<'r>),
 }
 
 /// A route, and the part of the path that it matched.
@@ -146,24 +208,54 @@ pub struct Route {
     pub target: Target,
     /// The clients that may use this route, beside the frontend's ranges; others are answered 403. `None`: all clients.
     pub sources: Option<PrefixSet>,
+    /// The limit of the time from the first byte of a request to the last one of its response. `None`: there is none.
+    pub timeout: Option<Duration>,
+    /// What is counted of a route that has a name.
+    requests: Option<Arc<Tally>>,
 }
 
 /// The target of a route.
 #[derive(Debug)]
 pub enum Target {
     /// An endpoint of a service.
-    Service {
-        /// The service.
-        service: Arc<Service>,
-        /// How the path is changed; `None`: the path is not changed.
-        rewrite: Option<Rewrite>,
-        /// Whether `Location` and the path of `Set-Cookie` are mapped back, where `rewrite` is set.
-        maps_back: bool,
-    },
+    Forward(Forward),
     /// A redirect.
     Redirect(Redirect),
     /// An answer of Ballast's own.
     Answer(Answer),
+}
+
+/// How requests are forwarded.
+#[derive(Debug)]
+pub struct Forward {
+    /// The services that they go to.
+    pub backends: Backends,
+    /// What endpoints are asked for instead; `None`: nothing is changed.
+    pub rewrite: Option<Rewrite>,
+    /// Whether `Location` and the path of `Set-Cookie` are mapped back, where `rewrite` is set.
+    pub maps_back: bool,
+    /// The edits of requests.
+    pub request_headers: Option<Box<HeaderEdits>>,
+    /// The edits of responses.
+    pub response_headers: Option<Box<HeaderEdits>>,
+}
+
+impl Forward {
+    fn new(backends: Backends, route: &table::Route) -> Self {
+        Self {
+            backends,
+            rewrite: route.rewrite().map(|to| Rewrite::new(&to, route)),
+            maps_back: route.maps_back(),
+            request_headers: route.request_headers.clone(),
+            response_headers: route.response_headers.clone(),
+        }
+    }
+
+    /// Whether the route, or the backend at this place, edits the heads of responses.
+    #[must_use]
+    pub fn edits_responses(&self, place: usize) -> bool {
+        self.response_headers.is_some() || self.backends.response_headers(place).is_some()
+    }
 }
 
 /// An answer of Ballast's own that the table asks for.
@@ -187,43 +279,54 @@ impl Route {
                 content_type: None,
             }),
             sources: None,
+            timeout: None,
+            requests: None,
         }
     }
 
-    /// The service that is the target, if the target is a service.
+    /// How requests are forwarded, if they are.
     #[must_use]
-    pub fn service(&self) -> Option<&Arc<Service>> {
+    pub fn forward(&self) -> Option<&Forward> {
         match &self.target {
-            Target::Service { service, .. } => Some(service),
+            Target::Forward(forward) => Some(forward),
             Target::Redirect(_) | Target::Answer(_) => None,
         }
     }
 
-    /// Compiles the route, or shares `before`, which was compiled from an equal table.
-    fn shared(
-        route: &table::Route,
-        services: &dyn Fn(&Name) -> Option<Arc<Service>>,
-        before: Option<&Arc<Self>>,
-    ) -> Arc<Self> {
-        let service = route.service.as_ref().map(services);
-        let same = before.filter(|before| match (before.service(), &service) {
-            (Some(before), Some(Some(now))) => Arc::ptr_eq(before, now),
-            (Some(_), _) | (None, Some(Some(_))) => false,
-            (None, Some(None) | None) => true,
-        });
-        same.map_or_else(|| Arc::new(Self::compile(route, service)), Arc::clone)
+    /// Counts a request that goes where this route says.
+    pub fn count_request(&self, worker: WorkerId) {
+        if let Some(requests) = &self.requests {
+            requests.count(worker);
+        }
     }
 
-    /// `service` is the service that the route names, if it names one.
-    fn compile(route: &table::Route, service: Option<Option<Arc<Service>>>) -> Self {
-        let target = match (service, &route.redirect) {
-            (Some(Some(service)), _) => Target::Service {
-                service,
-                rewrite: route.rewrite.as_deref().map(|to| Rewrite::new(to, route)),
-                maps_back: route.maps_back(),
-            },
+    /// Compiles the route at `place` among all of its frontend, or shares `before`, which was compiled from an equal table.
+    fn shared(
+        route: &table::Route,
+        place: usize,
+        context: &BackendsContext<'_>,
+        before: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let now = || route.services().filter_map(|name| (context.services)(name));
+        let same = before.filter(|before| {
+            let forward = before.forward().into_iter();
+            let services = forward.flat_map(|forward| forward.backends.services());
+            services
+                .map(Arc::as_ptr)
+                .eq(now().map(|now| Arc::as_ptr(&now)))
+        });
+        same.map_or_else(
+            || Arc::new(Self::compile(route, place, context)),
+            Arc::clone,
+        )
+    }
+
+    fn compile(route: &table::Route, place: usize, context: &BackendsContext<'_>) -> Self {
+        let backends = Backends::compile(&Spec::of_route(route, place), context);
+        let target = match (backends, &route.redirect) {
+            (Some(backends), _) => Target::Forward(Forward::new(backends, route)),
             // A valid table names no service that it lacks.
-            (Some(None), _) => return Self::answer(503),
+            (None, _) if route.services().next().is_some() => return Self::answer(503),
             (None, Some(redirect)) => Target::Redirect(Redirect::new(redirect)),
             (None, None) => Target::Answer(Answer {
                 status: route.status.unwrap_or(404),
@@ -234,6 +337,8 @@ impl Route {
         Self {
             target,
             sources: sources(route),
+            timeout: route.timeout,
+            requests: context.requests_of(route),
         }
     }
 }

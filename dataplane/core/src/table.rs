@@ -20,6 +20,8 @@ mod leaf;
 mod oracle;
 mod parse;
 mod problems;
+mod reach;
+mod route;
 mod schema;
 mod service;
 mod span;
@@ -33,26 +35,29 @@ mod yaml;
 
 pub use address::{Bind, no_single_host};
 pub use entries::Entries;
-pub use fields::{List, OrOff};
+pub use fields::{List, OrMap, OrOff};
 pub use files::files;
 pub use frontend::{AcceptProxy, ClientTimeouts, Frontend, OnLimit, Protocol, ProxyVersion, Udp};
 pub use health::{Expect, Health, HealthMode};
 pub(crate) use host::is_dns_name;
 pub use host::{HostPattern, Scheme, ServerName, Target, UrlPath};
 pub use http::{
-    ErrorStatus, FrontendHttp, HeaderEdits, HttpVersion, PathMatch, Redirect, Reuse, Route,
-    ServiceHttp, XForwarded,
+    ErrorStatus, FrontendHttp, HeaderEdits, Http2, HttpVersion, Reuse, ServiceHttp, XForwarded,
 };
 pub use leaf::Wrong;
 pub use parse::{Format, LARGEST, flaws, parse};
 pub use problems::{Problem, Problems, nearest};
+pub(crate) use reach::Reach;
+pub use route::{Backend, HeaderMatch, PathMatch, QueryMatch, Redirect, Rewrite, Route, When};
 pub use schema::schema;
 pub use service::{
     Affinity, Algorithm, AllDown, Ejection, Endpoint, OnGone, SendProxy, SendProxyUdp, Service,
     ServiceTimeouts, State, Tlv,
 };
 pub use span::{MaxAge, Shown, Size, parse as parse_duration};
-pub use text::{Alpn, File, LabelKey, Name, Needle, Payload, Tag, Text, Token, Value};
+pub use text::{
+    Alpn, File, LabelKey, Name, Needle, Parameter, ParameterValue, Payload, Tag, Text, Token, Value,
+};
 pub use tls::{
     Certificate, ClientAuth, ClientAuthMode, EndpointTls, FrontendTls, HealthTls, TlsVersion,
     UnknownName,

@@ -5,6 +5,7 @@
 mod cells;
 mod changes;
 mod line;
+mod routes;
 mod rows;
 mod text;
 mod view;
@@ -103,6 +104,12 @@ fn beginning(listing: &Listing) -> Markup {
             section id="datagrams" {
                 h2 { "Datagrams" }
                 (rows(&datagram_heads(), listing.datagrams()))
+            }
+        }
+        @if listing.routes().next().is_some() {
+            section id="routes" {
+                h2 { "Routes and backends" }
+                (rows(&routes::heads(), listing.routes()))
             }
         }
         h2 id="list" { "Services " small { (listing.services.found) } }

@@ -7,14 +7,13 @@ use std::net::SocketAddr;
 use ballast_core::admit::Refusal;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::http::StatusClass;
-use ballast_core::http1::RequestHead;
 use ballast_core::plan::{FrontendCounters, FrontendState};
 use ballast_core::service::Service;
 
-use super::Client;
 use super::answers::Reason;
 use super::buffers::WriteBuffer;
 use super::exchange::Failure;
+use super::peer::Peer;
 use crate::access::RequestRecord;
 use crate::clock::Micros;
 use crate::relay::Side;
@@ -68,8 +67,8 @@ struct Texts {
 }
 
 impl Texts {
-    fn new(mut bytes: WriteBuffer, request: &[u8], host: &[u8]) -> Self {
-        bytes.extend_from_slice(request);
+    /// `bytes` are the request line.
+    fn new(mut bytes: WriteBuffer, host: &[u8]) -> Self {
         let end = bytes.len();
         bytes.extend_from_slice(host);
         let ends = [end, bytes.len(), bytes.len()];
@@ -194,7 +193,7 @@ impl Account {
             Failure::ClientLeft => b'C',
             Failure::ClientTimedOut => b'c',
             Failure::ServerLeft { .. } => b'S',
-            Failure::ServerTimedOut => b's',
+            Failure::ServerTimedOut | Failure::Expired => b's',
             Failure::ClientMalformed | Failure::ServerMalformed => b'P',
             Failure::Cut => b'K',
         };
@@ -232,71 +231,34 @@ impl Account {
     }
 }
 
-impl Client {
-    /// Opens the account of a request that was read whole: its head, and `used` bytes in all.
-    pub(super) fn account_for(
-        &self,
-        head: &RequestHead<'_>,
-        began: Micros,
-        now: Micros,
-    ) -> Account {
-        let worker = &self.connection.worker;
-        let is_logged = worker.shared.access.is_on();
-        let texts = is_logged.then(|| {
-            let line = request_line(self.buffer.held());
-            let host = head.request.host.map_or("", |host| host.name);
-            Texts::new(worker.buffers.for_writing(), line, host.as_bytes())
-        });
-        Account {
-            is_open: true,
-            began,
-            headed: Some(now),
-            texts,
-            is_logged,
-            ..Account::default()
-        }
-    }
-
-    /// Opens the account of a request whose head is malformed or not whole.
-    pub(super) fn account_for_bad(&mut self, began: Micros) {
-        self.account = Account {
-            is_open: true,
-            began,
-            is_logged: self.connection.worker.shared.access.is_on(),
-            ..Account::default()
-        };
-        let bytes = self.buffer.held().len() as u64;
-        let counters = self.connection.counters();
-        counters.requests.add(1);
-        self.account.moved(counters, bytes, 0);
-    }
-
-    /// Closes the account of the request that is being served, if one is.
-    pub(super) fn close_account(&mut self) {
-        let connection = &self.connection;
-        let (client, frontend) = (connection.key.client(), &connection.frontend);
-        self.account.close(&connection.worker, client, frontend);
-    }
-}
-
 impl Account {
-    /// Opens the account of a request of HTTP/2.
-    pub(super) fn for_h2(worker: &Worker, head: &http::request::Parts, now: Micros) -> Self {
-        let is_logged = worker.shared.access.is_on();
-        let texts = is_logged.then(|| {
-            let mut line = format!("{} {} HTTP/2.0", head.method, head.uri).into_bytes();
-            line.truncate(LONGEST_LINE);
-            let host = head.uri.host().unwrap_or_default();
-            Texts::new(worker.buffers.for_writing(), &line, host.as_bytes())
-        });
+    /// Opens the account of a request of which nothing but its beginning is known.
+    pub(super) fn of_malformed(peer: &Peer, began: Micros) -> Self {
         Self {
             is_open: true,
-            began: now,
-            headed: Some(now),
-            texts,
-            is_logged,
+            began,
+            is_logged: peer.worker.shared.access.is_on(),
             ..Self::default()
         }
+    }
+
+    /// Opens the account of a request whose head is whole. `line` is called for the request line.
+    pub(super) fn of(
+        peer: &Peer,
+        host: &str,
+        line: impl FnOnce(&mut Vec<u8>),
+        began: Micros,
+        now: Micros,
+    ) -> Self {
+        let mut account = Self::of_malformed(peer, began);
+        account.headed = Some(now);
+        account.texts = account.is_logged.then(|| {
+            let mut bytes = peer.worker.buffers.for_writing();
+            line(&mut bytes);
+            bytes.truncate(LONGEST_LINE);
+            Texts::new(bytes, host.as_bytes())
+        });
+        account
     }
 
     /// Counts an answer of Ballast's own by its reason.
@@ -331,12 +293,12 @@ impl Account {
     }
 
     /// Closes the account and writes the access line, if it is open.
-    pub(super) fn close(&mut self, worker: &Worker, client: SocketAddr, frontend: &FrontendState) {
+    pub(super) fn close(&mut self, peer: &Peer) {
         if !mem::take(&mut self.is_open) {
             return;
         }
         if mem::take(&mut self.is_logged) {
-            self.log(worker, client, frontend);
+            self.log(&peer.worker, peer.key.client(), &peer.frontend);
         }
         // Gives the buffer back.
         self.texts = None;
@@ -386,15 +348,8 @@ impl Account {
     }
 }
 
-/// A request that is cut with its connection has an access line too.
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.close_account();
-    }
-}
-
 /// The beginning of a head up to the end of the request line, which may follow empty lines.
-fn request_line(head: &[u8]) -> &[u8] {
+pub(super) fn request_line(head: &[u8]) -> &[u8] {
     let skipped = head.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
     let line = head.get(skipped.count()..).unwrap_or_default();
     let line = line.get(..LONGEST_LINE).unwrap_or(line);

@@ -1,20 +1,19 @@
 //! Answers of Ballast's own: to requests that no endpoint serves.
 
-use std::net::IpAddr;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::time::Duration;
 
 use ballast_core::admit::Refusal;
-use ballast_core::answer::{Form, OwnAnswer, Recipient, content_type, write};
-use ballast_core::http::{Request, Scheme, Version};
+use ballast_core::answer::{Form, OwnAnswer, Recipient, content_type, write, write_fields};
+use ballast_core::http::{Request, Version};
+use ballast_core::http2::Fields;
 use ballast_core::plan::{Frontend, HttpFrontend};
-use ballast_core::route::{self, Matched, Redirect, Target};
-use ballast_core::service::Service;
+use ballast_core::route::{self, Redirect};
 
+use super::account::Account;
 use super::buffers::WriteBuffer;
-use super::exchange::{Failure, send_all};
+use super::exchange::{Ended, Failure};
+use super::peer::{Peer, scheme};
 use super::request::Facts;
-use super::{Client, Next};
 use crate::tcp::Unserved;
 use crate::worker::Worker;
 
@@ -22,9 +21,140 @@ use crate::worker::Worker;
 pub(super) struct Answer {
     pub(super) status: u16,
     reason: Reason,
-    bytes: WriteBuffer,
+    /// The head, as lines of HTTP/1 or as a header block of HTTP/2, and the body behind it.
+    pub(super) bytes: WriteBuffer,
+    head_length: usize,
     /// Whether the client's connection serves the next request.
-    keeps_connection: bool,
+    pub(super) keeps_connection: bool,
+}
+
+impl Answer {
+    fn of(worker: &Worker, answer: &OwnAnswer<'_>, to: &Recipient, reason: Reason) -> Self {
+        let mut bytes = worker.buffers.for_writing();
+        let mut head_length = 0;
+        if to.version == Version::Http2 {
+            write_fields(&mut Fields::new(&mut bytes), answer, to);
+            head_length = bytes.len();
+            if !to.asks_for_head {
+                answer.write_body(&mut bytes);
+            }
+        } else {
+            write(&mut bytes, answer, to);
+        }
+        Self {
+            status: answer.status(),
+            reason,
+            bytes,
+            head_length,
+            keeps_connection: to.keeps_connection,
+        }
+    }
+
+    /// The page for this status.
+    fn page(
+        peer: &Peer,
+        status: u16,
+        form: Form,
+        to: &Recipient,
+        frontend: Option<&Frontend>,
+        reason: Reason,
+    ) -> Self {
+        let worker = &peer.worker;
+        with_page(worker, status, form, frontend, |answer| {
+            Self::of(worker, answer, to, reason)
+        })
+    }
+
+    /// The answer to a request of HTTP/1 that is refused because of its form. Where the next request begins is not known.
+    pub(super) fn rejected(
+        peer: &Peer,
+        status: u16,
+        frontend: Option<&Frontend>,
+        reason: Reason,
+    ) -> Self {
+        let to = Recipient {
+            version: Version::Http11,
+            asks_for_head: false,
+            keeps_connection: false,
+            hsts: frontend.and_then(|frontend| frontend.spec().http().hsts),
+        };
+        Self::page(peer, status, Form::Text, &to, frontend, reason)
+    }
+
+    /// The answer to this request.
+    pub(super) fn own(
+        peer: &Peer,
+        own: Own<'_>,
+        request: &Request<'_>,
+        keeps_connection: bool,
+        frontend: &Frontend,
+        http: &HttpFrontend,
+    ) -> Self {
+        let to = Recipient {
+            version: request.version,
+            asks_for_head: request.method == "HEAD",
+            keeps_connection,
+            hsts: frontend.spec().http().hsts,
+        };
+        let worker = &peer.worker;
+        own.write(worker, request, frontend, http, |answer, reason| {
+            Self::of(worker, answer, &to, reason)
+        })
+    }
+
+    /// The answer to a request that got no response. `keeps`: the client's next bytes are its next request. `None`: nobody waits
+    /// for an answer, or a part of a response was sent.
+    pub(super) fn to_ended(
+        peer: &Peer,
+        ended: &Ended,
+        facts: &Facts,
+        keeps: bool,
+        account: &mut Account,
+    ) -> Option<Self> {
+        let (status, reason) = match ended {
+            Ended::Unserved(unserved) => {
+                account.unserved(*unserved);
+                let Unserved::Refused(refusal) = unserved else {
+                    return None;
+                };
+                peer.counters().refused[refusal.index()].add(1);
+                (status_of_refusal(*refusal), Reason::Unserved)
+            }
+            Ended::Failed(failed) => {
+                let status = status_of_failure(failed.failure)?;
+                (status, Reason::Failed(failed.failure))
+            }
+            Ended::Done(_) | Ended::Tunnel { .. } | Ended::Broken(_) => return None,
+        };
+        let to = Recipient {
+            version: facts.version,
+            asks_for_head: facts.is_head,
+            keeps_connection: facts.keep_alive && keeps && !peer.is_draining(),
+            hsts: facts.hsts,
+        };
+        let plan = peer.worker.plan();
+        let frontend = peer.frontend_in(&plan);
+        let frontend = frontend.map(|(frontend, _)| frontend.as_ref());
+        Some(Self::page(peer, status, facts.form, &to, frontend, reason))
+    }
+
+    /// Counts the answer, which is about to be sent.
+    pub(super) fn account(&self, peer: &Peer, account: &mut Account) {
+        let counters = peer.counters();
+        account.answers_because(self.reason, counters);
+        account.answers(counters, self.status);
+        account.moved(counters, 0, self.body().len() as u64);
+    }
+
+    /// The header block of an answer in HTTP/2.
+    pub(super) fn head(&self) -> &[u8] {
+        self.bytes.get(..self.head_length).unwrap_or_default()
+    }
+
+    /// The body of an answer in HTTP/2; a whole answer in HTTP/1.
+    pub(super) fn body(&self) -> &[u8] {
+        self.bytes.get(self.head_length..).unwrap_or_default()
+    }
 }
 
 /// Why Ballast answers a request itself.
@@ -32,7 +162,7 @@ pub(super) struct Answer {
 pub(super) enum Reason {
     /// A route asks for it.
     Asked,
-    /// The source ranges of the route do not contain the client.
+    /// The source ranges of the route do not contain the client, or the request's host is not one for this connection.
     Denied,
     /// The request is malformed.
     Malformed,
@@ -48,24 +178,9 @@ pub(super) enum Reason {
 #[derive(Clone, Copy)]
 pub(super) enum Own<'a> {
     Refused(u16, Reason),
-    Redirect(&'a Redirect),
+    /// And how much of the path the route matched.
+    Redirect(&'a Redirect, usize),
     Asked(&'a route::Answer),
-}
-
-/// The service to which a client at this address is sent by the route that matched its request.
-pub(super) fn destination<'a>(
-    found: &Matched<'a>,
-    client: IpAddr,
-) -> Result<&'a Arc<Service>, Own<'a>> {
-    let sources = found.route.sources.as_ref();
-    if sources.is_some_and(|sources| !sources.contains(client)) {
-        return Err(Own::Refused(403, Reason::Denied));
-    }
-    match &found.route.target {
-        Target::Service { service, .. } => Ok(service),
-        Target::Redirect(redirect) => Err(Own::Redirect(redirect)),
-        Target::Answer(asked) => Err(Own::Asked(asked)),
-    }
 }
 
 impl Own<'_> {
@@ -80,9 +195,9 @@ impl Own<'_> {
     ) -> T {
         let (status, reason) = match self {
             Self::Refused(status, reason) => (status, reason),
-            Self::Redirect(redirect) => {
+            Self::Redirect(redirect, matched) => {
                 let mut location = worker.buffers.for_writing();
-                match redirect.write_location(&mut location, request, scheme(http)) {
+                match redirect.write_location(&mut location, request, matched, scheme(http)) {
                     Some(status) => {
                         return write(&OwnAnswer::redirect(status, &location), Reason::Asked);
                     }
@@ -109,144 +224,6 @@ impl Own<'_> {
     }
 }
 
-impl Client {
-    /// The answer to a request that is refused because of its form. Where the next request begins is not known.
-    pub(super) fn rejected(
-        &self,
-        status: u16,
-        frontend: Option<&Frontend>,
-        reason: Reason,
-    ) -> Answer {
-        let to = Recipient {
-            version: Version::Http11,
-            asks_for_head: false,
-            keeps_connection: false,
-            hsts: frontend.and_then(|frontend| frontend.spec().http().hsts),
-        };
-        self.page(status, Form::Text, &to, frontend, reason)
-    }
-
-    /// The page for this status.
-    fn page(
-        &self,
-        status: u16,
-        form: Form,
-        to: &Recipient,
-        frontend: Option<&Frontend>,
-        reason: Reason,
-    ) -> Answer {
-        let worker = &self.connection.worker;
-        with_page(worker, status, form, frontend, |answer| {
-            self.written(answer, to, reason)
-        })
-    }
-
-    fn written(&self, answer: &OwnAnswer<'_>, to: &Recipient, reason: Reason) -> Answer {
-        let mut bytes = self.connection.worker.buffers.for_writing();
-        write(&mut bytes, answer, to);
-        Answer {
-            status: answer.status(),
-            reason,
-            bytes,
-            keeps_connection: to.keeps_connection,
-        }
-    }
-
-    /// The answer of Ballast's own to this request.
-    pub(super) fn own(
-        &self,
-        own: Own<'_>,
-        request: &Request<'_>,
-        keeps_connection: bool,
-        frontend: &Frontend,
-        http: &HttpFrontend,
-    ) -> Answer {
-        let to = recipient(request, keeps_connection, frontend);
-        let worker = &self.connection.worker;
-        own.write(worker, request, frontend, http, |answer, reason| {
-            self.written(answer, &to, reason)
-        })
-    }
-
-    /// Answers a request that got no endpoint.
-    pub(super) async fn turn_away(
-        &mut self,
-        unserved: Unserved,
-        facts: &Facts,
-        body_is_read: bool,
-    ) -> Next {
-        self.account.unserved(unserved);
-        let refusal = match unserved {
-            Unserved::ClientLeft(_) => return Next::Reset,
-            Unserved::Refused(refusal) => refusal,
-        };
-        let counters = self.connection.counters();
-        counters.refused[refusal.index()].add(1);
-        let status = status_of_refusal(refusal);
-        self.fail(status, facts, body_is_read, Reason::Unserved)
-            .await
-    }
-
-    /// Answers a request whose endpoint failed before it sent a response.
-    pub(super) async fn report(
-        &mut self,
-        failure: Failure,
-        facts: &Facts,
-        body_is_read: bool,
-    ) -> Next {
-        self.account.fails(failure);
-        let Some(status) = status_of_failure(failure) else {
-            return Next::Reset;
-        };
-        self.fail(status, facts, body_is_read, Reason::Failed(failure))
-            .await
-    }
-
-    /// `body_is_read`: the client's next bytes are its next request.
-    async fn fail(
-        &mut self,
-        status: u16,
-        facts: &Facts,
-        body_is_read: bool,
-        reason: Reason,
-    ) -> Next {
-        let plan = self.connection.worker.plan();
-        let frontend = self.frontend(&plan).map(|(frontend, _)| frontend.as_ref());
-        let to = Recipient {
-            version: facts.version,
-            asks_for_head: facts.is_head,
-            keeps_connection: facts.keep_alive && body_is_read && !self.is_draining(),
-            hsts: facts.hsts,
-        };
-        let answer = self.page(status, facts.form, &to, frontend, reason);
-        drop(plan);
-        self.send(answer).await
-    }
-
-    /// Sends an answer.
-    pub(super) async fn send(&mut self, answer: Answer) -> Next {
-        let worker = Rc::clone(&self.connection.worker);
-        let counters = self.connection.counters();
-        self.account.answers_because(answer.reason, counters);
-        self.account.answers(counters, answer.status);
-        let length = answer.bytes.len() as u64;
-        self.account.moved(counters, 0, length);
-        let sent = send_all(
-            &mut self.connection.socket,
-            &answer.bytes,
-            &mut self.timer,
-            Some(SEND_TIMEOUT),
-            &worker.tools,
-        )
-        .await;
-        match sent {
-            Err(_) => Next::Reset,
-            Ok(()) if answer.keeps_connection => Next::Request,
-            Ok(()) => Next::Linger,
-        }
-    }
-}
-
 /// Calls `write` with the page for this status: the table's, or the built-in one.
 pub(super) fn with_page<T>(
     worker: &Worker,
@@ -267,7 +244,7 @@ pub(super) fn with_page<T>(
 }
 
 /// The status for a request that got no endpoint.
-pub(super) fn status_of_refusal(refusal: Refusal) -> u16 {
+fn status_of_refusal(refusal: Refusal) -> u16 {
     match refusal {
         Refusal::Failed => 502,
         _ => 503,
@@ -275,36 +252,15 @@ pub(super) fn status_of_refusal(refusal: Refusal) -> u16 {
 }
 
 /// The status for a request whose endpoint failed before it sent a response. `None`: nobody waits for an answer.
-pub(super) fn status_of_failure(failure: Failure) -> Option<u16> {
+fn status_of_failure(failure: Failure) -> Option<u16> {
     Some(match failure {
         Failure::ClientLeft => return None,
         Failure::ClientTimedOut => 408,
         Failure::ClientMalformed => 400,
-        Failure::ServerTimedOut => 504,
+        Failure::ServerTimedOut | Failure::Expired => 504,
         Failure::ServerLeft { .. } | Failure::ServerMalformed | Failure::Cut => 502,
     })
 }
 
-pub(super) fn recipient(
-    request: &Request<'_>,
-    keeps_connection: bool,
-    frontend: &Frontend,
-) -> Recipient {
-    Recipient {
-        version: request.version,
-        asks_for_head: request.method == "HEAD",
-        keeps_connection,
-        hsts: frontend.spec().http().hsts,
-    }
-}
-
-/// The scheme that the clients of a frontend use.
-pub(super) fn scheme(http: &HttpFrontend) -> Scheme {
-    match http.is_https() {
-        true => Scheme::Https,
-        false => Scheme::Http,
-    }
-}
-
 /// A client that does not take the bytes of an answer for so long is gone.
-pub(super) const SEND_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,413 +1,457 @@
-//! One exchange with an endpoint: sends it a request, reads the head of its response, and relays both bodies.
+//! One exchange: a request of a client of either version of HTTP gets a connection to an endpoint of either version, is sent there,
+//! and the client gets the response.
 //!
-//! Bodies go through the directions of [`crate::relay`], so they are copied once or spliced, and a slow reader slows the sender
-//! down. A response may begin, and end, before the request has been sent whole.
+//! Both directions, the head of the response and all timeouts are polled by the one task of the request ([`relay`]); when that task
+//! ends, whatever the reason, dropping what it holds releases the endpoint and resets what has not ended. A response may begin, and
+//! end, before the request has been sent whole.
 
-use std::future::poll_fn;
-use std::io;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
+use ballast_core::admit::Refusal;
 use ballast_core::http::Framing;
-use ballast_core::http1::{Body, Limits, Piece};
+use ballast_core::http1::ResponseKind;
+use ballast_core::http2::ErrorCode;
+use ballast_core::service::Service;
+use ballast_core::table::HttpVersion;
 
-use super::buffers::{ReadBuffer, WriteBuffer};
-use super::idle_timer::{IdleTimer, Timeouts};
+use super::account::Account;
+use super::buffers::ReadBuffer;
+use super::idle_policy::IdlePolicy;
+use super::idle_timer::IdleTimer;
+use super::links::{Multiplexed, Use};
+use super::peer::Peer;
+use super::pool::Pool;
+use super::request::Prepared;
+use super::side::{Broken, ENDPOINT_WINDOW, H1, H2, Side};
 use crate::poller::Timer;
-use crate::relay::{Direction, Extent, Phase, RelaySide, Side, Tools};
+use crate::relay::Side as Fault;
+use crate::tcp::{Caller, Link, Session, Unserved, Upstream, dial_link};
 use crate::tls::MaybeTls;
+use crate::worker::WorkerPlan;
 
-/// The two connections of an exchange.
-pub(super) struct Exchange<'a> {
-    pub(super) client: &'a mut MaybeTls,
-    pub(super) server: &'a mut MaybeTls,
-    pub(super) tools: &'a Tools,
-    timer: IdleTimer<'a>,
-    timeouts: Timeouts,
-    /// The head of the request, and the bytes of its body that came with it.
-    request: &'a WriteBuffer,
-    /// How many bytes of `request` have been sent.
-    sent: usize,
-    /// The rest of the request's body.
-    up: Direction<BodyExtent>,
-    /// Bytes of the response that have been read and not yet used.
-    pub(super) response: &'a mut ReadBuffer,
-    client_dead: bool,
-    /// Whether the endpoint's connection has refused bytes of the request. Its response is still read.
-    server_dead: bool,
-    response_failed: bool,
-    /// Bytes that were sent to the client.
-    down_bytes: u64,
-}
+mod relay;
+mod rewriting;
+mod transfer;
+mod tunnel;
+
+use relay::Relay;
+use rewriting::Rewriting;
+pub(super) use transfer::BodyExtent;
+use transfer::Transfer;
 
 /// Why an exchange failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The client's connection failed.
+    /// The client's connection failed, or its stream was reset.
     ClientLeft,
     /// The client did not send its body, or did not read the response, in time.
     ClientTimedOut,
     /// The body of the request is malformed.
     ClientMalformed,
-    /// The endpoint's connection ended or failed too early. `silent`: before a byte of the response.
+    /// The endpoint's connection ended or failed too early, or its stream was reset. `silent`: before a byte of the response.
     ServerLeft {
         silent: bool,
     },
     ServerTimedOut,
-    /// The body of the response is malformed.
+    /// The response is malformed.
     ServerMalformed,
+    /// The time for the whole request is over.
+    Expired,
     /// An order cut the endpoint's connections.
     Cut,
 }
 
 impl Failure {
     /// The side at fault.
-    pub(super) fn fault(self) -> Option<Side> {
+    pub(super) fn fault(self) -> Option<Fault> {
         match self {
-            Self::ClientLeft | Self::ClientTimedOut | Self::ClientMalformed => Some(Side::Client),
+            Self::ClientLeft | Self::ClientTimedOut | Self::ClientMalformed => Some(Fault::Client),
             Self::ServerLeft { .. } | Self::ServerTimedOut | Self::ServerMalformed => {
-                Some(Side::Server)
+                Some(Fault::Server)
             }
-            Self::Cut => None,
+            Self::Expired | Self::Cut => None,
         }
     }
 }
 
-/// How a completed exchange leaves its connections.
-#[derive(Debug)]
-pub(super) struct Completed {
-    /// Whether the whole request was sent and the endpoint sent nothing after its response.
-    pub(super) server_is_clean: bool,
-    /// Whether the whole body of the request was read from the client.
-    pub(super) request_is_complete: bool,
-    /// Bytes of the client that follow its request.
-    pub(super) surplus: Vec<u8>,
+/// A failure, and what the other side is told of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed {
+    pub(super) failure: Failure,
+    /// The reason with which one side has reset its stream, for the other side.
+    pub(super) reset: Option<ErrorCode>,
+    /// Whether the endpoint has certainly done nothing about the request.
+    is_refused: bool,
 }
 
-impl<'a> Exchange<'a> {
-    /// An exchange that will send `request`, and `body` after it.
-    pub(super) fn new(
-        (client, server): (&'a mut MaybeTls, &'a mut MaybeTls),
-        (request, body): (&'a WriteBuffer, BodyExtent),
-        response: &'a mut ReadBuffer,
-        timeouts: Timeouts,
-        timer: &'a mut Timer,
-        tools: &'a Tools,
-    ) -> Self {
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Self {
         Self {
-            client,
-            server,
-            tools,
-            timer: IdleTimer::new(timer, *tools.clock()),
-            timeouts,
-            request,
-            sent: 0,
-            up: Direction::new(Vec::new(), body),
-            response,
-            client_dead: false,
-            server_dead: false,
-            response_failed: false,
-            down_bytes: 0,
+            failure,
+            reset: None,
+            is_refused: false,
         }
     }
+}
 
-    /// Bytes of the request's body that were read from the client, and bytes of the response that were sent to the client.
-    pub(super) fn bytes(&self) -> (u64, u64) {
-        (self.up.bytes(), self.down_bytes)
-    }
-
-    /// Whether the whole body of the request has been read from the client.
-    pub(super) fn request_is_read(&self) -> bool {
-        self.up.extent().is_complete()
-    }
-
-    /// Sends the request and waits until the endpoint has sent more bytes than those held in `response`.
-    pub(super) async fn more_response(&mut self) -> Result<(), Failure> {
-        self.timer.begin(self.timeouts.server);
-        poll_fn(|cx| self.poll_response(cx)).await
-    }
-
-    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        if self.server.is_cut() {
-            return Poll::Ready(Err(Failure::Cut));
-        }
-        self.send(cx)?;
-        // An endpoint may answer and close before it has read the whole request: its response is read even if a write has failed.
-        match self.response.poll_fill(self.server, cx) {
-            Poll::Ready(Ok(read)) if read > 0 => return Poll::Ready(Ok(())),
-            Poll::Ready(_) => {
-                let silent = self.response.is_empty();
-                return Poll::Ready(Err(Failure::ServerLeft { silent }));
+impl Failed {
+    fn by_client(broken: Broken) -> Self {
+        Self {
+            reset: match broken {
+                Broken::Reset(code) => Some(code),
+                Broken::Left | Broken::Malformed | Broken::Refused => None,
+            },
+            ..match broken {
+                Broken::Malformed => Failure::ClientMalformed,
+                Broken::Left | Broken::Reset(_) | Broken::Refused => Failure::ClientLeft,
             }
-            Poll::Pending => {}
+            .into()
         }
-        if self.up.is_ended() && self.client.poll_failed(cx).is_ready() {
-            return Poll::Ready(Err(Failure::ClientLeft));
-        }
-        let waits_for_client = self.is_sent() && !self.up.is_ended() && self.up.held() == 0;
-        let (timeout, failure) = match waits_for_client {
-            true => (self.timeouts.client, Failure::ClientTimedOut),
-            false => (self.timeouts.server, Failure::ServerTimedOut),
-        };
-        self.timer.poll(timeout, cx).map(|()| Err(failure))
     }
 
-    fn is_sent(&self) -> bool {
-        self.sent == self.request.len()
+    fn by_server(broken: Broken, silent: bool) -> Self {
+        Self {
+            failure: match broken {
+                Broken::Malformed => Failure::ServerMalformed,
+                Broken::Left | Broken::Reset(_) | Broken::Refused => Failure::ServerLeft { silent },
+            },
+            reset: match broken {
+                Broken::Reset(code) => Some(code),
+                Broken::Refused => Some(ErrorCode::REFUSED_STREAM),
+                Broken::Left | Broken::Malformed => None,
+            },
+            is_refused: broken == Broken::Refused,
+        }
     }
 
-    /// Sends what can be sent of the request.
-    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
-        while !self.is_sent() && !self.server_dead {
-            let rest = self.request.get(self.sent..).unwrap_or_default();
-            match self.server.poll_send(cx, rest) {
-                Poll::Ready(Ok(sent)) => self.sent += sent,
-                Poll::Ready(Err(_)) => self.server_dead = true,
-                Poll::Pending => return Ok(()),
+    /// Whether the request may be sent again if it is repeatable: its connection ended without a byte of a response. A stream that
+    /// the endpoint has reset may have been served.
+    fn is_silent(&self) -> bool {
+        self.failure == Failure::ServerLeft { silent: true } && self.reset.is_none()
+    }
+}
+
+/// How a request ended.
+pub(super) enum Ended {
+    /// The client got the whole response.
+    Done(Done),
+    /// Both sides went on with another protocol, which has ended; `in_order`: as it should.
+    Tunnel {
+        in_order: bool,
+    },
+    Unserved(Unserved),
+    /// The client got no response.
+    Failed(Failed),
+    /// The client got a part of the response.
+    Broken(Failed),
+}
+
+/// The end of a request with a response.
+pub(super) struct Done {
+    /// Whether the whole request was read from the client.
+    pub(super) request_is_complete: bool,
+    /// Whether the head of the response promised another request on the client's connection.
+    pub(super) client_keeps: bool,
+}
+
+/// A request's way to its response.
+pub(super) struct Exchange<'a, 'c> {
+    pub(super) peer: &'a Peer,
+    pub(super) account: &'a mut Account,
+    pub(super) prepared: &'a mut Prepared,
+    pub(super) client: &'a mut Side<'c>,
+    pub(super) timer: &'a mut Timer,
+}
+
+/// What follows an attempt to serve a request.
+enum Attempted {
+    Ended(Ended),
+    /// The endpoint has done nothing about the request, and takes no more by this connection.
+    Refused,
+    /// The endpoint closed an idle connection before it read the request. A new connection may serve it.
+    ClosedIdle,
+}
+
+impl From<Ended> for Attempted {
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
+    }
+}
+
+impl Exchange<'_, '_> {
+    /// Serves the request.
+    pub(super) async fn run(mut self, plan: WorkerPlan, mut policy: IdlePolicy) -> Ended {
+        let mut plan = Some(plan);
+        for _ in 0..MOST_ATTEMPTS {
+            let plan = plan.take().unwrap_or_else(|| self.peer.worker.plan());
+            match self.attempt(plan, policy).await {
+                Attempted::Ended(ended) => return ended,
+                Attempted::Refused => {}
+                Attempted::ClosedIdle => policy.may_use = false,
             }
         }
-        if self.up.is_ended() {
-            return Ok(());
-        }
-        let before = self.up.bytes();
-        self.up.pump(
-            (self.client, &mut self.client_dead),
-            (self.server, &mut self.server_dead),
-            Phase::Open,
-            cx,
-            self.tools,
-        );
-        if self.up.bytes() != before {
-            self.timer.moved();
-        }
-        match self.client_dead {
-            true if self.up.extent().is_malformed => Err(Failure::ClientMalformed),
-            true => Err(Failure::ClientLeft),
-            false => Ok(()),
-        }
+        Ended::Unserved(Refusal::Failed.into())
     }
 
-    /// Sends bytes to the client: the head of an interim response, or of one that the endpoint does not frame itself.
-    pub(super) async fn send_to_client(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.down_bytes += bytes.len() as u64;
-        send_all(
-            self.client,
-            bytes,
-            self.timer.timer,
-            self.timeouts.client,
-            self.tools,
-        )
-        .await
-    }
-
-    /// Sends `head` to the client and relays the body of the response behind it, until the response has ended.
-    pub(super) async fn relay_response(
-        &mut self,
-        mut head: WriteBuffer,
-        framing: Framing,
-        limits: &Limits,
-    ) -> Result<Completed, Failure> {
-        let mut extent = BodyExtent::new(framing, limits);
-        // The bytes of the body that came with the head.
-        let held = self.response.held();
-        let of_body = match extent.take(held) {
-            Ok(of_body) => held.get(..of_body).unwrap_or_default(),
-            Err(_) => return Err(Failure::ServerMalformed),
+    async fn attempt(&mut self, plan: WorkerPlan, policy: IdlePolicy) -> Attempted {
+        let (upstream, service) = match self.connect(plan, policy).await {
+            Ok(connected) => connected,
+            Err(ended) => return ended.into(),
         };
-        head.extend_from_slice(of_body);
-        self.down_bytes += head.len() as u64;
-        self.response.clear();
-        self.timer.begin(self.timeouts.of_both());
-        // Most clients take the whole response at once, which then needs no memory of its own.
-        let sent = poll_fn(|cx| Poll::Ready(self.client.poll_send(cx, &head))).await;
-        let rest = match sent {
-            Poll::Ready(Ok(sent)) => head.get(sent..).unwrap_or_default(),
-            Poll::Ready(Err(_)) => return Err(Failure::ClientLeft),
-            Poll::Pending => &head,
-        };
-        let mut down = Direction::new(rest.to_vec(), extent);
-        drop(head);
-        poll_fn(|cx| self.poll_bodies(&mut down, cx)).await?;
-        Ok(self.completed(!down.extent().surplus.is_empty()))
-    }
-
-    /// Bytes of the client that follow its request, which has been read.
-    pub(super) fn take_surplus(&mut self) -> Vec<u8> {
-        self.up.take_extent().surplus
-    }
-
-    fn completed(&mut self, server_sent_more: bool) -> Completed {
-        let request_is_complete = self.up.extent().body.is_complete();
-        Completed {
-            server_is_clean: request_is_complete
-                && self.up.is_ended()
-                && self.is_sent()
-                && !self.server_dead
-                && !server_sent_more,
-            request_is_complete,
-            surplus: self.take_surplus(),
-        }
-    }
-
-    fn poll_bodies(
-        &mut self,
-        down: &mut Direction<BodyExtent>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<(), Failure>> {
-        if self.server.is_cut() {
-            return Poll::Ready(Err(Failure::Cut));
-        }
-        self.send(cx)?;
-        let before = down.bytes();
-        down.pump(
-            (self.server, &mut self.response_failed),
-            (self.client, &mut self.client_dead),
-            Phase::Open,
-            cx,
-            self.tools,
-        );
-        if down.bytes() != before {
-            self.down_bytes += down.bytes() - before;
-            self.timer.moved();
-        }
-        if self.client_dead {
-            return Poll::Ready(Err(Failure::ClientLeft));
-        }
-        if down.is_ended() {
-            return Poll::Ready(match self.response_failed {
-                true if down.extent().is_malformed => Err(Failure::ServerMalformed),
-                true => Err(Failure::ServerLeft { silent: false }),
-                false => Ok(()),
-            });
-        }
-        // While it is still sending, `send` sees it leave.
-        if self.up.is_ended() && self.client.poll_failed(cx).is_ready() {
-            return Poll::Ready(Err(Failure::ClientLeft));
-        }
-        let failure = match down.held() {
-            0 => Failure::ServerTimedOut,
-            _ => Failure::ClientTimedOut,
-        };
-        self.timer
-            .poll(self.timeouts.of_both(), cx)
-            .map(|()| Err(failure))
-    }
-
-    /// Relays the data of a chunked response to a client that knows no chunks.
-    pub(super) async fn relay_unchunked(
-        &mut self,
-        head: WriteBuffer,
-        limits: &Limits,
-    ) -> Result<Completed, Failure> {
-        let mut body = Body::new(Framing::Chunked, limits);
-        let mut out = head;
-        loop {
-            let held = self.response.held();
-            let mut pieces = body.pieces(held);
-            for piece in &mut pieces {
-                match piece {
-                    Ok(Piece::Data(data)) => out.extend_from_slice(data),
-                    Ok(Piece::Trailers(_)) => {}
-                    Err(_) => return Err(Failure::ServerMalformed),
+        let worker = Rc::clone(&self.peer.worker);
+        let counters = self.peer.counters();
+        let clock = worker.shared.clock;
+        let has_cookie = self.prepared.facts.cookie.is_some();
+        self.account
+            .connected(&service, &upstream, has_cookie, clock.precisely());
+        // Named before `own` and `shared`, and so dropped after them: the stream is closed before another client may come.
+        let Upstream {
+            session,
+            stream: link,
+            is_reused,
+            cookie,
+            ..
+        } = upstream;
+        let endpoint = session.lease.endpoint();
+        let mut response = ReadBuffer::new(&worker.buffers);
+        let mut own = None;
+        // Counts at the connection of HTTP/2 until the request has ended.
+        let shared: Option<Use>;
+        let server = match link {
+            Link::Own(stream) => {
+                shared = None;
+                let is_new = !is_reused;
+                self.over_h1(own.insert(stream), &mut response, &service, is_new)
+            }
+            Link::Shared(link) => {
+                let stream = self.over_h2(&link);
+                shared = Some(link);
+                match stream {
+                    Some(side) => side,
+                    // The connection has just ended, or is full.
+                    None => return Attempted::Refused,
                 }
             }
-            let used = pieces.used();
-            self.response.consume(used);
-            self.send_to_client(&out).await?;
-            out.clear();
-            if body.is_complete() {
-                let surplus = !self.response.is_empty();
-                return Ok(self.completed(surplus));
+        };
+        let up = self.request_body(&server);
+        let prepared = &*self.prepared;
+        let rewriting = Rewriting {
+            service: &service,
+            facts: &prepared.facts,
+            endpoint: endpoint.address(),
+            port: self.peer.local_port(),
+            cookie,
+            worker: &worker,
+        };
+        let mut relay = Relay {
+            client: self.client,
+            server,
+            up,
+            down: None,
+            is_malformed: false,
+            server_dead: false,
+            timer: IdleTimer::new(self.timer, clock, prepared.until),
+            timeouts: prepared.timeouts,
+            tools: &worker.tools,
+            head_bytes: 0,
+        };
+        let head = relay.response_head(&rewriting).await;
+        let has_begun = head.is_ok();
+        if let Ok(head) = &head {
+            let now = clock.precisely();
+            self.account.responded(counters, &session, head.status, now);
+        }
+        let relayed = match head {
+            Ok(head) if head.kind == ResponseKind::Upgraded => {
+                relay.begin_tunnel().await.map(|()| head)
             }
-            self.more_response().await?;
+            Ok(head) => relay.bodies().await.map(|()| head),
+            Err(failed) => Err(failed),
+        };
+        relay.return_surplus();
+        let (up, down) = relay.bytes();
+        let request_is_read = relay.up.is_read;
+        worker.count_spliced();
+        self.account.moved(counters, up, down);
+        self.account.sees(&service, endpoint);
+        count(&session, prepared.received + up, down);
+        let head = match relayed {
+            Ok(head) => head,
+            Err(failed) => {
+                let failed = match &shared {
+                    Some(link) => link.why_failed(failed),
+                    None => failed,
+                };
+                if !has_begun && !relay.up.is_touched && failed.is_refused {
+                    return Attempted::Refused;
+                }
+                if !has_begun && is_reused && failed.is_silent() && prepared.facts.is_repeatable {
+                    return Attempted::ClosedIdle;
+                }
+                if let Some(code) = failed.reset {
+                    relay.server.reset(code);
+                }
+                drop(relay);
+                self.prepared.request_is_read = request_is_read;
+                return self.failed(failed, &session, has_begun).into();
+            }
+        };
+        if head.kind == ResponseKind::Upgraded {
+            drop(relay);
+            if let (Side::H1(client), Some(stream)) = (&mut *self.client, own) {
+                let tunnel =
+                    tunnel::run(client, stream, &session, &service, self.peer, self.account);
+                return tunnel.await.into();
+            }
+            return Ended::Broken(Failure::ServerMalformed.into()).into();
+        }
+        let done = Done {
+            request_is_complete: request_is_read,
+            client_keeps: head.client_keeps,
+        };
+        let is_clean = relay.server_is_clean() && head.server_keeps;
+        drop(relay);
+        if let Some(stream) = own {
+            if head.framing == Framing::UntilClose && stream.is_truncated() {
+                // The response may have been cut off on its way, so it does not end in order for the client either.
+                let failed = Failed::from(Failure::ServerLeft { silent: false });
+                return self.failed(failed, &session, true).into();
+            }
+            match is_clean {
+                true => Pool::put(&worker, stream, endpoint, service.spec(), policy.owner),
+                false => stream.close_in_order(),
+            }
+        }
+        self.account.ends(*b"--");
+        Ended::Done(done).into()
+    }
+
+    /// Accounts for a request that has failed.
+    fn failed(&mut self, failed: Failed, session: &Session, has_begun: bool) -> Ended {
+        self.account.fails(failed.failure);
+        match has_begun {
+            true => {
+                session.count_fault(failed.failure.fault());
+                Ended::Broken(failed)
+            }
+            false => {
+                session.count_no_response(failed.failure.fault());
+                Ended::Failed(failed)
+            }
         }
     }
-}
 
-/// Sends all of `bytes`, unless the client accepts none for the length of `timeout`.
-pub(super) async fn send_all(
-    client: &mut MaybeTls,
-    bytes: &[u8],
-    timer: &mut Timer,
-    timeout: Option<Duration>,
-    tools: &Tools,
-) -> Result<(), Failure> {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        match timeout {
-            Some(timeout) => timer.set(tools.clock().soon().after(timeout)),
+    /// The request over a connection of its own.
+    fn over_h1<'e>(
+        &mut self,
+        stream: &'e mut MaybeTls,
+        response: &'e mut ReadBuffer,
+        service: &Service,
+        is_new: bool,
+    ) -> Side<'e> {
+        let prepared = &mut *self.prepared;
+        let mut pending = self.peer.worker.buffers.for_writing();
+        // With TLS it was sent before the handshake.
+        if is_new && stream.session().is_none() {
+            pending.extend_from_slice(&self.peer.proxy_header(service));
+        }
+        match pending.is_empty() && !prepared.facts.is_repeatable {
+            // It is not sent a second time.
+            true => std::mem::swap(&mut pending, &mut prepared.head),
+            false => pending.extend_from_slice(&prepared.head),
+        }
+        let sends = prepared.framing;
+        Side::H1(H1::new(stream, response, Framing::Empty, pending, sends))
+    }
+
+    /// The request over a connection that others use, too.
+    fn over_h2(&self, link: &Use) -> Option<Side<'static>> {
+        let prepared = &*self.prepared;
+        let is_whole = !prepared.framing.has_body();
+        let stream = link.request(&prepared.head, is_whole, prepared.facts.is_head)?;
+        Some(Side::H2(H2::new(
+            stream,
+            ENDPOINT_WINDOW,
+            self.peer.share(),
+        )))
+    }
+
+    /// How the body of the request is moved.
+    fn request_body(&mut self, server: &Side<'_>) -> Transfer {
+        let trailing = self.prepared.trailing.clone();
+        match (server, self.prepared.body.take()) {
+            (Side::H1(_), Some(extent)) => Transfer::of_bytes(extent, trailing),
+            _ => Transfer::of_frames(self.prepared.framing.has_body(), trailing),
+        }
+    }
+
+    /// Gets a connection to an endpoint of the request's service.
+    async fn connect(
+        &mut self,
+        plan: WorkerPlan,
+        policy: IdlePolicy,
+    ) -> Result<(Upstream<Link>, Arc<Service>), Ended> {
+        let Self {
+            peer,
+            account,
+            prepared,
+            client,
+            timer,
+            ..
+        } = self;
+        let worker = &peer.worker;
+        let key = peer.key.with_cookie(prepared.facts.cookie);
+        let is_late = Cell::new(false);
+        match prepared.until {
+            Some(until) => timer.set(until),
             None => timer.clear(),
         }
-        let sent = poll_fn(|cx| {
-            if let Poll::Ready(sent) = RelaySide::poll_send(client, cx, rest) {
-                return Poll::Ready(sent.map_err(|_| Failure::ClientLeft));
+        let client = RefCell::new(&mut **client);
+        let poll_gone = |cx: &Context<'_>| {
+            if timer.poll(cx).is_ready() {
+                is_late.set(true);
+                return Poll::Ready(());
             }
-            timer.poll(cx).map(|()| Err(Failure::ClientTimedOut))
-        });
-        rest = rest.get(sent.await?..).unwrap_or_default();
-    }
-    Ok(())
-}
-
-/// The bytes of one message's body.
-#[derive(Debug)]
-pub(super) struct BodyExtent {
-    pub(super) body: Body,
-    /// Bytes that were read behind the body.
-    pub(super) surplus: Vec<u8>,
-    pub(super) is_malformed: bool,
-}
-
-impl BodyExtent {
-    pub(super) fn new(framing: Framing, limits: &Limits) -> Self {
-        Self {
-            body: Body::new(framing, limits),
-            surplus: Vec::new(),
-            is_malformed: false,
-        }
-    }
-}
-
-impl Default for BodyExtent {
-    fn default() -> Self {
-        Self::new(Framing::Empty, &Limits::default())
-    }
-}
-
-impl Extent for BodyExtent {
-    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self.body.decode(bytes) {
-            Ok(decoded) => {
-                let rest = bytes.get(decoded.used..).unwrap_or_default();
-                self.surplus.extend_from_slice(rest);
-                Ok(decoded.used)
+            client.borrow_mut().poll_gone(cx).map(drop)
+        };
+        let caller = Caller {
+            worker,
+            key: &key,
+            began: prepared.facts.began,
+            idle: policy.may_use.then_some(policy.owner),
+            keeps: Some(policy.owner),
+            multiplexed: (prepared.version == HttpVersion::H2).then_some(Multiplexed {
+                owner: policy.owner,
+            }),
+            preface: &|service| peer.proxy_header(service),
+            poll_gone: &poll_gone,
+        };
+        let service = Arc::clone(&prepared.service);
+        let progress = account.dials(&service);
+        let (upstream, service) = match dial_link(caller, service, plan, progress).await {
+            Ok(dialed) => dialed,
+            Err(_) if is_late.get() => {
+                account.fails(Failure::Expired);
+                return Err(Ended::Failed(Failure::Expired.into()));
             }
-            Err(error) => {
-                self.is_malformed = true;
-                Err(io::Error::new(io::ErrorKind::InvalidData, error))
-            }
-        }
-    }
-
-    fn most_spliced(&self) -> usize {
-        match self.body.remaining() {
-            Some(left) if left >= SPLICED_AT_LEAST => usize::try_from(left).unwrap_or(usize::MAX),
-            _ => 0,
-        }
-    }
-
-    fn spliced(&mut self, bytes: usize) {
-        self.body.pass(bytes as u64);
-    }
-
-    fn is_complete(&self) -> bool {
-        self.body.is_complete()
-    }
-
-    fn may_end(&self) -> bool {
-        self.body.may_close()
+            Err(unserved) => return Err(Ended::Unserved(unserved)),
+        };
+        let mut connections = worker.connections.borrow_mut();
+        connections.set_endpoint(peer.slot, upstream.session.lease.endpoint());
+        drop(connections);
+        Ok((upstream, service))
     }
 }
 
-/// The end of a body is copied: the two calls of a pipe cost more.
-const SPLICED_AT_LEAST: u64 = 16 * 1024;
+/// Counts the bytes of a request and of its response at the endpoint.
+fn count(session: &Session, up: u64, down: u64) {
+    let endpoint = session.counters();
+    endpoint.bytes_in.add(up);
+    endpoint.bytes_out.add(down);
+}
+
+/// A request that endpoints keep refusing is answered with an error at last.
+const MOST_ATTEMPTS: usize = 4;

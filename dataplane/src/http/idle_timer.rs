@@ -34,23 +34,35 @@ impl Timeouts {
     }
 }
 
-/// Expires when no byte was moved for a timeout, which depends on the side that is waited for. Moving bytes does not re-arm the
-/// timer; only its expiry does.
+/// Expires when no byte was moved for a timeout, which depends on the side that is waited for, and when the time for the whole
+/// request is over. Moving bytes does not re-arm the timer; only its expiry does.
 pub(super) struct IdleTimer<'a> {
-    pub(super) timer: &'a mut Timer,
+    timer: &'a mut Timer,
     clock: Clock,
     last_byte: Moment,
     /// The timeout that the timer is set for.
     armed_for: Option<Duration>,
+    /// When the time for the whole request is over; `None`: it is not limited.
+    until: Option<Moment>,
+}
+
+/// Why the time is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expired {
+    /// No byte was moved for too long.
+    Idle,
+    /// The whole request took too long.
+    Whole,
 }
 
 impl<'a> IdleTimer<'a> {
-    pub(super) fn new(timer: &'a mut Timer, clock: Clock) -> Self {
+    pub(super) fn new(timer: &'a mut Timer, clock: Clock, until: Option<Moment>) -> Self {
         Self {
             timer,
             clock,
             last_byte: clock.soon(),
             armed_for: None,
+            until,
         }
     }
 
@@ -65,30 +77,34 @@ impl<'a> IdleTimer<'a> {
         self.arm(timeout);
     }
 
-    /// Ready when no byte was moved for `timeout`.
-    pub(super) fn poll(&mut self, timeout: Option<Duration>, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when no byte was moved for `timeout`, or the whole request took too long.
+    pub(super) fn poll(&mut self, timeout: Option<Duration>, cx: &Context<'_>) -> Poll<Expired> {
         if timeout != self.armed_for {
             // It is the other side now that is waited for.
             self.arm(timeout);
         }
         loop {
             ready!(self.timer.poll(cx));
-            let Some(timeout) = timeout else {
-                self.timer.clear();
-                continue;
-            };
-            let deadline = self.last_byte.after(timeout);
-            if self.clock.now() >= deadline {
-                return Poll::Ready(());
+            let now = self.clock.now();
+            if self.until.is_some_and(|until| now >= until) {
+                return Poll::Ready(Expired::Whole);
             }
-            self.timer.set(deadline);
+            let idle_at = timeout.map(|timeout| self.last_byte.after(timeout));
+            if idle_at.is_some_and(|idle_at| now >= idle_at) {
+                return Poll::Ready(Expired::Idle);
+            }
+            self.set(idle_at);
         }
     }
 
     fn arm(&mut self, timeout: Option<Duration>) {
         self.armed_for = timeout;
-        match timeout {
-            Some(timeout) => self.timer.set(self.last_byte.after(timeout)),
+        self.set(timeout.map(|timeout| self.last_byte.after(timeout)));
+    }
+
+    fn set(&mut self, idle_at: Option<Moment>) {
+        match idle_at.into_iter().chain(self.until).min() {
+            Some(deadline) => self.timer.set(deadline),
             None => self.timer.clear(),
         }
     }

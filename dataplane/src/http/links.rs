@@ -8,23 +8,27 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, ready};
+use std::time::Duration;
 
 use ballast_core::endpoint::EndpointState;
+use ballast_core::http2::{Config, Connection};
 use ballast_core::moment::Moment;
 use ballast_core::service::Service;
 use ballast_core::table;
-use bytes::Bytes;
-use h2::SendStream;
-use h2::client::{Builder, ResponseFuture, SendRequest};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 
 use super::by_owner::{ByOwner, Owner, identity};
+use super::exchange::{Failed, Failure};
+use super::mux::{Mux, Stream};
 use super::pool::{IDLE, Pool, is_same_service};
+use super::side::ENDPOINT_WINDOW;
+use crate::poller::Timer;
+use crate::relay::{Side, watch};
 use crate::tls::MaybeTls;
 use crate::worker::Worker;
 
@@ -44,7 +48,7 @@ pub(crate) struct Links {
 
 /// A connection.
 struct State {
-    sender: SendRequest<Bytes>,
+    mux: Rc<Mux>,
     endpoint: Arc<EndpointState>,
     /// The service as it was when the connection was made.
     service: Arc<table::Service>,
@@ -55,11 +59,15 @@ struct State {
     status: Rc<Status>,
 }
 
-/// What the task of a connection says of it.
+/// What is known of a connection beside its streams.
 #[derive(Debug, Default)]
 struct Status {
     has_ended: Cell<bool>,
     is_cut: Cell<bool>,
+    /// Whether a request has waited for too long: the endpoint may be gone, so it is sent no further ones.
+    is_doubtful: Cell<bool>,
+    /// Whether the endpoint has given no sign of life when it was asked.
+    is_silent: Cell<bool>,
 }
 
 /// A connection that is being made. Further requests wait for it.
@@ -158,36 +166,21 @@ impl Links {
         if !header.is_empty() {
             io.write_all(&header).await?;
         }
+        // The endpoint may be gone without a word, and take no bytes any more.
+        watch(io.stream());
         io.close_in_order();
         let status = Rc::<Status>::default();
-        let io = Watched {
-            io,
-            status: Rc::clone(&status),
-        };
-        let (sender, connection) = Builder::new()
-            .enable_push(false)
-            .initial_window_size(super::STREAM_WINDOW)
-            .initial_connection_window_size(super::CONNECTION_WINDOW)
-            .max_send_buffer_size(super::SEND_BUFFER)
-            .max_header_list_size(MAX_HEADER_LIST)
-            .handshake::<_, Bytes>(io)
-            .await
-            .map_err(io::Error::other)?;
+        let mux = Mux::new(Connection::client(config()), worker.shared.clock.now());
         let link = Rc::new(State {
-            sender,
+            mux: Rc::clone(&mux),
             endpoint: Arc::clone(endpoint),
             service: Arc::clone(service.spec()),
             requests: Cell::new(0),
             since: Cell::new(worker.shared.clock.soon()),
             status: Rc::clone(&status),
         });
-        tokio::task::spawn_local(async move {
-            let ended = connection.await;
-            status.has_ended.set(true);
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection to an endpoint ended");
-            }
-        });
+        let driver = drive(Rc::clone(worker), io, mux, Rc::downgrade(&link), status);
+        tokio::task::spawn_local(driver);
         let links = &worker.pool.links;
         let mut open = links.open.borrow_mut();
         open.push(how.owner, endpoint, Rc::clone(&link));
@@ -225,17 +218,89 @@ impl Links {
 
 impl State {
     fn is_open(&self) -> bool {
-        // Not waited for: an error shows that the endpoint takes no further requests.
-        let mut cx = Context::from_waker(Waker::noop());
-        let ready = self.sender.clone().poll_ready(&mut cx);
-        !self.status.has_ended.get()
-            && !self.status.is_cut.get()
+        let status = &self.status;
+        !status.has_ended.get()
+            && !status.is_cut.get()
+            && !status.is_doubtful.get()
             && !self.endpoint.has_ended()
-            && !matches!(ready, Poll::Ready(Err(_)))
+            && self.mux.with(Connection::takes_requests)
     }
 
     fn has_room(&self) -> bool {
-        self.requests.get() < self.sender.current_max_send_streams()
+        self.mux.with(Connection::has_room)
+    }
+}
+
+/// Its driver closes the connection, once no request uses it.
+impl Drop for State {
+    fn drop(&mut self) {
+        self.mux.wake_driver();
+    }
+}
+
+/// Moves the bytes of a connection until it ends, or until nobody holds it any more.
+async fn drive(
+    worker: Rc<Worker>,
+    mut io: MaybeTls,
+    mux: Rc<Mux>,
+    link: Weak<State>,
+    status: Rc<Status>,
+) {
+    let mut timer = Timer::new(&worker.tools.poller);
+    let clock = worker.shared.clock;
+    // When the endpoint was asked for a sign of life.
+    let mut asked: Option<Moment> = None;
+    poll_fn(|cx| {
+        loop {
+            if io.is_cut() {
+                io.close_by_reset();
+                status.is_cut.set(true);
+                return Poll::Ready(());
+            }
+            if mux.poll(&mut io, &worker.tools, cx, &mut drop).is_ready() {
+                return Poll::Ready(());
+            }
+            if link.strong_count() == 0 {
+                io.close();
+                return Poll::Ready(());
+            }
+            if mux.with(|core| core.streams() == 0) {
+                asked = None;
+                timer.clear();
+                return Poll::Pending;
+            }
+            let (heard, now) = (mux.heard(), clock.soon());
+            asked = asked.filter(|_| !mux.is_alive());
+            let deadline = match asked {
+                Some(asked) => asked.after(PING_TIMEOUT),
+                None => heard.after(SILENCE),
+            };
+            if now < deadline {
+                timer.set(deadline);
+                ready!(timer.poll(cx));
+                continue;
+            }
+            if asked.is_some() {
+                tracing::debug!(local = ?io.local_addr(), "an endpoint does not answer PING");
+                status.is_silent.set(true);
+                io.close_by_reset();
+                return Poll::Ready(());
+            }
+            mux.ping();
+            asked = Some(now);
+        }
+    })
+    .await;
+    status.has_ended.set(true);
+    mux.end();
+}
+
+fn config() -> Config {
+    Config {
+        // An endpoint opens none.
+        max_streams: 0,
+        window: u32::try_from(ENDPOINT_WINDOW).unwrap_or(u32::MAX),
+        max_head: MAX_HEAD,
     }
 }
 
@@ -264,18 +329,31 @@ impl Use {
         }
     }
 
-    /// Sends the head of a request; `is_whole`: it has no body.
-    pub(super) fn send(
+    /// Sends the head of a request; `is_whole`: it has no body. `None`: the endpoint takes no request by this connection now.
+    pub(super) fn request(
         &self,
-        head: http::Request<()>,
+        block: &[u8],
         is_whole: bool,
-    ) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
-        self.state.sender.clone().send_request(head, is_whole)
+        asks_for_head: bool,
+    ) -> Option<Stream> {
+        let now = self.worker.shared.clock.soon();
+        self.state.mux.request(block, is_whole, asks_for_head, now)
     }
 
-    /// Whether an order has cut the connection.
-    pub(super) fn is_cut(&self) -> bool {
-        self.state.status.is_cut.get()
+    /// Why a request has failed, in view of what has become of the connection.
+    pub(super) fn why_failed(&self, failed: Failed) -> Failed {
+        let status = &self.state.status;
+        if status.is_cut.get() {
+            return Failure::Cut.into();
+        }
+        if status.is_silent.get() && failed.failure.fault() == Some(Side::Server) {
+            // It may have served the request all the same.
+            return Failure::ServerTimedOut.into();
+        }
+        if failed.failure == Failure::ServerTimedOut {
+            status.is_doubtful.set(true);
+        }
+        failed
     }
 }
 
@@ -324,44 +402,9 @@ impl Connecting {
     }
 }
 
-/// A stream that fails when an order cuts its endpoint's connections.
-struct Watched {
-    io: MaybeTls,
-    status: Rc<Status>,
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.io.is_cut() {
-            self.io.close_by_reset();
-            self.status.is_cut.set(true);
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
-
-/// Endpoints are told so much for the head of a response, names, values and 32 bytes for each field.
-const MAX_HEADER_LIST: u32 = 64 * 1024;
+/// The most bytes of the head of a response: names, values, and 32 bytes for each field.
+const MAX_HEAD: usize = 64 * 1024;
+/// An endpoint with requests under way that has sent nothing for so long is asked for a sign of life.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Without an answer for so long, the connection is closed.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);

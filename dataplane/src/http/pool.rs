@@ -1,6 +1,7 @@
 //! Connections to endpoints that wait for the next request. Each worker has its own.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::table;
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::by_owner::{ByOwner, Owner};
@@ -21,7 +23,12 @@ pub(crate) struct Pool {
     /// The last one of a list was used most recently.
     idle: RefCell<ByOwner<Idle>>,
     count: Cell<usize>,
+    /// The most connections of clients, and requests of HTTP/2, that were under way since the last sweep. As many idle connections are
+    /// kept: each of them has reserved a descriptor, and requests of HTTP/2 end together and begin together.
+    peak: Cell<usize>,
     is_swept: Cell<bool>,
+    /// Connections that are being made, and whose requests are gone.
+    left: RefCell<ByOwner<Rc<LeftBehind>>>,
     /// Its connections of HTTP/2, idle or not.
     pub(crate) links: Links,
 }
@@ -35,7 +42,75 @@ struct Idle {
     since: Moment,
 }
 
+/// A connection that is being made for a request that is gone. It serves the next one.
+#[derive(Debug)]
+pub(crate) struct LeftBehind {
+    service: Arc<table::Service>,
+    made: RefCell<Option<io::Result<MaybeTls>>>,
+    is_made: Notify,
+}
+
+impl LeftBehind {
+    /// Waits until the connection is there.
+    pub(crate) async fn made(&self) -> io::Result<MaybeTls> {
+        loop {
+            let is_made = self.is_made.notified();
+            if let Some(made) = self.made.borrow_mut().take() {
+                return made;
+            }
+            is_made.await;
+        }
+    }
+}
+
 impl Pool {
+    /// Goes on making a connection for a request that is gone.
+    pub(crate) fn leave_behind(
+        worker: &Rc<Worker>,
+        endpoint: &Arc<EndpointState>,
+        service: &Arc<table::Service>,
+        owner: Owner,
+        making: impl Future<Output = io::Result<MaybeTls>> + 'static,
+    ) {
+        let left = Rc::new(LeftBehind {
+            service: Arc::clone(service),
+            made: RefCell::default(),
+            is_made: Notify::new(),
+        });
+        let list = &worker.pool.left;
+        list.borrow_mut().push(owner, endpoint, Rc::clone(&left));
+        let (worker, endpoint) = (Rc::clone(worker), Arc::clone(endpoint));
+        tokio::task::spawn_local(async move {
+            let made = making.await;
+            let is_this = |other: &mut Rc<LeftBehind>| Rc::ptr_eq(other, &left);
+            let unclaimed = worker.pool.left.borrow_mut().remove_if(is_this);
+            match made {
+                Ok(stream) if !unclaimed.is_empty() => {
+                    Self::put(&worker, stream, &endpoint, &left.service, owner);
+                }
+                made => {
+                    *left.made.borrow_mut() = Some(made);
+                    left.is_made.notify_one();
+                }
+            }
+        });
+    }
+
+    /// A connection to this endpoint that was left behind.
+    pub(crate) fn claim(
+        &self,
+        endpoint: &Arc<EndpointState>,
+        service: &Arc<table::Service>,
+        owner: Owner,
+    ) -> Option<Rc<LeftBehind>> {
+        let mut left = self.left.borrow_mut();
+        let list = left.get_mut(owner, endpoint)?;
+        let at = list
+            .iter()
+            .position(|left| is_same_service(&left.service, service))?;
+        Some(list.remove(at))
+    }
+
     /// Takes a connection to this endpoint that is still open.
     pub(crate) fn take(
         &self,
@@ -56,7 +131,7 @@ impl Pool {
     }
 
     /// Keeps a connection on which a response has just ended.
-    pub(super) fn put(
+    pub(crate) fn put(
         worker: &Rc<Worker>,
         stream: MaybeTls,
         endpoint: &Arc<EndpointState>,
@@ -65,7 +140,9 @@ impl Pool {
     ) {
         let pool = &worker.pool;
         stream.close_in_order();
-        if pool.count.get() >= worker.shared.connections().max(ALWAYS_KEPT) {
+        let in_use = worker.shared.admit.current() as usize;
+        pool.peak.set(pool.peak.get().max(in_use));
+        if pool.count.get() >= pool.peak.get().max(ALWAYS_KEPT) {
             return;
         }
         let idle = Idle {
@@ -132,6 +209,7 @@ async fn sweep(worker: Rc<Worker>) {
             })
         });
         pool.links.sweep(now);
+        pool.peak.set(worker.shared.admit.current() as usize);
     }
     pool.is_swept.set(false);
 }
@@ -140,6 +218,5 @@ async fn sweep(worker: Rc<Worker>) {
 /// just being closed, the better.
 pub(super) const IDLE: Duration = Duration::from_secs(4);
 const SWEEP: Duration = Duration::from_secs(1);
-/// An idle connection uses the descriptor that a client's connection has reserved for its endpoint. So many are kept even if there
-/// are fewer clients.
+/// So many are kept even if there are fewer clients.
 const ALWAYS_KEPT: usize = 32;

@@ -12,8 +12,8 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, Serves};
 
 use super::answers::{SEND_TIMEOUT, with_page};
-use super::exchange::send_all;
 use super::linger::linger;
+use super::send_all::send_all;
 use crate::poller::Timer;
 use crate::tls::MaybeTls;
 use crate::worker::Worker;
@@ -60,8 +60,7 @@ impl Refusing {
             bytes
         });
         let mut timer = Timer::new(&worker.tools.poller);
-        let timeout = Some(SEND_TIMEOUT);
-        let sent = send_all(socket, &bytes, &mut timer, timeout, &worker.tools).await;
+        let sent = send_all(socket, &bytes, &mut timer, SEND_TIMEOUT, &worker.tools).await;
         if sent.is_ok() {
             linger(worker, socket).await;
         }

@@ -1,44 +1,63 @@
-//! One request: from the client's bytes to the end of the response.
+//! What becomes of a request: its route, its service, and its head as the endpoint gets it. The same for both versions of HTTP.
 
-use std::future::poll_fn;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 
-use ballast_core::admit::Refusal;
 use ballast_core::affinity::cookie::CookieValue;
 use ballast_core::answer::Form;
-use ballast_core::forward::{self, MapBack};
+use ballast_core::backends::Chosen;
+use ballast_core::forward::{self, Edits, MapBack, ToEndpoint, Trailing};
 use ballast_core::http::{Field, Framing, Host, Request, Scheme, Version};
-use ballast_core::http1::{HeadSearch, Limits, Reject, RequestHead, parse_request};
+use ballast_core::http2::{self, Head};
 use ballast_core::moment::Moment;
-use ballast_core::plan::{Frontend, HttpFrontend, Plan};
-use ballast_core::route::{Matched, Route, Target};
+use ballast_core::plan::{Frontend, HttpFrontend};
+use ballast_core::route::{Decision, Forward, Matched, Route, Target};
 use ballast_core::service::Service;
 use ballast_core::table::{HttpVersion, MaxAge, Protocol};
 
-use super::answers::{Answer, Own, Reason, destination};
-use super::bridge::{self, EndpointHead};
+use super::answers::{Answer, Own, Reason};
 use super::buffers::WriteBuffer;
 use super::exchange::BodyExtent;
-use super::forwarding::{self, Outbound};
 use super::idle_timer::Timeouts;
-use super::{Client, Next, as_seen, fields, frontend_in, h2, subject, to_h2};
-use crate::clock::Micros;
+use super::peer::Peer;
+
+/// A request as its client sent it.
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) request: &'a Request<'a>,
+    pub(super) framing: Framing,
+    /// Whether the client will send another request on this connection.
+    pub(super) keep_alive: bool,
+    /// Whether an answer of Ballast's own keeps the connection.
+    pub(super) answer_keeps: bool,
+    pub(super) upgrades: bool,
+    /// When its first byte was read, and when its head was complete.
+    pub(super) first_byte: Moment,
+    pub(super) began: Moment,
+}
 
 /// A request whose head has been rewritten for its service.
 pub(super) struct Prepared {
     pub(super) service: Arc<Service>,
-    /// The head for the endpoint, and the bytes of the body that came with the client's head.
-    pub(super) out: WriteBuffer,
+    /// The version of HTTP that the endpoints speak.
+    pub(super) version: HttpVersion,
+    /// The head for the endpoint: lines of HTTP/1, with the bytes of the body that came with the client's head behind them, or a
+    /// header block of HTTP/2.
+    pub(super) head: WriteBuffer,
+    /// How the body is framed, to the endpoint as from the client.
+    pub(super) framing: Framing,
+    /// Between two connections of HTTP/1: how much of the body has been read.
+    pub(super) body: Option<BodyExtent>,
+    /// Which trailers of the body pass.
+    pub(super) trailing: Trailing,
+    /// Whether the whole request has been read from the client.
+    pub(super) request_is_read: bool,
     /// How many bytes of the client it has used so far.
     pub(super) received: u64,
-    /// The part of the body that was not read yet.
-    pub(super) body: BodyExtent,
     pub(super) facts: Facts,
     pub(super) timeouts: Timeouts,
+    /// When the time for the whole request is over; `None`: it is not limited.
+    pub(super) until: Option<Moment>,
 }
 
 /// Properties of a request that are needed after its head was taken out of the client's buffer.
@@ -52,6 +71,8 @@ pub(super) struct Facts {
     pub(super) is_repeatable: bool,
     /// What the response needs of the route and of the request, if its paths are mapped back.
     pub(super) map_back: Option<Box<MappedBack>>,
+    /// The route and the place of the backend, if one of them edits the heads of responses.
+    pub(super) edited_by: Option<(Arc<Route>, usize)>,
     pub(super) hsts: Option<MaxAge>,
     pub(super) is_https: bool,
     /// The affinity cookie of the service, as the client sent it.
@@ -64,8 +85,8 @@ pub(super) struct Facts {
 
 /// What mapping back the paths of a response needs.
 pub(super) struct MappedBack {
-    pub(super) route: Arc<Route>,
-    pub(super) prefix: Box<str>,
+    route: Arc<Route>,
+    prefix: Box<str>,
     host: Option<Box<str>>,
     host_port: Option<u16>,
 }
@@ -73,15 +94,8 @@ pub(super) struct MappedBack {
 impl MappedBack {
     /// How the paths of a response of `endpoint` are mapped back.
     pub(super) fn of(&self, endpoint: SocketAddr, port: u16) -> Option<MapBack<'_>> {
-        let Target::Service {
-            rewrite: Some(rewrite),
-            ..
-        } = &self.route.target
-        else {
-            return None;
-        };
         Some(MapBack {
-            rewrite,
+            rewrite: self.route.forward()?.rewrite.as_ref()?,
             prefix: &self.prefix,
             host: self.host.as_deref().map(|name| Host {
                 name,
@@ -93,308 +107,158 @@ impl MappedBack {
     }
 }
 
-/// What becomes of the bytes of a client.
-enum Step {
-    /// The head is not complete.
-    More,
+/// What becomes of a request.
+pub(super) enum Step {
     Forward(Box<Prepared>),
-    /// To an endpoint that speaks HTTP/2.
-    ForwardToH2(Box<bridge::Prepared>),
     Answer(Answer),
 }
 
-/// Reads the next request and serves it.
-pub(super) async fn serve(client: &mut Client) -> Next {
-    let next = read_and_serve(client).await;
-    client.close_account();
-    next
-}
-
-async fn read_and_serve(client: &mut Client) -> Next {
-    let mut search = HeadSearch::default();
-    let mut deadline = None;
-    // When the first byte of the request was read.
-    let mut began = None;
-    loop {
-        let worker = Rc::clone(&client.connection.worker);
-        let plan = worker.plan();
-        let Some((frontend, http)) = client.frontend(&plan) else {
-            // The table no longer has this frontend, or not for HTTP.
-            if client.buffer.is_empty() {
-                return Next::Close;
-            }
-            let began = began.unwrap_or_else(|| worker.shared.clock.precisely());
-            client.account_for_bad(began);
-            client.account.unserved(Refusal::NoEndpoint.into());
-            let answer = client.rejected(503, None, Reason::Unserved);
-            return client.send(answer).await;
-        };
-        let is_preface = client.preface(http);
-        if is_preface == Some(true) {
-            return Next::Http2;
-        }
-        if !client.buffer.is_empty() && is_preface.is_none() {
-            let now = worker.shared.clock.precisely();
-            let times = (*began.get_or_insert(now), now);
-            match prepare(client, frontend, http, &mut search, times) {
-                Step::More => {}
-                Step::Forward(prepared) => return forwarding::run(client, prepared, plan).await,
-                Step::ForwardToH2(prepared) => return to_h2::run(client, *prepared, plan).await,
-                Step::Answer(answer) => return client.send(answer).await,
-            }
-        }
-        let options = http.options();
-        let now = worker.shared.clock.soon();
-        let until = match client.buffer.is_empty() {
-            true if client.requests > 0 => now.after(options.keep_alive_timeout),
-            _ => *deadline.get_or_insert_with(|| now.after(options.request_timeout)),
-        };
-        drop(plan);
-        match client.fill(until).await {
-            Filled::More => {}
-            Filled::TimedOut if client.buffer.is_empty() => return Next::Close,
-            Filled::TimedOut => {
-                let plan = worker.plan();
-                let frontend = client
-                    .frontend(&plan)
-                    .map(|(frontend, _)| frontend.as_ref());
-                let answer = client.rejected(408, frontend, Reason::Late);
-                drop(plan);
-                client.account_for_bad(began.unwrap_or_default());
-                return client.send(answer).await;
-            }
-            Filled::Ended => {
-                client.left_early(began);
-                return Next::Close;
-            }
-            Filled::Failed => {
-                client.left_early(began);
-                return Next::Reset;
-            }
-        }
-    }
-}
-
-enum Filled {
-    More,
-    Ended,
-    Failed,
-    TimedOut,
-}
-
-impl Client {
-    /// The frontend of this connection in `plan`.
-    pub(super) fn frontend<'p>(
-        &self,
-        plan: &'p Plan,
-    ) -> Option<(&'p Arc<Frontend>, &'p Arc<HttpFrontend>)> {
-        frontend_in(plan, &self.socket)
-    }
-
-    /// Whether the first bytes of the connection are the preface of HTTP/2: `None` if they are not, `false` if they are a part
-    /// of it. In TLS, a client chooses HTTP/2 by ALPN instead.
-    fn preface(&self, http: &HttpFrontend) -> Option<bool> {
-        let held = self.buffer.held();
-        if self.requests > 0 || held.is_empty() || http.is_https() || !http.options().http2 {
-            return None;
-        }
-        if held.starts_with(h2::PREFACE) {
-            return Some(true);
-        }
-        h2::PREFACE.starts_with(held).then_some(false)
-    }
-
-    /// Whether the process is ending, so that no connection gets another request.
-    pub(super) fn is_draining(&self) -> bool {
-        self.connection.worker.is_draining.get()
-    }
-
-    /// Counts a client that left before its request was whole, if it began one.
-    fn left_early(&mut self, began: Option<Micros>) {
-        if let Some(began) = began.filter(|_| !self.buffer.is_empty()) {
-            self.account_for_bad(began);
-            self.account.ends(*b"CR");
-            self.connection.counters().bad_requests.add(1);
-        }
-    }
-
-    /// Waits for more bytes of the client.
-    async fn fill(&mut self, until: Moment) -> Filled {
-        self.timer.set(until);
-        let Self {
-            connection,
-            buffer,
-            timer,
-            ..
-        } = self;
-        poll_fn(|cx| {
-            match buffer.poll_fill(&mut connection.socket, cx) {
-                Poll::Ready(Ok(0)) => Poll::Ready(Filled::Ended),
-                Poll::Ready(Ok(_)) => Poll::Ready(Filled::More),
-                Poll::Ready(Err(_)) => Poll::Ready(Filled::Failed),
-                // A request that came before the end is still served.
-                Poll::Pending if buffer.is_empty() && connection.worker.is_draining.get() => {
-                    Poll::Ready(Filled::Ended)
-                }
-                Poll::Pending => timer.poll(cx).map(|()| Filled::TimedOut),
-            }
-        })
-        .await
-    }
-}
-
-/// Parses the client's bytes and decides where the request goes. Uses up its head.
-fn prepare(
-    client: &mut Client,
+/// Decides where the request goes.
+pub(super) fn prepare(
+    peer: &Peer,
+    message: &Message<'_>,
     frontend: &Arc<Frontend>,
     http: &Arc<HttpFrontend>,
-    search: &mut HeadSearch,
-    (began, now): (Micros, Micros),
 ) -> Step {
-    let options = http.options();
-    let limits = Limits {
-        bytes: options.max_header_bytes,
-        fields: options.max_headers,
+    let request = message.request;
+    if peer.is_misdirected(request.host, frontend, http) {
+        let own = Own::Refused(421, Reason::Denied);
+        return Step::own(peer, own, message, frontend, http);
+    }
+    let to = match destination(peer, message, http) {
+        Ok(to) => to,
+        Err(own) => return Step::own(peer, own, message, frontend, http),
     };
-    let mut few = [const { MaybeUninit::uninit() }; USUAL_FIELDS];
-    let mut many;
-    let fields: &mut [MaybeUninit<Field<'_>>] = match limits.fields {
-        ..=USUAL_FIELDS => &mut few,
-        most => {
-            many = vec![MaybeUninit::uninit(); most];
-            &mut many
+    let service = to.chosen.service;
+    let client = peer.as_seen(frontend, http);
+    let to_endpoint = to.to_endpoint(peer, message, frontend, &client);
+    let mut head = peer.worker.buffers.for_writing();
+    match to_endpoint.version {
+        HttpVersion::H1 => forward::request(&mut head, &to_endpoint),
+        HttpVersion::H2 => http2::request_block(&mut head, &to_endpoint, scheme_to(service)),
+    }
+    let trailing = match message.framing {
+        Framing::Chunked => {
+            let subject = client.subject.map(|subject| subject.header);
+            Trailing::beside(subject, &to_endpoint.edits)
         }
+        _ => Trailing::default(),
     };
-    let head = match parse_request(client.buffer.held(), search, fields, &limits) {
-        Ok(Some(head)) => head,
-        Ok(None) => return Step::More,
-        Err(Reject { status, reason }) => {
-            tracing::debug!(client = %client.connection.key.client(), reason, "bad request");
-            let answer = client.rejected(status, Some(frontend), Reason::Malformed);
-            client.account_for_bad(began);
-            return Step::Answer(answer);
-        }
-    };
-    let account = client.account_for(&head, began, now);
-    let (step, used) = route(client, &head, frontend, http, &limits, now);
-    client.requests += 1;
-    client.account = account;
-    let counters = client.connection.counters();
-    counters.requests.add(1);
-    client.account.moved(counters, used as u64, 0);
-    client.buffer.consume(used);
-    step
+    let timeout = to.found.route.timeout;
+    Step::Forward(Box::new(Prepared {
+        version: to_endpoint.version,
+        head,
+        framing: message.framing,
+        body: None,
+        trailing,
+        request_is_read: !message.framing.has_body(),
+        received: 0,
+        facts: Facts::of(message, &to, frontend),
+        timeouts: Timeouts::of(frontend, service),
+        until: timeout.map(|timeout| message.first_byte.after(timeout)),
+        service: Arc::clone(service),
+    }))
 }
 
-/// Decides where the request goes. Returns also how many bytes of the client's buffer it used.
-fn route(
-    client: &Client,
-    head: &RequestHead<'_>,
-    frontend: &Arc<Frontend>,
-    http: &Arc<HttpFrontend>,
-    limits: &Limits,
-    now: Micros,
-) -> (Step, usize) {
-    let RequestHead { request, .. } = head;
-    let mut body = BodyExtent::new(head.framing, limits);
-    let behind = client.buffer.held().get(head.length..).unwrap_or_default();
-    let Ok(decoded) = body.body.decode(behind) else {
-        let answer = client.rejected(400, Some(frontend), Reason::Malformed);
-        return (Step::Answer(answer), head.length);
+/// Where a request goes.
+struct Destination<'a> {
+    found: Matched<'a>,
+    forward: &'a Forward,
+    chosen: Chosen<'a>,
+}
+
+/// Finds the route of the request, and chooses among its backends.
+fn destination<'a>(
+    peer: &Peer,
+    message: &Message<'_>,
+    http: &'a HttpFrontend,
+) -> Result<Destination<'a>, Own<'a>> {
+    let request = message.request;
+    let worker = &peer.worker;
+    let Decision::To(found) = http.routes().decide(request, peer.key.client().ip()) else {
+        return Err(Own::Refused(403, Reason::Denied));
     };
-    let used = head.length + decoded.used;
-    let found = http.routes().find(request.host, request.path);
-    let keeps = head.keep_alive && body.body.is_complete() && !client.is_draining();
-    let answer = |own: Own<'_>| {
-        let answer = client.own(own, request, keeps, frontend, http);
-        (Step::Answer(answer), used)
-    };
-    let service = match destination(&found, client.connection.key.client().ip()) {
-        Ok(service) => service,
-        Err(own) => return answer(own),
-    };
-    let facts = Facts::of(
-        request,
-        head.framing,
-        head.keep_alive,
-        &found,
-        frontend,
-        service,
-        now.moment(),
-    );
-    let timeouts = Timeouts::of(frontend, service);
-    let outbound = Outbound {
-        request,
-        framing: head.framing,
-        upgrades: head.upgrades,
-        found: &found,
-        frontend,
-        service,
-        from: as_seen(
-            client.connection.key.client(),
-            client.local_port(),
-            subject(&client.connection),
+    found.route.count_request(worker.id);
+    match &found.route.target {
+        Target::Forward(forward) => {
+            let backends = &forward.backends;
+            let chosen = backends.choose(&peer.key, request.fields, message.began, worker.id);
+            Ok(Destination {
+                found,
+                forward,
+                chosen,
+            })
+        }
+        Target::Redirect(redirect) => Err(Own::Redirect(redirect, found.prefix_length)),
+        Target::Answer(asked) => Err(Own::Asked(asked)),
+    }
+}
+
+impl Step {
+    /// An answer of Ballast's own to this request.
+    pub(super) fn own(
+        peer: &Peer,
+        own: Own<'_>,
+        message: &Message<'_>,
+        frontend: &Frontend,
+        http: &HttpFrontend,
+    ) -> Self {
+        let keeps = message.answer_keeps;
+        Self::Answer(Answer::own(
+            peer,
+            own,
+            message.request,
+            keeps,
             frontend,
             http,
-        ),
-        local: client.local_address(),
-    };
-    if forwarding::version(service) == HttpVersion::H2 {
-        let Some(to_endpoint) = fields::request(&outbound.to_endpoint(), scheme_to(service)) else {
-            return answer(Own::Refused(400, Reason::Malformed));
-        };
-        let prepared = bridge::Prepared {
-            service: Arc::clone(service),
-            head: EndpointHead::H2(to_endpoint),
-            framing: head.framing,
-            facts,
-            timeouts,
-        };
-        // The body is read frame by frame.
-        return (Step::ForwardToH2(Box::new(prepared)), head.length);
+        ))
     }
-    let mut out = client.connection.worker.buffers.for_writing();
-    forward::request(&mut out, &outbound.to_endpoint());
-    out.extend_from_slice(behind.get(..decoded.used).unwrap_or_default());
-    let prepared = Prepared {
-        service: Arc::clone(service),
-        out,
-        timeouts,
-        facts: Facts {
-            upgrades: head.upgrades,
-            ..facts
-        },
-        received: used as u64,
-        body,
-    };
-    (Step::Forward(Box::new(prepared)), used)
+}
+
+impl Destination<'_> {
+    /// How the head of the request is rewritten for an endpoint.
+    fn to_endpoint<'a>(
+        &'a self,
+        peer: &Peer,
+        message: &Message<'a>,
+        frontend: &'a Frontend,
+        client: &'a forward::Client<'a>,
+    ) -> ToEndpoint<'a> {
+        let service = self.chosen.service;
+        let http = service.spec().http.as_ref();
+        ToEndpoint {
+            request: message.request,
+            framing: message.framing,
+            upgrades: message.upgrades,
+            keeps_connection: true,
+            version: http.map_or_else(HttpVersion::default, |http| http.version),
+            endpoint: peer.local_address(),
+            client,
+            options: frontend.spec().http(),
+            edits: Edits::of_request(self.forward, self.chosen.place, service),
+            rewrite: self.forward.rewrite.as_ref(),
+            prefix: self.found.prefix(message.request.path),
+            cookie: service.cookie_name(),
+        }
+    }
 }
 
 impl Facts {
-    /// The properties of this request, which began at `began` and is no upgrade.
-    pub(super) fn of(
-        request: &Request<'_>,
-        framing: Framing,
-        keep_alive: bool,
-        found: &Matched<'_>,
-        frontend: &Frontend,
-        service: &Service,
-        began: Moment,
-    ) -> Self {
-        let maps_back = matches!(
-            &found.route.target,
-            Target::Service {
-                maps_back: true,
-                rewrite: Some(_),
-                ..
-            }
-        );
+    fn of(message: &Message<'_>, to: &Destination<'_>, frontend: &Frontend) -> Self {
+        let request = message.request;
+        let Destination {
+            found,
+            forward,
+            chosen,
+        } = to;
+        let maps_back = forward.maps_back && forward.rewrite.is_some();
+        let edits = forward.edits_responses(chosen.place);
         Self {
             is_head: request.method == "HEAD",
             version: request.version,
-            keep_alive,
-            upgrades: false,
-            is_repeatable: !framing.has_body() && IDEMPOTENT.contains(&request.method),
+            keep_alive: message.keep_alive,
+            upgrades: message.upgrades,
+            is_repeatable: !message.framing.has_body() && IDEMPOTENT.contains(&request.method),
             map_back: maps_back.then(|| {
                 Box::new(MappedBack {
                     route: Arc::clone(found.route),
@@ -403,19 +267,34 @@ impl Facts {
                     host_port: request.host.and_then(|host| host.port),
                 })
             }),
+            edited_by: edits.then(|| (Arc::clone(found.route), chosen.place)),
             hsts: frontend.spec().http().hsts,
             is_https: frontend.spec().protocol == Protocol::Https,
-            cookie: service
+            cookie: chosen
+                .service
                 .cookie_name()
                 .and_then(|name| CookieValue::find(request.fields, name)),
             form: Form::accepted_by(request.fields),
-            began,
+            began: message.began,
         }
     }
 }
 
+/// Calls `read` with the fields of a head of HTTP/2.
+pub(super) fn with_fields<T>(head: &Head, read: impl FnOnce(&[Field<'_>]) -> T) -> T {
+    let mut few = [NO_FIELD; USUAL_FIELDS];
+    let Some(room) = few.get_mut(..head.len()) else {
+        let fields: Vec<_> = head.fields().collect();
+        return read(&fields);
+    };
+    for (place, field) in room.iter_mut().zip(head.fields()) {
+        *place = field;
+    }
+    read(room)
+}
+
 /// The scheme by which endpoints of the service are asked.
-pub(super) fn scheme_to(service: &Service) -> Scheme {
+fn scheme_to(service: &Service) -> Scheme {
     match service.spec().tls {
         Some(_) => Scheme::Https,
         None => Scheme::Http,
@@ -424,5 +303,9 @@ pub(super) fn scheme_to(service: &Service) -> Scheme {
 
 /// Methods that may be repeated (RFC 9110, section 9.2.2).
 const IDEMPOTENT: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
-/// Fields of a head that fit on the stack.
-const USUAL_FIELDS: usize = 128;
+/// Fields of a head of HTTP/2 that fit on the stack.
+const USUAL_FIELDS: usize = 32;
+const NO_FIELD: Field<'static> = Field {
+    name: "",
+    value: b"",
+};

@@ -167,6 +167,7 @@ impl Importer<'_> {
             bind: List::new(binds),
             protocol: Protocol::Tcp,
             service: None,
+            backends: List::default(),
             accept_proxy: who.senders.map(|from| {
                 Box::new(AcceptProxy {
                     from,
@@ -497,6 +498,7 @@ fn frontend_tls(tls: &Tls, is_http: bool) -> FrontendTls {
                 cert: file(path),
                 key: None,
                 ocsp: None,
+                hosts: None,
             })
             .collect(),
         unknown_name: match tls.refuses_unknown {

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::num::NonZeroU16;
 
 use ballast_core::table::{
-    Frontend, FrontendHttp, HostPattern, List, PathMatch, Protocol, Redirect, Route, UrlPath,
-    XForwarded,
+    Frontend, FrontendHttp, HostPattern, List, OrMap, PathMatch, Protocol, Redirect, Route,
+    UrlPath, XForwarded,
 };
 
 use super::bind::Way;
@@ -74,7 +74,7 @@ impl Importer<'_> {
             && !tls.alpn.is_empty()
             && !tls.alpn.iter().any(|name| name == "h2")
         {
-            http.http2 = false;
+            http.http2 = OrMap::Value(false);
         }
         match &proxy.hsts {
             Some((_, seconds)) if way.tls.is_some() => {
@@ -207,7 +207,7 @@ impl Importer<'_> {
                         "" => "/".parse().ok(),
                         rest => rest.parse().ok(),
                     };
-                    path
+                    path.map(OrMap::Value)
                 });
                 // haproxy does not change what answers say.
                 route.map_back = route.rewrite.is_some().then_some(false);
@@ -240,6 +240,7 @@ fn redirect(target: &Target) -> Result<Redirect, Closed> {
             .as_deref()
             .map(|text| text.parse().map_err(|_| wrong(text)))
             .transpose()?,
+        prefix: None,
         status: Some(target.status),
     })
 }

@@ -268,7 +268,7 @@ impl Importer<'_> {
                     .left_out(&edit.line, "a later line is about the same field; keep one");
                 continue;
             }
-            if !ballast_core::http::may_trail(&edit.name) && lower != "host" {
+            if ballast_core::http::concerns_connection(&edit.name) {
                 self.report.left_out(
                     &edit.line,
                     format!(
@@ -302,6 +302,7 @@ impl Importer<'_> {
         remove.sort();
         HeaderEdits {
             set: Entries::new(set),
+            add: Entries::default(),
             remove: List::new(remove),
         }
     }

@@ -11,11 +11,22 @@ use ballast_core::table::{self, Problem, Problems, RoutingTable, State};
 use tokio::time::Instant;
 
 use super::{NamedFiles, folder_of, named, read_once};
+use crate::clock::unix_seconds;
 use crate::start_error::StartError;
 use crate::{listen, tls};
 
+/// A good table, and what its author hardly wants.
+#[derive(Debug)]
+pub struct Checked {
+    /// The table.
+    pub table: RoutingTable,
+    /// Sentences about endpoints that are frontends of the same table, where the addresses of this host count if `*` is bound; and
+    /// about certificates that are not valid, or soon will not be.
+    pub warnings: Vec<String>,
+}
+
 /// Reads the table at `path`. An error lists everything that is wrong with it and with the files that it names.
-pub fn check(path: &Path) -> Result<RoutingTable, StartError> {
+pub fn check(path: &Path) -> Result<Checked, StartError> {
     let (bytes, format) = read_once(path).map_err(StartError::Table)?;
     let parsed = table::parse(&bytes, format);
     let mut lines = Vec::new();
@@ -28,19 +39,22 @@ pub fn check(path: &Path) -> Result<RoutingTable, StartError> {
     };
     let folder = folder_of(path);
     lines.extend(faults(&folder, files));
+    let mut warnings = Vec::new();
     if let (Ok(table), true) = (&parsed, lines.is_empty()) {
-        lines.extend(tls_faults(&folder, table));
+        let configs = tls_of(&folder, table);
+        lines.extend(tls_faults(&configs, table));
+        warnings = loop_warnings(table);
+        let frontends = table.frontends.iter();
+        let now = unix_seconds();
+        warnings.extend(frontends.flat_map(|frontend| configs.warnings(&frontend.name, now)));
     }
     match parsed {
-        Ok(table) if lines.is_empty() => Ok(table),
+        Ok(table) if lines.is_empty() => Ok(Checked { table, warnings }),
         _ => Err(StartError::Table(lines.join("\n"))),
     }
 }
 
-/// Warns of what a valid table's author hardly wants: endpoints that are frontends of the same table. Where `*` is bound, the
-/// addresses of this host count.
-#[must_use]
-pub fn warnings(table: &RoutingTable) -> Vec<String> {
+fn loop_warnings(table: &RoutingTable) -> Vec<String> {
     let host = listen::host_addresses().unwrap_or_default();
     let found = loops::find(&table.frontends, &table.services, &host, |_, endpoint| {
         endpoint.state != State::Disabled
@@ -71,8 +85,8 @@ fn faults(folder: &Path, files: Vec<(String, PathBuf)>) -> impl Iterator<Item = 
     })
 }
 
-/// One line for each certificate, key or authority that cannot be used, though its file can be read.
-fn tls_faults(folder: &Path, table: &RoutingTable) -> Vec<String> {
+/// The TLS of this table, with the files as they are now.
+fn tls_of(folder: &Path, table: &RoutingTable) -> tls::Configs {
     let mut files = NamedFiles::default();
     let named = table::files(table).into_iter();
     files.read(folder, &named.map(|(_, file)| file).collect::<Vec<_>>());
@@ -85,7 +99,11 @@ fn tls_faults(folder: &Path, table: &RoutingTable) -> Vec<String> {
     };
     let plan = compile(table.clone(), &Plan::default(), &mut context);
     let compiler = tls::Compiler::new(Instant::now());
-    let configs = compiler.compile(&plan, &files, &tls::Configs::default());
+    compiler.compile(&plan, &files, &tls::Configs::default())
+}
+
+/// One line for each certificate, key or authority that cannot be used, though its file can be read.
+fn tls_faults(configs: &tls::Configs, table: &RoutingTable) -> Vec<String> {
     let frontends = table.frontends.iter().enumerate();
     frontends
         .flat_map(|(at, frontend)| configs.problems(frontend).map(move |why| (at, why)))

@@ -16,7 +16,7 @@ use crate::poller::Stream;
 pub(crate) trait Extent {
     /// Takes note of bytes that were read, and returns how many of them belong to this direction. An error ends the direction as if
     /// the source had failed.
-    fn take(&mut self, bytes: &[u8]) -> io::Result<usize>;
+    fn take(&mut self, bytes: &[u8]) -> io::Result<Taken>;
     /// The most bytes that may be spliced now, which then belong to this direction without having been seen.
     fn most_spliced(&self) -> usize;
     /// Takes note of bytes that were spliced.
@@ -27,13 +27,23 @@ pub(crate) trait Extent {
     fn may_end(&self) -> bool;
 }
 
+/// What became of bytes that were read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    /// The number of bytes that belong to the direction.
+    pub(crate) read: usize,
+    /// The number of those that are forwarded.
+    pub(crate) forwarded: usize,
+}
+
 /// All bytes until the source ends.
 #[derive(Default)]
 pub(crate) struct UntilEnd;
 
 impl Extent for UntilEnd {
-    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(bytes.len())
+    fn take(&mut self, bytes: &[u8]) -> io::Result<Taken> {
+        let (read, forwarded) = (bytes.len(), bytes.len());
+        Ok(Taken { read, forwarded })
     }
 
     fn most_spliced(&self) -> usize {
@@ -127,12 +137,9 @@ impl<E: Extent> Direction<E> {
         &self.extent
     }
 
-    /// Takes what is known of the bytes that belong to this direction, which has ended.
-    pub(crate) fn take_extent(&mut self) -> E
-    where
-        E: Default,
-    {
-        std::mem::take(&mut self.extent)
+    /// The same, to be changed.
+    pub(crate) fn extent_mut(&mut self) -> &mut E {
+        &mut self.extent
     }
 
     pub(super) fn source_ended(&self) -> bool {
@@ -329,8 +336,9 @@ impl<E: Extent> Direction<E> {
         if read == 0 {
             return Poll::Ready(Ok(0));
         }
-        let read = self.extent.take(scratch.get(..read).unwrap_or_default())?;
-        let mut rest = scratch.get(..read).unwrap_or_default();
+        let taken = self.extent.take(scratch.get(..read).unwrap_or_default())?;
+        let read = taken.read;
+        let mut rest = scratch.get(..taken.forwarded).unwrap_or_default();
         if let Method::Copy { large } = self.method {
             self.method = match (read >= LARGE, large) {
                 (false, _) => Method::Copy { large: 0 },

@@ -3,7 +3,7 @@
 //! Keep-alive probes find silent peers that are gone, and a user timeout ends a connection whose endpoint acknowledges nothing.
 //! Each option costs a system call, and most connections end long before the option matters. Therefore the endpoint's socket
 //! gets the options only when the connection is older than [`LONG_LIVED_AFTER`]. A client's socket inherits its options from
-//! the listening socket.
+//! the listening socket. A connection that many requests share gets them at once.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use socket2::{SockRef, TcpKeepalive};
 use crate::poller::Stream;
 
 /// Sets the options on the endpoint's socket.
-pub(super) fn watch(server: &Stream) {
+pub(crate) fn watch(server: &Stream) {
     let server = SockRef::from(server);
     // These calls fail only for a socket that is already closed, which the next read reports.
     server.set_tcp_user_timeout(Some(USER_TIMEOUT)).ok();

@@ -20,6 +20,7 @@ use super::snapshot::{Mode, Process, Snapshot};
 
 mod endpoint;
 mod frontend;
+mod routes;
 mod service;
 
 use frontend::{Counted, ObservedFrontend, RemovedFrontend};
@@ -276,7 +277,7 @@ fn modes(plan: &Plan) -> HashMap<&str, Mode> {
         let passed: HashSet<&Name> = spec
             .all_routes()
             .filter(|route| route.passthrough)
-            .filter_map(|route| route.service.as_ref())
+            .flat_map(table::Route::services)
             .collect();
         for service in spec.services() {
             let mode = match mode(spec.protocol) {

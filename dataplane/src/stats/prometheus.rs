@@ -15,9 +15,11 @@ use super::selection::{Kinds, Selection};
 use super::snapshot::{EndpointStats, Mode, Snapshot, StatusKind};
 use super::value::{Value, number, seconds};
 
+mod certificates;
 mod own;
 mod process;
 mod request_times;
+mod routes;
 
 /// The families that are asked for.
 #[must_use]
@@ -70,8 +72,14 @@ enum Source {
     Column(&'static Column),
     /// The label that distinguishes its series of one row, if there are several; and their values.
     Own(&'static str, own::Each),
+    /// When the certificates of a frontend end.
+    Certificates,
     /// How long the requests of a service took.
     RequestTimes,
+    /// The requests of the routes of a frontend.
+    Routes,
+    /// The choices among the backends of a frontend.
+    Backends,
 }
 
 fn families(kinds: Kinds) -> Vec<Family> {
@@ -83,6 +91,8 @@ fn families(kinds: Kinds) -> Vec<Family> {
         };
         families.extend(columns(kinds, "frontend", |one| one.frontend.is_some()));
         families.extend(own::of_frontends(kinds));
+        families.push(certificates::family(kinds));
+        families.extend(routes::families(kinds));
     }
     if kinds.backend {
         let kinds = Kinds {
@@ -138,6 +148,7 @@ impl Family {
         let label = match source {
             Source::Column(_) => "proxy",
             Source::Own(..) if kinds.frontend => "frontend",
+            Source::Certificates | Source::Routes | Source::Backends => "frontend",
             Source::Own(..) | Source::RequestTimes => "service",
         };
         Self {
@@ -153,11 +164,26 @@ impl Family {
     fn write(&self, row: Row<'_>, series: &mut Series<'_>) {
         let column = match &self.source {
             Source::Own(_, each) => return each(row, &mut |which, value| series.own(which, value)),
+            Source::Certificates => {
+                if let Row::Frontend(frontend) = row {
+                    certificates::write(frontend, series);
+                }
+                return;
+            }
             Source::RequestTimes => {
                 if let Row::Service(service) = row {
                     request_times::write(service, series);
                 }
                 return;
+            }
+            Source::Routes | Source::Backends => {
+                let Row::Frontend(frontend) = row else {
+                    return;
+                };
+                return match self.source {
+                    Source::Routes => routes::requests(frontend, series),
+                    _ => routes::choices(frontend, series),
+                };
             }
             Source::Column(column) => column,
         };
@@ -308,7 +334,11 @@ impl Series<'_> {
         if !std::mem::replace(self.is_headed, true) {
             let kind = match source {
                 Source::RequestTimes => "histogram",
-                Source::Column(_) | Source::Own(..) => kind_of(name),
+                Source::Column(_)
+                | Source::Own(..)
+                | Source::Certificates
+                | Source::Routes
+                | Source::Backends => kind_of(name),
             };
             head(self.out, name, kind, help);
         }

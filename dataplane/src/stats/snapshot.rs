@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_core::admit::Refusal;
+use ballast_core::certificate::Validity;
 use ballast_core::counters::Counts;
 use ballast_core::endpoint::EndpointCounts;
 use ballast_core::flow::{Dropped, UdpCounts};
@@ -20,6 +21,7 @@ use ballast_core::words;
 use super::check::Check;
 use super::meter::Rate;
 use crate::status::Swaps;
+pub use crate::tls::ServedCertificate;
 use crate::worker::WorkerCounts;
 
 /// All counters at one moment, in the order of the table.
@@ -166,12 +168,43 @@ pub struct FrontendStats {
     pub counts: FrontendCounts,
     /// What they counted of datagrams and flows, where the frontend is about these.
     pub datagrams: Option<Box<UdpCounts>>,
+    /// What they counted of its routes and backends.
+    pub routes: RouteStats,
     /// Connections let in in a second.
     pub session_rate: Rate,
     /// Connections accepted in a second.
     pub connection_rate: Rate,
     /// Requests of HTTP in a second.
     pub request_rate: Rate,
+    /// The certificates that it serves, where TLS ends there.
+    pub certificates: Option<Certificates>,
+}
+
+/// The certificates of a frontend at one moment.
+#[derive(Debug)]
+pub struct Certificates {
+    /// In the order of the table.
+    pub served: Arc<[ServedCertificate]>,
+    /// When, in seconds since 1970.
+    pub now: u64,
+}
+
+impl Certificates {
+    /// Each with its validity.
+    pub fn each(&self) -> impl Iterator<Item = (&ServedCertificate, Validity)> {
+        let served = self.served.iter();
+        served.map(|certificate| (certificate, certificate.period.at(self.now)))
+    }
+
+    /// The worst of those that are not valid, or soon will not be, and how many these are.
+    pub(crate) fn worst(&self) -> Option<(&ServedCertificate, Validity, usize)> {
+        let invalid = || {
+            self.each()
+                .filter(|(_, validity)| *validity > Validity::Valid)
+        };
+        let (certificate, validity) = invalid().max_by_key(|(_, validity)| *validity)?;
+        Some((certificate, validity, invalid().count()))
+    }
 }
 
 impl FrontendStats {
@@ -212,6 +245,26 @@ impl FrontendStats {
         let datagrams = self.datagrams.as_deref();
         datagrams.map_or(0, |datagrams| datagrams.dropped[why.index()])
     }
+}
+
+/// What was counted of a frontend's routes and backends.
+#[derive(Debug, Default)]
+pub struct RouteStats {
+    /// The requests of each route that has a name.
+    pub requests: Vec<(Name, u64)>,
+    /// How often each service was chosen.
+    pub choices: Vec<Choice>,
+}
+
+/// How often a service was chosen among backends.
+#[derive(Debug)]
+pub struct Choice {
+    /// The name of the route; `None`: all routes without a name, or the frontend itself.
+    pub route: Option<Name>,
+    /// The name of the service.
+    pub service: Name,
+    /// How often.
+    pub count: u64,
 }
 
 /// One service.

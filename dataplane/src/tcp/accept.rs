@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_core::admit::{Admission, Refusal};
+use ballast_core::admit::{Admission, Permit, Refusal};
 use ballast_core::moment::Moment;
 use ballast_core::pick::Key;
 use ballast_core::plan::{Frontend, SocketKey};
@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendError;
 use tokio::time::sleep;
 
-use super::admission::Reservation;
+use super::admission::{Reservation, room_at};
 use super::connection::{Accepted, HandedOver, reset_on_close};
 use crate::http::Refusing;
 use crate::live::Serving;
@@ -78,7 +78,8 @@ async fn accept_some(worker: &Rc<Worker>, key: &Rc<SocketKey>, listener: &AsyncF
         match accept(listener) {
             Ok(Some(accepted)) => {
                 let (plan, reservation) = reservation.newest(worker, key, plan);
-                admit_or_reset(worker, key, &plan, accepted, now, Some(reservation));
+                let room = Room::Reserved(reservation);
+                admit_or_reset(worker, key, &plan, accepted, now, room);
             }
             Ok(None) => {
                 ready.clear_ready();
@@ -106,12 +107,20 @@ async fn accept_backlog(
     listener: &AsyncFd<Socket>,
     plan: &WorkerPlan,
 ) {
-    let (mut pauses, mut errors) = (0, 0);
+    let (mut pauses, mut errors, mut waiting) = (0, 0, 0);
     while pauses < MAX_PAUSES && errors < MAX_ERRORS {
         match accept(listener) {
             Ok(Some(accepted)) => {
-                let now = worker.shared.clock.now();
-                admit_or_reset(worker, key, plan, accepted, now, None);
+                let waits = plan.frontend(key).is_some_and(|frontend| frontend.waits());
+                if waits && waiting < MAX_WAITING {
+                    waiting += 1;
+                    let (worker, key) = (Rc::clone(worker), Rc::clone(key));
+                    let wait = wait_and_admit(worker, key, Rc::clone(plan), accepted);
+                    tokio::task::spawn_local(wait);
+                } else {
+                    let now = worker.shared.clock.now();
+                    admit_or_reset(worker, key, plan, accepted, now, Room::Last(None));
+                }
             }
             Ok(None) => return,
             Err(error) => {
@@ -127,6 +136,29 @@ async fn accept_backlog(
     }
 }
 
+/// Admits a client that has waited in the backlog for room at its frontend, once there is room. The socket that it waited at is gone.
+async fn wait_and_admit(
+    worker: Rc<Worker>,
+    key: Rc<SocketKey>,
+    plan: WorkerPlan,
+    accepted: (TcpStream, SocketAddr),
+) {
+    let permit = match plan.frontend(&key) {
+        Some(frontend) => Some(room_at(&worker, frontend).await),
+        None => None,
+    };
+    let now = worker.shared.clock.now();
+    admit_or_reset(&worker, &key, &plan, accepted, now, Room::Last(permit));
+}
+
+/// What was reserved for a connection.
+enum Room {
+    Reserved(Reservation),
+    /// It is one of the last connections of a socket that is being closed, which do not count in the process. The permit is the
+    /// frontend's.
+    Last(Option<Permit>),
+}
+
 /// Admits one connection or resets it. An admitted connection is served here, or by a worker that has far fewer connections.
 fn admit_or_reset(
     worker: &Rc<Worker>,
@@ -134,7 +166,7 @@ fn admit_or_reset(
     plan: &WorkerPlan,
     (socket, peer): (TcpStream, SocketAddr),
     now: Moment,
-    reservation: Option<Reservation>,
+    room: Room,
 ) {
     let Some(frontend) = plan.frontend(key) else {
         return;
@@ -146,7 +178,7 @@ fn admit_or_reset(
     let is_trusted = frontend
         .accept_proxy()
         .is_some_and(|accept| accept.trusts(peer.ip()));
-    let (admission, process) = match admit(worker, frontend, peer, is_trusted, now, reservation) {
+    let (admission, process) = match admit(worker, frontend, peer, is_trusted, now, room) {
         Ok(admitted) => admitted,
         Err(refusal) => {
             counters.refused[refusal.index()].add(1);
@@ -197,12 +229,11 @@ fn admit(
     peer: SocketAddr,
     is_trusted: bool,
     now: Moment,
-    reservation: Option<Reservation>,
+    room: Room,
 ) -> Result<(Admission, Option<Admission>), Refusal> {
-    // The last connections of a socket that is being closed do not count in the process.
-    let (process, permit) = match reservation {
-        Some(reservation) => (Some(reservation.process), reservation.frontend),
-        None => (None, None),
+    let (process, permit) = match room {
+        Room::Reserved(reservation) => (Some(reservation.process), reservation.frontend),
+        Room::Last(permit) => (None, permit),
     };
     let (admit, limits) = (frontend.state().admit(), frontend.limits());
     let admission = if is_trusted {
@@ -287,6 +318,8 @@ const BATCH: usize = 32;
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// How often a closing socket pauses for descriptors. The application of the table waits meanwhile.
 const MAX_PAUSES: u32 = 10;
+/// Clients of a closing socket that go on waiting for room at their frontend. Each takes a descriptor.
+const MAX_WAITING: usize = 1_024;
 /// Errors after which a closing socket gives up: connections that ended before they were accepted, at most as many as the
 /// backlog holds.
 const MAX_ERRORS: u32 = 4_096;

@@ -126,6 +126,32 @@ impl Reservation {
     }
 }
 
+/// Waits until there is room at the frontend alone.
+pub(super) async fn room_at(worker: &Worker, frontend: &Frontend) -> Permit {
+    let (state, limits) = (frontend.state().admit(), frontend.limits());
+    let mut waiting: Option<Waiting> = None;
+    loop {
+        let asked = poll_fn(|cx| {
+            let wakeup = waiting.take().and_then(Waiting::finish);
+            let now = worker.shared.clock.now();
+            let accept = state.may_accept(limits, now, cx.waker());
+            wakeup.into_iter().for_each(Wakeup::consume);
+            match accept {
+                Accept::Now(permit) => Poll::Ready(Ok(permit)),
+                Accept::At(when) => Poll::Ready(Err(when)),
+                Accept::WhenReleased(longer) => {
+                    waiting = Some(longer);
+                    Poll::Pending
+                }
+            }
+        });
+        match asked.await {
+            Ok(permit) => return permit,
+            Err(when) => sleep_until(worker.shared.clock.instant(when)).await,
+        }
+    }
+}
+
 /// When to ask again.
 enum Retry {
     At(Moment),

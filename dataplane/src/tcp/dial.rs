@@ -7,7 +7,7 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,9 +18,10 @@ use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::pick::{Key, Picked, Tried, Unavailable};
 use ballast_core::service::{Failure, Service};
+use ballast_core::table::SendProxy;
 use socket2::Type;
 
-use crate::http::{Multiplexed, Owner, Use};
+use crate::http::{Multiplexed, Owner, Pool, Use};
 use crate::log::LogLimiter;
 use crate::poller::{Stream, Timer};
 use crate::tls::MaybeTls;
@@ -44,6 +45,9 @@ pub(crate) struct Caller<'a> {
     pub(crate) began: Moment,
     /// Whether an idle connection to the endpoint will do, and whose; `None`: a new one is made.
     pub(crate) idle: Option<Owner>,
+    /// The owner of a connection that is kept for a later request, if the client leaves while the connection is made; `None`: it is
+    /// of no use then.
+    pub(crate) keeps: Option<Owner>,
     /// How connections are shared that serve many requests at once; `None`: the caller wants one for itself.
     pub(crate) multiplexed: Option<Multiplexed>,
     /// The PROXY header for an endpoint of this service. It is asked for only where TLS is spoken with the endpoint, because it
@@ -124,6 +128,20 @@ pub(super) struct Attempts<'a> {
     /// The end of the connect timeout; set by the first attempt.
     pub(super) deadline: Option<Moment>,
 }
+
+/// What a connection to an endpoint is made of.
+pub(super) struct Reach {
+    worker: Rc<Worker>,
+    service: Arc<Service>,
+    plan: WorkerPlan,
+    endpoint: Arc<EndpointState>,
+    /// The PROXY header, where TLS follows it.
+    preface: Vec<u8>,
+    until: Moment,
+}
+
+/// A connection that is being made.
+type Making = Pin<Box<dyn Future<Output = Result<MaybeTls, AttemptError>>>>;
 
 /// A connection to the picked endpoint.
 enum Connected {
@@ -273,27 +291,79 @@ impl Attempts<'_> {
 
     /// Makes a connection.
     async fn connect(&mut self, picked: &Picked) -> Result<MaybeTls, AttemptError> {
+        let reach = self.reach(picked);
+        let connected = match self.caller.keeps {
+            Some(owner) => self.connect_to_keep(reach, owner).await,
+            None => self.race(pin!(reach.run())).await,
+        };
+        self.now = self.caller.worker.shared.clock.now();
+        connected
+    }
+
+    /// What a connection to this endpoint is made of. It is about to be made.
+    fn reach(&mut self, picked: &Picked) -> Reach {
         let worker = self.caller.worker;
         let endpoint = picked.lease.endpoint();
         endpoint.counters(worker.id).dials.add(1);
         worker
             .shared
             .reached(Stage::Dialing, self.caller.key.client());
-        let until = self.attempt_deadline(picked);
-        let connected = {
-            let (service, plan) = (&self.service, &self.plan);
-            let mut connecting = pin!(secure::reach(&self.caller, service, plan, endpoint, until));
-            let poll_gone = self.caller.poll_gone;
-            poll_fn(|cx| {
-                if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
-                    return Poll::Ready(connected);
-                }
-                poll_gone(cx).map(|()| Err(AttemptError::ClientLeft))
-            })
-            .await
+        Reach {
+            until: self.attempt_deadline(picked),
+            worker: Rc::clone(worker),
+            service: Arc::clone(&self.service),
+            plan: Rc::clone(&self.plan),
+            endpoint: Arc::clone(endpoint),
+            preface: secure::preface(&self.caller, &self.service),
+        }
+    }
+
+    /// Waits for a connection, unless the client leaves.
+    async fn race<T>(
+        &self,
+        mut connecting: Pin<&mut (impl Future<Output = Result<T, AttemptError>> + ?Sized)>,
+    ) -> Result<T, AttemptError> {
+        let poll_gone = self.caller.poll_gone;
+        poll_fn(|cx| {
+            if let Poll::Ready(connected) = connecting.as_mut().poll(cx) {
+                return Poll::Ready(connected);
+            }
+            poll_gone(cx).map(|()| Err(AttemptError::ClientLeft))
+        })
+        .await
+    }
+
+    /// Makes a connection that serves a later request if the client leaves meanwhile. The heap holds what makes it, because that
+    /// may outlive the request.
+    async fn connect_to_keep(&self, reach: Reach, owner: Owner) -> Result<MaybeTls, AttemptError> {
+        let (worker, service) = (Rc::clone(&reach.worker), Arc::clone(&reach.service));
+        let endpoint = Arc::clone(&reach.endpoint);
+        // With a PROXY header it is for this client only.
+        let is_for_others = service.spec().send_proxy == SendProxy::Off;
+        let claimed = match is_for_others {
+            true => worker.pool.claim(&endpoint, service.spec(), owner),
+            false => None,
         };
-        self.now = worker.shared.clock.now();
-        connected
+        let making: Making = match claimed {
+            Some(left) => Box::pin(async move { left.made().await.map_err(AttemptError::Socket) }),
+            None => Box::pin(reach.run()),
+        };
+        let mut making = making;
+        let made = self.race(making.as_mut()).await;
+        if let Err(AttemptError::ClientLeft) = made
+            && is_for_others
+        {
+            let making = async move {
+                making.await.map_err(|error| match error {
+                    AttemptError::Socket(error) => error,
+                    AttemptError::ClientLeft | AttemptError::Cut => {
+                        io::ErrorKind::ConnectionAborted.into()
+                    }
+                })
+            };
+            Pool::leave_behind(&worker, &endpoint, service.spec(), owner, making);
+        }
+        made
     }
 
     /// The end of the connect timeout, which begins with the first attempt.

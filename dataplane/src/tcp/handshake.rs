@@ -27,7 +27,9 @@ impl Connection {
         })?;
         if let Some(name) = &hello.sni {
             // Endpoints learn this name, not one that another proxy told: the client asked for it here.
-            self.proxy_info.get_or_insert_default().authority = Some(name.clone());
+            let info = self.proxy_info.get_or_insert_default();
+            info.authority = Some(name.clone());
+            info.is_asked_here = true;
         }
         Ok(hello)
     }

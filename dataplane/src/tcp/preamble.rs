@@ -21,15 +21,24 @@ pub(super) struct Header {
     pub(super) rest: Vec<u8>,
 }
 
-/// What a PROXY header says in addition to the client's address.
+/// What a PROXY header says in addition to the client's address, and what the client's ClientHello says here.
 #[derive(Debug, Default)]
 pub(crate) struct ProxyInfo {
     /// What the client connected to.
     pub(crate) destination: Option<SocketAddr>,
     /// The host name that the client asked for.
     pub(crate) authority: Option<Box<str>>,
+    /// Whether the client asked for it here, by the server name of its TLS, and not at another proxy.
+    pub(crate) is_asked_here: bool,
     /// The connection's id at another proxy.
     pub(crate) unique_id: Option<Box<[u8]>>,
+}
+
+impl ProxyInfo {
+    /// The server name that the client asked for here, in lower case and without a dot at the end.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        self.authority.as_deref().filter(|_| self.is_asked_here)
+    }
 }
 
 /// Why there is no valid header.
@@ -75,6 +84,7 @@ async fn read_header(
                 let proxy_info = ProxyInfo {
                     destination: Some(addresses.destination),
                     authority: header.tlvs.authority().map(Into::into),
+                    is_asked_here: false,
                     unique_id: header.tlvs.unique_id().map(Into::into),
                 };
                 let length = header.length.min(bytes.len());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ballast_core::certificate::Period;
 use rustls::crypto::CryptoProvider;
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
@@ -36,7 +37,9 @@ pub(super) struct Certificate {
     /// The digest of its files.
     digest: [u8; 32],
     /// Its host names, as far as they are known.
-    pub(super) names: Vec<Box<str>>,
+    pub(super) names: Arc<[Box<str>]>,
+    /// When it is valid; `None`: it cannot be used.
+    pub(super) period: Option<Period>,
     /// The certificate, its key and its OCSP answer; `None`: it cannot be used.
     pub(super) key: Option<Arc<CertifiedKey>>,
     /// The problem with its files, as a sentence.
@@ -118,7 +121,8 @@ fn load(
         Err(why) => {
             return Certificate {
                 digest,
-                names: before.map_or_else(Vec::new, |before| before.names.clone()),
+                names: before.map_or_else(Arc::default, |before| Arc::clone(&before.names)),
+                period: None,
                 key: None,
                 problem: Some(why),
             };
@@ -126,11 +130,12 @@ fn load(
     };
     let (names, fitted) = fit(&bytes, files, provider);
     let why = match fitted {
-        Ok(key) => {
+        Ok((key, period)) => {
             let (key, problem) = staple(key, files, named);
             return Certificate {
                 digest,
                 names,
+                period: Some(period),
                 key: Some(Arc::new(key)),
                 problem,
             };
@@ -140,7 +145,8 @@ fn load(
     match before {
         Some(before) if before.key.is_some() => Certificate {
             digest,
-            names: before.names.clone(),
+            names: Arc::clone(&before.names),
+            period: before.period,
             key: before.key.clone(),
             problem: Some(format!(
                 "{why}; until that is mended, what was there before is used"
@@ -149,9 +155,10 @@ fn load(
         _ => Certificate {
             digest,
             names: match (names.is_empty(), before) {
-                (true, Some(before)) => before.names.clone(),
+                (true, Some(before)) => Arc::clone(&before.names),
                 _ => names,
             },
+            period: None,
             key: None,
             problem: Some(why),
         },
@@ -175,20 +182,24 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// The names of the certificate as far as they can be read, and the certificate with its key, if they fit one another.
+/// The names of the certificate as far as they can be read; and the certificate with its key, if they fit one another, and its
+/// period.
+#[expect(
+    clippy::type_complexity,
+    reason = "the names are known also where the rest is not"
+)]
 fn fit(
     bytes: &Bytes<'_>,
     files: &CertificateFiles,
     provider: &CryptoProvider,
-) -> (Vec<Box<str>>, Result<CertifiedKey, String>) {
+) -> (Arc<[Box<str>]>, Result<(CertifiedKey, Period), String>) {
     let chain = match pem::certificates(bytes.cert, &files.cert) {
         Ok(chain) => chain,
-        Err(why) => return (Vec::new(), Err(why)),
+        Err(why) => return (Arc::default(), Err(why)),
     };
-    let names = chain.first().and_then(x509::names);
-    let Some(names) = names else {
+    let Some(x509::Use { names, period }) = chain.first().and_then(x509::use_of) else {
         let why = format!("{}: its certificate cannot be read", files.cert.display());
-        return (Vec::new(), Err(why));
+        return (Arc::default(), Err(why));
     };
     let fitted = pem::key(bytes.key, bytes.key_name).and_then(|key| {
         CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
@@ -200,7 +211,7 @@ fn fit(
             _ => format!("{}: its key cannot be used", bytes.key_name.display()),
         })
     });
-    (names, fitted)
+    (names, fitted.map(|key| (key, period)))
 }
 
 /// Adds the OCSP answer. Without it the certificate is served all the same: clients may ask the authority themselves.

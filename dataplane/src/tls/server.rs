@@ -1,11 +1,9 @@
 //! TLS that ends at a frontend: its certificates by name, its versions, its protocols, and the clients' certificates.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use ballast_core::table::{
-    self, ClientAuth, ClientAuthMode, FrontendTls, Protocol, TlsVersion, UnknownName,
-};
+use ballast_core::certificate::CertificateNames;
+use ballast_core::table::{self, ClientAuth, ClientAuthMode, FrontendTls, Protocol, TlsVersion};
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
@@ -17,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::certificates::{Certificate, CertificateFiles, Certificates};
 use super::pem;
+use super::served::{ServedCertificate, names_of};
 use super::tickets::{Policy, TicketKeys};
 use crate::intake::NamedFiles;
 
@@ -24,10 +23,12 @@ use crate::intake::NamedFiles;
 #[derive(Debug)]
 pub(crate) struct ServerTls {
     config: Arc<ServerConfig>,
+    chooser: Arc<Chooser>,
     /// The settings of the table from which this was compiled.
     spec: FrontendTls,
     policy: Policy,
     certificates: Vec<Arc<Certificate>>,
+    served: Arc<[ServedCertificate]>,
 }
 
 /// Inputs of compiling that all configurations of a plan share.
@@ -81,23 +82,37 @@ impl ServerTls {
         let config = ServerConfig::builder_with_provider(Arc::clone(context.provider))
             .with_protocol_versions(versions(spec.min_version))
             .map_err(|error| error.to_string())?;
+        let chooser = Arc::new(Chooser::new(spec, &certificates));
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::<Chooser>::clone(&chooser);
         let mut config = config
             .with_client_cert_verifier(verifier)
-            .with_cert_resolver(Arc::new(Chooser::new(&certificates, spec.unknown_name)));
+            .with_cert_resolver(resolver);
         config.alpn_protocols = alpn;
         config.ticketer = context.tickets.for_policy(policy);
         // Sessions are resumed by tickets only, which every worker and every swap understands.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Arc::new(Self {
             config: Arc::new(config),
+            chooser,
             spec: spec.clone(),
             policy,
+            served: served(spec, &certificates),
             certificates,
         }))
     }
 
     pub(super) fn config(&self) -> &Arc<ServerConfig> {
         &self.config
+    }
+
+    /// Whether the handshake of a client that asks for this name, or for none, is refused.
+    pub(super) fn refuses(&self, server_name: Option<&str>) -> bool {
+        self.chooser.names.refuses(server_name)
+    }
+
+    /// The certificates that can be used, in the order of the table.
+    pub(super) fn served(&self) -> &Arc<[ServedCertificate]> {
+        &self.served
     }
 
     /// The problems with its certificates.
@@ -108,11 +123,18 @@ impl ServerTls {
     }
 }
 
+fn served(spec: &FrontendTls, certificates: &[Arc<Certificate>]) -> Arc<[ServedCertificate]> {
+    let served = spec.certificates.iter().zip(certificates);
+    served
+        .filter_map(|(spec, certificate)| ServedCertificate::of(spec, certificate))
+        .collect()
+}
+
 /// The protocols that a frontend offers.
 pub(super) fn protocols(frontend: &table::Frontend, tls: &FrontendTls) -> Vec<Vec<u8>> {
     match (&tls.alpn, frontend.protocol) {
         (Some(alpn), _) => alpn.iter().map(|name| name.as_bytes().to_vec()).collect(),
-        (None, Protocol::Https) if frontend.http().http2 => {
+        (None, Protocol::Https) if frontend.http().http2().is_some() => {
             vec![b"h2".to_vec(), b"http/1.1".to_vec()]
         }
         (None, Protocol::Https) => vec![b"http/1.1".to_vec()],
@@ -164,61 +186,39 @@ fn client_verifier(
 /// Chooses a certificate by the name that a client asks for.
 #[derive(Debug)]
 struct Chooser {
-    exact: HashMap<Box<str>, Keys>,
-    /// Keyed by the part of the name behind `*.`.
-    wildcards: HashMap<Box<str>, Keys>,
-    /// The first certificate, for clients without a name; `None`: it cannot be used.
-    first: Option<Arc<CertifiedKey>>,
-    unknown: UnknownName,
+    names: CertificateNames,
+    /// In the order of the table. `None`: that certificate cannot be used.
+    keys: Box<[Option<Arc<CertifiedKey>>]>,
 }
 
-/// The certificates for one name, in the order of the table. A name whose only certificate cannot be used has none: it is
-/// refused.
-type Keys = Vec<Arc<CertifiedKey>>;
-
 impl Chooser {
-    fn new(certificates: &[Arc<Certificate>], unknown: UnknownName) -> Self {
-        let mut chooser = Self {
-            exact: HashMap::new(),
-            wildcards: HashMap::new(),
-            first: certificates.first().and_then(|first| first.key.clone()),
-            unknown,
-        };
-        for certificate in certificates {
-            for name in &certificate.names {
-                let keys = match name.strip_prefix("*.") {
-                    Some(parent) => chooser.wildcards.entry(parent.into()),
-                    None => chooser.exact.entry(name.clone()),
-                };
-                keys.or_default().extend(certificate.key.clone());
-            }
+    fn new(spec: &FrontendTls, certificates: &[Arc<Certificate>]) -> Self {
+        let names = spec.certificates.iter().zip(certificates);
+        let names: Vec<_> = names
+            .map(|(spec, certificate)| names_of(spec, certificate))
+            .collect();
+        let offered = names.iter().zip(certificates).map(|(names, certificate)| {
+            let names = names.iter().map(|name| &**name);
+            (names, certificate.key.is_some())
+        });
+        Self {
+            names: CertificateNames::new(offered, spec.unknown_name),
+            keys: certificates
+                .iter()
+                .map(|certificate| certificate.key.clone())
+                .collect(),
         }
-        chooser
-    }
-
-    fn keys(&self, name: &str) -> Option<&Keys> {
-        let name = name.strip_suffix('.').unwrap_or(name);
-        self.exact.get(name).or_else(|| {
-            let (_, parent) = name.split_once('.')?;
-            self.wildcards.get(parent)
-        })
     }
 }
 
 impl ResolvesServerCert for Chooser {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let known = hello
-            .server_name()
-            .map(|name| self.keys(&name.to_ascii_lowercase()));
-        match known {
-            // Of certificates with keys of several kinds, the client gets the first that it understands.
-            Some(Some(keys)) => {
-                let schemes = hello.signature_schemes();
-                let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
-                keys.iter().find(fits).or_else(|| keys.first()).cloned()
-            }
-            Some(None) if self.unknown == UnknownName::Refuse => None,
-            Some(None) | None => self.first.clone(),
-        }
+        let places = self.names.find(hello.server_name()).iter();
+        let keys = places.filter_map(|place| self.keys.get(*place)?.as_ref());
+        // Of certificates with keys of several kinds, the client gets the first that it understands.
+        let schemes = hello.signature_schemes();
+        let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
+        let fitting = keys.clone().find(fits);
+        fitting.or_else(|| keys.clone().next()).cloned()
     }
 }

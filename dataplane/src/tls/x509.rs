@@ -1,5 +1,8 @@
-//! Reads the host names and the subject of a certificate.
+//! Reads the host names, the period and the subject of a certificate.
 
+use std::sync::Arc;
+
+use ballast_core::certificate::Period;
 use rustls::pki_types::CertificateDer;
 use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::der::Decode;
@@ -8,12 +11,23 @@ use x509_cert::der::oid::db::rfc4519::CN;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
+use x509_cert::time::Time;
 
-/// The host names of a certificate: lower case, without a dot at the end, `*.` in front of wildcards. They are its alternative
-/// names of type DNS or, only where it has no alternative names at all, its common name. `None`: it cannot be read.
-pub(super) fn names(certificate: &CertificateDer<'_>) -> Option<Vec<Box<str>>> {
+/// What a certificate says of its use.
+#[derive(Debug)]
+pub(super) struct Use {
+    /// Its host names: lower case, without a dot at the end, `*.` in front of wildcards. They are its alternative names of type DNS
+    /// or, only where it has no alternative names at all, its common name. Texts that no host name can be are left out.
+    pub(super) names: Arc<[Box<str>]>,
+    /// When it is valid.
+    pub(super) period: Period,
+}
+
+/// What this certificate is for; `None`: it cannot be read.
+pub(super) fn use_of(certificate: &CertificateDer<'_>) -> Option<Use> {
     let certificate = read(certificate)?;
     let tbs = certificate.tbs_certificate();
+    let validity = tbs.validity();
     let names: Vec<String> = match tbs.get_extension::<SubjectAltName>().ok()? {
         Some((_, SubjectAltName(names))) => names
             .into_iter()
@@ -24,11 +38,19 @@ pub(super) fn names(certificate: &CertificateDer<'_>) -> Option<Vec<Box<str>>> {
             .collect(),
         None => common_names(tbs.subject()).collect(),
     };
+    let is_possible = |name: &String| name.bytes().all(|byte| byte.is_ascii_graphic());
     let normal = |name: String| {
         let name = name.to_ascii_lowercase();
         name.strip_suffix('.').unwrap_or(&name).into()
     };
-    Some(names.into_iter().map(normal).collect())
+    let seconds = |time: &Time| time.to_unix_duration().as_secs();
+    Some(Use {
+        names: names.into_iter().filter(is_possible).map(normal).collect(),
+        period: Period {
+            not_before: seconds(&validity.not_before),
+            not_after: seconds(&validity.not_after),
+        },
+    })
 }
 
 /// The holder of a certificate.
@@ -70,7 +92,7 @@ fn text(value: &Any) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair};
+    use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, KeyPair, date_time_ymd};
 
     use super::*;
 
@@ -84,16 +106,32 @@ mod tests {
             ),
             (&["10.0.0.1"], "x.test", &[]),
             (&[], "X.test", &["x.test"]),
+            (&[], "Shop, Inc.\n2026 ERROR", &[]),
         ] {
             let alternative: Vec<String> = alternative.iter().map(|&name| name.into()).collect();
             let mut params = CertificateParams::new(alternative).unwrap();
             params.distinguished_name.push(DnType::CommonName, common);
             let certificate = signed(params);
-            let names = names(&certificate).unwrap();
+            let names = use_of(&certificate).unwrap().names;
             let names: Vec<&str> = names.iter().map(|name| &**name).collect();
             assert_eq!(names, expected);
         }
-        assert_eq!(names(&CertificateDer::from(b"garbage".to_vec())), None);
+        assert!(use_of(&CertificateDer::from(b"garbage".to_vec())).is_none());
+    }
+
+    #[test]
+    fn the_period_is_read_from_both_forms_of_time() {
+        // Up to 2049 the year has two digits, and four from then on.
+        for (year, seconds) in [(2026, 1_767_225_600), (2051, 2_556_144_000)] {
+            let mut params = CertificateParams::default();
+            params.not_before = date_time_ymd(1970, 1, 1);
+            params.not_after = date_time_ymd(year, 1, 1);
+            let expected = Period {
+                not_before: 0,
+                not_after: seconds,
+            };
+            assert_eq!(use_of(&signed(params)).unwrap().period, expected);
+        }
     }
 
     #[test]

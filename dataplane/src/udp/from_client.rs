@@ -246,7 +246,11 @@ impl ClientBatch<'_> {
         key: Key,
         destination: Option<SocketAddr>,
     ) -> Result<(), OpenError> {
-        let Serves::Udp(service) = self.frontend.serves() else {
+        let Serves::Udp(backends) = self.frontend.serves() else {
+            return Ok(());
+        };
+        let state = self.flows.endpoint(flow);
+        let Some(service) = state.and_then(|state| backends.service_of(state)) else {
             return Ok(());
         };
         let ours = SocketAddr::new(key.local, self.listener.local.port());

@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 
-use ballast_core::admit::{AdmitState, Limits};
+use ballast_core::admit::{Admission, AdmitState, Limits, Refusal};
 use ballast_core::counters;
 use ballast_core::counters::{PerWorker, WorkerId};
 use ballast_core::endpoint::EndpointState;
+use ballast_core::moment::Moment;
 use ballast_core::overrides::OverrideChange;
+use ballast_core::table::HttpVersion;
 use tokio::runtime::{LocalRuntime, RuntimeMetrics};
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -163,6 +165,28 @@ impl Shared {
             connections: Some(self.most.load(Ordering::Relaxed)),
             ..Limits::default()
         }
+    }
+
+    /// The most requests that one connection of HTTP/2 may have at once, so that a few clients leave room for others.
+    pub(crate) fn most_streams(&self) -> u32 {
+        self.most.load(Ordering::Relaxed) / 4
+    }
+
+    /// Whether a request of HTTP/2 to an endpoint of this version takes as much as a connection: a descriptor, or a share of the
+    /// memory if that is limited.
+    pub(crate) fn counts_stream(&self, version: HttpVersion) -> bool {
+        version == HttpVersion::H1 || self.room.memory.is_some()
+    }
+
+    /// Counts a request of HTTP/2 that takes as much as a connection. A quarter of the process's limit is left to connections: a
+    /// client may have many requests, and another one shall still be able to connect.
+    pub(crate) fn admit_stream(&self, now: Moment) -> Result<Admission, Refusal> {
+        let most = self.most.load(Ordering::Relaxed);
+        let limits = Limits {
+            connections: Some(most - most / 4),
+            ..Limits::default()
+        };
+        self.admit.admit_peer(&limits, now, None)
     }
 
     /// Counts the tasks of this thread's runtime until the returned guard is dropped.

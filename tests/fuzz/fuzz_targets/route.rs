@@ -2,7 +2,7 @@
 #![no_main]
 
 use ballast_core::compile::{CompileContext, compile};
-use ballast_core::http::Host;
+use ballast_core::http::{Field, Host, Request, Version};
 use ballast_core::loops::LOOPBACK_ONLY;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Plan, Serves};

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::admit::Admission;
 use crate::affinity::canonical;
+use crate::backends::Backends;
 use crate::counters::WorkerId;
 use crate::moment::{Moment, whole_millis};
 use crate::pick::{self, Picked, Tried};
@@ -19,7 +20,7 @@ use super::count::{Dropped, FlowEnd};
 use super::entry::{Class, Flow, FlowStatus};
 use super::key::{Compact, Key};
 use super::ports::Taken;
-use super::{FlowTable, Load, Verdict, counters, note_activity, peer_key, service_of};
+use super::{FlowTable, Load, Verdict, backends_of, counters, note_activity, peer_key};
 
 impl<S> FlowTable<S> {
     pub(super) fn decide(
@@ -30,11 +31,11 @@ impl<S> FlowTable<S> {
         rng: &mut Rng,
     ) -> Result<Verdict, Dropped> {
         frontend.limits().check_source(key.client.ip())?;
-        let service = service_of(frontend).ok_or(Dropped::NoEndpoint)?;
+        let backends = backends_of(frontend).ok_or(Dropped::NoEndpoint)?;
         let request = Request {
             now,
             frontend,
-            service,
+            backends,
         };
         if frontend.spec().udp().per_datagram {
             return self.balance(&request, key, rng);
@@ -47,12 +48,12 @@ impl<S> FlowTable<S> {
             return Err(Dropped::NoEndpoint);
         };
         let is_same = Arc::ptr_eq(&flow.frontend, frontend.state());
-        let stays = flow.stays(service).filter(|_| is_same);
-        let (why, tried) = match (stays, flow.status) {
+        let service = backends.service_of(flow.lease.endpoint());
+        let stays = service.and_then(|service| flow.stays(service));
+        let (why, tried) = match (stays.filter(|_| is_same), flow.status) {
             (_, FlowStatus::Failed(failure)) => {
-                let tried = flow
-                    .place(service)
-                    .map(|index| request.without(index, failure));
+                let tried =
+                    service.and_then(|service| without(service, flow.place(service)?, failure));
                 (FlowEnd::Refused, tried.unwrap_or_default())
             }
             (Some(index), _) => {
@@ -73,13 +74,16 @@ impl<S> FlowTable<S> {
         key: Key,
         rng: &mut Rng,
     ) -> Result<Verdict, Dropped> {
-        let mut picked = request.pick(key, &Tried::default(), self.worker, rng)?;
+        let service = request.service(key, &Tried::default(), self.worker);
+        let mut picked = request.pick(service, key, &Tried::default(), self.worker, rng)?;
         let failure = self.failure(&to_endpoint(&key, &picked));
-        if let Some(failure) = failure {
-            let tried = request.without(picked.index, failure);
+        if let Some(failure) = failure
+            && let Some(tried) = without(service, picked.index, failure)
+        {
+            let service = request.service(key, &tried, self.worker);
             // Trying the same endpoint again is better than dropping the datagram.
             picked = request
-                .pick(key, &tried, self.worker, rng)
+                .pick(service, key, &tried, self.worker, rng)
                 .unwrap_or(picked);
         }
         let compact = to_endpoint(&key, &picked);
@@ -120,10 +124,11 @@ impl<S> FlowTable<S> {
             Some(admission) => admission,
             None => self.admit(request, key.client)?,
         };
-        let picked = match request.pick(key, tried, self.worker, rng) {
+        let service = request.service(key, tried, self.worker);
+        let picked = match request.pick(service, key, tried, self.worker, rng) {
             Err(Dropped::NoEndpoint | Dropped::Loop) if !tried.is_empty() => {
                 // Trying the same endpoint again is better than dropping the datagram.
-                request.pick(key, &Tried::default(), self.worker, rng)?
+                request.pick(service, key, &Tried::default(), self.worker, rng)?
             }
             picked => picked?,
         };
@@ -157,12 +162,8 @@ impl<S> FlowTable<S> {
         let of_frontend = counters(request.frontend.state(), self.worker);
         of_frontend.connections.add(1);
         of_frontend.sessions.add(1);
-        request
-            .service
-            .state()
-            .counters(self.worker)
-            .sessions
-            .add(1);
+        let of_service = picked.lease.endpoint().service().counters(self.worker);
+        of_service.sessions.add(1);
         let flow = Flow {
             key: compact,
             frontend: Arc::clone(request.frontend.state()),
@@ -253,20 +254,27 @@ fn narrow(index: usize) -> u32 {
 struct Request<'a> {
     now: Moment,
     frontend: &'a Frontend,
-    service: &'a Service,
+    backends: &'a Backends,
 }
 
-impl Request<'_> {
+impl<'a> Request<'a> {
+    /// The service for this client, which could not reach the endpoints in `tried`.
+    fn service(&self, key: Key, tried: &Tried, worker: WorkerId) -> &'a Service {
+        let client = pick::Key::new(key.client);
+        let chosen = self.backends.choose_again(&client, tried, self.now, worker);
+        chosen.service
+    }
+
     fn pick(
         &self,
+        service: &Service,
         key: Key,
         tried: &Tried,
         worker: WorkerId,
         rng: &mut Rng,
     ) -> Result<Picked, Dropped> {
-        let of_service = self.service.state().counters(worker);
-        let picked = self
-            .service
+        let of_service = service.state().counters(worker);
+        let picked = service
             .pick(&pick::Key::new(key.client), tried, self.now, rng)
             .inspect_err(|_| {
                 if tried.is_empty() {
@@ -278,13 +286,11 @@ impl Request<'_> {
         picked.lease.endpoint().counters(worker).picked.add(1);
         Ok(picked)
     }
+}
 
-    /// The [`Tried`] of a client that could not reach the endpoint at `index`.
-    fn without(&self, index: usize, failure: Failure) -> Tried {
-        let mut tried = Tried::default();
-        if let Some(endpoint) = self.service.endpoints().get(index) {
-            tried.note(endpoint, failure);
-        }
-        tried
-    }
+/// The [`Tried`] of a client that could not reach the endpoint at `index`.
+fn without(service: &Service, index: usize, failure: Failure) -> Option<Tried> {
+    let mut tried = Tried::default();
+    tried.note(service.endpoints().get(index)?, failure);
+    Some(tried)
 }

@@ -282,7 +282,7 @@ impl World {
 
     /// The endpoint in the plan of this frontend.
     fn endpoint<'a>(&self, frontend: &'a Frontend, address: SocketAddr) -> Option<&'a Endpoint> {
-        let service = service_of(frontend).unwrap();
+        let service = only_service(frontend);
         service
             .endpoints()
             .iter()
@@ -291,7 +291,7 @@ impl World {
 
     /// Whether a flow to this endpoint has no reason to move.
     fn is_well(&self, frontend: &Frontend, address: SocketAddr) -> bool {
-        let service = service_of(frontend).unwrap();
+        let service = only_service(frontend);
         self.endpoint(frontend, address).is_some_and(|endpoint| {
             endpoint.state() != State::Disabled
                 && (endpoint.live().is_passing()
@@ -358,7 +358,7 @@ impl World {
                 let picked = self
                     .endpoint(&frontend, endpoint)
                     .expect("an endpoint of the table");
-                let has_affinity = service_of(&frontend).unwrap().spec().affinity.is_some();
+                let has_affinity = only_service(&frontend).spec().affinity.is_some();
                 assert!(
                     picked.is_eligible() || (has_affinity && picked.state() == State::Draining)
                 );
@@ -370,15 +370,11 @@ impl World {
                     "it fails its checks"
                 );
                 if let Some((_, before)) = before.as_ref().filter(|(_, before)| before.failed) {
-                    let others = service_of(&frontend)
-                        .unwrap()
-                        .endpoints()
-                        .iter()
-                        .any(|other| {
-                            other.is_eligible()
-                                && other.live().is_passing()
-                                && other.address() != before.endpoint
-                        });
+                    let others = only_service(&frontend).endpoints().iter().any(|other| {
+                        other.is_eligible()
+                            && other.live().is_passing()
+                            && other.address() != before.endpoint
+                    });
                     assert!(!others || endpoint != before.endpoint, "the same one again");
                 }
                 self.opened(flow, key, endpoint, &frontend);
@@ -390,7 +386,7 @@ impl World {
                 }
             }
             Verdict::Drop(Dropped::NoEndpoint) => {
-                let service = service_of(&frontend).unwrap();
+                let service = only_service(&frontend);
                 let anybody = service.endpoints().iter().any(|endpoint| {
                     endpoint.is_eligible()
                         && (endpoint.live().is_passing() || service.is_panicking())
@@ -670,3 +666,8 @@ impl World {
 }
 
 const STEPS: usize = 200;
+
+/// The service of a frontend that has one.
+fn only_service(frontend: &Frontend) -> &crate::service::Service {
+    backends_of(frontend).unwrap().services().next().unwrap()
+}

@@ -3,10 +3,8 @@
 use std::io::Write;
 use std::net::IpAddr;
 
+use super::{Edits, Sink};
 use crate::http::{Field, FieldKind, Framing};
-use crate::table::{HeaderEdits, Token};
-
-use super::Sink;
 
 /// The fields that a message's `Connection` names as being for this connection only.
 pub(super) struct Named<'a> {
@@ -132,12 +130,17 @@ pub(super) fn address(out: &mut Vec<u8>, address: IpAddr) {
 /// A head that is being written. Fields that the edits of the table set or remove are left out.
 pub(super) struct Head<'a, S> {
     out: &'a mut S,
-    edits: Option<&'a HeaderEdits>,
+    edits: Edits<'a>,
+    has_edits: bool,
 }
 
 impl<'a, S: Sink> Head<'a, S> {
-    pub(super) fn new(out: &'a mut S, edits: Option<&'a HeaderEdits>) -> Self {
-        Self { out, edits }
+    pub(super) fn new(out: &'a mut S, edits: Edits<'a>) -> Self {
+        Self {
+            out,
+            edits,
+            has_edits: !edits.is_empty(),
+        }
     }
 
     /// Adds a field as it was sent, unless the table sets or removes it.
@@ -145,11 +148,10 @@ impl<'a, S: Sink> Head<'a, S> {
         self.field(field.name, field.value);
     }
 
-    /// Adds the fields that the table sets, but for the field `not`, which has been written already.
-    pub(super) fn set(&mut self, not: &str) {
-        let set = self.edits.iter().flat_map(|edits| edits.set.iter());
-        for (name, value) in set.filter(|(name, _)| !name.eq_ignore_ascii_case(not)) {
-            self.out.field(name, value.trim_ascii().as_bytes());
+    /// Adds the fields that the table sets and adds, but for the field `not`, which has been written already.
+    pub(super) fn edit(&mut self, not: &str) {
+        if self.has_edits {
+            self.edits.write(self.out, not);
         }
     }
 
@@ -162,12 +164,7 @@ impl<'a, S: Sink> Head<'a, S> {
 /// A field is left out if the table sets or removes it.
 impl<S: Sink> Sink for Head<'_, S> {
     fn field_with(&mut self, name: &str, value: impl FnOnce(&mut Vec<u8>)) {
-        let edited = self.edits.is_some_and(|edits| {
-            let is_this = |edited: &Token| edited.eq_ignore_ascii_case(name);
-            let mut set = edits.set.iter().map(|(name, _)| name);
-            set.any(is_this) || edits.remove.iter().any(is_this)
-        });
-        if !edited {
+        if !self.has_edits || !self.edits.take_out(name) {
             self.out.field_with(name, value);
         }
     }

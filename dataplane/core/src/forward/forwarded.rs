@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::http::{Field, FieldKind, Host};
+use crate::route::Rewrite;
 use crate::table::XForwarded;
 
 use super::Sink;
@@ -57,7 +58,8 @@ impl Policy {
                 head.field_with("X-Forwarded-Host", |out| write_host(out, host));
             }
             let prefix = to.prefix.trim_end_matches('/');
-            if to.rewrite.is_some() && !prefix.is_empty() {
+            let is_replaced = to.rewrite.is_some_and(Rewrite::changes_path);
+            if is_replaced && !prefix.is_empty() {
                 head.field("X-Forwarded-Prefix", prefix.as_bytes());
             }
         }

@@ -1,4 +1,4 @@
-//! Maps paths in responses back: `Location` and the `Path` of `Set-Cookie` get the prefix that `rewrite` replaced.
+//! Maps what `rewrite` has changed back in responses: the path and the host of `Location`, and the `Path` of `Set-Cookie`.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use super::forwarded::write_host;
 /// How the paths of one answer are mapped back.
 #[derive(Clone, Copy, Debug)]
 pub struct MapBack<'a> {
-    /// How the path of the request was rewritten.
+    /// How the path and the host of the request were rewritten.
     pub rewrite: &'a Rewrite,
     /// The part of the request's path that was replaced: [`Matched::prefix`](crate::route::Matched::prefix).
     pub prefix: &'a str,
@@ -23,8 +23,9 @@ pub struct MapBack<'a> {
 }
 
 impl MapBack<'_> {
-    /// Appends the value of a `Location` field. The value is mapped back if it has no host, the client's host or the endpoint's
-    /// address. The client cannot use the endpoint's address, which is replaced by the client's host.
+    /// Appends the value of a `Location` field. The value is mapped back if it has no host, the client's host, the endpoint's
+    /// address or the host that the endpoint was asked for. The client cannot use the last two, which are replaced by the
+    /// client's host.
     pub(super) fn location(&self, out: &mut Vec<u8>, value: &[u8]) {
         let start = out.len();
         if self.mapped_location(out, value).is_none() {
@@ -76,7 +77,7 @@ impl MapBack<'_> {
             .then_some(())
     }
 
-    /// Whether the authority of a URL with this scheme is the client's host or the endpoint's address. If the scheme is not the
+    /// Whether the authority of a URL with this scheme is the client's host or the endpoint's. If the scheme is not the
     /// client's, the port may differ from the client's too.
     fn owner(&self, scheme: &str, authority: &str) -> Option<Owner> {
         let (name, port) = split_port(authority)?;
@@ -92,11 +93,16 @@ impl MapBack<'_> {
         if is_client {
             return Some(Owner::Client);
         }
+        let is_of_endpoint = |port| port == self.endpoint.port();
+        let rewritten = self.rewrite.host();
+        if rewritten.is_some_and(|host| name.eq_ignore_ascii_case(host)) {
+            // The endpoint was asked for this host without a port.
+            let is_its = port.is_none_or(|port| is_of_endpoint(port) || Some(port) == usual);
+            return is_its.then_some(Owner::Endpoint);
+        }
         let name = name.trim_start_matches('[').trim_end_matches(']');
-        let is_endpoint = name.parse() == Ok(self.endpoint.ip())
-            && port
-                .or(usual)
-                .is_none_or(|port| port == self.endpoint.port());
+        let is_endpoint =
+            name.parse() == Ok(self.endpoint.ip()) && port.or(usual).is_none_or(is_of_endpoint);
         is_endpoint.then_some(Owner::Endpoint)
     }
 

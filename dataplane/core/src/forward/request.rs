@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use crate::affinity::cookie;
 use crate::http::{FieldKind, Framing, Request, Scheme, Version, imitates};
 use crate::route::Rewrite;
-use crate::table::{FrontendHttp, HeaderEdits, HttpVersion};
+use crate::table::{FrontendHttp, HttpVersion};
 
-use super::Sink;
 use super::fields::{Head, Named, join, options, show, write_framing};
 use super::forwarded::{Policy, write_host};
+use super::{Edits, Sink};
 
 /// A request on its way to an endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -31,9 +31,9 @@ pub struct ToEndpoint<'a> {
     pub client: &'a Client<'a>,
     /// The options of the frontend.
     pub options: &'a FrontendHttp,
-    /// The service's `request-headers`.
-    pub edits: Option<&'a HeaderEdits>,
-    /// How the route changes the path; `None`: the path is not changed.
+    /// The edits of the table: [`Edits::of_request`].
+    pub edits: Edits<'a>,
+    /// How the route changes the path and the host; `None`: not at all.
     pub rewrite: Option<&'a Rewrite>,
     /// The part of the client's path that the route matched: [`Matched::prefix`](crate::route::Matched::prefix).
     pub prefix: &'a str,
@@ -104,7 +104,7 @@ pub fn request_fields(out: &mut impl Sink, to: &ToEndpoint<'_>) {
     {
         head.field_with(header, |out| escape_controls(out, name));
     }
-    head.set("host");
+    head.edit("host");
     write_connection(head.sink(), to);
 }
 
@@ -146,14 +146,17 @@ fn copy(head: &mut Head<'_, impl Sink>, to: &ToEndpoint<'_>, forwarded: Policy) 
     }
 }
 
-/// Writes the `Host` that the table sets, else the client's, else the endpoint's address.
+/// Writes the `Host` that the edits of the table set, else that of the route's rewriting, else the client's, else the endpoint's
+/// address.
 fn write_own_host(out: &mut impl Sink, to: &ToEndpoint<'_>) {
-    let mut set = to.edits.iter().flat_map(|edits| edits.set.iter());
-    let set = set.find(|(name, _)| name.eq_ignore_ascii_case("host"));
-    out.field_with("Host", |out| match (set, to.request.host) {
-        (Some((_, host)), _) => show(out, host.trim()),
-        (None, Some(host)) => write_host(out, host),
-        (None, None) => show(out, to.endpoint),
+    let set = to.edits.set_value("host").map(|host| host.trim());
+    let rewritten = || to.rewrite.and_then(Rewrite::host);
+    out.field_with("Host", |out| {
+        match (set.or_else(rewritten), to.request.host) {
+            (Some(host), _) => out.extend_from_slice(host.as_bytes()),
+            (None, Some(host)) => write_host(out, host),
+            (None, None) => show(out, to.endpoint),
+        }
     });
 }
 

@@ -2,11 +2,11 @@
 
 use crate::affinity::cookie;
 use crate::http::{Field, FieldKind, Framing, Response, Version};
-use crate::table::{HeaderEdits, MaxAge};
+use crate::table::MaxAge;
 
-use super::Sink;
 use super::fields::{Head, Named, join, number, options, show, values, write_framing};
 use super::map_back::MapBack;
+use super::{Edits, Sink};
 
 /// A response on its way to a client.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +21,8 @@ pub struct ToClient<'a> {
     pub version: Version,
     /// Whether the client's connection is used again. It is not if the body ends with it.
     pub keeps_connection: bool,
-    /// The service's `response-headers`.
-    pub edits: Option<&'a HeaderEdits>,
+    /// The edits of the table: [`Edits::of_response`].
+    pub edits: Edits<'a>,
     /// The frontend's `hsts`.
     pub hsts: Option<MaxAge>,
     /// The affinity cookie of the service.
@@ -71,7 +71,7 @@ pub(crate) fn write_status(out: &mut Vec<u8>, status: u16, reason: &str) {
 pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
     let status = to.response.status;
     if status < 200 {
-        let mut head = Head::new(out, None);
+        let mut head = Head::new(out, Edits::default());
         copy(&mut head, to, true);
         if status == SWITCHING_PROTOCOLS {
             write_connection(head.sink(), to);
@@ -83,7 +83,7 @@ pub fn response_fields(out: &mut impl Sink, to: &ToClient<'_>) {
     if let Some(max_age) = to.hsts {
         write_hsts(&mut head, max_age);
     }
-    head.set("");
+    head.edit("");
     let out = head.sink();
     if let Some(Sticky {
         name,

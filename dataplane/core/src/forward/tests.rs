@@ -4,6 +4,7 @@ use crate::http::{Field, Framing, Host, Request, Response, Scheme, Version};
 use crate::route::Rewrite;
 use crate::table::{FrontendHttp, HeaderEdits, HttpVersion, Route};
 
+mod edits;
 mod map_back;
 mod properties;
 mod requests;
@@ -67,5 +68,9 @@ fn rewrite(from: &str, to: &str) -> Rewrite {
         path: Some(serde_json::from_value(from.into()).unwrap()),
         ..Route::default()
     };
-    Rewrite::new(to, &route)
+    let to = crate::table::Rewrite {
+        prefix: Some(to.parse().unwrap()),
+        ..Default::default()
+    };
+    Rewrite::new(&to, &route)
 }

@@ -73,12 +73,10 @@ impl FieldKind {
     }
 }
 
-/// Whether a trailer may have this name: the fields that frame, route or concern a connection may not be trailers (RFC 9110,
-/// section 6.5.1).
+/// Whether a field of this name concerns one connection, or frames the body.
 #[must_use]
-pub fn may_trail(name: &str) -> bool {
-    let kind = FieldKind::of(name);
-    !kind.is_of_connection() && kind != FieldKind::Host
+pub fn concerns_connection(name: &str) -> bool {
+    FieldKind::of(name).is_of_connection()
 }
 
 /// Whether a program that turns `-` into `_` takes one name for the other.

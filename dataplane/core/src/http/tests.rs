@@ -1,6 +1,6 @@
 //! Hosts: accepted, refused and equal ones. Classes of statuses. Kinds of fields.
 
-use super::{FieldKind, Host, StatusClass, may_trail};
+use super::{FieldKind, Host, StatusClass};
 
 #[test]
 fn accepted_hosts() {
@@ -101,7 +101,7 @@ fn classes_are_first_digits() {
 }
 
 #[test]
-fn fields_of_the_connection_are_no_trailers() {
+fn fields_of_the_connection_are_known() {
     let of_connection = [
         "Connection",
         "Content-Length",
@@ -114,21 +114,15 @@ fn fields_of_the_connection_are_no_trailers() {
         "Upgrade",
     ];
     for name in of_connection {
-        assert!(
-            FieldKind::of(name).is_of_connection() && !may_trail(name),
-            "{name}"
-        );
+        assert!(FieldKind::of(name).is_of_connection(), "{name}");
     }
-    assert!(!FieldKind::of("Host").is_of_connection() && !may_trail("Host"));
     for name in [
         "grpc-status",
+        "Host",
         "X-Checksum",
         "Connections",
         "X-Forwarded-For",
     ] {
-        assert!(
-            !FieldKind::of(name).is_of_connection() && may_trail(name),
-            "{name}"
-        );
+        assert!(!FieldKind::of(name).is_of_connection(), "{name}");
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::http::{Field, Framing};
 
+use super::write::Relayed;
 use super::{Limits, is_token};
 
 /// The most bytes of the extensions of one chunk.
@@ -150,6 +151,26 @@ impl Body {
             bytes,
             used: 0,
         }
+    }
+
+    /// Like [`decode`](Self::decode), and appends the bytes of the trailer section to `trailers`. The bytes before that section count
+    /// as forwarded.
+    pub(super) fn trailers_in(
+        &mut self,
+        bytes: &[u8],
+        trailers: &mut Vec<u8>,
+    ) -> Result<Relayed, BodyError> {
+        let (mut used, mut forwarded) = (0, None);
+        while let Some((length, part)) = self.step(bytes.get(used..).unwrap_or_default())? {
+            if part == Part::Trailers {
+                forwarded.get_or_insert(used);
+                let section = bytes.get(used..used + length);
+                trailers.extend_from_slice(section.unwrap_or_default());
+            }
+            used += length;
+        }
+        let forwarded = forwarded.unwrap_or(used);
+        Ok(Relayed { used, forwarded })
     }
 
     /// Follows the body through bytes of one part. Returns their number, which is not 0, and the part that they belong to.

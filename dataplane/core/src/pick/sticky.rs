@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use crate::affinity::cookie::{CookieValue, Cookies};
 use crate::affinity::{Affinity, RememberedEndpoint};
+use crate::http::Field;
 use crate::moment::Moment;
 use crate::rng::Rng;
-use crate::service::{Endpoint, Service};
+use crate::service::{self, Endpoint, Service};
 
 use super::tier::Tier;
 use super::{Key, Picked, Tried, Unavailable};
@@ -51,6 +52,44 @@ impl Service {
         let index = key.cookie.and_then(|cookie| cookies.find(cookie));
         self.pick_again(index, key, tried, now, rng)
             .unwrap_or_else(|| self.pick_any(key, tried, now, rng))
+    }
+
+    /// Whether the client has affinity to this service, and how. `fields` are those of the client's request. Renews nothing.
+    pub(crate) fn affinity_of(
+        &self,
+        key: &Key,
+        fields: &[Field<'_>],
+        now: Moment,
+    ) -> Option<ToService> {
+        match self.affinity.as_ref()? {
+            service::Affinity::ClientIp(keep) => {
+                let affinity = self.state().affinity()?;
+                let remembered = affinity.look_up(key.client().ip(), now)?;
+                Some(ToService {
+                    known: Known::ByAddress(remembered.last_use(*keep)),
+                    endpoint: self.index_of(remembered),
+                })
+            }
+            service::Affinity::Cookie(cookies) => {
+                let cookie = CookieValue::find(fields, self.cookie_name()?)?;
+                Some(ToService {
+                    known: Known::ByCookie,
+                    endpoint: Some(cookies.find(cookie)?),
+                })
+            }
+        }
+    }
+
+    /// Whether the service can serve a client that has this affinity to it: by its endpoint, or by one that anybody may get.
+    pub(crate) fn can_keep(&self, affinity: &ToService, tried: &Tried, now: Moment) -> bool {
+        let endpoint = affinity
+            .endpoint
+            .and_then(|index| self.endpoints.get(index));
+        let has_endpoint = endpoint.is_some_and(|endpoint| {
+            let availability = self.availability(endpoint, tried, now);
+            !matches!(availability, Availability::Unusable)
+        });
+        has_endpoint || self.is_usable(tried)
     }
 
     /// The affinity cookie that the client of `key` is given with the response of the picked endpoint; `None` if the service has
@@ -139,6 +178,23 @@ impl Service {
             false => Availability::Now,
         }
     }
+}
+
+/// A client's affinity to a service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToService {
+    pub(crate) known: Known,
+    /// The index of its endpoint, if the service still has that.
+    endpoint: Option<usize>,
+}
+
+/// How a client's affinity is known. The greater one counts where a client has affinity to several services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Known {
+    /// The service remembers its address, which used it last at this moment.
+    ByAddress(Moment),
+    /// Its cookie names an endpoint of the service.
+    ByCookie,
 }
 
 /// Whether a client can use its remembered endpoint.

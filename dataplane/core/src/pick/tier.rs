@@ -35,6 +35,13 @@ impl Service {
             .any(|(_, other)| other.has_tier(self.try_all) && !tried.has(other))
     }
 
+    /// Whether an endpoint is left to be picked for a client without affinity, now or when it has room.
+    #[must_use]
+    pub fn is_usable(&self, tried: &Tried) -> bool {
+        let mut endpoints = self.endpoints.iter();
+        endpoints.any(|endpoint| endpoint.has_tier(self.try_all) && !tried.has(endpoint))
+    }
+
     /// The best tier that has an untried endpoint, and how many of its endpoints have room.
     pub(super) fn best_tier(&self, tried: &Tried, now: Moment) -> Option<BestTier> {
         let mut best: Option<BestTier> = None;

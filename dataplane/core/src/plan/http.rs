@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admit::PrefixSet;
-use crate::route::{HttpRoutes, SniRoutes};
-use crate::service::Service;
-use crate::table::{self, Name, Protocol};
+use crate::backends::BackendsContext;
+use crate::http::Host;
+use crate::route::{HttpRoutes, SecureConnection, SniRoutes, is_misdirected};
+use crate::table::{self, Http2, Protocol};
 
 /// The compiled routes and options of an http or https frontend.
 #[derive(Debug)]
@@ -21,14 +22,14 @@ impl HttpFrontend {
     /// shared.
     pub(crate) fn compile(
         frontend: &table::Frontend,
-        services: &dyn Fn(&Name) -> Option<Arc<Service>>,
+        context: &BackendsContext<'_>,
         before: Option<&Arc<Self>>,
     ) -> Arc<Self> {
         let has_unopened = frontend.all_routes().any(|route| route.passthrough);
         let unopened_before = before.and_then(|before| before.unopened.as_ref());
         let compiled = Self {
-            routes: HttpRoutes::compile(frontend, services, before.map(|before| &before.routes)),
-            unopened: has_unopened.then(|| SniRoutes::compile(frontend, services, unopened_before)),
+            routes: HttpRoutes::compile(frontend, context, before.map(|before| &before.routes)),
+            unopened: has_unopened.then(|| SniRoutes::compile(frontend, context, unopened_before)),
             options: match before {
                 Some(before) => Arc::clone(&before.options),
                 None => Arc::new(HttpOptions::of(frontend)),
@@ -61,6 +62,24 @@ impl HttpFrontend {
         self.unopened.as_ref()
     }
 
+    /// Whether a request for `host` that came by `connection` is to be answered 421 (RFC 9110, section 15.5.20): a connection
+    /// that had asked for this host would have been relayed unopened, or refused. `refuses` says of a server name, or of none,
+    /// whether a handshake with it is refused now; it is called only where the rest does not decide.
+    pub fn is_misdirected(
+        &self,
+        host: Option<Host<'_>>,
+        connection: &SecureConnection<'_>,
+        refuses: impl FnOnce(Option<&str>) -> bool,
+    ) -> bool {
+        match host {
+            Some(host) if self.is_https() => {
+                is_misdirected(host, connection, self.unopened(), refuses)
+            }
+            // A frontend that has become one of plain HTTP has no other way to any host.
+            Some(_) | None => false,
+        }
+    }
+
     /// How HTTP is spoken with clients.
     #[must_use]
     pub fn options(&self) -> &Arc<HttpOptions> {
@@ -81,6 +100,10 @@ pub struct HttpOptions {
     pub is_https: bool,
     /// Whether clients may speak HTTP/2.
     pub http2: bool,
+    /// Most requests of HTTP/2 of one client at the same time.
+    pub http2_streams: u32,
+    /// Most bytes that wait for one client of HTTP/2, in both directions.
+    pub http2_memory: usize,
     /// Most bytes of the head of a request.
     pub max_header_bytes: usize,
     /// Most fields of the head of a request.
@@ -96,11 +119,14 @@ pub struct HttpOptions {
 impl HttpOptions {
     fn of(frontend: &table::Frontend) -> Self {
         let http = frontend.http();
-        let max_header_bytes = usize::try_from(http.max_header_bytes.bytes());
+        let bytes = |size: table::Size| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+        let http2 = http.http2().unwrap_or(Http2::ABSENT);
         Self {
             is_https: frontend.protocol == Protocol::Https,
-            http2: http.http2,
-            max_header_bytes: max_header_bytes.unwrap_or(usize::MAX),
+            http2: http.http2().is_some(),
+            http2_streams: http2.streams.into(),
+            http2_memory: bytes(http2.memory),
+            max_header_bytes: bytes(http.max_header_bytes),
             max_headers: usize::from(http.max_headers),
             x_forwarded_trust: http
                 .x_forwarded_trust

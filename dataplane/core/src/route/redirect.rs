@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU16;
 
+use super::rewrite::joined;
 use super::table::{self, HostPattern};
 use crate::http::{Request, Scheme};
 
@@ -12,6 +13,7 @@ pub struct Redirect {
     host: Option<Box<str>>,
     port: Option<u16>,
     path: Option<Box<str>>,
+    prefix: Option<Box<str>>,
     status: Option<u16>,
 }
 
@@ -29,11 +31,13 @@ impl Redirect {
             },
             port: redirect.port.map(NonZeroU16::get),
             path: redirect.path.as_deref().map(Into::into),
+            prefix: redirect.prefix.as_deref().map(Into::into),
             status: redirect.status,
         }
     }
 
-    /// Writes the value of `Location` for a request that came by `scheme`, and returns the status of the answer. `None`: the
+    /// Writes the value of `Location` for a request that came by `scheme` and of whose path the route matched `prefix_length`
+    /// bytes ([`Matched`](super::Matched)), and returns the status of the answer. `None`: the
     /// request names no host and the redirect none either, so there is nowhere to send the client.
     ///
     /// Without a host of the redirect, the host is the request's, as it was sent. Bytes of the path and the query that URLs may
@@ -43,6 +47,7 @@ impl Redirect {
         &self,
         out: &mut Vec<u8>,
         request: &Request<'_>,
+        prefix_length: usize,
         scheme: Scheme,
     ) -> Option<u16> {
         let host = self
@@ -59,18 +64,24 @@ impl Redirect {
         });
         out.extend_from_slice(new_scheme.name().as_bytes());
         out.extend_from_slice(b"://");
-        write_encoded(out, host);
+        write_encoded(out, host.as_bytes());
         if port != new_scheme.default_port() {
             out.extend_from_slice(format!(":{port}").as_bytes());
         }
-        match (self.path.as_deref(), request.path) {
-            (Some(path), _) => write_encoded(out, path),
-            (None, "*") => out.push(b'/'),
-            (None, path) => write_encoded(out, path),
+        match (&self.path, &self.prefix, request.path) {
+            (Some(path), _, _) => write_encoded(out, path.as_bytes()),
+            (None, _, "*") => out.push(b'/'),
+            (None, Some(prefix), path) => {
+                let rest = path.get(prefix_length..).unwrap_or_default();
+                for part in joined(prefix.as_bytes(), rest.as_bytes()) {
+                    write_encoded(out, part);
+                }
+            }
+            (None, None, path) => write_encoded(out, path.as_bytes()),
         }
         if let Some(query) = request.query {
             out.push(b'?');
-            write_encoded(out, query);
+            write_encoded(out, query.as_bytes());
         }
         Some(self.status.unwrap_or(match request.method {
             "GET" | "HEAD" => 301,
@@ -80,10 +91,10 @@ impl Redirect {
     }
 }
 
-fn write_encoded(out: &mut Vec<u8>, text: &str) {
-    for byte in text.bytes() {
+fn write_encoded(out: &mut Vec<u8>, text: &[u8]) {
+    for byte in text {
         match byte.is_ascii_graphic() {
-            true => out.push(byte),
+            true => out.push(*byte),
             false => {
                 let digit = |half: u8| HEX.get(usize::from(half)).copied().unwrap_or_default();
                 out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);

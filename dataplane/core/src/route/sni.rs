@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::hosts::{self, Hosts};
-use super::{PrefixSet, Service, sources, table};
-use crate::table::{Alpn, Name, Protocol};
+use super::{Backends, BackendsContext, PrefixSet, Spec, Tally, WorkerId, sources, table};
+use crate::table::{Alpn, Protocol};
 
 /// The routes of a tls frontend, or those of an https frontend that decide which connections are relayed unopened.
 #[derive(Debug)]
@@ -20,10 +20,12 @@ pub struct SniRoutes {
 /// A route of connections that are relayed unopened.
 #[derive(Debug)]
 pub struct SniRoute {
-    /// The service that gets the connection.
-    pub service: Arc<Service>,
+    /// The services that get the connections.
+    pub backends: Backends,
     /// The clients that may use this route, beside the frontend's ranges. `None`: all clients.
     pub sources: Option<PrefixSet>,
+    /// What is counted of a route that has a name.
+    connections: Option<Arc<Tally>>,
 }
 
 /// The decision about a TLS connection.
@@ -58,7 +60,7 @@ impl SniRoutes {
     /// plan: unchanged routes are shared with them.
     pub(crate) fn compile(
         frontend: &table::Frontend,
-        services: &dyn Fn(&Name) -> Option<Arc<Service>>,
+        context: &BackendsContext<'_>,
         before: Option<&Self>,
     ) -> Self {
         let is_tls = frontend.protocol == Protocol::Tls;
@@ -73,13 +75,10 @@ impl SniRoutes {
                 .map(|(place, route)| {
                     let before = before.and_then(|before| before.routes.get(place)?.as_ref());
                     // A valid table has no other target here, and names no service that it lacks.
-                    let service = route
-                        .service
-                        .as_ref()
-                        .filter(|_| is_tls || route.passthrough);
-                    service
-                        .and_then(services)
-                        .map(|service| SniRoute::shared(route, service, before))
+                    let is_relayed = is_tls || route.passthrough;
+                    is_relayed
+                        .then(|| SniRoute::shared(route, place, context, before))
+                        .flatten()
                 })
                 .collect(),
             otherwise: match is_tls {
@@ -92,10 +91,10 @@ impl SniRoutes {
     /// The same, or `before` itself if no route has changed.
     pub(crate) fn shared(
         frontend: &table::Frontend,
-        services: &dyn Fn(&Name) -> Option<Arc<Service>>,
+        context: &BackendsContext<'_>,
         before: Option<&Arc<Self>>,
     ) -> Arc<Self> {
-        let compiled = Self::compile(frontend, services, before.map(Arc::as_ref));
+        let compiled = Self::compile(frontend, context, before.map(Arc::as_ref));
         match before {
             Some(before) if compiled.is_same(before) => Arc::clone(before),
             Some(_) | None => Arc::new(compiled),
@@ -137,18 +136,35 @@ impl SniRoutes {
 }
 
 impl SniRoute {
+    /// Counts a connection that goes where this route says.
+    pub fn count_connection(&self, worker: WorkerId) {
+        if let Some(connections) = &self.connections {
+            connections.count(worker);
+        }
+    }
+
+    /// Compiles the route at `place` among all of its frontend, or shares `before`, which was compiled from an equal table.
     fn shared(
         route: &table::Route,
-        service: Arc<Service>,
+        place: usize,
+        context: &BackendsContext<'_>,
         before: Option<&Arc<Self>>,
-    ) -> Arc<Self> {
-        match before {
-            Some(before) if Arc::ptr_eq(&before.service, &service) => Arc::clone(before),
-            Some(_) | None => Arc::new(Self {
-                service,
-                sources: sources(route),
-            }),
+    ) -> Option<Arc<Self>> {
+        let now = || route.services().filter_map(|name| (context.services)(name));
+        let same = before.filter(|before| {
+            let services = before.backends.services();
+            services
+                .map(Arc::as_ptr)
+                .eq(now().map(|now| Arc::as_ptr(&now)))
+        });
+        if let Some(same) = same {
+            return Some(Arc::clone(same));
         }
+        Some(Arc::new(Self {
+            backends: Backends::compile(&Spec::of_route(route, place), context)?,
+            sources: sources(route),
+            connections: context.requests_of(route),
+        }))
     }
 }
 

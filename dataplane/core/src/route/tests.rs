@@ -1,11 +1,15 @@
 //! Which route a request gets: single cases, and random tables against a search that looks at every route.
 
+mod decide;
+mod misdirected;
 mod oracle;
 mod properties;
 mod sni;
+mod when;
 
 use super::*;
 use crate::compile::{CompileContext, compile};
+use crate::http::{Field, Host, Version};
 use crate::loops::LOOPBACK_ONLY;
 use crate::moment::Moment;
 use crate::plan::{Plan, Serves};
@@ -31,16 +35,36 @@ fn routes(fields: &[&str]) -> HttpRoutes {
         })
         .collect();
     let frontend = frontend(&format!("protocol: http, routes: [{}]", list.join(", ")));
-    HttpRoutes::compile(&frontend, &|_| None, None)
+    compiled(&frontend)
 }
 
-fn host(name: &str) -> Host<'_> {
-    Host { name, port: None }
+/// The routes of a frontend whose services are all missing.
+fn compiled(frontend: &Frontend) -> HttpRoutes {
+    let context = BackendsContext {
+        services: &|_| None,
+        records: None,
+    };
+    HttpRoutes::compile(frontend, &context, None)
+}
+
+/// A request without fields. A host of no letters is none.
+fn get<'r>(host: &'r str, path: &'r str) -> Request<'r> {
+    Request {
+        method: "GET",
+        path,
+        query: None,
+        host: (!host.is_empty()).then_some(Host {
+            name: host,
+            port: None,
+        }),
+        version: Version::Http11,
+        fields: &[],
+    }
 }
 
 /// The fields of the route that is found, and the part of the path that it matched.
 fn found<'p>(routes: &HttpRoutes, name: &str, path: &'p str) -> (String, &'p str) {
-    let matched = routes.find((!name.is_empty()).then_some(host(name)), path);
+    let matched = routes.find(&get(name, path));
     let Target::Answer(answer) = &matched.route.target else {
         panic!("{:?}", matched.route);
     };
@@ -213,13 +237,13 @@ fn the_star_of_options_goes_where_every_path_of_the_host_goes() {
 fn without_a_match_it_is_the_default() {
     let default = |rest: &str| {
         let frontend = frontend(&format!("protocol: http, {rest}"));
-        let routes = HttpRoutes::compile(&frontend, &|_| None, None);
-        let matched = routes.find(Some(host("a.org")), "/y");
+        let routes = compiled(&frontend);
+        let matched = routes.find(&get("a.org", "/y"));
         assert_eq!(matched.prefix_length, 0);
         match &matched.route.target {
             Target::Answer(answer) => (answer.status, answer.body_file.is_some()),
             Target::Redirect(_) => (0, false),
-            Target::Service { .. } => (0, true),
+            Target::Forward(_) => (0, true),
         }
     };
     assert_eq!(default("routes: [{path: /x, status: 200}]"), (404, false));

@@ -2,9 +2,11 @@
 //!
 //! Called by [`super::parse()`]. Values that were refused are in doubt: stand-ins hold their places, about which nothing is said.
 
+mod backends;
 mod frontend;
 mod route;
 mod service;
+mod when;
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -17,7 +19,7 @@ use super::entries::Entries;
 use super::fields::OrOff;
 use super::problems::{Found, Problem, nearest};
 use super::text::{LabelKey, Name, Text};
-use super::{Frontend, RoutingTable, Service};
+use super::{Backend, Frontend, RoutingTable, Service};
 
 /// Every mistake of meaning, but for what is in doubt.
 pub(super) fn check(table: &RoutingTable, doubt: &Doubt) -> Found {
@@ -271,6 +273,9 @@ impl Check<'_> {
         let mut guesses = GUESSES;
         for (index, frontend) in table.frontends.iter().enumerate() {
             for (place, name) in references_of(frontend) {
+                if self.doubt.covers(format_args!("frontends[{index}]{place}")) {
+                    continue;
+                }
                 let Some(&service) = known.get(&**name) else {
                     if complete {
                         let remedy = unknown_service(name, &table.services, &mut guesses);
@@ -332,33 +337,61 @@ fn twice<T: Eq + Hash + Clone>(
 
 /// Every mention of a service in a frontend, with its place below the frontend.
 fn references_of(frontend: &Frontend) -> impl Iterator<Item = (Mention, &Name)> {
-    let direct = frontend.service.iter().map(|name| (Mention::Service, name));
-    let routes = frontend
-        .routes
-        .iter()
-        .enumerate()
-        .filter_map(|(index, route)| Some((Mention::Route(index), route.service.as_ref()?)));
-    let default = frontend
-        .default
-        .iter()
-        .filter_map(|route| Some((Mention::Default, route.service.as_ref()?)));
+    let direct = mentions(
+        Owner::Frontend,
+        frontend.service.as_ref(),
+        &frontend.backends,
+    );
+    let routes = frontend.routes.iter().enumerate();
+    let routes = routes.flat_map(|(index, route)| {
+        mentions(Owner::Route(index), route.service.as_ref(), &route.backends)
+    });
+    let default = frontend.default.iter();
+    let default =
+        default.flat_map(|route| mentions(Owner::Default, route.service.as_ref(), &route.backends));
     direct.chain(routes).chain(default)
+}
+
+fn mentions<'t>(
+    owner: Owner,
+    service: Option<&'t Name>,
+    backends: &'t [Backend],
+) -> impl Iterator<Item = (Mention, &'t Name)> {
+    let mention = move |backend| Mention { owner, backend };
+    let backends = backends.iter().enumerate();
+    let backends = backends.map(move |(index, backend)| (mention(Some(index)), &backend.service));
+    let service = service.into_iter();
+    service
+        .map(move |name| (mention(None), name))
+        .chain(backends)
 }
 
 /// Where in a frontend a service is named.
 #[derive(Clone, Copy)]
-enum Mention {
-    Service,
+struct Mention {
+    owner: Owner,
+    /// Its place in the list of backends, if it is named there.
+    backend: Option<usize>,
+}
+
+/// What names a service.
+#[derive(Clone, Copy)]
+enum Owner {
+    Frontend,
     Route(usize),
     Default,
 }
 
 impl Display for Mention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Service => f.write_str(".service"),
-            Self::Route(index) => write!(f, ".routes[{index}].service"),
-            Self::Default => f.write_str(".default.service"),
+        match self.owner {
+            Owner::Frontend => {}
+            Owner::Route(index) => write!(f, ".routes[{index}]")?,
+            Owner::Default => f.write_str(".default")?,
+        }
+        match self.backend {
+            None => f.write_str(".service"),
+            Some(index) => write!(f, ".backends[{index}].service"),
         }
     }
 }

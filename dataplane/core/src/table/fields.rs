@@ -213,6 +213,66 @@ impl<T: JsonSchema> JsonSchema for OrOff<T> {
     }
 }
 
+/// A value, or a map that says more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OrMap<V, M> {
+    /// The value.
+    Value(V),
+    /// The map.
+    Map(M),
+}
+
+impl<'de, V: Deserialize<'de>, M: Deserialize<'de>> Deserialize<'de> for OrMap<V, M> {
+    fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
+        source.deserialize_any(OrMapVisitor(PhantomData))
+    }
+}
+
+struct OrMapVisitor<V, M>(PhantomData<(V, M)>);
+
+impl<'de, V: Deserialize<'de>, M: Deserialize<'de>> Visitor<'de> for OrMapVisitor<V, M> {
+    type Value = OrMap<V, M>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value, or a map")
+    }
+
+    fn visit_bool<E: Error>(self, truth: bool) -> Result<OrMap<V, M>, E> {
+        V::deserialize(truth.into_deserializer()).map(OrMap::Value)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<OrMap<V, M>, E> {
+        V::deserialize(text.into_deserializer()).map(OrMap::Value)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<OrMap<V, M>, A::Error> {
+        M::deserialize(Strict(MapAccessDeserializer::new(entries))).map(OrMap::Map)
+    }
+}
+
+impl<V: Serialize, M: Serialize> Serialize for OrMap<V, M> {
+    fn serialize<S: Serializer>(&self, sink: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Value(value) => value.serialize(sink),
+            Self::Map(map) => map.serialize(sink),
+        }
+    }
+}
+
+impl<V: JsonSchema, M: JsonSchema> JsonSchema for OrMap<V, M> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}_or_{}", V::schema_name(), M::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"anyOf": [generator.subschema_for::<V>(), generator.subschema_for::<M>()]})
+    }
+}
+
 /// `Display` of an enum of words: the word that the table has for it.
 macro_rules! shown_as_written {
     ($name:ident) => {
@@ -227,15 +287,15 @@ macro_rules! shown_as_written {
 pub(crate) use shown_as_written;
 
 /// For `#[serde(with = …)]`: a whole number from `LEAST` to `MOST`, as in `Within::<1, 100>`.
-pub(crate) struct Within<const LEAST: u16, const MOST: u16>;
+pub(crate) struct Within<const LEAST: u32, const MOST: u32>;
 
-impl<const LEAST: u16, const MOST: u16> Within<LEAST, MOST> {
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: TryFrom<u16>>(
+impl<const LEAST: u32, const MOST: u32> Within<LEAST, MOST> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>, T: Number>(
         source: D,
     ) -> Result<T, D::Error> {
-        let number = u16::deserialize(source)?;
+        let number = u32::deserialize(source)?;
         let is_within = (LEAST..=MOST).contains(&number);
-        let number = is_within.then(|| T::try_from(number).ok()).flatten();
+        let number = is_within.then(|| T::of(number)).flatten();
         number.ok_or_else(|| D::Error::custom("the number is out of range"))
     }
 
@@ -247,7 +307,7 @@ impl<const LEAST: u16, const MOST: u16> Within<LEAST, MOST> {
     }
 }
 
-impl<const LEAST: u16, const MOST: u16> JsonSchema for Within<LEAST, MOST> {
+impl<const LEAST: u32, const MOST: u32> JsonSchema for Within<LEAST, MOST> {
     fn inline_schema() -> bool {
         true
     }
@@ -258,6 +318,36 @@ impl<const LEAST: u16, const MOST: u16> JsonSchema for Within<LEAST, MOST> {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({"type": "integer", "minimum": LEAST, "maximum": MOST})
+    }
+}
+
+/// The type of a field whose numbers are [`Within`] a range.
+pub(crate) trait Number: Sized {
+    /// The number, if the type has it.
+    fn of(number: u32) -> Option<Self>;
+}
+
+impl Number for u8 {
+    fn of(number: u32) -> Option<Self> {
+        Self::try_from(number).ok()
+    }
+}
+
+impl Number for u16 {
+    fn of(number: u32) -> Option<Self> {
+        Self::try_from(number).ok()
+    }
+}
+
+impl Number for u32 {
+    fn of(number: u32) -> Option<Self> {
+        Some(number)
+    }
+}
+
+impl<T: Number> Number for Option<T> {
+    fn of(number: u32) -> Option<Self> {
+        T::of(number).map(Some)
     }
 }
 

@@ -63,6 +63,14 @@ impl Walk {
                 }
                 is_good
             }
+            Kind::OrMap { map, .. } if matches!(node, Node::Map(_)) => self.value(node, map),
+            Kind::OrMap { value, .. } => {
+                let is_good = self.value(node, value);
+                if !is_good {
+                    self.found.amend_last(&self.at, ", or {KEY: VALUE, …}");
+                }
+                is_good
+            }
         }
     }
 

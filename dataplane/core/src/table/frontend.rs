@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::address::Bind;
 use super::entries::Entries;
 use super::fields::{List, OrOff, is_default, is_seconds, shown_as_written};
-use super::http::{ErrorStatus, FrontendHttp, Route};
+use super::http::{ErrorStatus, FrontendHttp};
 use super::leaf::AsText;
+use super::route::{Backend, Route};
 use super::text::{File, LabelKey, Name, Text};
 use super::tls::FrontendTls;
 
@@ -34,6 +35,9 @@ pub struct Frontend {
     /// tcp and udp: the name of the service that gets the connections. http, https and tls have routes instead.
     #[serde(default, skip_serializing_if = "is_default")]
     pub service: Option<Name>,
+    /// tcp and udp: several services that share the connections by weight, in place of `service`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub backends: List<Backend>,
     /// Peers that send a PROXY header. Absent: no PROXY header is read.
     #[serde(default, skip_serializing_if = "is_default")]
     pub accept_proxy: Option<Box<AcceptProxy>>,
@@ -71,7 +75,7 @@ pub struct Frontend {
     /// http and https: how HTTP is spoken with clients.
     #[serde(default, skip_serializing_if = "is_default")]
     pub http: Option<Box<FrontendHttp>>,
-    /// http, https and tls: where requests go, by host and path. The order of the list has no meaning.
+    /// http, https and tls: where requests go, by host and path. Their order decides only where routes ask for equally much.
     #[serde(default, skip_serializing_if = "is_default")]
     pub routes: List<Route>,
     /// http, https and tls: where requests go that match no route. It has no host and no path.
@@ -108,9 +112,11 @@ impl Frontend {
 
     /// Every service that this frontend names, as often as it names it.
     pub fn services(&self) -> impl Iterator<Item = &Name> {
+        let backends = self.backends.iter().map(|backend| &backend.service);
         self.service
             .iter()
-            .chain(self.all_routes().filter_map(|route| route.service.as_ref()))
+            .chain(backends)
+            .chain(self.all_routes().flat_map(Route::services))
     }
 }
 

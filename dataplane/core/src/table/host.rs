@@ -1,7 +1,7 @@
 //! Names of hosts and paths, as routes and checks use them.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::leaf::{Leaf, Wrong, leaf, text};
 
@@ -38,6 +38,17 @@ pub enum HostPattern {
     Under(Box<str>),
 }
 
+impl HostPattern {
+    /// Whether it is an IP address. Requests have such hosts, but TLS has no such server names.
+    #[must_use]
+    pub fn is_address(&self) -> bool {
+        match self {
+            Self::Exact(name) => name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok(),
+            Self::Under(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -58,7 +69,7 @@ impl Leaf for HostPattern {
         if text == "*" {
             return Err(Wrong::new(
                 "is not a host",
-                "leave host out: then the route is for any host",
+                "expected a name, or *. before one; a route without host is for any host",
             ));
         }
         if !text.is_ascii() {

@@ -1,26 +1,24 @@
-//! HTTP: routes, and what happens to heads on their way.
+//! How HTTP is spoken with clients and with endpoints, and what happens to heads on their way.
 
 use std::fmt;
-use std::num::NonZeroU16;
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::entries::Entries;
-use super::fields::{List, Within, is, is_default, shown_as_written};
-use super::host::{HostPattern, Scheme, UrlPath};
+use super::fields::{List, OrMap, Within, is, is_default};
 use super::leaf::{AsText, Leaf, Wrong, leaf};
 use super::span::{MaxAge, Size};
-use super::text::{Alpn, File, Name, Token, Value};
+use super::text::{Token, Value};
 
 /// How HTTP is spoken with the clients of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FrontendHttp {
-    /// Whether clients may speak HTTP/2. Default: true.
+    /// Whether clients may speak HTTP/2, or the limits of a client that does. Default: true.
     #[serde(skip_serializing_if = "is_true")]
-    pub http2: bool,
+    pub http2: OrMap<bool, Http2>,
     /// Most bytes of a request's head, from 1KiB to 16MiB. Default: 64KiB.
     #[serde(skip_serializing_if = "is_64_kib")]
     pub max_header_bytes: Size,
@@ -48,7 +46,7 @@ pub struct FrontendHttp {
 impl FrontendHttp {
     /// What a frontend without `http` has.
     pub const ABSENT: &Self = &Self {
-        http2: true,
+        http2: OrMap::Value(true),
         max_header_bytes: Size::kib(64),
         max_headers: 128,
         x_forwarded: XForwarded::Append,
@@ -64,8 +62,49 @@ impl Default for FrontendHttp {
     }
 }
 
-fn is_true(value: &bool) -> bool {
-    *value
+impl FrontendHttp {
+    /// The limits of HTTP/2; `None`: clients may not speak it.
+    #[must_use]
+    pub fn http2(&self) -> Option<Http2> {
+        match self.http2 {
+            OrMap::Value(speaks) => speaks.then_some(Http2::ABSENT),
+            OrMap::Map(limits) => Some(limits),
+        }
+    }
+}
+
+/// The limits of one client's connection of HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Http2 {
+    /// Most requests at the same time, from 1 to 1000. Default: 100.
+    #[serde(with = "Within::<1, 1000>", skip_serializing_if = "is::<100, _>")]
+    pub streams: u16,
+    /// Most memory for what waits in both directions, 64KiB at least. Default: 1MiB.
+    #[serde(skip_serializing_if = "is_1_mib")]
+    pub memory: Size,
+}
+
+impl Http2 {
+    /// What `http2: true` means.
+    pub const ABSENT: Self = Self {
+        streams: 100,
+        memory: Size::kib(1024),
+    };
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Self::ABSENT
+    }
+}
+
+fn is_true(value: &OrMap<bool, Http2>) -> bool {
+    *value == OrMap::Value(true)
+}
+
+fn is_1_mib(size: &Size) -> bool {
+    *size == Size::kib(1024)
 }
 
 fn is_64_kib(size: &Size) -> bool {
@@ -86,108 +125,6 @@ pub enum XForwarded {
     Off,
 }
 
-/// Which requests, or TLS connections, go where. Exactly one of `service`, `redirect` and `status` must be there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Route {
-    /// The host of the requests. Absent: any host.
-    #[serde(skip_serializing_if = "is_default")]
-    pub host: Option<HostPattern>,
-    /// The path of the requests. Default: /.
-    #[serde(skip_serializing_if = "is_default")]
-    pub path: Option<UrlPath>,
-    /// How `path` is compared. Default: segment.
-    #[serde(skip_serializing_if = "is_default")]
-    pub r#match: PathMatch,
-    /// Whether upper and lower case are the same in `path`. Default: false.
-    #[serde(skip_serializing_if = "is_default")]
-    pub ignore_case: bool,
-    /// Clients that may use this route, beside the frontend's own ranges. Absent: everybody.
-    #[serde(
-        with = "AsText::<Option<List<IpNet>>>",
-        skip_serializing_if = "is_default"
-    )]
-    pub source_ranges: Option<List<IpNet>>,
-    /// For connections that are passed on unopened: the client must offer one of these protocols (ALPN).
-    #[serde(skip_serializing_if = "is_default")]
-    pub alpn: Option<List<Alpn>>,
-    /// https: the connection is passed on unopened. Default: false.
-    #[serde(skip_serializing_if = "is_default")]
-    pub passthrough: bool,
-    /// The name of the service that gets the requests.
-    #[serde(skip_serializing_if = "is_default")]
-    pub service: Option<Name>,
-    /// What replaces the part of the path that matched. Absent: the path is not changed.
-    #[serde(skip_serializing_if = "is_default")]
-    pub rewrite: Option<UrlPath>,
-    /// Whether Location and the Path of Set-Cookie are changed back in answers. Default: true where `rewrite` is set.
-    #[serde(skip_serializing_if = "is_default")]
-    pub map_back: Option<bool>,
-    /// The client is sent elsewhere.
-    #[serde(skip_serializing_if = "is_default")]
-    pub redirect: Option<Box<Redirect>>,
-    /// Ballast answers by itself, with this status.
-    #[serde(with = "Within::<200, 599>", skip_serializing_if = "is_default")]
-    pub status: Option<u16>,
-    /// A file with the body of that answer.
-    #[serde(skip_serializing_if = "is_default")]
-    pub body_file: Option<File>,
-    /// The Content-Type of that body.
-    #[serde(skip_serializing_if = "is_default")]
-    pub content_type: Option<Value>,
-}
-
-impl Route {
-    /// The path that requests must match.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.path.as_deref().unwrap_or("/")
-    }
-
-    /// Whether Location and the Path of Set-Cookie are mapped back in answers.
-    #[must_use]
-    pub fn maps_back(&self) -> bool {
-        self.map_back.unwrap_or_else(|| self.rewrite.is_some())
-    }
-}
-
-/// How the path of a route is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(title = "a way to match")]
-pub enum PathMatch {
-    /// This path and everything below it.
-    #[default]
-    Segment,
-    /// This path alone.
-    Exact,
-    /// Everything that begins with this text (haproxy's path_beg).
-    Begins,
-}
-
-shown_as_written!(PathMatch);
-
-/// Where a client is sent instead. What is absent stays as the client asked for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Redirect {
-    /// http or https.
-    #[serde(skip_serializing_if = "is_default")]
-    pub scheme: Option<Scheme>,
-    /// Another host, without *.
-    #[serde(skip_serializing_if = "is_default")]
-    pub host: Option<HostPattern>,
-    /// Another port. Default: the usual one of `scheme`, where that is given.
-    #[serde(skip_serializing_if = "is_default")]
-    pub port: Option<NonZeroU16>,
-    /// What replaces the whole path. The query stays.
-    #[serde(skip_serializing_if = "is_default")]
-    pub path: Option<UrlPath>,
-    /// One of 301, 302, 303, 307 and 308. Default: 301 for GET and HEAD, else 308.
-    #[serde(skip_serializing_if = "is_default")]
-    pub status: Option<u16>,
-}
-
 /// How HTTP is spoken with the endpoints of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
@@ -198,10 +135,10 @@ pub struct ServiceHttp {
     /// When an idle connection serves another client (haproxy's http-reuse). Default: safe.
     #[serde(skip_serializing_if = "is_default")]
     pub reuse: Reuse,
-    /// Fields that are set in requests and removed from them.
+    /// What is changed in the heads of requests. The edits of the route come before.
     #[serde(skip_serializing_if = "is_default")]
     pub request_headers: HeaderEdits,
-    /// Fields that are set in answers and removed from them.
+    /// What is changed in the heads of answers. The edits of the route come after.
     #[serde(skip_serializing_if = "is_default")]
     pub response_headers: HeaderEdits,
 }
@@ -232,16 +169,28 @@ pub enum Reuse {
     Never,
 }
 
-/// Header fields that are set and removed.
+/// Header fields that are removed, set and added, in this order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct HeaderEdits {
     /// Fields that are set, with their values. What was there before is replaced.
     #[serde(skip_serializing_if = "is_default")]
     pub set: Entries<Token, Value>,
+    /// Fields that are added, with their values, beside those of the same name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub add: Entries<Token, Value>,
     /// Fields that are removed.
     #[serde(skip_serializing_if = "is_default")]
     pub remove: List<Token>,
+}
+
+impl HeaderEdits {
+    /// The names of all fields that they change.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let written = self.set.iter().chain(self.add.iter());
+        let written = written.map(|(name, _)| &**name);
+        written.chain(self.remove.iter().map(|name| &**name))
+    }
 }
 
 /// The status of one of Ballast's own answers, as a key of `errors`.

@@ -15,7 +15,8 @@ use super::http::ErrorStatus;
 use super::leaf::{Leaf, Wrong};
 use super::span::{MaxAge, Size};
 use super::text::{
-    Alpn, File, LabelKey, Name, Needle, Payload, Tag, Text, Token, Value as HeaderValue,
+    Alpn, File, LabelKey, Name, Needle, Parameter, ParameterValue, Payload, Tag, Text, Token,
+    Value as HeaderValue,
 };
 use super::tree::Node;
 
@@ -84,6 +85,8 @@ pub(super) enum Kind {
     },
     /// A value, or the word `off`.
     OrOff(Box<Self>),
+    /// A value, or a map.
+    OrMap { value: Box<Self>, map: Box<Self> },
 }
 
 /// A known key of a map.
@@ -146,9 +149,17 @@ impl Kind {
             };
         }
         let what = text(&schema["title"]);
-        if let Some(choices) = schema["anyOf"].as_array() {
-            let value = choices.iter().find(|choice| choice.get("const").is_none());
-            return Self::OrOff(Box::new(value.map_or(Self::Truth, of)));
+        match schema["anyOf"].as_array().map(Vec::as_slice) {
+            Some([value, off]) if off.get("const").is_some() => {
+                return Self::OrOff(Box::new(of(value)));
+            }
+            Some([value, map]) => {
+                return Self::OrMap {
+                    value: Box::new(of(value)),
+                    map: Box::new(of(map)),
+                };
+            }
+            Some(_) | None => {}
         }
         if let Some(choices) = schema["oneOf"].as_array() {
             let words: Vec<String> = choices
@@ -206,6 +217,7 @@ impl Kind {
             Self::OneOf { fields, .. } => fields.iter().take(1).map(Field::stand_in).collect(),
             Self::Free { .. } => Node::Map(Box::default()),
             Self::OrOff(_) => Node::Text("off".into()),
+            Self::OrMap { value, .. } => value.stand_in(),
         }
     }
 }
@@ -257,7 +269,7 @@ fn text(value: &Value) -> String {
 }
 
 /// Every [`Leaf`].
-pub(super) static RULES: [Rule; 25] = [
+pub(super) static RULES: [Rule; 27] = [
     Rule::of::<super::LogTarget>(),
     Rule::of::<std::net::IpAddr>(),
     Rule::of::<std::net::SocketAddr>(),
@@ -274,6 +286,8 @@ pub(super) static RULES: [Rule; 25] = [
     Rule::of::<MaxAge>(),
     Rule::of::<Name>(),
     Rule::of::<Needle>(),
+    Rule::of::<Parameter>(),
+    Rule::of::<ParameterValue>(),
     Rule::of::<Payload>(),
     Rule::of::<Scheme>(),
     Rule::of::<ServerName>(),

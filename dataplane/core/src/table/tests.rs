@@ -1,6 +1,7 @@
 //! Every rule of the table, one row each; how tables are read and written; whole tables made at random.
 
 mod forms;
+mod forwarding;
 mod halves;
 mod json_schema;
 mod properties;

@@ -53,6 +53,19 @@ text! {
 }
 
 text! {
+    /// The name of a parameter of a query, as clients send it.
+    pub struct Parameter(Box<str>): "the name of a parameter", "visible letters as they are sent, without & = and #",
+        r"^[!-~]+$", "v", is_parameter;
+}
+
+text! {
+    /// The value of a parameter of a query, as clients send it.
+    pub struct ParameterValue(Box<str>): "the value of a parameter",
+        "visible letters as they are sent, without & and #; a space is sent as + or %20",
+        r"^[!-~]*$", "2", |text| is_sent_in_query(text);
+}
+
+text! {
     /// What an answer must hold.
     pub struct Needle(Box<str>): "a text to look for", "a text that is not empty",
         r"[\s\S]", "ok", |text| !text.is_empty();
@@ -96,6 +109,15 @@ fn is_value(text: &str) -> bool {
     !text
         .bytes()
         .any(|byte| byte.is_ascii_control() && byte != b'\t')
+}
+
+fn is_parameter(text: &str) -> bool {
+    !text.is_empty() && is_sent_in_query(text) && !text.contains('=')
+}
+
+fn is_sent_in_query(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte.is_ascii_graphic() && !b"&#".contains(&byte))
 }
 
 fn is_alpn(text: &str) -> bool {

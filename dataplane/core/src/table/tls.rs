@@ -4,14 +4,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fields::{List, is_default};
-use super::host::ServerName;
+use super::host::{HostPattern, ServerName};
 use super::text::{Alpn, File, Token};
 
 /// TLS that ends at a frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct FrontendTls {
-    /// The certificates. The first one is the default; the names of each are read from it.
+    /// The certificates. The first one is the default; the names of each are read from it, unless `hosts` says them.
     pub certificates: List<Certificate>,
     /// What happens to a client that asks for a name without a certificate. Default: default.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -39,6 +39,9 @@ pub struct Certificate {
     /// A file with an OCSP answer that is stapled.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ocsp: Option<File>,
+    /// The names that it is offered for, such as shop.example.com or *.example.com, where `*` is one label. Absent: those in it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hosts: Option<List<HostPattern>>,
 }
 
 /// Certificates of clients.

@@ -1,19 +1,15 @@
 //! What stands in the larger cells of the page.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use ballast_core::certificate::Validity;
 use maud::{Markup, html};
 
 use super::text::{Count, Lasted};
-use crate::stats::{EndpointStats, Process, StatusKind};
+use crate::clock::unix_seconds;
+use crate::stats::{EndpointStats, FrontendStats, Process, StatusKind};
 
 /// The table in force, and how old it is.
 pub(super) fn table(process: &Process) -> Markup {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let age = now
-        .unwrap_or_default()
-        .as_secs()
-        .saturating_sub(process.applied);
+    let age = unix_seconds().saturating_sub(process.applied);
     html! {
         @if process.applied == 0 {
             "no table"
@@ -48,6 +44,28 @@ pub(super) fn reasons(counts: impl Iterator<Item = (&'static str, u64)>) -> Mark
             @if place > 0 { ", " }
             (Count(count)) " " (reason)
         }
+    }
+}
+
+/// A mark for the worst of the certificates of a frontend, if an operator should look at any.
+pub(super) fn certificates(frontend: &FrontendStats) -> Markup {
+    let certificates = frontend.certificates.as_ref();
+    let worst = certificates.and_then(|all| Some((all.now, all.worst()?)));
+    let Some((now, (certificate, validity, count))) = worst else {
+        return html! {};
+    };
+    let (class, words) = match validity {
+        Validity::Expired => ("st stop", "CERT EXPIRED"),
+        Validity::NotYetValid => ("st stop", "CERT NOT YET VALID"),
+        Validity::ExpiresSoon | Validity::Valid => ("st warn", "CERT EXPIRES SOON"),
+    };
+    let more = count - 1;
+    html! {
+        " "
+        b class=(class) title={
+            (certificate) " " (certificate.warning(now).unwrap_or_default())
+            @if more > 0 { ". To look at, too: " (more) " more of this frontend" }
+        } { (words) }
     }
 }
 

@@ -8,10 +8,10 @@ use ballast_core::flow::FlowEnd;
 use ballast_core::http::StatusClass;
 use maud::{Markup, html};
 
-use super::cells::{class_of, last_check, not_so, reasons, status, table};
+use super::cells::{certificates, class_of, last_check, not_so, reasons, status, table};
 use super::line::{Cell, Line, cell, cells};
 use super::text::{Graph, Lasted, Shown, bad, count, exact, or_dash, size};
-use super::view::{View, is_wrong};
+use super::view::{View, is_wrong, is_wrong_frontend};
 use crate::stats::{EndpointStats, FrontendStats, Mode, Of, ServiceStats, Snapshot, StatusKind};
 use crate::worker::Shared;
 
@@ -83,6 +83,7 @@ impl Listing {
             .chain(self.frontends().map(|frontend| self.frontend(frontend)))
             .chain(self.http())
             .chain(self.datagrams())
+            .chain(self.routes())
             .chain(
                 self.services().flat_map(|service| {
                     std::iter::once(self.head(service)).chain(self.body(service))
@@ -105,6 +106,7 @@ impl Listing {
         for frontend in self.frontends() {
             frontend.iid.hash(&mut hasher);
         }
+        self.hash_routes(&mut hasher);
         for service in self.services() {
             service.iid.hash(&mut hasher);
             let endpoints = self.endpoints(service).map(|endpoint| endpoint.sid);
@@ -144,9 +146,13 @@ impl Listing {
             are.count()
         };
         let wrong = services.iter().filter(|one| is_wrong(one)).count();
-        let stopped = self.snapshot.frontends.iter().filter(|one| !one.is_open);
-        let stopped = stopped.count();
-        let class = if wrong + stopped > 0 { "bad" } else { "good" };
+        let frontends = self.snapshot.frontends.iter();
+        let wrong_frontends = frontends.filter(|one| is_wrong_frontend(one)).count();
+        let class = if wrong + wrong_frontends > 0 {
+            "bad"
+        } else {
+            "good"
+        };
         let others = [
             (are(&[StatusKind::Down]), "down"),
             (are(&[StatusKind::Draining]), "drained"),
@@ -180,8 +186,8 @@ impl Listing {
                 small { (not_so(&others)) }
             }
             "tile" {
-                b { em class=(class) { (wrong + stopped) } } span { "to look at" }
-                small { "services: " (wrong) ", frontends: " (stopped) }
+                b { em class=(class) { (wrong + wrong_frontends) } } span { "to look at" }
+                small { "services: " (wrong) ", frontends: " (wrong_frontends) }
             }
         };
         Line::new("tiles".into(), "tiles", cells)
@@ -210,7 +216,7 @@ impl Listing {
                     @if more_binds > 0 { " and " (more_binds) " more" }
                 }
             }
-            "status" { b class=(class) { (word) } (self.limit_by_hand(frontend)) }
+            "status" { b class=(class) { (word) } (self.limit_by_hand(frontend)) (certificates(frontend)) }
             "g w" { (self.graph(Of::Frontend(name), Shown::Sessions)) }
             "n" { (count(frontend.current)) }
             "n x" { (count(frontend.peak)) }

@@ -132,7 +132,7 @@ impl View {
     pub(super) fn takes_frontend(&self, frontend: &FrontendStats) -> bool {
         let is_shown = match self.show {
             Show::All => true,
-            Show::Wrong => !frontend.is_open,
+            Show::Wrong => is_wrong_frontend(frontend),
             Show::ByHand => frontend.is_overridden,
         };
         is_shown && self.selection.takes_name(&frontend.name) && self.finds_frontend(frontend)
@@ -182,6 +182,12 @@ impl View {
     fn finds(&self, text: &str) -> bool {
         text.to_lowercase().contains(&self.search)
     }
+}
+
+/// Whether an operator should look at it.
+pub(super) fn is_wrong_frontend(frontend: &FrontendStats) -> bool {
+    let certificates = frontend.certificates.as_ref();
+    !frontend.is_open || certificates.is_some_and(|all| all.worst().is_some())
 }
 
 /// Whether an operator should look at it.

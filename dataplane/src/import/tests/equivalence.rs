@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ballast_core::http::Host;
+use ballast_core::http::{Host, Request, Version};
 use ballast_core::plan::Serves;
 use ballast_core::route::Target;
 
@@ -39,8 +39,15 @@ fn routes_send_requests_where_rules_send_them() {
         for host in HOSTS {
             for path in PATHS {
                 for client in CLIENTS {
-                    let asked = Host::parse(host).expect("a host");
-                    let route = &http.routes().find(Some(asked), path).route;
+                    let request = Request {
+                        method: "GET",
+                        path,
+                        query: None,
+                        host: Host::parse(host),
+                        version: Version::Http11,
+                        fields: &[],
+                    };
+                    let route = &http.routes().find(&request).route;
                     let address: IpAddr = client.parse().expect("an address");
                     let connects = connecting
                         .as_ref()
@@ -51,8 +58,11 @@ fn routes_send_requests_where_rules_send_them() {
                             .as_ref()
                             .is_none_or(|ranges| ranges.contains(address));
                     let went = match &route.target {
-                        Target::Service { service, .. } if admitted => {
-                            service.spec().name.to_string()
+                        Target::Forward(forward) if admitted => {
+                            let service = forward.backends.services().next();
+                            service
+                                .map(|one| one.spec().name.to_string())
+                                .unwrap_or_default()
                         }
                         Target::Answer(answer) if admitted => answer.status.to_string(),
                         Target::Redirect(_) if admitted => "redirect".into(),

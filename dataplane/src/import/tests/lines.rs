@@ -1,6 +1,6 @@
 //! Lines of haproxy's configuration, one by one: what they become, or why they are left out.
 
-use ballast_core::table::{Format, RoutingTable, parse};
+use ballast_core::table::{Format, Rewrite, RoutingTable, parse};
 
 use super::{Kind, import};
 
@@ -566,7 +566,11 @@ fn very_many_hosts_and_paths() {
         found.expect(path)
     };
     assert_eq!(of_host("/").service.as_deref(), Some("b7"));
-    assert_eq!(of_host("/b7").rewrite.as_deref(), Some("/"));
+    let rewritten = Some(Rewrite {
+        prefix: "/".parse().ok(),
+        ..Rewrite::default()
+    });
+    assert_eq!(of_host("/b7").rewrite(), rewritten);
     assert_eq!(of_host("/secret").status, Some(403));
 }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ballast_core::certificate::Validity;
 use ballast_core::counters::{Counts, Reading};
 use ballast_core::endpoint::EndpointCounts;
 use ballast_core::flow::{FlowEnd, UdpCounts};
@@ -15,7 +16,9 @@ use serde::{Serialize, Serializer};
 use super::super::check::Check;
 use super::super::chunks::{Chunks, Progress};
 use super::super::selection::Selection;
-use super::super::snapshot::{EndpointStats, FrontendStats, Means, Mode, ServiceStats, Snapshot};
+use super::super::snapshot::{
+    Choice, EndpointStats, FrontendStats, Means, Mode, ServedCertificate, ServiceStats, Snapshot,
+};
 use super::write_json;
 
 /// The data of the page.
@@ -131,11 +134,56 @@ object! { FrontendStats, f =>
     "connection_rate": f.connection_rate,
     "errors": f.errors(),
     ..declared(&f.counts),
+    ..|map: &mut S::SerializeMap| match &f.certificates {
+        Some(all) => map.serialize_entry("certificates", &all.each().map(Certificate::of).collect::<Vec<_>>()),
+        None => Ok(()),
+    },
+    ..|map: &mut S::SerializeMap| routes(f, map),
     ..|map: &mut S::SerializeMap| match (&f.datagrams, f.mode) {
         (Some(datagrams), _) => map.serialize_entry("datagrams", &Datagrams(datagrams)),
         (None, Mode::Http) => map.serialize_entry("http", &Http(f)),
         (None, Mode::Tcp | Mode::Udp) => Ok(()),
     },
+}
+
+#[derive(Serialize)]
+struct Certificate<'a> {
+    file: &'a str,
+    names: &'a [Box<str>],
+    not_before: u64,
+    not_after: u64,
+    validity: &'static str,
+}
+
+impl<'a> Certificate<'a> {
+    fn of((served, validity): (&'a ServedCertificate, Validity)) -> Self {
+        Self {
+            file: &served.file,
+            names: &served.names,
+            not_before: served.period.not_before,
+            not_after: served.period.not_after,
+            validity: validity.word(),
+        }
+    }
+}
+
+/// What only frontends have whose routes have names, or that have backends.
+fn routes<M: SerializeMap>(f: &FrontendStats, map: &mut M) -> Result<(), M::Error> {
+    if !f.routes.requests.is_empty() {
+        let requests = f.routes.requests.iter();
+        let requests = requests.map(|(route, count)| (&**route, count));
+        map.serialize_entry("routes", &requests.collect::<BTreeMap<_, _>>())?;
+    }
+    match f.routes.choices.is_empty() {
+        true => Ok(()),
+        false => map.serialize_entry("backends", &f.routes.choices),
+    }
+}
+
+object! { Choice, choice =>
+    "route": choice.route.as_deref(),
+    "service": *choice.service,
+    "choices": choice.count,
 }
 
 struct Http<'a>(&'a FrontendStats);

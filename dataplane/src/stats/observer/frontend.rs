@@ -12,6 +12,7 @@ use ballast_core::plan::{Frontend, FrontendCounts, FrontendState, Listens, Socke
 use super::super::history::{History, Second};
 use super::super::meter::Rate;
 use super::super::snapshot::{FrontendStats, Process};
+use super::routes;
 use super::{mode, seconds_of};
 
 /// All that was counted of a frontend.
@@ -63,6 +64,7 @@ pub(super) struct ObservedFrontend {
     pub(super) history: History,
     /// What had been counted when an operator had the counters cleared: it is subtracted from what is shown.
     pub(super) cleared: Option<Box<Counted>>,
+    cleared_routes: routes::Cleared,
 }
 
 impl ObservedFrontend {
@@ -82,6 +84,7 @@ impl ObservedFrontend {
             seen: seen.totals(),
             history: History::default(),
             cleared: None,
+            cleared_routes: routes::Cleared::default(),
         }
     }
 
@@ -100,6 +103,7 @@ impl ObservedFrontend {
         self.frontend.state().admit().forget_peak();
         if all {
             self.cleared = Some(Box::new(Counted::of(self.frontend.state())));
+            self.cleared_routes = routes::Cleared::of(&self.frontend);
         }
     }
 
@@ -148,8 +152,13 @@ impl ObservedFrontend {
             is_overridden: limits.connections != spec.max_connections.map(NonZeroU32::get),
             counts: counted.counts,
             datagrams: is_udp.then(|| Box::new(counted.datagrams)),
+            routes: frontend
+                .records()
+                .map(|records| self.cleared_routes.stats(records))
+                .unwrap_or_default(),
             session_rate: self.sessions,
             connection_rate: self.connections,
+            certificates: None,
             request_rate: self.requests,
         }
     }

@@ -3,12 +3,14 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
 use ballast_core::pick::Picked;
 
-use super::{AttemptError, Attempts, Connected};
-use crate::http::{Connecting, Found, Links, Multiplexed, Outcome};
+use super::{AttemptError, Attempts, Connected, Reach};
+use crate::http::{Announced, Connecting, Found, Links, Multiplexed, Outcome, Use};
 use crate::poller::Timer;
 
 impl Attempts<'_> {
@@ -40,30 +42,23 @@ impl Attempts<'_> {
             }
         }
         let announced = Links::announce(worker, endpoint, how.owner);
-        let begun = match self.connect(picked).await {
-            Ok(stream) => {
-                // With TLS it was sent before the handshake.
-                let header = match stream.session() {
-                    None => (self.caller.preface)(&self.service),
-                    Some(_) => Vec::new(),
-                };
-                let begun = Links::begin(worker, stream, header, endpoint, &self.service, how);
-                begun.await.map_err(AttemptError::Socket)
-            }
-            Err(error) => Err(error),
+        let header = match self.service.spec().tls {
+            None => (self.caller.preface)(&self.service),
+            // It is sent before the handshake.
+            Some(_) => Vec::new(),
         };
-        match begun {
-            Ok(link) => Ok(Connected::Shared {
-                link,
-                is_reused: false,
-            }),
-            Err(error) => {
-                if !matches!(error, AttemptError::ClientLeft) {
-                    announced.fail();
-                }
-                Err(error)
-            }
+        let mut making = Box::pin(make(self.reach(picked), header, announced, how));
+        let made = self.race(making.as_mut()).await;
+        self.now = worker.shared.clock.now();
+        if let Err(AttemptError::ClientLeft) = made {
+            // Others may wait for the connection, or come later.
+            tokio::task::spawn_local(making);
         }
+        let link = made?;
+        Ok(Connected::Shared {
+            link,
+            is_reused: false,
+        })
     }
 
     /// Waits until the connection that another caller makes is there.
@@ -91,4 +86,26 @@ impl Attempts<'_> {
         self.now = worker.shared.clock.now();
         outcome
     }
+}
+
+/// Makes a connection for many requests. `header` is sent first.
+async fn make(
+    reach: Reach,
+    header: Vec<u8>,
+    announced: Announced,
+    how: Multiplexed,
+) -> Result<Use, AttemptError> {
+    let (worker, endpoint) = (Rc::clone(&reach.worker), Arc::clone(&reach.endpoint));
+    let service = Arc::clone(&reach.service);
+    let begun = match reach.run().await {
+        Ok(stream) => {
+            let begun = Links::begin(&worker, stream, header, &endpoint, &service, how);
+            begun.await.map_err(AttemptError::Socket)
+        }
+        Err(error) => Err(error),
+    };
+    if begun.is_err() {
+        announced.fail();
+    }
+    begun
 }

@@ -174,7 +174,8 @@ impl Process {
                         .any(|old| Arc::ptr_eq(old, &frontend.state))
                 ),
             }
-            if let Serves::Tcp(service) | Serves::Udp(service) = &frontend.serves {
+            if let Serves::Tcp(backends) | Serves::Udp(backends) = &frontend.serves {
+                let service = backends.services().next().unwrap();
                 assert!(Arc::ptr_eq(
                     service,
                     plan.service(service.state().name()).unwrap()

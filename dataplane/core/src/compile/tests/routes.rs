@@ -1,7 +1,7 @@
 //! Frontends with routes: what their plans share, and that services which only routes name are services like all others.
 
 use super::*;
-use crate::http::Host;
+use crate::http::{Host, Request, Version};
 use crate::plan::HttpOptions;
 use crate::route::{Matched, SniMatch, SniRoute};
 use crate::service::Service;
@@ -24,12 +24,22 @@ fn http(plan: &Plan) -> &Arc<HttpFrontend> {
     }
 }
 
+fn get<'r>(host: &'r str, path: &'r str) -> Request<'r> {
+    Request {
+        method: "GET",
+        path,
+        query: None,
+        host: Some(Host {
+            name: host,
+            port: Some(80),
+        }),
+        version: Version::Http11,
+        fields: &[],
+    }
+}
+
 fn route<'p>(plan: &'p Plan, path: &str) -> Matched<'p> {
-    let host = Host {
-        name: "a.org",
-        port: Some(80),
-    };
-    http(plan).routes().find(Some(host), path)
+    http(plan).routes().find(&get("a.org", path))
 }
 
 fn is_of(plan: &Plan, service: &Arc<Service>) -> bool {
@@ -57,7 +67,9 @@ fn plans_share_the_routes_that_stay_the_same() {
         let (before, after) = (route(&first, path), route(&second, path));
         assert_eq!(Arc::ptr_eq(before.route, after.route), is_shared, "{path}");
         assert_eq!(before.prefix_length, after.prefix_length);
-        assert!(after.route.service().is_none_or(|own| is_of(&second, own)));
+        let forward = after.route.forward().into_iter();
+        let mut services = forward.flat_map(|forward| forward.backends.services());
+        assert!(services.all(|own| is_of(&second, own)));
     }
     assert!(Arc::ptr_eq(http(&first).options(), http(&second).options()));
 
@@ -108,7 +120,8 @@ fn plans_share_the_routes_of_connections_that_stay_unopened() {
             let first = sni(&process.plan, name);
             assert!(Arc::ptr_eq(&first, &sni(&same, name)));
             assert_eq!(Arc::ptr_eq(&first, &sni(&other, name)), is_shared);
-            assert!(is_of(&other, &sni(&other, name).service));
+            let route = sni(&other, name);
+            assert!(route.backends.services().all(|own| is_of(&other, own)));
         }
     }
 }
@@ -140,6 +153,8 @@ fn the_options_of_http_are_the_tables() {
         HttpOptions {
             is_https: false,
             http2: true,
+            http2_streams: 100,
+            http2_memory: 1 << 20,
             max_header_bytes: 65_536,
             max_headers: 128,
             x_forwarded_trust: None,

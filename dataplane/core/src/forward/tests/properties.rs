@@ -147,7 +147,7 @@ proptest! {
             endpoint: "10.1.0.7:80".parse().unwrap(),
             client: &client,
             options: &options(if append { "{}" } else { r#"{"x-forwarded": "replace"}"# }),
-            edits: None,
+            edits: Edits::default(),
             rewrite: None,
             prefix: "",
             cookie: Some("SERVERID"),
@@ -191,7 +191,7 @@ proptest! {
             answers_head,
             version,
             keeps_connection,
-            edits: None,
+            edits: Edits::default(),
             hsts: None,
             sticky: Some(Sticky {
                 name: "a",

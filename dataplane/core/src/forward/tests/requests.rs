@@ -78,7 +78,7 @@ fn forwarded(case: &Case, raw: &str) -> String {
             endpoint: "10.1.0.7:8080".parse().unwrap(),
             client: &case.client,
             options: &case.options,
-            edits: case.edits.as_ref(),
+            edits: [None, None, case.edits.as_ref()].into(),
             rewrite: case.rewrite.as_ref(),
             prefix: case.prefix,
             cookie: case.cookie,

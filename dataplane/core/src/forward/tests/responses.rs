@@ -38,7 +38,7 @@ fn returned(case: &Case, raw: &str) -> String {
             answers_head: case.answers_head,
             version: case.version,
             keeps_connection: case.keeps_connection,
-            edits: case.edits.as_ref(),
+            edits: [case.edits.as_ref(), None, None].into(),
             hsts: case
                 .hsts
                 .map(|hsts| serde_json::from_value(hsts.into()).unwrap()),

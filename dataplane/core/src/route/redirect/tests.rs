@@ -121,7 +121,7 @@ fn a_location_is_made_of_the_request_and_the_table() {
         let redirect = redirect(fields);
         let mut out = Vec::new();
         let request = request("GET", Some(host(asked)), target);
-        let status = redirect.write_location(&mut out, &request, scheme);
+        let status = redirect.write_location(&mut out, &request, 0, scheme);
         let written = String::from_utf8(out).unwrap();
         assert_eq!(
             (written.as_str(), status),
@@ -147,7 +147,7 @@ fn the_status_keeps_the_method() {
         ("POST", "scheme: https, status: 307", 307),
     ] {
         let request = request(method, Some(host), "/");
-        let got = redirect(fields).write_location(&mut Vec::new(), &request, Scheme::Http);
+        let got = redirect(fields).write_location(&mut Vec::new(), &request, 0, Scheme::Http);
         assert_eq!(got, Some(status), "{method} {fields}");
     }
 }
@@ -156,8 +156,39 @@ fn the_status_keeps_the_method() {
 fn a_request_without_a_host_is_redirected_only_to_a_named_one() {
     let request = request("GET", None, "/x");
     let mut out = Vec::new();
-    let without = redirect("scheme: https").write_location(&mut out, &request, Scheme::Http);
+    let without = redirect("scheme: https").write_location(&mut out, &request, 0, Scheme::Http);
     assert_eq!((without, out.as_slice()), (None, &b""[..]));
-    let named = redirect("host: b.org").write_location(&mut out, &request, Scheme::Http);
+    let named = redirect("host: b.org").write_location(&mut out, &request, 0, Scheme::Http);
     assert_eq!((named, out.as_slice()), (Some(301), &b"http://b.org/x"[..]));
+}
+
+#[test]
+fn a_prefix_takes_the_place_of_what_matched() {
+    let host = Some(Host {
+        name: "a.org",
+        port: None,
+    });
+    for (prefix, target, matched, location) in [
+        ("/new", "/old", 4, "http://a.org/new"),
+        ("/new", "/old/x?q=/old", 4, "http://a.org/new/x?q=/old"),
+        ("/new/", "/old/x", 4, "http://a.org/new/x"),
+        ("/", "/old", 4, "http://a.org/"),
+        ("/", "/old//evil.org", 4, "http://a.org/evil.org"),
+        ("//evil.org", "/old/x", 4, "http://a.org/evil.org/x"),
+        ("/new", "/x", 0, "http://a.org/new/x"),
+        ("/new", "/old/\u{e4}", 4, "http://a.org/new/%C3%A4"),
+        ("/new", "/old", 99, "http://a.org/new"),
+        ("/new", "*", 0, "http://a.org/"),
+    ] {
+        let mut out = Vec::new();
+        let request = request("GET", host, target);
+        let redirect = redirect(&format!("prefix: {prefix}"));
+        let status = redirect.write_location(&mut out, &request, matched, Scheme::Http);
+        assert_eq!(status, Some(301));
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            location,
+            "{prefix} {target}"
+        );
+    }
 }

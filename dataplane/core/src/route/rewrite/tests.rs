@@ -3,18 +3,19 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::table::OrMap;
 
 fn route(path: &str, kind: PathMatch, rewrite: &str) -> Route {
     Route {
         path: Some(path.parse().unwrap()),
         r#match: kind,
-        rewrite: Some(rewrite.parse().unwrap()),
+        rewrite: Some(OrMap::Value(rewrite.parse().unwrap())),
         ..Route::default()
     }
 }
 
 fn rewrite(route: &Route) -> Rewrite {
-    Rewrite::new(route.rewrite.as_deref().unwrap(), route)
+    Rewrite::new(&route.rewrite().unwrap(), route)
 }
 
 /// The length of what this route, which matches, matched.
@@ -271,5 +272,53 @@ proptest! {
                 prop_assert_eq!(rewritten(&route, &back), theirs);
             }
         }
+    }
+}
+
+/// A route for everything below `/svc` with this rewriting.
+fn of_map(json: &str) -> Route {
+    Route {
+        path: Some("/svc".parse().unwrap()),
+        rewrite: Some(OrMap::Map(serde_json::from_str(json).unwrap())),
+        ..Route::default()
+    }
+}
+
+#[test]
+fn a_whole_path_is_replaced_and_comes_back_where_it_was() {
+    let route = of_map(r#"{"path": "/to/here"}"#);
+    for asked in ["/svc", "/svc/", "/svc/x/y", "/svc//x"] {
+        assert_eq!(rewritten(&route, asked), "/to/here");
+    }
+    assert_eq!(rewritten(&route, "*"), "*");
+    let rewrite = rewrite(&route);
+    assert!(rewrite.changes_path());
+    let back = |path: &str| {
+        let mut out = Vec::new();
+        let is_mapped = rewrite.map_back_path(&mut out, "/svc", path.as_bytes());
+        is_mapped.then(|| String::from_utf8(out).unwrap())
+    };
+    assert_eq!(back("/to/here").as_deref(), Some("/svc"));
+    for other in ["/to/here/", "/to/here/x", "/to", "/"] {
+        assert_eq!(back(other), None);
+    }
+}
+
+#[test]
+fn a_host_alone_leaves_every_path() {
+    let route = of_map(r#"{"host": "Shop.Internal."}"#);
+    let rewrite = rewrite(&route);
+    assert_eq!(
+        (rewrite.host(), rewrite.changes_path()),
+        (Some("shop.internal"), false)
+    );
+    for path in ["/svc", "/svc//x/", "/svc/../x", "*"] {
+        assert_eq!(rewritten(&route, path), path);
+        let mut out = Vec::new();
+        let is_mapped = rewrite.map_back_path(&mut out, "/svc", path.as_bytes());
+        assert_eq!((is_mapped, &*out), (path != "*", path.as_bytes()));
+        out.clear();
+        rewrite.map_back_cookie_path(&mut out, "/svc", path.as_bytes());
+        assert_eq!(out, path.as_bytes());
     }
 }

@@ -1,36 +1,38 @@
 //! Properties that hold for any routes and any request. The tests of this crate and the fuzz target `route` include this file.
 //!
 //! A text is lines of words: first `HOST PATH` of a request, then `HOST PATH MATCH` of each route. A host of `-` is none or any,
-//! and a `MATCH` that begins with `i` ignores case.
+//! and a `MATCH` that begins with `i` ignores case. More words behind those of the request are its method (the first one), its
+//! header fields (`NAME:VALUE`) and its query (`?QUERY`); more words behind those of a route are what it asks for: `m=METHOD`,
+//! `h=NAME:VALUE`, `h^NAME:PREFIX`, `h+NAME` (there is such a field), `h-NAME` (there is none) and `q=NAME=VALUE`.
 
 use super::{
-    CompileContext, Format, Host, LOOPBACK_ONLY, Moment, Plan, Rng, Serves, Target, compile, parse,
+    CompileContext, Field, Format, Host, LOOPBACK_ONLY, Moment, Plan, Request, Rng, Serves, Target,
+    Version, compile, parse,
 };
 
-/// Panics where another route is found than the best of all that match, or where the order of the routes has a meaning.
-/// Returns false if the text does not hold a request and routes that a table may have.
+/// Panics where another route is found than the best of all that match, or where the order of routes has a meaning that do not ask
+/// for equally much. Returns false if the text does not hold a request and routes that a table may have.
 pub(super) fn check(text: &str) -> bool {
     let mut lines = text.lines();
-    let Some((host, path)) = lines.next().and_then(|line| line.split_once(' ')) else {
+    let Some(asked) = lines.next().and_then(Asked::new) else {
         return false;
     };
-    // No path is asked for by OPTIONS *.
-    if path.contains(' ') || path == "*" {
-        return false;
-    }
     let Some(mut routes) = lines.map(Written::new).collect::<Option<Vec<_>>>() else {
         return false;
     };
-    let best = routes
-        .iter()
-        .filter_map(|route| Some((route.rank(host, path)?, route)))
-        .max_by(|one, other| one.0.cmp(&other.0))
-        .map(|(_, route)| (route.id(), route.prefix_length()));
     for _ in 0..2 {
-        let Some(found) = found(&routes, host, path) else {
+        let best = routes
+            .iter()
+            .rev()
+            .filter(|route| route.wants(&asked))
+            .filter_map(|route| Some((route.rank(asked.host, asked.path)?, route)))
+            // Of equal ones the last: the first in the table.
+            .max_by(|one, other| one.0.cmp(&other.0))
+            .map(|(_, route)| (route.id(), route.prefix_length()));
+        let Some(found) = found(&routes, &asked) else {
             return false;
         };
-        let expected = best.clone().unwrap_or_else(|| ("404".to_owned(), 0));
+        let expected = best.unwrap_or_else(|| ("404".to_owned(), 0));
         assert_eq!(found, expected);
         routes.reverse();
     }
@@ -38,7 +40,7 @@ pub(super) fn check(text: &str) -> bool {
 }
 
 /// The route that is found, and the length of what it matched.
-fn found(routes: &[Written<'_>], host: &str, path: &str) -> Option<(String, usize)> {
+fn found(routes: &[Written<'_>], asked: &Asked<'_>) -> Option<(String, usize)> {
     let routes: Vec<_> = routes.iter().map(Written::json).collect();
     let frontend =
         serde_json::json!({"name": "f", "bind": ["*:80"], "protocol": "http", "routes": routes});
@@ -55,11 +57,24 @@ fn found(routes: &[Written<'_>], host: &str, path: &str) -> Option<(String, usiz
     let Serves::Http(http) = plan.frontends().first()?.serves() else {
         panic!("it is http");
     };
-    let host = (host != "-").then_some(Host {
-        name: host,
-        port: None,
+    let fields = asked.fields.iter();
+    let fields: Vec<Field<'_>> = fields
+        .map(|(name, value)| Field {
+            name,
+            value: value.as_bytes(),
+        })
+        .collect();
+    let matched = http.routes().find(&Request {
+        method: asked.method,
+        path: asked.path,
+        query: asked.query,
+        host: (asked.host != "-").then_some(Host {
+            name: asked.host,
+            port: None,
+        }),
+        version: Version::Http11,
+        fields: &fields,
     });
-    let matched = http.routes().find(host, path);
     let Target::Answer(answer) = &matched.route.target else {
         panic!("every route is an answer");
     };
@@ -70,30 +85,129 @@ fn found(routes: &[Written<'_>], host: &str, path: &str) -> Option<(String, usiz
     Some((id, matched.prefix_length))
 }
 
+/// A request as the text has it.
+struct Asked<'t> {
+    host: &'t str,
+    path: &'t str,
+    method: &'t str,
+    fields: Vec<(&'t str, &'t str)>,
+    query: Option<&'t str>,
+}
+
+impl<'t> Asked<'t> {
+    fn new(line: &'t str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let (host, path) = (words.next()?, words.next()?);
+        let mut asked = Self {
+            host,
+            path,
+            method: words.next().unwrap_or("GET"),
+            fields: Vec::new(),
+            query: None,
+        };
+        for word in words {
+            match word.strip_prefix('?') {
+                Some(query) => asked.query = Some(query),
+                None => asked.fields.push(word.split_once(':')?),
+            }
+        }
+        // No path is asked for by OPTIONS *.
+        (path != "*").then_some(asked)
+    }
+
+    fn values(&self, name: &str) -> impl Iterator<Item = &'t str> {
+        let fields = self.fields.iter();
+        let of_name = fields.filter(move |(own, _)| own.eq_ignore_ascii_case(name));
+        of_name.map(|(_, value)| value.trim())
+    }
+}
+
+/// What a route asks for.
+enum Want<'t> {
+    Method(&'t str),
+    Value(&'t str, &'t str),
+    Prefix(&'t str, &'t str),
+    Present(&'t str),
+    Absent(&'t str),
+    Parameter(&'t str, &'t str),
+}
+
+impl<'t> Want<'t> {
+    fn new(word: &'t str) -> Option<Self> {
+        Some(match word.split_at_checked(2)? {
+            ("m=", method) => Self::Method(method),
+            ("h=", field) => {
+                let (name, value) = field.split_once(':')?;
+                Self::Value(name, value)
+            }
+            ("h^", field) => {
+                let (name, prefix) = field.split_once(':')?;
+                Self::Prefix(name, prefix)
+            }
+            ("h+", name) => Self::Present(name),
+            ("h-", name) => Self::Absent(name),
+            ("q=", parameter) => {
+                let (name, value) = parameter.split_once('=')?;
+                Self::Parameter(name, value)
+            }
+            _ => return None,
+        })
+    }
+
+    fn holds(&self, asked: &Asked<'_>) -> bool {
+        match self {
+            // Of several methods one is enough.
+            Self::Method(_) => true,
+            Self::Value(name, value) => asked.values(name).any(|own| own == value.trim()),
+            Self::Prefix(name, prefix) => {
+                asked.values(name).any(|own| own.starts_with(prefix.trim()))
+            }
+            Self::Present(name) => asked.values(name).next().is_some(),
+            Self::Absent(name) => asked.values(name).next().is_none(),
+            Self::Parameter(name, value) => {
+                let query = asked.query.unwrap_or("&");
+                let mut parameters = query
+                    .split('&')
+                    .map(|one| one.split_once('=').unwrap_or((one, "")));
+                parameters.find(|(own, _)| own == name) == Some((name, value))
+            }
+        }
+    }
+}
+
 /// A route as the text has it.
 struct Written<'t> {
     host: &'t str,
     path: &'t str,
     kind: &'t str,
     ignores_case: bool,
+    words: Vec<&'t str>,
+    wants: Vec<Want<'t>>,
 }
 
 impl<'t> Written<'t> {
     fn new(line: &'t str) -> Option<Self> {
-        let (host, rest) = line.split_once(' ')?;
-        let (path, kind) = rest.split_once(' ')?;
+        let mut words = line.split(' ');
+        let (host, path, kind) = (words.next()?, words.next()?, words.next()?);
         let sensitive = kind.strip_prefix('i');
+        let words: Vec<&str> = words.collect();
+        let wants = words.iter().map(|word| Want::new(word));
         Some(Self {
             host,
             path,
             kind: sensitive.unwrap_or(kind),
             ignores_case: sensitive.is_some(),
+            wants: wants.collect::<Option<_>>()?,
+            words,
         })
     }
 
     fn id(&self) -> String {
         let case = if self.ignores_case { "i" } else { "" };
-        format!("{} {} {case}{}", self.host, self.path, self.kind)
+        let wants = self.words.join(" ");
+        format!("{} {} {case}{} {wants}", self.host, self.path, self.kind)
+            .trim_end()
+            .to_owned()
     }
 
     fn json(&self) -> serde_json::Value {
@@ -103,6 +217,32 @@ impl<'t> Written<'t> {
         if self.host != "-" {
             json["host"] = self.host.into();
         }
+        for want in &self.wants {
+            let (list, item) = match want {
+                Want::Method(method) => ("method", serde_json::json!(method)),
+                Want::Value(name, value) => {
+                    ("headers", serde_json::json!({"name": name, "value": value}))
+                }
+                Want::Prefix(name, prefix) => (
+                    "headers",
+                    serde_json::json!({"name": name, "prefix": prefix}),
+                ),
+                Want::Present(name) => (
+                    "headers",
+                    serde_json::json!({"name": name, "present": true}),
+                ),
+                Want::Absent(name) => {
+                    ("headers", serde_json::json!({"name": name, "absent": true}))
+                }
+                Want::Parameter(name, value) => {
+                    ("query", serde_json::json!({"name": name, "value": value}))
+                }
+            };
+            match json["when"][list].as_array_mut() {
+                Some(items) => items.push(item),
+                None => json["when"][list] = vec![item].into(),
+            }
+        }
         json
     }
 
@@ -111,7 +251,23 @@ impl<'t> Written<'t> {
         self.path.len() - usize::from(is_below)
     }
 
-    /// How well it matches: exact host, length of the host; exact path, length of the path, whole segments, case. `None`: not.
+    /// Whether the request has what the route asks for.
+    fn wants(&self, asked: &Asked<'_>) -> bool {
+        let methods = self.wants.iter().filter_map(|want| match want {
+            Want::Method(method) => Some(*method),
+            _ => None,
+        });
+        let methods: Vec<&str> = methods.collect();
+        (methods.is_empty() || methods.contains(&asked.method))
+            && self.wants.iter().all(|want| want.holds(asked))
+    }
+
+    fn count(&self, test: impl Fn(&Want<'_>) -> bool) -> usize {
+        self.wants.iter().filter(|want| test(want)).count()
+    }
+
+    /// How well it matches: exact host, length of the host; exact path, length of the path, whole segments, case; header fields,
+    /// method, parameters. `None`: not.
     fn rank(&self, host: &str, path: &str) -> Option<impl Ord + use<>> {
         let plain = |host: &str| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
         let (own, host) = (plain(self.host), plain(host));
@@ -134,12 +290,17 @@ impl<'t> Written<'t> {
             "segment" => rest.is_empty() || rest.starts_with('/') || own.ends_with('/'),
             _ => true,
         };
+        let is_parameter = |want: &Want<'_>| matches!(want, Want::Parameter(..));
+        let is_method = |want: &Want<'_>| matches!(want, Want::Method(_));
+        let is_field = |want: &Want<'_>| !is_parameter(want) && !is_method(want);
         matches.then_some((
             by_host,
             self.kind == "exact",
             own.len(),
-            self.kind == "segment",
-            !self.ignores_case,
+            (self.kind == "segment", !self.ignores_case),
+            self.count(is_field),
+            self.count(is_method) > 0,
+            self.count(is_parameter),
         ))
     }
 }

@@ -16,15 +16,41 @@ fn path() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..6).prop_map(|pieces| format!("/{}", pieces.concat()))
 }
 
-/// The host, the path, the match, and whether case is ignored.
-fn route() -> impl Strategy<Value = (String, String, &'static str, bool)> {
+/// What routes ask for, as the oracle writes it.
+const WANTS: [&str; 9] = [
+    "m=GET", "m=PUT", "h=X-A:1", "h^x-a:1", "h+x-b", "h-X-B", "h-x-a", "q=v=1", "q=w=",
+];
+
+/// Some of it. A request that asks for nothing of the kind is the most common one.
+fn wants() -> impl Strategy<Value = Vec<&'static str>> {
+    prop_oneof![
+        Just(Vec::new()),
+        prop::sample::subsequence(WANTS.to_vec(), 1..4),
+    ]
+}
+
+/// The rest of the line of a request: its method, its fields and its query.
+fn rest() -> impl Strategy<Value = String> {
+    let method = prop::sample::select(vec!["GET", "PUT", "POST"]);
+    let fields = vec![
+        "X-A:1", "x-a:12", "X-a:2", "X-B:", "?v=1&v=2", "?v=2&w", "?w&v=1",
+    ];
+    let fields = prop::sample::subsequence(fields, 0..4);
+    (method, fields).prop_map(|(method, fields)| [vec![method], fields].concat().join(" "))
+}
+
+/// A line of a route: its host, its path, its match, whether case is ignored, and what it asks for.
+type Line = (String, String, &'static str, bool, Vec<&'static str>);
+
+fn route() -> impl Strategy<Value = Line> {
     let host = prop_oneof![
         Just("-".to_owned()),
         name(),
         name().prop_map(|name| format!("*.{name}")),
     ];
     let kind = prop::sample::select(vec!["segment", "exact", "begins"]);
-    (host, path(), kind, any::<bool>()).prop_map(|(host, path, kind, ignores_case)| {
+    let parts = (host, path(), kind, any::<bool>(), wants());
+    parts.prop_map(|(host, path, kind, ignores_case, wants)| {
         // The root is the same route in another word, which would be a problem of the table.
         let is_root = path == "/";
         let kind = if is_root && kind == "begins" {
@@ -37,7 +63,7 @@ fn route() -> impl Strategy<Value = (String, String, &'static str, bool)> {
         } else {
             path
         };
-        (host, path, kind, ignores_case && !is_root)
+        (host, path, kind, ignores_case && !is_root, wants)
     })
 }
 
@@ -47,19 +73,20 @@ proptest! {
     #[test]
     fn the_route_is_the_best_of_all_that_match(
         routes in prop::collection::btree_set(route(), 1..40),
-        asked in prop::collection::vec((name(), any::<bool>(), path()), 1..8),
+        asked in prop::collection::vec((name(), any::<bool>(), path(), rest()), 1..8),
     ) {
         let mut lines = BTreeSet::new();
-        for (host, path, kind, ignores_case) in routes {
+        for (host, path, kind, ignores_case, wants) in routes {
             let case = if ignores_case { "i" } else { "" };
-            lines.insert(format!("\n{host} {path} {case}{kind}"));
+            let wants: Vec<String> = wants.iter().map(|want| format!(" {want}")).collect();
+            lines.insert(format!("\n{host} {path} {case}{kind}{}", wants.concat()));
         }
         let lines = Vec::from_iter(lines).concat();
-        for (mut host, is_loud, path) in asked {
+        for (mut host, is_loud, path, rest) in asked {
             if is_loud {
                 host = format!("{}.", host.to_uppercase());
             }
-            let text = format!("{host} {path}{lines}");
+            let text = format!("{host} {path} {rest}{lines}");
             prop_assert!(oracle::check(&text), "{}", text);
         }
     }

@@ -1,12 +1,17 @@
 //! Where connections go that are relayed unopened.
 
 use super::*;
-use crate::service::fixture;
+use crate::service::{Service, fixture};
 
 /// The routes of this frontend; every service is one of its own with the route's name.
 fn routes(frontend: &Frontend) -> SniRoutes {
-    SniRoutes::compile(frontend, &|name| Some(service(name)), None)
+    SniRoutes::compile(frontend, &CONTEXT, None)
 }
+
+pub(super) const CONTEXT: BackendsContext<'_> = BackendsContext {
+    services: &|name| Some(service(name)),
+    records: None,
+};
 
 fn service(name: &str) -> Arc<Service> {
     let mut spec = table::Service::clone(&fixture::spec("{}"));
@@ -17,7 +22,10 @@ fn service(name: &str) -> Arc<Service> {
 
 fn shown(matched: SniMatch<'_>) -> String {
     match matched {
-        SniMatch::Relay(route) => route.service.spec().name.to_string(),
+        SniMatch::Relay(route) => {
+            let service = route.backends.services().next().unwrap();
+            service.spec().name.to_string()
+        }
         SniMatch::Terminate => "terminate".to_owned(),
         SniMatch::Reset => "reset".to_owned(),
     }
@@ -116,8 +124,8 @@ fn on_https_names_with_opened_routes_are_never_relayed() {
         assert_eq!(shown(sni.find(name, alpn)), expected, "{name:?} {alpn:?}");
     }
     // A request with the name of an unopened route gets no further in an opened connection.
-    let http = HttpRoutes::compile(&frontend, &|name| Some(service(name)), None);
-    let is_404 = |name| http.find(Some(host(name)), "/").route.service().is_none();
+    let http = HttpRoutes::compile(&frontend, &CONTEXT, None);
+    let is_404 = |name| http.find(&get(name, "/")).route.forward().is_none();
     assert!(is_404("z.example.com") && is_404("x.example.com"));
     assert!(!is_404("www.example.com"));
 

@@ -3,8 +3,8 @@
 use super::super::http::FrontendHttp;
 use super::super::span::Size;
 use super::super::tls::FrontendTls;
-use super::super::{Affinity, Frontend, Protocol, ProxyVersion, SendProxy, Service};
-use super::{Check, Mention};
+use super::super::{Affinity, Frontend, Http2, OrMap, Protocol, ProxyVersion, SendProxy, Service};
+use super::{Check, Mention, Owner};
 
 impl Check<'_> {
     pub(super) fn frontend(&mut self, index: usize, frontend: &Frontend) {
@@ -24,6 +24,7 @@ impl Check<'_> {
                 "expected 1KiB to 16MiB",
             );
         }
+        self.http2(&at, frontend.http());
         if let Some(http) = &frontend.http
             && http.hsts.is_some()
             && frontend.protocol == Protocol::Http
@@ -39,6 +40,9 @@ impl Check<'_> {
             (Some(tls), Protocol::Tcp) => self.no_header(&at, tls),
             _ => {}
         }
+        if let (Some(tls), Protocol::Https | Protocol::Tcp) = (&frontend.tls, frontend.protocol) {
+            self.certificate_names(&at, tls);
+        }
         if matches!(
             frontend.protocol,
             Protocol::Http | Protocol::Https | Protocol::Tls
@@ -51,13 +55,7 @@ impl Check<'_> {
     fn required(&mut self, at: &str, frontend: &Frontend) {
         let protocol = frontend.protocol;
         match protocol {
-            Protocol::Tcp | Protocol::Udp if frontend.service.is_none() => {
-                self.report_missing(
-                    at,
-                    "service",
-                    format!("add service: a {protocol} frontend leads to one service"),
-                );
-            }
+            Protocol::Tcp | Protocol::Udp => self.destination(at, frontend),
             Protocol::Https if frontend.tls.is_none() => {
                 self.report_missing(
                     at,
@@ -69,15 +67,60 @@ impl Check<'_> {
         }
     }
 
+    /// Connections and datagrams lead to one service, or to several that share them.
+    fn destination(&mut self, at: &str, frontend: &Frontend) {
+        let has_backends = !frontend.backends.is_empty();
+        if self.doubt.within(format_args!("{at}.backends")) {
+            return;
+        }
+        match &frontend.service {
+            None if !has_backends => {
+                let protocol = frontend.protocol;
+                self.report_missing(
+                    at,
+                    "service",
+                    format!("add service: a {protocol} frontend leads to one service"),
+                );
+            }
+            Some(_) if has_backends => {
+                self.report(at, "has service and backends at once", "keep one of them");
+            }
+            _ => {}
+        }
+        let protocol = frontend.protocol;
+        self.backends(at, &frontend.backends, &|field| {
+            Some(format!("protocol {protocol} has no {field}"))
+        });
+    }
+
+    /// The limits of HTTP/2.
+    fn http2(&mut self, at: &str, http: &FrontendHttp) {
+        if let OrMap::Map(Http2 { memory, .. }) = http.http2
+            && memory < LEAST_MEMORY
+        {
+            self.report(
+                format_args!("{at}.http.http2.memory"),
+                format!("{memory} is out of range"),
+                format!("expected {LEAST_MEMORY} at least"),
+            );
+        }
+    }
+
     /// What the protocol has no use for.
     fn foreign(&mut self, at: &str, frontend: &Frontend) {
         use Protocol::{Http, Https, Tcp, Tls, Udp};
-        let fields: [(bool, &str, &[Protocol], &str); 7] = [
+        let fields: [(bool, &str, &[Protocol], &str); 8] = [
             (
                 frontend.service.is_some(),
                 "service",
                 &[Tcp, Udp],
                 "use default: {service: NAME} or routes",
+            ),
+            (
+                !frontend.backends.is_empty(),
+                "backends",
+                &[Tcp, Udp],
+                "use default: {backends: […]} or routes",
             ),
             (frontend.udp.is_some(), "udp", &[Udp], "remove it"),
             (
@@ -145,7 +188,7 @@ impl Check<'_> {
             let place = format_args!("{at}.tls.alpn[{index}]").to_string();
             match offered.as_str() {
                 "http/1.1" => {}
-                "h2" if http.http2 => {}
+                "h2" if http.http2().is_some() => {}
                 "h2" => self.report(
                     place,
                     "http.http2 is false",
@@ -156,6 +199,26 @@ impl Check<'_> {
                     format!("protocol https does not speak \"{offered}\""),
                     "expected h2 or http/1.1",
                 ),
+            }
+        }
+    }
+
+    /// The names that certificates are offered for are such as clients ask for.
+    fn certificate_names(&mut self, at: &str, tls: &FrontendTls) {
+        for (index, certificate) in tls.certificates.iter().enumerate() {
+            let Some(hosts) = &certificate.hosts else {
+                continue;
+            };
+            let list = format!("{at}.tls.certificates[{index}].hosts");
+            self.stand_once(&list, hosts);
+            for (place, host) in hosts.iter().enumerate() {
+                if host.is_address() {
+                    self.report(
+                        format_args!("{list}[{place}]"),
+                        format!("no client asks for the address {host} by name"),
+                        "remove it: clients that ask for no name get the first certificate",
+                    );
+                }
             }
         }
     }
@@ -190,10 +253,10 @@ impl Check<'_> {
         {
             return;
         }
-        let route = match place {
-            Mention::Service => None,
-            Mention::Route(route) => frontend.routes.get(route),
-            Mention::Default => frontend.default.as_deref(),
+        let route = match place.owner {
+            Owner::Frontend => None,
+            Owner::Route(route) => frontend.routes.get(route),
+            Owner::Default => frontend.default.as_deref(),
         };
         let opened = frontend.protocol.is_http() && !route.is_some_and(|route| route.passthrough);
         let name = &frontend.name;
@@ -217,3 +280,6 @@ impl Check<'_> {
         }
     }
 }
+
+/// A client's connection of HTTP/2 cannot do with less.
+const LEAST_MEMORY: Size = Size::kib(64);

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::super::{Frontend, HostPattern, PathMatch, Protocol, Redirect, Route};
+use super::super::{
+    Frontend, HostPattern, OrMap, PathMatch, Protocol, Reach, Redirect, Rewrite, Route,
+};
 use super::Check;
 
 impl Check<'_> {
@@ -25,6 +27,7 @@ impl Check<'_> {
             }
         }
         self.equal_routes(&readable);
+        self.route_names(&readable);
         if frontend.protocol == Protocol::Https {
             self.hidden_routes(&readable);
         }
@@ -45,6 +48,13 @@ impl Check<'_> {
                 "use one of routes for this path",
             );
         }
+        if route.when.is_some() {
+            self.report(
+                format_args!("{at}.when"),
+                "the default is for any request",
+                "use one of routes for these requests",
+            );
+        }
     }
 
     fn route(&mut self, at: &str, route: &Route, protocol: Protocol) {
@@ -56,7 +66,8 @@ impl Check<'_> {
                 "remove it, or use protocol: https or tls",
             );
         }
-        match protocol == Protocol::Tls || route.passthrough {
+        let is_unopened = protocol == Protocol::Tls || route.passthrough;
+        match is_unopened {
             true => self.unopened(at, route),
             false if route.alpn.is_some() => self.report(
                 format_args!("{at}.alpn"),
@@ -65,12 +76,25 @@ impl Check<'_> {
             ),
             false => {}
         }
-        if route.rewrite.is_some() && route.service.is_none() {
-            self.report(
-                format_args!("{at}.rewrite"),
-                "rewrite changes what a service gets",
-                "add service, or remove it",
-            );
+        if route.services().next().is_none() {
+            self.without_service(at, route);
+        }
+        self.backends(at, &route.backends, &|field| {
+            is_unopened.then(|| format!("a connection that is relayed unopened has no {field}"))
+        });
+        if let Some(when) = &route.when {
+            self.when(at, when);
+        }
+        for (edits, field) in [
+            (&route.request_headers, "request-headers"),
+            (&route.response_headers, "response-headers"),
+        ] {
+            if let Some(edits) = edits {
+                self.header_edits(&format!("{at}.{field}"), edits);
+            }
+        }
+        if let Some(OrMap::Map(rewrite)) = &route.rewrite {
+            self.rewrite(at, rewrite);
         }
         if let Some(redirect) = &route.redirect {
             self.redirect(at, redirect);
@@ -82,6 +106,7 @@ impl Check<'_> {
     fn target(&mut self, at: &str, route: &Route) {
         let there = [
             (route.service.is_some(), "service"),
+            (!route.backends.is_empty(), "backends"),
             (route.redirect.is_some(), "redirect"),
             (route.status.is_some(), "status"),
         ];
@@ -98,8 +123,43 @@ impl Check<'_> {
         self.report(
             at,
             why,
-            "expected exactly one of service, redirect and status",
+            "expected exactly one of service, redirect and status; backends may stand for service",
         );
+    }
+
+    /// What concerns a service belongs to a route that leads to one.
+    fn without_service(&mut self, at: &str, route: &Route) {
+        let fields = [
+            (
+                route.rewrite.is_some(),
+                "rewrite",
+                "changes what a service gets",
+            ),
+            (
+                route.request_headers.is_some(),
+                "request-headers",
+                "changes what a service gets",
+            ),
+            (
+                route.response_headers.is_some(),
+                "response-headers",
+                "changes what a service answers",
+            ),
+            (
+                route.timeout.is_some(),
+                "timeout",
+                "limits how long a service takes",
+            ),
+        ];
+        for (there, field, does) in fields {
+            if there {
+                self.report(
+                    format_args!("{at}.{field}"),
+                    format!("{field} {does}"),
+                    "add service, or remove it",
+                );
+            }
+        }
     }
 
     /// Nothing inside a connection that stays closed can be seen or answered.
@@ -108,8 +168,12 @@ impl Check<'_> {
             (route.path.is_some(), "path"),
             (route.r#match != PathMatch::Segment, "match"),
             (route.ignore_case, "ignore-case"),
+            (route.when.is_some(), "when"),
+            (route.request_headers.is_some(), "request-headers"),
+            (route.response_headers.is_some(), "response-headers"),
             (route.rewrite.is_some(), "rewrite"),
             (route.map_back.is_some(), "map-back"),
+            (route.timeout.is_some(), "timeout"),
             (route.redirect.is_some(), "redirect"),
             (route.status.is_some(), "status"),
         ];
@@ -128,13 +192,17 @@ impl Check<'_> {
         let same = redirect.scheme.is_none()
             && redirect.host.is_none()
             && redirect.port.is_none()
-            && redirect.path.is_none();
+            && redirect.path.is_none()
+            && redirect.prefix.is_none();
         if same {
             self.report(
                 format_args!("{at}.redirect"),
                 "leads back to where the client was",
-                "add scheme, host, port or path",
+                "add scheme, host, port or path, or prefix",
             );
+        }
+        if redirect.path.is_some() && redirect.prefix.is_some() {
+            self.both_paths(format_args!("{at}.redirect"));
         }
         if let Some(HostPattern::Under(_)) = &redirect.host {
             self.report(
@@ -152,6 +220,34 @@ impl Check<'_> {
                 "expected 301, 302, 303, 307 or 308",
             );
         }
+    }
+
+    fn rewrite(&mut self, at: &str, rewrite: &Rewrite) {
+        if *rewrite == Rewrite::default() {
+            self.report(
+                format_args!("{at}.rewrite"),
+                "changes nothing",
+                "add prefix, path or host, or remove it",
+            );
+        }
+        if rewrite.path.is_some() && rewrite.prefix.is_some() {
+            self.both_paths(format_args!("{at}.rewrite"));
+        }
+        if let Some(HostPattern::Under(_)) = &rewrite.host {
+            self.report(
+                format_args!("{at}.rewrite.host"),
+                "is not one host",
+                "expected a name without *",
+            );
+        }
+    }
+
+    fn both_paths(&mut self, at: impl std::fmt::Display) {
+        self.report(
+            at,
+            "has prefix and path at once",
+            "keep prefix for the part that matched, or path for the whole",
+        );
     }
 
     /// A body belongs to an answer of our own.
@@ -186,7 +282,23 @@ impl Check<'_> {
                 Entry::Vacant(free) => _ = free.insert(at),
                 Entry::Occupied(taken) => {
                     let why = format!("is for the same requests as {}", taken.get());
-                    self.report(at, why, "change host or path, or keep one of them");
+                    self.report(at, why, "change host, path or when, or keep one of them");
+                }
+            }
+        }
+    }
+
+    /// A name is a label of metrics, so no two routes of a frontend may have the same.
+    fn route_names(&mut self, routes: &[(String, &Route)]) {
+        let mut first: HashMap<&str, &str> = HashMap::new();
+        for (at, route) in routes {
+            let Some(name) = &route.name else { continue };
+            match first.entry(name) {
+                Entry::Vacant(free) => _ = free.insert(at),
+                Entry::Occupied(taken) => {
+                    let why = format!("\"{name}\" is the name of {} already", taken.get());
+                    let remedy = "give each route of a frontend a name of its own";
+                    self.report(format_args!("{at}.name"), why, remedy);
                 }
             }
         }
@@ -207,45 +319,6 @@ impl Check<'_> {
                 let why = format!("{by} relays the connections of the same host unopened");
                 self.report(at, why, "remove passthrough there, or this route");
             }
-        }
-    }
-}
-
-/// Which requests a route is for.
-#[derive(PartialEq, Eq, Hash)]
-struct Reach<'t> {
-    host: Option<&'t HostPattern>,
-    path: String,
-    kind: PathMatch,
-    ignore_case: bool,
-    alpn: Vec<&'t str>,
-}
-
-impl<'t> Reach<'t> {
-    fn of(route: &'t Route) -> Self {
-        let mut alpn: Vec<&str> = route
-            .alpn
-            .iter()
-            .flat_map(|offers| offers.iter())
-            .map(|offer| &**offer)
-            .collect();
-        alpn.sort_unstable();
-        alpn.dedup();
-        let path = route.path();
-        // "/" has no letters, and everything below it begins with it.
-        let root = path == "/";
-        Self {
-            host: route.host.as_ref(),
-            path: match route.ignore_case {
-                true => path.to_ascii_lowercase(),
-                false => path.to_owned(),
-            },
-            kind: match route.r#match {
-                PathMatch::Begins if root => PathMatch::Segment,
-                kind => kind,
-            },
-            ignore_case: route.ignore_case && !root,
-            alpn,
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::http::FieldKind;
 
 use super::super::address::no_single_host;
 use super::super::span::Shown;
-use super::super::{EndpointTls, HeaderEdits, Health, Service};
+use super::super::{EndpointTls, HeaderEdits, Health, Service, Token};
 use super::{Check, twice};
 
 impl Check<'_> {
@@ -119,7 +119,7 @@ impl Check<'_> {
         }
     }
 
-    fn header_edits(&mut self, at: &str, edits: &HeaderEdits) {
+    pub(super) fn header_edits(&mut self, at: &str, edits: &HeaderEdits) {
         let set = edits
             .set
             .iter()
@@ -129,8 +129,23 @@ impl Check<'_> {
             .iter()
             .enumerate()
             .map(|(index, name)| (name, format!("{at}.remove[{index}]")));
+        self.edited_once(set.chain(removed));
+        let added = || {
+            let added = edits.add.iter();
+            added.map(|(name, _)| (name, format!("{at}.add.{name}")))
+        };
+        self.edited_once(added());
+        for (name, place) in added() {
+            if FieldKind::of(name) == FieldKind::Host {
+                self.report(place, "a message has one host", "use set");
+            }
+        }
+    }
+
+    /// No name twice among these, whatever its case, and none that is Ballast's own.
+    fn edited_once<'t>(&mut self, edits: impl Iterator<Item = (&'t Token, String)>) {
         let mut first: HashMap<String, String> = HashMap::new();
-        for (name, place) in set.chain(removed) {
+        for (name, place) in edits {
             if self.doubt.covers(&place) {
                 continue;
             }

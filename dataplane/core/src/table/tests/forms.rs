@@ -258,7 +258,7 @@ fn hosts_of_routes() {
     ] {
         assert!(host(text).is_err(), "{text}");
     }
-    assert!(host("*").unwrap_err().remedy.contains("leave host out"));
+    assert!(host("*").unwrap_err().remedy.contains("without host"));
     assert!(host("bücher.example").unwrap_err().remedy.contains("xn--"));
 }
 

@@ -12,8 +12,8 @@ use super::super::schema::{Kind, RULES, schema};
 use super::super::strict::Strict;
 use super::super::tree::Node;
 use super::super::{
-    ClientTimeouts, Ejection, EndpointTls, Format, FrontendHttp, HeaderEdits, Log, Redirect, Route,
-    RoutingTable, ServiceHttp, ServiceTimeouts, Stats, Udp, parse,
+    ClientTimeouts, Ejection, EndpointTls, Format, FrontendHttp, HeaderEdits, Http2, Log, Redirect,
+    Rewrite, Route, RoutingTable, ServiceHttp, ServiceTimeouts, Stats, Udp, When, parse,
 };
 use super::whole::{FULL, MINIMAL};
 
@@ -170,6 +170,9 @@ fn every_template_obeys_the_schema() {
         json!({"version": 1, "generation": null}),
         json!({"version": 1, "stats": {"bind": []}}),
         json!({"version": 1, "services": [{"name": "s", "ejection": "on"}]}),
+        json!({"version": 1, "frontends": [{"name": "f", "bind": ["*:80"], "protocol": "http", "http": {"http2": "no"}}]}),
+        json!({"version": 1, "frontends": [{"name": "f", "bind": ["*:80"], "protocol": "http", "http": {"http2": {"streams": 0}}}]}),
+        json!({"version": 1, "frontends": [{"name": "f", "bind": ["*:80"], "protocol": "http", "routes": [{"status": 200, "rewrite": true}]}]}),
         json!({"version": 1, "services": [{"name": "s", "affinity": {"client-ip": "3h", "cookie": "a"}}]}),
         json!({"version": 1, "services": [{"name": "s", "endpoints": [{"address": "shop:80", "weight": 1}]}]}),
         json!({"version": 1, "services": [{"name": "s", "endpoints": [{"address": "10.0.0.1:80", "weight": 257}]}]}),
@@ -219,6 +222,8 @@ fn good_texts_match_the_pattern_that_editors_look_at() {
     matches::<File>(&["tls/a b.pem", "/ü"]);
     matches::<UrlPath>(&["/", "/~a%20b"]);
     matches::<Target>(&["/?a=b&c", "/"]);
+    matches::<Parameter>(&["v", "a%20b", "!\"$'?"]);
+    matches::<ParameterValue>(&["", "a=b", "%26"]);
     matches::<Token>(&["!#$%&'*+-.^_`|~aZ0"]);
     matches::<ErrorStatus>(&["400", "599"]);
     for rule in &RULES {
@@ -322,6 +327,9 @@ fn defaults_are_not_written() {
         serde_json::to_value(FrontendHttp::default()),
         serde_json::to_value(Route::default()),
         serde_json::to_value(Redirect::default()),
+        serde_json::to_value(Rewrite::default()),
+        serde_json::to_value(When::default()),
+        serde_json::to_value(Http2::default()),
         serde_json::to_value(ServiceTimeouts::default()),
         serde_json::to_value(Ejection::default()),
         serde_json::to_value(ServiceHttp::default()),

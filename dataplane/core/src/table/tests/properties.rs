@@ -433,7 +433,7 @@ fn write_lines(value: &serde_json::Value, depth: usize, yaml: &mut String) {
 }
 
 /// Keys of the full table that cannot be left out alone.
-const NEEDED: [&str; 21] = [
+const NEEDED: [&str; 29] = [
     "version",
     "name",
     "bind",
@@ -455,4 +455,12 @@ const NEEDED: [&str; 21] = [
     "cookie",
     "passthrough",
     "tls",
+    "backends",
+    "method",
+    "headers",
+    "value",
+    "prefix",
+    "present",
+    "absent",
+    "query",
 ];

@@ -205,6 +205,10 @@ fn no_two_routes_are_for_the_same_requests() {
         )];
         hold(rows);
     };
+    equal(
+        "when: {method: [GET, PUT], headers: [{name: A, value: '1'}, {name: b, present: true}], query: [{name: v, value: '1'}, {name: w, value: ''}]}",
+        "when: {query: [{name: w, value: ''}, {name: v, value: '1'}], headers: [{name: B, present: true}, {name: a, value: ' 1'}], method: [PUT, GET]}",
+    );
     equal("host: a.org", "host: A.ORG.");
     equal("host: '*.a.org', path: /", "host: '*.a.org'");
     equal("match: begins", "path: /");
@@ -239,6 +243,10 @@ fn no_two_routes_are_for_the_same_requests() {
             "routes",
         ),
     ]);
+    good(&routes(
+        "http",
+        "{service: s}, {when: {method: [GET]}, service: s}, {when: {method: [get]}, service: s}, {when: {headers: [{name: a, value: x}]}, service: s}, {when: {headers: [{name: a, value: X}]}, service: s}, {when: {headers: [{name: a, prefix: x}]}, service: s}, {when: {query: [{name: a, value: x}]}, service: s}, {when: {query: [{name: A, value: x}]}, service: s}",
+    ));
     good(&routes(
         "http",
         "{host: a.org, service: s}, {host: '*.a.org', service: s}, {service: s}",

@@ -247,6 +247,49 @@ fn what_is_required_is_missed_at_its_parent() {
 }
 
 #[test]
+fn names_of_certificates_are_such_as_clients_ask_for() {
+    let of_certificate = |hosts: &str| {
+        frontend(
+            "https",
+            &format!("tls: {{certificates: [{{cert: c, {hosts}}}]}}"),
+        )
+    };
+    hold(vec![
+        row(
+            of_certificate("hosts: [shop.test, Shop.test., '*.shop.test']"),
+            "frontends[0].tls.certificates[0].hosts[1]",
+            "shop.test stands here twice",
+            "keep one",
+        ),
+        row(
+            of_certificate("hosts: [shop.test, 10.0.0.1]"),
+            "frontends[0].tls.certificates[0].hosts[1]",
+            "no client asks for the address 10.0.0.1 by name",
+            "the first certificate",
+        ),
+        row(
+            of_certificate("hosts: ['[2001:db8::1]']"),
+            "frontends[0].tls.certificates[0].hosts[0]",
+            "no client asks for the address [2001:db8::1] by name",
+            "the first certificate",
+        ),
+        row(
+            of_certificate("hosts: ['*']"),
+            "frontends[0].tls.certificates[0].hosts[0]",
+            "is not a host",
+            "*. before one",
+        ),
+        row(
+            of_certificate("hosts: []"),
+            "frontends[0].tls.certificates[0].hosts",
+            "this list is empty",
+            "leave the key out",
+        ),
+    ]);
+    good(&of_certificate("hosts: [shop.test, '*.shop.test']"));
+}
+
+#[test]
 fn other_rules_of_frontends() {
     let labels: Vec<String> = (0..9).map(|index| format!("k{index}: v")).collect();
     let tls = |fields: &str| {

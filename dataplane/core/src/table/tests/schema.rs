@@ -133,9 +133,11 @@ fn a_list_is_nothing_else() {
 
 #[test]
 fn a_map_is_nothing_else() {
-    // What is off here could be {} as well.
-    let is_no_map =
-        |at: &str, node: &Node| !matches!(node, Node::Map(_)) && last_key(at) != "ejection";
+    // What is off or short here could be {} as well.
+    let may_be_map = ["ejection", "rewrite"];
+    let is_no_map = |at: &str, node: &Node| {
+        !matches!(node, Node::Map(_)) && !may_be_map.contains(&last_key(at))
+    };
     put_everywhere(&Node::Map(Box::default()), is_no_map, |at, problems| {
         one(at, problems, "this is a map, not");
     });
@@ -196,6 +198,10 @@ fn off_stands_only_where_it_means_something() {
         let key = last_key(at);
         at.contains("labels.")
             || at.contains(".set.")
+            || at.contains(".add.")
+            || at.contains(".when.headers[")
+            || at.contains(".when.method[")
+            || at.contains(".when.query[")
             || at.ends_with(']') && at.contains("remove")
             || [
                 "name",
@@ -221,6 +227,7 @@ fn off_stands_only_where_it_means_something() {
             ]
             .contains(&key)
             || at.contains("alpn[")
+            || at.contains("hosts[")
             || at.contains("errors.")
     };
     put_everywhere(
@@ -298,6 +305,7 @@ fn only_what_cannot_be_guessed_is_required() {
         "mode",
         "name",
         "protocol",
+        "value",
         "version",
     ];
     // Of those who are trusted there is no default, and two fields belong to a protocol.
@@ -312,7 +320,7 @@ fn a_key_that_nobody_knows_is_reported_in_every_map_and_the_example_has_every_kn
     let mut known_and_there: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (way, at, node) in values(&full()) {
         let Node::Map(map) = &node else { continue };
-        let free = ["labels", "set", "errors"].contains(&last_key(&at));
+        let free = ["labels", "set", "add", "errors"].contains(&last_key(&at));
         if free {
             continue;
         }
@@ -346,7 +354,7 @@ fn a_key_that_nobody_knows_is_reported_in_every_map_and_the_example_has_every_kn
 fn a_key_with_a_slip_of_the_pen_has_the_right_one_as_remedy() {
     for (way, at, node) in values(&full()) {
         let Node::Map(map) = &node else { continue };
-        if ["labels", "set", "errors"].contains(&last_key(&at)) {
+        if ["labels", "set", "add", "errors"].contains(&last_key(&at)) {
             continue;
         }
         for (position, (key, _)) in map.iter().enumerate() {

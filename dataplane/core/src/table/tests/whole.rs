@@ -230,6 +230,7 @@ fn every_file_is_named_with_its_place() {
             ("frontends[2].tls.certificates[0].cert", "tls/shop.crt"),
             ("frontends[2].tls.certificates[0].key", "tls/shop.key"),
             ("frontends[2].tls.certificates[0].ocsp", "tls/shop.ocsp"),
+            ("frontends[2].tls.certificates[1].cert", "tls/other.pem"),
             ("frontends[2].tls.client-auth.ca", "tls/clients.pem"),
             ("frontends[2].routes[4].body-file", "robots.txt"),
             ("frontends[2].default.body-file", "errors/404.html"),

@@ -1,0 +1,163 @@
+//! What outlives a plan of a frontend's routes: what was counted of them, by name, and whose turn it is among backends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use rustc_hash::FxHashMap;
+
+use crate::counters::{Cell, PerWorker, WorkerId};
+use crate::table::{self, Backend, Name, Reach, Route};
+
+/// The records of one frontend. Plans with an equal frontend share them; the next plan takes over what is the same there.
+#[derive(Debug, Default)]
+pub struct RouteRecords {
+    /// The requests of each route that has a name.
+    requests: BTreeMap<Name, Arc<Tally>>,
+    /// The choices of each service, by the name of the route. Routes without a name count together, under `None`.
+    choices: BTreeMap<(Option<Name>, Name), Arc<Tally>>,
+    /// How many choices by weight there were since the weights changed, by the place of the route.
+    turns: FxHashMap<Option<usize>, Arc<AtomicU64>>,
+}
+
+/// A number that each worker counts for itself.
+#[derive(Debug)]
+pub struct Tally(PerWorker<Cell>);
+
+impl Tally {
+    fn new(workers: usize) -> Self {
+        Self(PerWorker::new(workers))
+    }
+
+    /// Counts one.
+    pub fn count(&self, worker: WorkerId) {
+        self.0.of(worker).add(1);
+    }
+
+    /// The sum over all workers.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.0.sum(|cell| cell)
+    }
+}
+
+impl RouteRecords {
+    /// The records of this frontend, which takes over from its table and its records in the previous plan. `None`: it has nothing
+    /// to record.
+    pub(crate) fn new(
+        frontend: &table::Frontend,
+        before: Option<(&table::Frontend, &Self)>,
+        workers: usize,
+    ) -> Option<Arc<Self>> {
+        let none = Self::default();
+        let known = before.map_or(&none, |(_, records)| records);
+        let mut records = Self::default();
+        let new = || Arc::new(Tally::new(workers));
+        for name in frontend.all_routes().filter_map(|it| it.name.as_ref()) {
+            let tally = known.requests.get(name).map_or_else(new, Arc::clone);
+            records.requests.insert(name.clone(), tally);
+        }
+        let mut turns = before.map_or_else(FxHashMap::default, |(before, records)| {
+            let lists = Shared::all(before);
+            lists
+                .filter_map(|list| Some((list.identity(), records.turns.get(&list.place)?)))
+                .collect()
+        });
+        for list in Shared::all(frontend) {
+            for backend in list.backends {
+                let key = (list.name().cloned(), backend.service.clone());
+                let tally = known.choices.get(&key).map_or_else(new, Arc::clone);
+                records.choices.insert(key, tally);
+            }
+            let turn = turns
+                .remove(&list.identity())
+                .map_or_else(Arc::default, Arc::clone);
+            records.turns.insert(list.place, turn);
+        }
+        let is_empty = records.requests.is_empty() && records.choices.is_empty();
+        (!is_empty).then(|| Arc::new(records))
+    }
+
+    /// The requests of the route of this name.
+    pub(crate) fn requests_of(&self, route: &Name) -> Option<&Arc<Tally>> {
+        self.requests.get(route)
+    }
+
+    /// The choices of this service by the route of this name.
+    pub(crate) fn choices_of(&self, route: Option<&Name>, service: &Name) -> Option<&Arc<Tally>> {
+        self.choices.get(&(route.cloned(), service.clone()))
+    }
+
+    /// The turns of the route at this place.
+    pub(crate) fn turns_of(&self, place: Option<usize>) -> Arc<AtomicU64> {
+        self.turns.get(&place).map_or_else(Arc::default, Arc::clone)
+    }
+
+    /// The requests of each route that has a name, by its name. Of a route whose connections stay unopened: its connections.
+    pub fn requests(&self) -> impl Iterator<Item = (&Name, &Arc<Tally>)> {
+        self.requests.iter()
+    }
+
+    /// How often each service was chosen, by the name of the route, if it has one, and that of the service.
+    pub fn choices(&self) -> impl Iterator<Item = (Option<&Name>, &Name, &Arc<Tally>)> {
+        let choices = self.choices.iter();
+        choices.map(|((route, service), tally)| (route.as_ref(), service, tally))
+    }
+}
+
+/// A list of backends in a table.
+struct Shared<'t> {
+    backends: &'t [Backend],
+    place: Option<usize>,
+    route: Option<&'t Route>,
+    is_default: bool,
+}
+
+impl<'t> Shared<'t> {
+    /// All lists of this frontend.
+    fn all(frontend: &'t table::Frontend) -> impl Iterator<Item = Self> {
+        let own = Self {
+            backends: &frontend.backends,
+            place: None,
+            route: None,
+            is_default: false,
+        };
+        let routes = frontend.all_routes().enumerate();
+        let of_routes = routes.map(|(place, route)| Self {
+            backends: &route.backends,
+            place: Some(place),
+            route: Some(route),
+            is_default: place >= frontend.routes.len(),
+        });
+        let all = [own].into_iter().chain(of_routes);
+        all.filter(|list| !list.backends.is_empty())
+    }
+
+    fn name(&self) -> Option<&'t Name> {
+        self.route?.name.as_ref()
+    }
+
+    /// By what it is the same list in two tables: whose it is, and its weights.
+    fn identity(&self) -> (Owner<'t>, Vec<(&'t Name, u32)>) {
+        let owner = match self.route {
+            None => Owner::Frontend,
+            Some(Route {
+                name: Some(name), ..
+            }) => Owner::Named(name),
+            Some(_) if self.is_default => Owner::Default,
+            Some(route) => Owner::For(Reach::of(route)),
+        };
+        let backends = self.backends.iter();
+        let weights = backends.map(|backend| (&backend.service, backend.weight));
+        (owner, weights.collect())
+    }
+}
+
+/// Whose list of backends it is.
+#[derive(PartialEq, Eq, Hash)]
+enum Owner<'t> {
+    Frontend,
+    Default,
+    Named(&'t Name),
+    For(Reach<'t>),
+}

@@ -1,0 +1,330 @@
+//! The two sides of an exchange: the head of the response, both bodies, and the timeouts.
+
+use std::future::poll_fn;
+use std::mem::MaybeUninit;
+use std::task::{Context, Poll};
+
+use ballast_core::answer::reason;
+use ballast_core::forward::{ToClient, framing_to};
+use ballast_core::http::{Framing, Response, Version};
+use ballast_core::http1::{HeadSearch, ResponseKind};
+use ballast_core::http2::Head;
+
+use super::rewriting::Rewriting;
+use super::transfer::{BodyExtent, Stopped, Transfer};
+use super::{Failed, Failure};
+use crate::http::idle_timer::{Expired, IdleTimer, Timeouts};
+use crate::http::request::with_fields;
+use crate::http::side::{Answered, Side};
+use crate::relay::Tools;
+
+/// A client and an endpoint, and the bodies between them.
+pub(super) struct Relay<'e, 'c> {
+    pub(super) client: &'e mut Side<'c>,
+    pub(super) server: Side<'e>,
+    /// The body of the request.
+    pub(super) up: Transfer,
+    /// The body of the response, once that has begun.
+    pub(super) down: Option<Transfer>,
+    /// Whether the bytes that came with the head of the response are no body.
+    pub(super) is_malformed: bool,
+    /// Whether the endpoint has refused bytes of the request. Its response is still read.
+    pub(super) server_dead: bool,
+    pub(super) timer: IdleTimer<'e>,
+    pub(super) timeouts: Timeouts,
+    pub(super) tools: &'e Tools,
+    /// Bytes of the heads for a client of HTTP/1, and of what was sent with them.
+    pub(super) head_bytes: u64,
+}
+
+/// What the rest of the exchange needs of a response whose head was rewritten.
+#[derive(Clone, Copy)]
+pub(super) struct HeadFacts {
+    pub(super) kind: ResponseKind,
+    pub(super) status: u16,
+    /// How the endpoint frames the body.
+    pub(super) framing: Framing,
+    pub(super) server_keeps: bool,
+    pub(super) client_keeps: bool,
+}
+
+impl Relay<'_, '_> {
+    /// Sends the request, reads the head of the response and gives it to the client. Interim responses go to the client at once.
+    pub(super) async fn response_head(
+        &mut self,
+        rewriting: &Rewriting<'_>,
+    ) -> Result<HeadFacts, Failed> {
+        let mut search = HeadSearch::default();
+        let mut server_keeps = true;
+        self.timer.begin(self.timeouts.server);
+        loop {
+            // Bytes that came together with those of an interim response, or nothing.
+            let facts = match self.rewrite_bytes(rewriting, &mut search)? {
+                Some(facts) => facts,
+                None => match poll_fn(|cx| self.poll_head(cx)).await? {
+                    Answered::Bytes => continue,
+                    Answered::Head(head) => {
+                        let facts = self.rewrite_head(rewriting, &head)?;
+                        if let Side::H2(server) = &self.server {
+                            server.stream.recycle(head);
+                        }
+                        facts
+                    }
+                },
+            };
+            server_keeps &= facts.server_keeps;
+            if facts.kind != ResponseKind::Interim {
+                return Ok(HeadFacts {
+                    server_keeps,
+                    ..facts
+                });
+            }
+            self.timer.begin(self.timeouts.server);
+            search = HeadSearch::default();
+        }
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answered, Failed>> {
+        if self.server.is_cut() {
+            return Poll::Ready(Err(Failure::Cut.into()));
+        }
+        self.pump_up(cx)?;
+        // An endpoint may answer and close before it has read the whole request: its response is read even if a write has failed.
+        if let Poll::Ready(answered) = self.server.poll_answer(cx) {
+            let silent = match &self.server {
+                Side::H1(side) => side.buffer.is_empty(),
+                Side::H2(_) => true,
+            };
+            return Poll::Ready(answered.map_err(|broken| Failed::by_server(broken, silent)));
+        }
+        // An interim response may not have been sent whole.
+        if let Poll::Ready(Err(broken)) = self.client.poll_flush(cx) {
+            return Poll::Ready(Err(Failed::by_client(broken)));
+        }
+        if let Poll::Ready(gone) = self.client.poll_gone(cx) {
+            return Poll::Ready(Err(Failed::by_client(gone)));
+        }
+        let (timeout, failure) = match self.up.is_waiting {
+            true => (self.timeouts.client, Failure::ClientTimedOut),
+            false => (self.timeouts.server, Failure::ServerTimedOut),
+        };
+        let expired = self.timer.poll(timeout, cx);
+        expired.map(|expired| Err(failure.unless_expired(expired).into()))
+    }
+
+    /// Sends what can be sent of the request.
+    fn pump_up(&mut self, cx: &mut Context<'_>) -> Result<(), Failed> {
+        if self.server_dead {
+            return Ok(());
+        }
+        let before = self.up.bytes;
+        let pumped = self.up.pump(self.client, &mut self.server, self.tools, cx);
+        match pumped {
+            Poll::Pending | Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(Stopped::Source(broken))) => return Err(Failed::by_client(broken)),
+            Poll::Ready(Err(Stopped::Sink(_))) => self.server_dead = true,
+        }
+        if self.up.bytes != before {
+            self.timer.moved();
+        }
+        Ok(())
+    }
+
+    /// Rewrites the head of a response of HTTP/1, if it has arrived whole.
+    fn rewrite_bytes(
+        &mut self,
+        rewriting: &Rewriting<'_>,
+        search: &mut HeadSearch,
+    ) -> Result<Option<HeadFacts>, Failed> {
+        let Side::H1(server) = &mut self.server else {
+            return Ok(None);
+        };
+        let held = server.buffer.held();
+        if held.is_empty() {
+            return Ok(None);
+        }
+        let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
+        let Some(head) = rewriting.parse(held, search, &mut fields)? else {
+            return Ok(None);
+        };
+        let framing = framing_to(rewriting.facts.version, head.framing);
+        let client_keeps =
+            rewriting.keeps_client() && framing != Framing::UntilClose && self.up.is_read;
+        let keeps = client_keeps || head.kind != ResponseKind::Final;
+        let to = rewriting.to_client(&head.response, framing, keeps);
+        let is_whole = head.kind == ResponseKind::Final && !head.framing.has_body();
+        let facts = HeadFacts {
+            kind: head.kind,
+            status: head.response.status,
+            framing: head.framing,
+            server_keeps: head.keep_alive,
+            client_keeps,
+        };
+        if facts.kind == ResponseKind::Upgraded && !rewriting.facts.upgrades {
+            return Err(Failure::ServerMalformed.into());
+        }
+        let written = self.client.respond(&to, is_whole);
+        self.head_bytes += written.map_err(Failed::by_client)? as u64;
+        let length = head.length;
+        server.buffer.consume(length);
+        if facts.kind == ResponseKind::Final {
+            self.begin_down(rewriting, facts.framing, is_whole);
+        }
+        Ok(Some(facts))
+    }
+
+    /// Rewrites the head of a response of HTTP/2.
+    fn rewrite_head(
+        &mut self,
+        rewriting: &Rewriting<'_>,
+        head: &Head,
+    ) -> Result<HeadFacts, Failed> {
+        let status = head.status();
+        let is_interim = status < 200;
+        let is_whole = !is_interim && self.server.has_ended();
+        let has_no_body =
+            is_whole || rewriting.facts.is_head || matches!(status, 100..200 | 204 | 304);
+        let framing = match has_no_body {
+            true => Framing::Empty,
+            false => head.length().map_or(Framing::Chunked, Framing::Length),
+        };
+        let framing = framing_to(rewriting.facts.version, framing);
+        let client_keeps =
+            rewriting.keeps_client() && framing != Framing::UntilClose && self.up.is_read;
+        let client = &mut *self.client;
+        let written = with_fields(head, |fields| {
+            let response = Response {
+                status,
+                reason: reason(status),
+                version: Version::Http2,
+                fields,
+            };
+            let to: ToClient<'_> =
+                rewriting.to_client(&response, framing, client_keeps || is_interim);
+            client.respond(&to, is_whole)
+        });
+        self.head_bytes += written.map_err(Failed::by_client)? as u64;
+        if !is_interim {
+            self.begin_down(rewriting, framing, is_whole);
+        }
+        Ok(HeadFacts {
+            kind: match is_interim {
+                true => ResponseKind::Interim,
+                false => ResponseKind::Final,
+            },
+            status,
+            framing,
+            server_keeps: true,
+            client_keeps,
+        })
+    }
+
+    /// Prepares the body of the response, whose head is about to be sent to the client.
+    fn begin_down(&mut self, rewriting: &Rewriting<'_>, framing: Framing, is_whole: bool) {
+        let trailing = rewriting.trailing(framing);
+        let is_unchunked =
+            framing == Framing::Chunked && rewriting.facts.version == Version::Http10;
+        self.down = Some(match (&mut self.server, &mut *self.client) {
+            (Side::H1(server), Side::H1(client)) if !is_unchunked => {
+                let mut extent = BodyExtent::new(framing);
+                // The bytes of the body that came with the head are sent with it.
+                let begun = extent.begin(server.buffer.held(), &mut client.pending, &trailing);
+                let used = begun.unwrap_or_else(|_| {
+                    self.is_malformed = true;
+                    0
+                });
+                server.buffer.consume(used);
+                self.head_bytes += used as u64;
+                Transfer::of_bytes(extent, trailing)
+            }
+            (Side::H1(server), _) => {
+                server.expect(framing);
+                Transfer::of_frames(!is_whole, trailing)
+            }
+            (Side::H2(_), _) => Transfer::of_frames(!is_whole, trailing),
+        });
+    }
+
+    /// Relays both bodies until the response has ended.
+    pub(super) async fn bodies(&mut self) -> Result<(), Failed> {
+        if self.is_malformed {
+            return Err(Failure::ServerMalformed.into());
+        }
+        self.timer.begin(self.timeouts.of_both());
+        poll_fn(|cx| self.poll_bodies(cx)).await
+    }
+
+    fn poll_bodies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failed>> {
+        if self.server.is_cut() {
+            return Poll::Ready(Err(Failure::Cut.into()));
+        }
+        self.pump_up(cx)?;
+        let Some(down) = &mut self.down else {
+            return Poll::Ready(Ok(()));
+        };
+        let before = down.bytes;
+        let pumped = down.pump(&mut self.server, self.client, self.tools, cx);
+        if down.bytes != before {
+            self.timer.moved();
+        }
+        match pumped {
+            Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
+            Poll::Ready(Err(Stopped::Source(broken))) => {
+                return Poll::Ready(Err(Failed::by_server(broken, false)));
+            }
+            Poll::Ready(Err(Stopped::Sink(broken))) => {
+                return Poll::Ready(Err(Failed::by_client(broken)));
+            }
+            Poll::Pending => {}
+        }
+        let failure = match down.is_waiting {
+            true => Failure::ServerTimedOut,
+            false => Failure::ClientTimedOut,
+        };
+        if let Poll::Ready(gone) = self.client.poll_gone(cx) {
+            return Poll::Ready(Err(Failed::by_client(gone)));
+        }
+        let expired = self.timer.poll(self.timeouts.of_both(), cx);
+        expired.map(|expired| Err(failure.unless_expired(expired).into()))
+    }
+
+    /// Whether the whole request was sent and the whole response read, and the endpoint has sent nothing behind it.
+    pub(super) fn server_is_clean(&mut self) -> bool {
+        let down = self.down.as_mut();
+        let has_surplus = match &self.server {
+            Side::H1(server) => {
+                !server.buffer.is_empty()
+                    || down.is_some_and(|down| !down.take_surplus().is_empty())
+            }
+            Side::H2(_) => false,
+        };
+        self.up.is_done && !self.server_dead && !has_surplus
+    }
+
+    /// Bytes from the client and to it.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        let down = self.down.as_ref().map_or(0, |down| down.bytes);
+        (self.up.bytes, self.head_bytes + down)
+    }
+
+    /// Gives the client's connection back what was read behind the request.
+    pub(super) fn return_surplus(&mut self) {
+        let surplus = self.up.take_surplus();
+        if let Side::H1(client) = &mut *self.client {
+            client.buffer.push(&surplus);
+        }
+    }
+}
+
+impl Failure {
+    /// This failure, unless the time for the whole request is over.
+    fn unless_expired(self, expired: Expired) -> Self {
+        match expired {
+            Expired::Idle => self,
+            Expired::Whole => Self::Expired,
+        }
+    }
+}
+
+/// Fields of a response of HTTP/1.
+const MOST_FIELDS: usize = 128;

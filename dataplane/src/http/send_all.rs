@@ -1,0 +1,30 @@
+//! Sends a few bytes to a client that may be slow.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::poller::Timer;
+use crate::relay::Tools;
+use crate::tls::MaybeTls;
+
+/// Sends all of `bytes`, unless the client accepts none for the length of `timeout`.
+pub(super) async fn send_all(
+    client: &mut MaybeTls,
+    bytes: &[u8],
+    timer: &mut Timer,
+    timeout: Duration,
+    tools: &Tools,
+) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        timer.set(tools.clock().soon().after(timeout));
+        let sent = poll_fn(|cx| match client.poll_send(cx, rest) {
+            Poll::Ready(sent) => Poll::Ready(sent),
+            Poll::Pending => timer.poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into())),
+        });
+        rest = rest.get(sent.await?..).unwrap_or_default();
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! What `check` and the log say of certificates that are not valid any more, or not yet.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::papers::Papers;
+use crate::peers::fresh_address;
+use crate::process::{Process, ballast, folder, replace};
+
+#[test]
+fn check_warns_of_certificates_by_their_dates_and_their_names() {
+    let papers = Papers::new();
+    papers.issue_for("good", &["good.test"], (0, now() + 90 * DAY));
+    papers.issue_for("soon", &["soon.test"], (0, now() + 6 * DAY));
+    papers.issue_for("early", &["early.test"], (4_102_444_800, 4_133_980_800));
+    let many = ["a.test", "b.test", "c.test", "d.test", "e.test"];
+    papers.issue_for("old", &many, (1_577_836_800, 1_609_459_199));
+    let entries = [
+        papers.entry("good"),
+        papers.entry("soon"),
+        papers.entry("early"),
+        papers.entry("old"),
+        papers
+            .entry("good")
+            .replace('}', ", hosts: [good.test, x.test]}"),
+    ];
+    let folder = folder(&table(fresh_address(), &entries));
+    let ended = ballast([Path::new("check"), folder.path()]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(
+        ended
+            .out
+            .ends_with(": 1 frontend (1 https), 0 services, 0 endpoints\n")
+    );
+    let lines: Vec<&str> = ended.err.lines().collect();
+    let line = |name: &str, rest: &str| {
+        let file = papers.named(&format!("{name}.crt"));
+        format!("warning: frontend web: certificate {file} {rest}")
+    };
+    assert_eq!(lines.len(), 4, "{ended:?}");
+    assert!(
+        lines[0].starts_with(&line("soon", "(soon.test) expires at 2")),
+        "{ended:?}"
+    );
+    let served = "and is served all the same";
+    let early = format!("(early.test) is not valid before 2100-01-01T00:00:00Z, {served}");
+    assert_eq!(lines[1], line("early", &early));
+    let old =
+        format!("(a.test, b.test, c.test and 2 more) expired at 2020-12-31T23:59:59Z, {served}");
+    assert_eq!(lines[2], line("old", &old));
+    let foreign = "(good.test, x.test) is offered for x.test, which it does not name, so that clients refuse it";
+    assert_eq!(lines[3], line("good", foreign));
+}
+
+#[test]
+fn the_log_warns_once_when_a_certificate_expires_and_no_more_when_it_was_replaced() {
+    let papers = Papers::new();
+    let end = now() + 4;
+    papers.issue_for("shop", &["shop.test"], (end - DAY, end));
+    let (address, entries) = (fresh_address(), [papers.entry("shop")]);
+    let folder = folder(&table(address, &entries));
+    let process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+    let subject = format!(
+        "frontend web: certificate {} (shop.test)",
+        papers.named("shop.crt")
+    );
+    // Nothing else happens: the time alone makes the difference.
+    let expired = format!("{subject} expired at ");
+    process.until_said(&expired);
+    let series = "ballast_certificate_expiry_seconds{frontend=\"web\"";
+    assert!(process.metrics().contains(series));
+
+    let next = now() + 90 * DAY;
+    papers.issue_for("shop", &["shop.test"], (0, next));
+    process.until("the new certificate", || {
+        process.metrics().contains(&format!("}} {next}\n"))
+    });
+    // A second table, after which the log would say it again.
+    replace(
+        &folder,
+        &format!("generation: 7\n{}", table(address, &entries)),
+    );
+    process.until_said("generation=7");
+    assert_eq!(process.err.times(&expired), 1);
+    assert!(process.err.times(&format!("{subject} expires at ")) <= 1);
+}
+
+fn table(address: SocketAddr, certificates: &[String]) -> String {
+    format!(
+        "version: 1
+frontends:
+  - name: web
+    bind: [\"{address}\"]
+    protocol: https
+    tls: {{certificates: [{}]}}
+    default: {{status: 404}}
+",
+        certificates.join(", ")
+    )
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap().as_secs()
+}
+
+const DAY: u64 = 86_400;
