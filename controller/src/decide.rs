@@ -11,7 +11,8 @@
 //! 1. **Annotations**: a `notice` is a message for users; `annotations` are read with aliases, precedence and last good values, each
 //!    is a line of the table in `annotations::knobs`; `status` is the decision about one Service.
 //! 2. **Options**: `nodes` says which nodes are load balancers, `context` is what every step reads, `endpoints` finds the endpoints
-//!    of a port; `options`, `ranges`, `health` and `names` resolve what annotations and flags say about a port.
+//!    of a port; `canaries` are Services that get a part of the clients of others, `shares` their parts of a table; `options`,
+//!    `ranges`, `health` and `names` resolve what annotations and flags say about a port.
 //! 3. **The plan of one Service**: `site` and `placement` (where it listens), `files` and `certificate` (where TLS ends),
 //!    `ports`, `parts` (its frontends and services). `load_balancer` and `routed` put them together as a `service_plan`.
 //! 4. **Assembly**: `claims` gives every port of a node to the oldest Service that asks for it, `kept` closes those that one node
@@ -20,6 +21,7 @@
 
 mod annotations;
 mod binds;
+mod canaries;
 mod certificate;
 mod claims;
 mod context;
@@ -40,6 +42,7 @@ mod publish;
 mod ranges;
 mod routed;
 mod service_plan;
+mod shares;
 mod site;
 mod size;
 mod status;
@@ -318,7 +321,7 @@ pub(crate) fn may_be_served(service: &Service, settings: &Settings) -> bool {
             Some(class) => settings.flags.lb_class.as_ref() == Some(class),
             None => settings.takes_classless(),
         },
-        _ => names::may_contend(service, settings),
+        _ => names::may_contend(service, settings) || canaries::asks(service),
     }
 }
 

@@ -135,9 +135,10 @@ fn frontends(table: &RoutingTable) -> BTreeMap<Key, Vec<String>> {
     for frontend in &table.frontends {
         let leads_to = frontend.services().filter_map(|name| services.get(&**name));
         let owners = leads_to.filter_map(|service| owner_by_labels(&service.labels));
-        let service = frontend.service.as_ref();
-        let service = service.and_then(|name| services.get(&**name));
-        let line = reach(frontend, service.map(|service| service.endpoints.len()));
+        let backends = frontend.backends.iter().map(|backend| &backend.service);
+        let all = frontend.service.iter().chain(backends);
+        let counts = all.filter_map(|name| Some(services.get(&**name)?.endpoints.len()));
+        let line = reach(frontend, counts.reduce(usize::saturating_add));
         for owner in owners.collect::<BTreeSet<Key>>() {
             found.entry(owner).or_default().push(line.clone());
         }

@@ -82,6 +82,8 @@ struct Parts {
     sticky: bool,
     local: bool,
     requested: Option<&'static str>,
+    /// Of which Service it is a canary, the weight and the header.
+    canary: Option<(&'static str, Option<&'static str>, Option<&'static str>)>,
     endpoints: Vec<Index>,
 }
 
@@ -98,12 +100,21 @@ fn service() -> impl Strategy<Value = Parts> {
     let suffix = prop::option::weighted(0.3, select(suffixes));
     let names: &[&str] = &["db.example.com", "10.9.9.9", "fd00::1", "224.0.0.1"];
     let requested: &[&str] = &["10.77.1.1", "192.0.2.1", "::ffff:10.77.1.1"];
+    let of: &[&str] = &["s0", "s1", "s2", "none"];
+    let weights: &[&str] = &["0", "10", "60", "100", "bad"];
+    let headers: &[&str] = &["X-Canary=1", "x-canary=1", "X-Canary=2", "Host=a"];
+    let canary = (
+        select(of),
+        prop::option::weighted(0.7, select(weights)),
+        prop::option::weighted(0.5, select(headers)),
+    );
     let said = (
         select(families),
         select(names),
         any::<bool>(),
         any::<bool>(),
         prop::option::weighted(0.1, select(requested)),
+        prop::option::weighted(0.4, canary),
     );
     (
         select(kinds),
@@ -113,7 +124,7 @@ fn service() -> impl Strategy<Value = Parts> {
         prop::collection::vec(any::<Index>(), 0..4),
     )
         .prop_map(|(kind, ports, annotations, said, endpoints)| {
-            let (families, name, sticky, local, requested) = said;
+            let (families, name, sticky, local, requested, canary) = said;
             Parts {
                 kind,
                 ports,
@@ -123,6 +134,7 @@ fn service() -> impl Strategy<Value = Parts> {
                 sticky,
                 local,
                 requested,
+                canary,
                 endpoints,
             }
         })
@@ -130,7 +142,7 @@ fn service() -> impl Strategy<Value = Parts> {
 
 fn manifests(index: usize, parts: &Parts) -> Vec<Value> {
     let name = format!("s{index}");
-    let annotations: BTreeMap<String, String> = parts
+    let mut annotations: BTreeMap<String, String> = parts
         .annotations
         .iter()
         .map(|(key, value, suffix)| {
@@ -143,6 +155,16 @@ fn manifests(index: usize, parts: &Parts) -> Vec<Value> {
             (format!("{key}{}", suffix.unwrap_or_default()), value)
         })
         .collect();
+    if let Some((of, weight, header)) = parts.canary {
+        let said = [("of", Some(of)), ("weight", weight), ("header", header)];
+        let said = said.iter().filter_map(|(key, value)| {
+            Some((
+                format!("ballast.dev/canary-{key}"),
+                value.as_ref()?.to_string(),
+            ))
+        });
+        annotations.extend(said);
+    }
     let spoken = ["https", "kubernetes.io/h2c", "kubernetes.io/wss"];
     let spoken = spoken[index % spoken.len()];
     let ports = [

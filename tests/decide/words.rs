@@ -16,6 +16,12 @@ pub(crate) const WORDS: &[(&str, &[&str])] = &[
         "ballast.dev/algorithm",
         &["first", "random", "maglev", "source-port-hash"],
     ),
+    (
+        "ballast.dev/canary-header",
+        &["X-Canary=1", "x-canary = 1", "A=b=c"],
+    ),
+    ("ballast.dev/canary-of", &["s0", "s1", "s2"]),
+    ("ballast.dev/canary-weight", &["0", "40", "100"]),
     ("ballast.dev/connection-limit", &["-1", "1", "4294967295"]),
     ("ballast.dev/cookie-sticky-session", &["true", "f"]),
     ("ballast.dev/description", &["", "x", "é \"quoted\""]),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ballast_core::table::no_single_host;
 
+use super::canaries::Canaries;
 use super::nodes::{Nodes, ThisNode};
 use super::notice::Notice;
 use crate::lease::hash_of_settings;
@@ -21,6 +22,7 @@ pub(super) struct Context<'a> {
     pub(super) claims: String,
     pub(super) slices: Slices<'a>,
     pub(super) nodes: Nodes<'a>,
+    pub(super) canaries: Canaries<'a>,
 }
 
 impl<'a> Context<'a> {
@@ -38,6 +40,7 @@ impl<'a> Context<'a> {
             claims: hash_of_settings(&settings.claims()),
             slices,
             nodes: Nodes::of(observed, settings, notices),
+            canaries: Canaries::of(observed, settings, left_out, notices),
         }
     }
 

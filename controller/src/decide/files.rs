@@ -36,6 +36,7 @@ impl WantedFile {
             cert: PathBuf::from(DEFAULT_CERT).into(),
             key: None,
             ocsp: None,
+            hosts: None,
         }
     }
 
@@ -51,6 +52,7 @@ impl WantedFile {
             cert: PathBuf::from(path("crt")).into(),
             key: Some(PathBuf::from(path("key")).into()),
             ocsp: None,
+            hosts: None,
         };
         (certificate, wanted)
     }

@@ -3,6 +3,7 @@
 use ballast_core::table::Text;
 
 use super::annotations::{Reader, knobs};
+use super::canaries;
 use super::certificate::{Termination, certificate};
 use super::context::Context;
 use super::endpoints::warn_of_slices;
@@ -10,7 +11,7 @@ use super::health;
 use super::nodes::ThisNode;
 use super::notice::Reason;
 use super::options::{PortOptions, ReachedBy};
-use super::parts::{backend, frontend, qualified};
+use super::parts::{backend, frontend, qualified, shares};
 use super::placement::{self, Placement};
 use super::ports::served_ports;
 use super::ranges::Ranges;
@@ -40,6 +41,7 @@ pub(super) fn plan<'a>(context: &Context<'a>, service: &'a Service) -> ServicePl
     reader.note_keys_without_effect();
     warn_of_slices(context, &mut reader);
     placement::note_pool_keys(&mut reader);
+    canaries::read(&mut reader);
     let why = "a LoadBalancer has ports of its own; hosts and paths are for other Services, behind the shared port";
     reader.without_effect(&["host", "path", "rewrite"], why);
     let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Served, ""));
@@ -128,15 +130,25 @@ fn plan_port(
         context, plan, &name, back_text, port, &options, check, only_on,
     );
     let binds = place.site.binds(context.nodes.here, external);
-    let key = &service.key;
+    let mut frontend = frontend(
+        &name,
+        front_text,
+        &service.key,
+        &options,
+        certificate,
+        binds,
+    );
+    let shares = shares(context, plan, &backend, port, &options, only_on);
+    shares.split_frontend(&mut frontend);
     plan.ports.push(PortPlan {
         claim: Claim {
             udp: port.protocol == Protocol::Udp,
             port: external,
             reach: place.reach.clone(),
         },
-        frontend: frontend(&name, front_text, key, &options, certificate, binds),
+        frontend,
         backend,
+        canaries: shares.services,
         closed,
     });
 }

@@ -154,7 +154,7 @@ pub enum Reason {
     NameTaken,
     /// No active health check can be made.
     NoActiveCheck,
-    /// A flag names a Service that does not exist.
+    /// A flag, or `ballast.dev/canary-of`, names a Service that does not exist.
     NoSuchService,
     /// A node is selected as a load balancer and excluded from load balancing.
     NodeExcluded,

@@ -41,14 +41,16 @@ fn owner_of_route(table: &RoutingTable, route: &Route) -> Option<Key> {
         let service = table.services.iter().find(|service| service.name == *name);
         owner_by_labels(&service?.labels)
     };
-    if let Some(name) = &route.service {
+    if let Some(name) = route.services().next() {
         return owner_of(name);
     }
     route.redirect.as_ref()?;
-    let is_same = |other: &&Route| (&other.host, other.path()) == (&route.host, route.path());
+    let is_same = |other: &&Route| {
+        other.when.is_none() && (&other.host, other.path()) == (&route.host, route.path())
+    };
     let shared = table.frontends.iter().filter(|one| one.labels.is_empty());
     let mut others = shared.flat_map(routes).filter(is_same);
-    others.find_map(|other| owner_of(other.service.as_ref()?))
+    others.find_map(|other| owner_of(other.services().next()?))
 }
 
 pub(super) fn routes(frontend: &Frontend) -> impl Iterator<Item = &Route> {

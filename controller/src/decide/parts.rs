@@ -6,13 +6,17 @@ use std::time::Duration;
 use ballast_core::table::{
     self, AcceptProxy, Affinity, Bind, Certificate, ClientTimeouts, EndpointTls, Entries, Frontend,
     FrontendHttp, FrontendTls, Health, HttpVersion, LabelKey, List, Name, OnLimit, OrOff, Protocol,
-    Redirect, Route, ServiceHttp, ServiceTimeouts, Text, TlsVersion, UnknownName, XForwarded,
+    Redirect, Route, ServiceHttp, ServiceTimeouts, State, Text, TlsVersion, UnknownName,
+    XForwarded,
 };
 
+use super::canaries::{HEADER, OF};
 use super::context::Context;
 use super::endpoints::{self, Scope};
+use super::notice::{About, Notice, Reason};
 use super::options::PortOptions;
 use super::service_plan::ServicePlan;
+use super::shares::{Shares, counterpart};
 use crate::observe::{self, Key, Port};
 
 /// The frontend of one Service port.
@@ -102,23 +106,7 @@ pub(super) fn backend(
         Some(seconds) => Some(Affinity::ClientIp(Duration::from_secs(seconds.into()))),
         None => None,
     };
-    // By the `appProtocol` of the Service port, which has no meaning where bytes are relayed.
-    let spoken = port.app_protocol.as_deref();
-    let (is_tls, is_h2) = match spoken.filter(|_| options.protocol.is_http()) {
-        Some("kubernetes.io/wss" | "https") => (true, false),
-        Some("kubernetes.io/h2c" | "h2c") => (false, true),
-        // http, kubernetes.io/ws, tcp, and all other words.
-        _ => (false, false),
-    };
-    // Kubernetes has no field for the certificates of pods.
-    let unverified = || EndpointTls {
-        insecure: true,
-        ..EndpointTls::default()
-    };
-    let h2 = || ServiceHttp {
-        version: HttpVersion::H2,
-        ..ServiceHttp::default()
-    };
+    let (tls, http) = spoken(port, options);
     table::Service {
         name: name.clone(),
         description,
@@ -144,9 +132,94 @@ pub(super) fn backend(
         on_removed: options.on_removed,
         health: health.map(Box::new),
         ejection: OrOff::On(table::Ejection::ABSENT),
-        tls: is_tls.then(|| Box::new(unverified())),
-        http: is_h2.then(|| Box::new(h2())),
+        tls,
+        http,
         endpoints,
+    }
+}
+
+/// What the canaries of one Service port get, of which `main` is the service in the table: they have its settings, and endpoints
+/// of their own. Warnings are about the canaries.
+pub(super) fn shares(
+    context: &Context<'_>,
+    plan: &mut ServicePlan<'_>,
+    main: &table::Service,
+    port: &Port,
+    options: &PortOptions,
+    only_on: Option<&str>,
+) -> Shares {
+    let service = plan.service;
+    let nodes = options.target_nodes.as_ref();
+    let nodes = nodes.filter(|_| endpoints::goes_by_node(context.settings, service));
+    let is_http = options.protocol.is_http();
+    let (number, protocol) = (port.number, port.protocol.word());
+    let at = format!("port {number}/{protocol} of {}", service.key);
+    let mut shares = Shares::default();
+    for canary in context.canaries.of_service(&service.key) {
+        let key = &canary.service.key;
+        let mut warn = |message| {
+            let about = About::Service(key.clone());
+            let notice = Notice::warning(about, Reason::InvalidAnnotation, message);
+            plan.notices.insert(notice);
+        };
+        if canary.header.is_some() && !is_http {
+            warn(format!(
+                "{HEADER}: {at} does not speak HTTP; it has no effect there"
+            ));
+        }
+        let Some(own) = counterpart(canary.service, port) else {
+            warn(format!(
+                "{OF}: this Service has no port for {at}: none of its name or number, nor one alone of its protocol; it gets nothing there"
+            ));
+            continue;
+        };
+        let Ok(name) = format!("{}_{}", main.name, key.name).parse() else {
+            warn(format!(
+                "{OF}: the names of {at} and of this Service are too long together; it gets nothing there"
+            ));
+            continue;
+        };
+        let endpoints = endpoints::of_port(context, canary.service, own, Scope { nodes, only_on });
+        if endpoints
+            .iter()
+            .any(|endpoint| endpoint.state == State::Ready)
+        {
+            let (tls, http) = spoken(own, options);
+            let service = table::Service {
+                name,
+                description: None,
+                labels: labels(key),
+                tls,
+                http,
+                endpoints,
+                ..main.clone()
+            };
+            shares.add(canary, is_http, service);
+        }
+    }
+    shares.leave(&main.name)
+}
+
+/// What endpoints speak, by the `appProtocol` of the Service port, which has no meaning where bytes are relayed.
+fn spoken(
+    port: &Port,
+    options: &PortOptions,
+) -> (Option<Box<EndpointTls>>, Option<Box<ServiceHttp>>) {
+    let spoken = port.app_protocol.as_deref();
+    // Kubernetes has no field for the certificates of pods.
+    let unverified = || EndpointTls {
+        insecure: true,
+        ..EndpointTls::default()
+    };
+    let h2 = || ServiceHttp {
+        version: HttpVersion::H2,
+        ..ServiceHttp::default()
+    };
+    match spoken.filter(|_| options.protocol.is_http()) {
+        Some("kubernetes.io/wss" | "https") => (Some(Box::new(unverified())), None),
+        Some("kubernetes.io/h2c" | "h2c") => (None, Some(Box::new(h2()))),
+        // http, kubernetes.io/ws, tcp, and all other words.
+        _ => (None, None),
     }
 }
 
@@ -180,6 +253,7 @@ pub(super) fn empty_frontend(name: Name, port: u16, protocol: Protocol) -> Front
         bind: List::new(vec![Bind::Any { port }]),
         protocol,
         service: None,
+        backends: List::default(),
         accept_proxy: None,
         source_ranges: None,
         max_connections: None,

@@ -1,10 +1,13 @@
 //! Plans a Service that is no LoadBalancer, as service-loadbalancer did: by routes of the shared HTTP and HTTPS ports, and by
 //! `--tcp-services`.
 
-use ballast_core::table::{HostPattern, Name, PathMatch, Protocol, Route, UrlPath};
+use std::sync::Arc;
+
+use ballast_core::table::{HostPattern, Name, OrMap, PathMatch, Protocol, Route, UrlPath};
 
 use super::annotations::values::{Paths, Rewrite};
 use super::annotations::{OWN, Reader, knobs};
+use super::canaries;
 use super::certificate::{Termination, certificate};
 use super::context::Context;
 use super::endpoints::{ExternalTarget, warn_of_slices};
@@ -12,7 +15,7 @@ use super::health;
 use super::names::{BareNames, asks_for_route, contends, wants_http};
 use super::notice::Reason;
 use super::options::{PortOptions, ReachedBy};
-use super::parts::{backend, frontend, qualified, to_https};
+use super::parts::{backend, frontend, qualified, shares, to_https};
 use super::placement::internal;
 use super::ports::served_ports;
 use super::ranges::Ranges;
@@ -33,7 +36,11 @@ pub(super) fn plan<'a>(
         let status = Status::left_alone(service, "an annotation says to ignore it");
         return ServicePlan::nothing(service, status).left_alone_by(reader);
     }
-    if !contends(service, context.observed, settings) {
+    let contends = contends(service, context.observed, settings);
+    if !contends && canaries::asks(service) {
+        return plan_canary(context, reader, service);
+    }
+    if !contends {
         let why = "it is not of type LoadBalancer, and no annotation or flag asks to serve it";
         let status = Status::left_alone(service, why);
         return ServicePlan::nothing(service, status).withdrawn(&context.observed.remembered);
@@ -41,9 +48,31 @@ pub(super) fn plan<'a>(
     let mut plan = ServicePlan::nothing(service, Status::new(service, Verdict::Routed, ""));
     reader.note_keys_without_effect();
     warn_of_slices(context, &mut reader);
+    canaries::read(&mut reader);
     match internal(&mut reader) {
         true => refuse_internal(&mut reader, &mut plan),
         false => plan_ports(context, names, &mut reader, &mut plan),
+    }
+    plan.with_findings(reader)
+}
+
+/// Plans a Service that is a canary and nothing else. What leads to it belongs to the Service that it is a canary of.
+fn plan_canary<'a>(
+    context: &Context<'a>,
+    mut reader: Reader<'_>,
+    service: &'a Service,
+) -> ServicePlan<'a> {
+    reader.note_keys_without_effect();
+    warn_of_slices(context, &mut reader);
+    let found = canaries::read(&mut reader);
+    let told = found.and_then(|(target, _)| context.canaries.told(&target, service));
+    let status = match told {
+        Some(what) => Status::new(service, Verdict::Routed, what),
+        None => Status::left_alone(service, "it is a canary that gets nothing"),
+    };
+    let mut plan = ServicePlan::nothing(service, status);
+    if let ServiceKind::ExternalName(name) = &service.kind {
+        look_up(context, &mut reader, name, &mut plan);
     }
     plan.with_findings(reader)
 }
@@ -159,14 +188,18 @@ fn plan_tcp_service(
     };
     let binds = Site::EVERYWHERE.binds(context.nodes.here, external);
     let backend = backend(context, plan, &name, None, port, &options, check, None);
+    let mut frontend = frontend(&name, None, &service.key, &options, None, binds);
+    let shares = shares(context, plan, &backend, port, &options, None);
+    shares.split_frontend(&mut frontend);
     plan.ports.push(PortPlan {
         claim: Claim {
             udp: false,
             port: external,
             reach: Reach::Everywhere,
         },
-        frontend: frontend(&name, None, &service.key, &options, None, binds),
+        frontend,
         backend,
+        canaries: shares.services,
         closed: false,
     });
 }
@@ -207,7 +240,8 @@ fn plan_routes(
     };
     without_effect(reader, port, &options, secure);
     let backend = backend(context, plan, &name, None, port, &options, check, None);
-    let model = SharedRoute {
+    let shares = shares(context, plan, &backend, port, &options, None);
+    let mut model = SharedRoute {
         secure,
         // Without an annotation, a Service has no route of the HTTPS port.
         by_annotation: secure || asks_for_route(service, context.settings),
@@ -218,8 +252,10 @@ fn plan_routes(
         },
         certificate,
         backend: Some(backend),
+        shares: Arc::new(shares),
         closed,
     };
+    model.shares.split(&mut model.route);
     if options.passthrough.is_empty() {
         let routes = matches.into_iter();
         let routes = routes.flat_map(|found| terminated(&model, found, options.redirect_https));
@@ -261,12 +297,14 @@ fn terminated(
         },
         certificate: None,
         backend: None,
+        shares: Arc::default(),
         closed: model.closed,
     });
     let here = SharedRoute {
         route: Route {
             source_ranges: model.route.source_ranges.clone(),
             service: model.route.service.clone(),
+            backends: model.route.backends.clone(),
             ..found
         },
         ..model.clone()
@@ -305,7 +343,7 @@ fn matches(
             routes.extend(paths.map(|path| Route {
                 host: host.clone(),
                 path: Some(path),
-                rewrite: rewritten(Rewrite::Strip),
+                rewrite: rewritten(Rewrite::Strip).map(OrMap::Value),
                 ..Route::default()
             }));
         }
@@ -315,7 +353,7 @@ fn matches(
             path: Some(path),
             r#match: PathMatch::Begins,
             ignore_case: acl.ignore_case,
-            rewrite: rewritten(Rewrite::Keep),
+            rewrite: rewritten(Rewrite::Keep).map(OrMap::Value),
             ..Route::default()
         }));
     }
@@ -342,7 +380,7 @@ fn by_host_and_path(
     let both = pairs.take(MOST_ROUTES + 1).map(|(host, path)| Route {
         host: host.clone(),
         ignore_case,
-        rewrite: rewrite.clone().filter(|_| path.is_some()),
+        rewrite: rewrite.clone().filter(|_| path.is_some()).map(OrMap::Value),
         path: path.clone(),
         ..Route::default()
     });

@@ -1,6 +1,7 @@
 //! The plan of one Service: its ports of the node, its routes on the shared ports, its status and its events.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ballast_core::table::{self, Certificate, Frontend, HostPattern, PathMatch, Route};
 
@@ -8,6 +9,7 @@ use super::annotations::{LAST_GOOD, Reader, TOLD};
 use super::files::WantedFile;
 use super::notice::{About, Notice, Reason};
 use super::placement::Placement;
+use super::shares::Shares;
 use super::site::Reach;
 use super::status::Status;
 use crate::observe::{Remembered, Service, Wanted};
@@ -121,6 +123,8 @@ pub(super) struct PortPlan {
     /// Without binds if the port is not served on this node.
     pub(super) frontend: Frontend,
     pub(super) backend: table::Service,
+    /// The services of its canaries.
+    pub(super) canaries: Vec<table::Service>,
     /// Whether the port stays closed, since its certificate cannot be used. Its claim holds.
     pub(super) closed: bool,
 }
@@ -137,6 +141,8 @@ pub(super) struct SharedRoute {
     pub(super) certificate: Option<Certificate>,
     /// The service to which the route leads.
     pub(super) backend: Option<table::Service>,
+    /// The canaries that it leads to as well.
+    pub(super) shares: Arc<Shares>,
     /// Whether the route is not served, since its certificate cannot be used. Its claim holds.
     pub(super) closed: bool,
 }

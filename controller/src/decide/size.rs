@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use ballast_core::table::{
-    Endpoint, Entries, Frontend, LabelKey, Name, Route, RoutingTable, Service, State, Text,
+    Endpoint, Entries, Frontend, HeaderMatch, LabelKey, Name, Route, RoutingTable, Service, State,
+    Text,
 };
 
 use super::owners::{owner_by_labels, routes};
@@ -49,6 +50,7 @@ pub(super) fn of_frontend(frontend: &Frontend) -> usize {
         + of_labels(&frontend.labels)
         + ESCAPED * description
         + RANGE * (ranges + trusted)
+        + BACKEND * frontend.backends.len()
         + CERTIFICATE * certificates
         + routes(frontend).map(of_route).sum::<usize>()
 }
@@ -62,9 +64,18 @@ fn of_labels(labels: &Entries<LabelKey, Text>) -> usize {
 
 fn of_route(route: &Route) -> usize {
     let host = route.host.as_ref().map_or(0, |host| host.to_string().len());
-    let rewrite = route.rewrite.as_ref().map_or(0, |path| path.len());
+    let rewrite = route.rewrite().and_then(|rewrite| rewrite.prefix);
+    let rewrite = rewrite.map_or(0, |path| path.len());
     let ranges = route.source_ranges.as_ref().map_or(0, |list| list.len());
-    ROUTE + host + ESCAPED * (route.path().len() + rewrite) + RANGE * ranges
+    let when = route.when.iter().flat_map(|when| &*when.headers);
+    let value = |header: &HeaderMatch| header.value.as_ref().map_or(0, |value| value.len());
+    let headers = when.map(|header| HEADER + header.name.len() + ESCAPED * value(header));
+    ROUTE
+        + host
+        + ESCAPED * (route.path().len() + rewrite)
+        + RANGE * ranges
+        + BACKEND * route.backends.len()
+        + headers.sum::<usize>()
 }
 
 /// The bytes of each Service's parts of a table. A route counts for the Service that it leads to.
@@ -83,7 +94,7 @@ pub(super) fn by_owner(table: &RoutingTable) -> BTreeMap<Key, usize> {
             continue;
         }
         for route in routes(frontend) {
-            let name = route.service.as_ref();
+            let name = route.services().next();
             if let Some(owner) = name.and_then(|name| owners.get(name)) {
                 *weights.entry(owner.clone()).or_default() += of_route(route);
             }
@@ -96,6 +107,12 @@ pub(super) fn by_owner(table: &RoutingTable) -> BTreeMap<Key, usize> {
 const PART: usize = 400;
 
 const ROUTE: usize = 350;
+
+/// The name of a service, and its weight.
+const BACKEND: usize = 240;
+
+/// What stands around a header field that is asked for.
+const HEADER: usize = 60;
 
 /// The names of the two files of a certificate.
 const CERTIFICATE: usize = 500;

@@ -31,15 +31,22 @@ pub(super) fn assemble(
         for port in std::mem::take(&mut plan.ports) {
             if !port.frontend.bind.is_empty() && !port.closed {
                 frontends.push(port.frontend);
-                services.insert(port.backend.name.clone(), port.backend);
+                let all = port.canaries.into_iter().chain([port.backend]);
+                services.extend(all.map(|service| (service.name.clone(), service)));
             }
         }
     }
     for plan in plans {
         let open = std::mem::take(&mut plan.routes).into_iter();
         let open = open.filter(|route| !route.closed);
-        for backend in open.filter_map(|route| route.backend) {
-            services.entry(backend.name.clone()).or_insert(backend);
+        for route in open {
+            for canary in &route.shares.services {
+                let place = services.entry(canary.name.clone());
+                place.or_insert_with(|| canary.clone());
+            }
+            if let Some(backend) = route.backend {
+                services.entry(backend.name.clone()).or_insert(backend);
+            }
         }
     }
     frontends.sort_by(|one, other| one.name.cmp(&other.name));
@@ -136,9 +143,11 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
 fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (List<Route>, Option<Route>) {
     let routes = plans.iter().flat_map(|one| &one.routes);
     let open = routes.filter(|route| route.secure == secure && !route.closed);
-    let mut routes: Vec<Route> = open.map(|route| route.route.clone()).collect();
+    let all = open.flat_map(|one| one.shares.by_header(&one.route).chain([one.route.clone()]));
+    let mut routes: Vec<Route> = all.collect();
     routes.sort_by(|one, other| (&one.host, one.path()).cmp(&(&other.host, other.path())));
-    let is_root = |route: &Route| route.host.is_none() && route.path() == "/";
+    let is_root =
+        |route: &Route| route.host.is_none() && route.path() == "/" && route.when.is_none();
     let root = routes.iter().position(is_root);
     let root = root.map(|index| Route {
         path: None,

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
-    Algorithm, Expect, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy,
-    Target,
+    Algorithm, Expect, HeaderMatch, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol,
+    SendProxy, Target,
 };
 use ipnet::IpNet;
 
@@ -58,6 +58,9 @@ knobs! { OF_SERVICES:
         "metallb.universe.tf/allow-shared-ip",
         "lbipam.cilium.io/sharing-key"
     ] values::word;
+    CANARY_OF: String = "canary-of" [] values::service;
+    CANARY_WEIGHT: u32 = "canary-weight" [] values::percent;
+    CANARY_HEADER: HeaderMatch = "canary-header" [] values::header;
     KEEP_ADDRESS: bool = "keep-address" ["loadbalancer.openstack.org/keep-floatingip"] values::boolean;
     EXOSCALE_EXTERNAL: bool = "" ["service.beta.kubernetes.io/exoscale-loadbalancer-external"] values::boolean;
     ANTREA_SHARED: bool = "" ["service.antrea.io/allow-shared-load-balancer-ip"] values::boolean;

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ballast_core::table::{
-    Expect, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy, ServerName,
-    Target, UrlPath, Wrong, parse_duration,
+    Expect, HeaderMatch, HealthMode, HostPattern, List, MaxAge, OnGone, OrOff, Protocol, SendProxy,
+    ServerName, Target, UrlPath, Wrong, parse_duration,
 };
 use ipnet::IpNet;
 
@@ -337,6 +337,40 @@ impl Key {
     ) -> Self {
         Self::new(other.as_deref().unwrap_or(namespace), name)
     }
+}
+
+/// The name of a Service, which is in the same namespace.
+pub(in crate::decide) fn service(text: &str) -> Result<String, String> {
+    let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    match text.trim() {
+        name if (1..=63).contains(&name.len()) && name.bytes().all(allowed) => Ok(name.to_owned()),
+        _ => Err("is not the name of a Service of this namespace; expected one such as web".into()),
+    }
+}
+
+/// A share of 100.
+pub(in crate::decide) fn percent(text: &str) -> Result<u32, String> {
+    let share = integer(text.trim()).filter(|share| *share <= 100);
+    share.ok_or_else(|| "is out of range; expected 0 to 100".to_owned())
+}
+
+/// A header field with exactly this value: `NAME=VALUE`. The host of a request is no such field in a routing table.
+pub(in crate::decide) fn header(text: &str) -> Result<HeaderMatch, String> {
+    let parts = text.split_once('=').and_then(|(name, value)| {
+        let (name, value) = (name.trim(), value.trim());
+        let is_usable = !value.is_empty() && !name.eq_ignore_ascii_case("host");
+        Some((name.parse().ok()?, value.parse().ok()?)).filter(|_| is_usable)
+    });
+    let (name, value) = parts.ok_or(
+        "is not a header field with a value; expected NAME=VALUE, such as X-Canary=1, and not Host",
+    )?;
+    Ok(HeaderMatch {
+        name,
+        value: Some(value),
+        prefix: None,
+        present: false,
+        absent: false,
+    })
 }
 
 pub(in crate::decide) fn max_age(text: &str) -> Result<MaxAge, String> {
