@@ -5,6 +5,12 @@ mod autoscaling;
 mod common;
 #[path = "docs/links.rs"]
 mod links;
+#[allow(
+    dead_code,
+    reason = "only certificates and their files are needed here"
+)]
+#[path = "tls/papers.rs"]
+mod papers;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,6 +20,7 @@ use std::process::{Command, Output};
 use ballast_core::ack::Ack;
 use ballast_core::table::{Format, parse};
 use common::Ballast;
+use papers::Papers;
 
 const REFERENCE: &str = "docs/table.md";
 
@@ -231,7 +238,7 @@ fn prometheus_takes_the_rules() {
 }
 
 #[test]
-fn a_closed_port_is_the_alert_that_fits_its_cause() {
+fn a_closed_port_and_a_certificate_are_the_alerts_that_fit_their_causes() {
     if let Some(tested) = tested_rules("tests/docs/alerts.test.yaml") {
         assert!(tested.status.success(), "{tested:?}");
     }
@@ -257,14 +264,18 @@ fn no_promtool() {
 
 /// What `/metrics` says where there is something of each kind.
 fn metrics_of_every_kind() -> String {
+    let papers = Papers::new();
+    papers.issue("shop", &["shop.test"]);
     let table = "version: 1
 frontends:
-- {name: f, bind: ['127.0.0.1:0'], protocol: http, routes: [{path: /, service: s}]}
+- {name: f, bind: ['127.0.0.1:0'], protocol: http, routes: [{path: /, name: r, backends: [{service: s}]}]}
+- {name: t, bind: ['127.0.0.1:0'], protocol: https, tls: {certificates: [CERTIFICATE]}, default: {service: s}}
 - {name: u, bind: ['127.0.0.1:0'], protocol: udp, service: s}
 services:
 - {name: s, health: {mode: tcp}, endpoints: [{address: '127.0.0.1:9'}]}
 ";
-    Ballast::serve(table, 1).metrics()
+    let table = table.replace("CERTIFICATE", &papers.entry("shop"));
+    Ballast::serve(&table, 1).metrics()
 }
 
 /// The names of metrics in a text.
@@ -331,13 +342,13 @@ fn keys(yaml: &str) -> BTreeSet<&str> {
         if written.trim_start().starts_with('#') {
             continue;
         }
-        let free = ["labels:", "set:", "errors:"]
+        let free = ["labels:", "set:", "add:", "errors:"]
             .iter()
             .find_map(|free| written.split_once(free));
         let (ours, _) = free.unwrap_or((written, ""));
         if free.is_some() {
             keys.extend(
-                ["labels", "set", "errors"]
+                ["labels", "set", "add", "errors"]
                     .iter()
                     .filter(|free| written.contains(&format!("{free}:"))),
             );
