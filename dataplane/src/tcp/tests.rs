@@ -187,7 +187,8 @@ fn serve_with(table: &str, faults: impl FaultInjection + 'static) -> (Running, T
         ..Config::new(folder.path().into())
     };
     let running = start_with(config, Some(Box::new(faults))).unwrap();
-    until(|| !running.shared().status.listening().is_empty());
+    // The table is counted last, once it is in force.
+    until(|| running.shared().status.swaps().count > 0);
     (running, folder)
 }
 
