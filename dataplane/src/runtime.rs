@@ -35,7 +35,7 @@ use crate::threads::{self, Pace};
 use crate::udp::FlowRoom;
 use crate::worker::{FaultInjection, Order, Shared, Worker};
 
-/// A running data plane.
+/// A running data plane. If it is dropped, its connections are cut and the table's sockets are closed.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -216,12 +216,20 @@ async fn has_ended(thread: &JoinHandle<()>, until: Instant) -> bool {
     true
 }
 
-/// The tokens that stop the threads.
+/// The tokens that stop the threads. Threads that nobody can stop any more are stopped at once.
 #[derive(Debug, Default)]
 struct Stop {
     probe: CancellationToken,
     apply: CancellationToken,
     workers: CancellationToken,
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.probe.cancel();
+        self.apply.cancel();
+        self.workers.cancel();
+    }
 }
 
 /// What no other process may have at the same time, and what must be valid before anything starts.
