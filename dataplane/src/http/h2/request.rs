@@ -76,10 +76,10 @@ pub(super) async fn serve(active: Active, stream: Stream) {
                 }
             };
             let policy = IdlePolicy::of(&peer, is_first, &prepared.service, &prepared.facts);
+            let has_body = prepared.framing.has_body();
+            let window = if has_body { window } else { 0 };
             let mut client = H2::new(stream, window, peer.share());
-            if prepared.framing.has_body() {
-                client.expect_body();
-            }
+            client.expect_body();
             let forwarded = forward(
                 &peer,
                 &mut prepared,

@@ -28,15 +28,18 @@ pub(in crate::http) struct H2 {
 #[derive(Debug)]
 struct Window {
     share: Rc<Share>,
-    /// Bytes of the share that belong to this stream.
-    granted: usize,
-    /// The window without a grant.
+    /// The window that every stream begins with, even if nothing is left of the share.
     base: usize,
+    /// Bytes by which the window was widened.
+    widened: usize,
+    /// Bytes of the share that belong to this stream: for both, as far as the share went.
+    taken: usize,
     /// Bytes that have gone on since the window was widened last.
     moved: usize,
 }
 
-/// The memory that the bodies of one client's requests and responses may take, beside the first window of each stream.
+/// The memory that the bodies of one client's requests and responses may take. The first windows of streams are taken even if nothing is
+/// left, and no window is widened then.
 #[derive(Debug)]
 pub(in crate::http) struct Share {
     left: Cell<usize>,
@@ -51,16 +54,34 @@ impl Share {
 }
 
 impl Window {
+    fn new(base: usize, share: &Rc<Share>) -> Self {
+        let left = share.left.get();
+        let taken = base.min(left);
+        share.left.set(left - taken);
+        Self {
+            share: Rc::clone(share),
+            base,
+            widened: 0,
+            taken,
+            moved: 0,
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.base + self.widened
+    }
+
     /// Takes as much again as the stream has, if that is left and not too much. Returns the new window.
     fn widen(&mut self) -> Option<u32> {
-        let now = self.base + self.granted;
+        let now = self.size();
         let more = now.min(LARGEST_WINDOW.saturating_sub(now));
         let left = self.share.left.get();
         if more == 0 || more > left / 2 {
             return None;
         }
         self.share.left.set(left - more);
-        self.granted += more;
+        self.widened += more;
+        self.taken += more;
         self.moved = 0;
         u32::try_from(now + more).ok()
     }
@@ -68,12 +89,12 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.share.left.set(self.share.left.get() + self.granted);
+        self.share.left.set(self.share.left.get() + self.taken);
     }
 }
 
 impl H2 {
-    /// A side whose body comes with a window of `base` bytes, which may be widened from `share`.
+    /// A side whose body comes with a window of `base` bytes, which may be widened from `share`. 0: it has no body.
     pub(in crate::http) fn new(stream: Stream, base: usize, share: &Rc<Share>) -> Self {
         Self {
             stream,
@@ -82,18 +103,13 @@ impl H2 {
             chunk_is_last: false,
             trailers: None,
             has_ended: false,
-            window: Window {
-                share: Rc::clone(share),
-                granted: 0,
-                base,
-                moved: 0,
-            },
+            window: Window::new(base, share),
         }
     }
 
     /// Lets the peer send more before anything of its body has gone on: a client is far away.
     pub(in crate::http) fn expect_body(&mut self) {
-        while self.window.base + self.window.granted < FIRST_WINDOW
+        while self.window.size() < FIRST_WINDOW
             && let Some(window) = self.window.widen()
         {
             self.stream.widen(window);
@@ -143,7 +159,7 @@ impl H2 {
         self.stream.release(bytes);
         // The other side takes what comes: a larger window lets more of it be on its way.
         if !self.has_ended
-            && self.window.moved >= self.window.base + self.window.granted
+            && self.window.moved >= self.window.size()
             && let Some(window) = self.window.widen()
         {
             self.stream.widen(window);
