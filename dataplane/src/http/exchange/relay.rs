@@ -221,7 +221,11 @@ impl Relay<'_, '_> {
 
     /// Prepares the body of the response, whose head is about to be sent to the client.
     fn begin_down(&mut self, rewriting: &Rewriting<'_>, framing: Framing, is_whole: bool) {
-        let trailing = rewriting.trailing(framing);
+        let version = match &self.server {
+            Side::H1(_) => Version::Http11,
+            Side::H2(_) => Version::Http2,
+        };
+        let trailing = rewriting.trailing(framing, version);
         let is_unchunked =
             framing == Framing::Chunked && rewriting.facts.version == Version::Http10;
         self.down = Some(match (&mut self.server, &mut *self.client) {
