@@ -315,11 +315,6 @@ impl Exchange<'_, '_> {
         let is_clean = relay.server_is_clean() && head.server_keeps;
         drop(relay);
         if let Some(stream) = own {
-            if head.framing == Framing::UntilClose && stream.is_truncated() {
-                // The response may have been cut off on its way, so it does not end in order for the client either.
-                let failed = Failed::from(Failure::ServerLeft { silent: false });
-                return self.failed(failed, &session, true).into();
-            }
             match is_clean {
                 true => Pool::put(&worker, stream, endpoint, service.spec(), policy.owner),
                 false => stream.close_in_order(),

@@ -293,8 +293,8 @@ impl Extent for BodyExtent {
         self.body.is_complete()
     }
 
-    fn may_end(&self) -> bool {
-        self.body.may_close()
+    fn may_end(&self, is_truncated: bool) -> bool {
+        self.body.may_close() && !is_truncated
     }
 }
 

@@ -8,6 +8,7 @@ use ballast_core::http1::{Body, Limits, Piece, parse_trailers, write_data, write
 
 use super::{Broken, Frame};
 use crate::http::buffers::{ReadBuffer, WriteBuffer};
+use crate::relay::RelaySide;
 use crate::tls::MaybeTls;
 
 /// A connection of HTTP/1, and the one message in each direction.
@@ -78,7 +79,7 @@ impl<'a> H1<'a> {
             }
             match ready!(self.buffer.poll_fill(self.stream, cx)) {
                 Ok(1..) => {}
-                Ok(0) if self.body.may_close() => {
+                Ok(0) if self.body.may_close() && !self.stream.is_truncated() => {
                     self.body = Body::new(Framing::Empty, &Limits::default());
                 }
                 Ok(0) | Err(_) => return Poll::Ready(Err(Broken::Left)),
