@@ -288,7 +288,9 @@ impl Exchange<'_, '_> {
                 if !has_begun && !relay.up.is_touched && failed.is_refused {
                     return Attempted::Refused;
                 }
-                if !has_begun && is_reused && failed.is_silent() && prepared.facts.is_repeatable {
+                // Not a second time: the request may be what makes endpoints close.
+                let may_repeat = policy.may_use && prepared.facts.is_repeatable;
+                if !has_begun && is_reused && failed.is_silent() && may_repeat {
                     return Attempted::ClosedIdle;
                 }
                 if let Some(code) = failed.reset {
