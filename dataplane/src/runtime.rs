@@ -35,7 +35,7 @@ use crate::threads::{self, Pace};
 use crate::udp::FlowRoom;
 use crate::worker::{FaultInjection, Order, Shared, Worker};
 
-/// A running data plane.
+/// A running data plane. Dropping it ends its threads, and cuts its connections.
 #[derive(Debug)]
 pub struct Running {
     shared: Arc<Shared>,
@@ -222,6 +222,14 @@ struct Stop {
     probe: CancellationToken,
     apply: CancellationToken,
     workers: CancellationToken,
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        for token in [&self.probe, &self.apply, &self.workers] {
+            token.cancel();
+        }
+    }
 }
 
 /// What no other process may have at the same time, and what must be valid before anything starts.
