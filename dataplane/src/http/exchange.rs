@@ -251,6 +251,7 @@ impl Exchange<'_, '_> {
             server,
             up,
             down: None,
+            has_interim: false,
             is_malformed: false,
             server_dead: false,
             timer: IdleTimer::new(self.timer, clock, prepared.until),
@@ -298,6 +299,8 @@ impl Exchange<'_, '_> {
                 }
                 drop(relay);
                 self.prepared.request_is_read = request_is_read;
+                // Nothing may follow a part of an interim response.
+                let has_begun = has_begun || self.client.is_stuck();
                 return self.failed(failed, &session, has_begun).into();
             }
         };
