@@ -36,6 +36,8 @@ mod skip;
 mod strict;
 #[path = "http2/translation.rs"]
 mod translation;
+#[path = "http2/truncation.rs"]
+mod truncation;
 
 use std::future::poll_fn;
 use std::io::{Read, Write};

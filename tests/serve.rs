@@ -377,3 +377,20 @@ fn the_end_is_announced_and_lets_connections_finish() {
     );
     finishing.join().unwrap();
 }
+
+/// Tests start many of them in one process, and each has a share of what the system has.
+#[test]
+fn a_data_plane_that_is_dropped_serves_nobody() {
+    let ballast = Ballast::serve(&table("", "", &[named_server("a")]), 1);
+    let address = ballast.address();
+    assert_eq!(ask(address).unwrap(), "a");
+    drop(ballast);
+    let begun = Instant::now();
+    while std::net::TcpStream::connect(address).is_ok() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "it still listens"
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -38,6 +38,11 @@ pub(crate) trait RelaySide: AsyncRead + AsyncWrite + Unpin {
     /// The underlying socket, for its options and its state.
     fn socket(&self) -> Option<&Stream>;
 
+    /// Whether the peer has ended its direction in a way in which somebody else could have ended it. Known once a read has returned 0.
+    fn is_truncated(&self) -> bool {
+        false
+    }
+
     /// Reads into `buffer`, which is not empty. Returns 0 once the peer has ended its direction.
     fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(buffer);

@@ -1,5 +1,9 @@
 //! Interim responses, and responses without a body.
 
+use std::io::Write;
+use std::thread;
+use std::time::Duration;
+
 use crate::common::Ballast;
 use crate::peers::End;
 use crate::wire::{Endpoint, Wire, ok, response, table};
@@ -204,4 +208,51 @@ fn a_response_until_the_close_ends_with_the_clients_connection() {
     let response = client.get("/");
     assert_eq!(response.text(), "hello again");
     assert!(response.closes());
+}
+
+/// What is told of a failure must not stand in the middle of an interim response that was not sent whole.
+#[test]
+fn interim_responses_arrive_whole_whatever_follows() {
+    const COUNT: usize = 200;
+    // Each answer fails in another way: the endpoint closes, or says no more.
+    for (path, timeout, expected) in [("/closes", "10s", Some(502)), ("/waits", "1s", None)] {
+        let endpoint = Endpoint::scripted(|wire, endpoint, connection| {
+            while let Some(request) = endpoint.hear(wire, connection) {
+                let hint = format!(
+                    "HTTP/1.1 103 Early Hints\r\nLink: {}\r\n\r\n",
+                    "x".repeat(60_000)
+                );
+                for _ in 0..COUNT {
+                    if wire.stream.write_all(hint.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+                match request.target() {
+                    "/closes" => return,
+                    _ => continue,
+                }
+            }
+        });
+        let timeouts = format!(", timeouts: {{client: {timeout}}}");
+        let service = format!(", timeouts: {{server: {timeout}}}");
+        let ballast = Ballast::serve(&table(&timeouts, &service, &[&endpoint]), 1);
+        let mut client = Wire::to(ballast.address());
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        if expected.is_none() {
+            // Longer than it may take to read nothing.
+            thread::sleep(Duration::from_secs(4));
+        }
+        let mut interim = 0;
+        let last = loop {
+            match client.try_response("GET") {
+                Ok(response) if response.status == 103 => {
+                    assert_eq!(response.head.len(), 60_036, "{interim} before it");
+                    interim += 1;
+                }
+                last => break last.ok().map(|last| last.status),
+            }
+        };
+        assert_eq!(last, expected, "after {interim}");
+        assert!(interim == COUNT || expected.is_none(), "{interim}");
+    }
 }

@@ -276,3 +276,24 @@ fn a_connection_is_used_again_after_an_early_response_whose_request_was_read() {
     }
     assert_eq!(endpoint.connections(), 1);
 }
+
+/// An interim response shows that the endpoint has begun to serve the request.
+#[test]
+fn a_request_with_an_interim_response_is_not_repeated() {
+    let endpoint = Endpoint::scripted(|wire, endpoint, connection| {
+        while let Some(request) = endpoint.hear(wire, connection) {
+            if request.target() == "/begun" {
+                return wire.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n");
+            }
+            wire.send(ok("served"));
+        }
+    });
+    let ballast = Ballast::serve(&table("", "", &[&endpoint]), 1);
+    let mut client = Wire::to(ballast.address());
+    assert_eq!(client.get("/").text(), "served");
+    assert_eq!(client.get("/begun").status, 103);
+    assert_eq!(client.response().status, 502);
+    let begun = endpoint.heard();
+    let begun = begun.iter().filter(|request| request.target() == "/begun");
+    assert_eq!(begun.count(), 1);
+}

@@ -327,3 +327,20 @@ fn a_connection_that_was_begun_for_a_request_that_is_gone_serves_the_next_one() 
     }
     assert!(wasted.is_empty(), "{wasted:#?}");
 }
+
+/// It does not read either, so it cannot be told to go.
+#[test]
+fn a_client_that_neither_ends_a_frame_nor_reads_is_cut_off() {
+    let endpoint = strict::Endpoint::answering(|_| ok(vec![b'x'; 32 << 20]));
+    let services: [(_, _, &[_]); 1] = [("s", "", &[endpoint.address])];
+    let timeouts = ", timeouts: {request: 1s, keep-alive: 1s}";
+    let ballast = Ballast::serve(&table(timeouts, &services), 1);
+    let widest = (1 << 31) - 1;
+    let mut client = Raw::with(ballast.address(), &[(raw::INITIAL_WINDOW, widest)]);
+    client.grant(0, widest - 65_535);
+    client.get(1, "/");
+    client.send(&frame(raw::SETTINGS, 0, 0, &[])[..4]);
+    ballast.until(|ballast| sessions(ballast) == 1);
+    ballast.until(|ballast| sessions(ballast) == 0);
+    drop(client);
+}

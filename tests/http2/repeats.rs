@@ -9,10 +9,16 @@ use crate::site::{H2, table};
 use crate::strict::Http1;
 
 /// Does what the path says: `/CASE/reset/CODE` resets each request and `/CASE/refuses` refuses each; `/CASE/refused` refuses only the
-/// first one of this path, `/CASE/above` says GOAWAY to that as if it had come too late, and `/CASE/close` closes its connection.
+/// first one of this path, `/CASE/above` says GOAWAY to that as if it had come too late, `/CASE/close` closes its connection, and
+/// `/CASE/dies` each one of it. `/CASE/hold` gets no answer.
 /// Every answer is the number of the connection.
 fn endpoint() -> raw::Endpoint {
-    raw::Endpoint::scripted(&[], |raw, endpoint, connection| {
+    with(&[])
+}
+
+/// The same with these settings.
+fn with(settings: &'static [(u16, u32)]) -> raw::Endpoint {
+    raw::Endpoint::scripted(settings, |raw, endpoint, connection| {
         while let Some(heard) = endpoint.hear(raw, connection) {
             let mut words = heard.path().split('/').skip(2);
             let is_first = endpoint.count(heard.path()) == 1;
@@ -29,6 +35,11 @@ fn endpoint() -> raw::Endpoint {
                     raw.stream.shutdown(Shutdown::Both).ok();
                     return;
                 }
+                (Some("dies"), _) => {
+                    raw.stream.shutdown(Shutdown::Both).ok();
+                    return;
+                }
+                (Some("hold"), _) => {}
                 _ => raw.respond(heard.stream, 200, connection.to_string().as_bytes()),
             }
         }
@@ -145,4 +156,25 @@ fn a_request_on_a_connection_that_is_just_being_closed_is_repeated_if_it_may_be(
             assert_eq!(endpoint.count(&path), times, "{method} {path}");
         }
     }
+}
+
+/// A request that kills its endpoint kills no other connection than that, and the one that is made for it.
+#[test]
+fn a_request_is_repeated_once_at_most_whatever_connections_there_are() {
+    let endpoint = with(&[(raw::MAX_STREAMS, 2)]);
+    let ballast = serve(&endpoint);
+    let mut client = Raw::to(ballast.address());
+    // Three connections, each with one request under way and room for another.
+    for (count, stream) in (1..).zip([1, 3, 5, 7, 9]) {
+        client.head(stream, &request("POST", "/x/hold"), true);
+        ballast.until(|_| endpoint.count("/x/hold") == count);
+    }
+    assert_eq!(endpoint.connections(), 3);
+    for stream in [3, 7] {
+        client.reset(stream, raw::CANCEL);
+    }
+    assert!(client.ping([1; 8]) && client.ping([2; 8]));
+    client.head(11, &request("DELETE", "/x/dies"), true);
+    assert_eq!(client.message(11).status(), 502);
+    assert_eq!(endpoint.count("/x/dies"), 2);
 }

@@ -133,6 +133,34 @@ fn a_connection_on_which_a_request_timed_out_gets_no_further_one() {
     assert_eq!(endpoint.count("/silent"), 1);
 }
 
+/// A route's limit may be much shorter than the time after which an endpoint is asked for a sign of life.
+#[test]
+fn a_connection_that_says_nothing_for_the_whole_time_of_a_request_gets_no_further_one() {
+    let endpoint = raw::Endpoint::scripted(&[], |raw, endpoint, connection| {
+        while let Some(heard) = endpoint.hear(raw, connection) {
+            if heard.path() == "/silent" {
+                // As if its host were gone.
+                raw.answers = false;
+                raw.seek(|event| (*event == Event::End).then_some(()));
+                return;
+            }
+            raw.respond(heard.stream, 200, connection.to_string().as_bytes());
+        }
+    });
+    let text = table("", &[("s", H2, &[endpoint.address])]);
+    let text = text.replace("default: {service: s", "default: {timeout: 1s, service: s");
+    let ballast = Ballast::serve(&text, 1);
+    let mut client = Raw::to(ballast.address());
+    client.get(1, "/");
+    assert_eq!(client.message(1).text(), "0");
+    client.get(3, "/silent");
+    let response = client.message(3);
+    assert_eq!(response.status(), 504, "{response:?}");
+    client.get(5, "/");
+    let response = client.message(5);
+    assert_eq!((response.status(), response.text().as_str()), (200, "1"));
+}
+
 /// Nothing else can come by that connection.
 #[test]
 fn a_head_that_does_not_end_has_a_deadline_though_other_requests_are_under_way() {

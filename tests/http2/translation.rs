@@ -295,3 +295,33 @@ fn trailers_of_responses_pass_but_for_those_that_frame() {
         Some("down")
     );
 }
+
+/// A body whose length is known may have trailers in HTTP/2, too.
+#[test]
+fn no_trailer_beside_a_length_takes_the_place_of_a_field_of_the_table() {
+    let (told, heard) = std::sync::mpsc::channel();
+    let endpoint = raw::Endpoint::scripted(&[], move |raw, endpoint, connection| {
+        while let Some(request) = endpoint.hear(raw, connection) {
+            // The head has been read, so the next one is that of the trailers.
+            told.send(raw.message(request.stream).fields).ok();
+            let head = [(":status", "200"), ("content-length", "5")];
+            raw.head(request.stream, &head, false);
+            raw.data(request.stream, b"hello", false);
+            let trailers = [("x-inside", "secret"), ("x-checksum", "7")];
+            raw.head(request.stream, &trailers, true);
+        }
+    });
+    let service = ", http: {version: h2, request-headers: {set: {X-Tenant: ours}}, response-headers: {remove: [X-Inside]}}";
+    let services: [(_, _, &[_]); 1] = [("s", service, &[endpoint.address])];
+    let ballast = Ballast::serve(&table("", &services), 1);
+    let mut client = Raw::to(ballast.address());
+    let length = ("content-length", "5".to_owned());
+    client.head(1, &[request("POST", "/s"), vec![length]].concat(), false);
+    client.data(1, b"hello", false);
+    client.head(1, &[("x-tenant", "theirs"), ("x-checksum", "7")], true);
+    let response = client.message(1);
+    let expected = vec![("x-checksum".to_owned(), "7".to_owned())];
+    assert_eq!(response.status(), 200, "{response:?}");
+    assert_eq!(heard.recv().unwrap(), expected);
+    assert_eq!(response.trailers, Some(expected));
+}

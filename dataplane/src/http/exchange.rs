@@ -251,6 +251,7 @@ impl Exchange<'_, '_> {
             server,
             up,
             down: None,
+            has_interim: false,
             is_malformed: false,
             server_dead: false,
             timer: IdleTimer::new(self.timer, clock, prepared.until),
@@ -288,7 +289,9 @@ impl Exchange<'_, '_> {
                 if !has_begun && !relay.up.is_touched && failed.is_refused {
                     return Attempted::Refused;
                 }
-                if !has_begun && is_reused && failed.is_silent() && prepared.facts.is_repeatable {
+                // Not a second time: the request may be what makes endpoints close.
+                let may_repeat = policy.may_use && prepared.facts.is_repeatable;
+                if !has_begun && is_reused && failed.is_silent() && may_repeat {
                     return Attempted::ClosedIdle;
                 }
                 if let Some(code) = failed.reset {
@@ -296,6 +299,8 @@ impl Exchange<'_, '_> {
                 }
                 drop(relay);
                 self.prepared.request_is_read = request_is_read;
+                // Nothing may follow a part of an interim response.
+                let has_begun = has_begun || self.client.is_stuck();
                 return self.failed(failed, &session, has_begun).into();
             }
         };
@@ -315,11 +320,6 @@ impl Exchange<'_, '_> {
         let is_clean = relay.server_is_clean() && head.server_keeps;
         drop(relay);
         if let Some(stream) = own {
-            if head.framing == Framing::UntilClose && stream.is_truncated() {
-                // The response may have been cut off on its way, so it does not end in order for the client either.
-                let failed = Failed::from(Failure::ServerLeft { silent: false });
-                return self.failed(failed, &session, true).into();
-            }
             match is_clean {
                 true => Pool::put(&worker, stream, endpoint, service.spec(), policy.owner),
                 false => stream.close_in_order(),

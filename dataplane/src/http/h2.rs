@@ -141,10 +141,17 @@ impl Driver {
             match self.next_deadline(mux, now) {
                 Deadline::At(deadline) => timer.set(deadline),
                 Deadline::Slow => {
+                    // The client may not read what it is told, either.
+                    self.is_ending = true;
                     timer.set(now.after(LAST_WORDS));
                     mux.fail(ErrorCode::ENHANCE_YOUR_CALM);
                 }
-                Deadline::Idle if self.is_ending => return Poll::Ready(Ended::InOrder),
+                Deadline::Idle if self.is_ending => {
+                    return Poll::Ready(match mux.with(|core| core.output().is_empty()) {
+                        true => Ended::InOrder,
+                        false => Ended::Failed,
+                    });
+                }
                 Deadline::Idle => {
                     self.shut_down(mux);
                     timer.set(now.after(LAST_WORDS));

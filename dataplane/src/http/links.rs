@@ -92,6 +92,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Use {
     state: Rc<State>,
     worker: Rc<Worker>,
+    /// When the request was sent.
+    sent: Cell<Moment>,
 }
 
 /// What there is for a request.
@@ -326,6 +328,7 @@ impl Use {
         Self {
             state: Rc::clone(state),
             worker: Rc::clone(worker),
+            sent: Cell::default(),
         }
     }
 
@@ -337,6 +340,7 @@ impl Use {
         asks_for_head: bool,
     ) -> Option<Stream> {
         let now = self.worker.shared.clock.soon();
+        self.sent.set(now);
         self.state.mux.request(block, is_whole, asks_for_head, now)
     }
 
@@ -350,9 +354,13 @@ impl Use {
             // It may have served the request all the same.
             return Failure::ServerTimedOut.into();
         }
-        if failed.failure == Failure::ServerTimedOut {
-            status.is_doubtful.set(true);
-        }
+        let is_doubtful = match failed.failure {
+            Failure::ServerTimedOut => true,
+            // The request alone may have been slow, unless the endpoint has said nothing at all.
+            Failure::Expired => self.state.mux.last_read() <= self.sent.get(),
+            _ => false,
+        };
+        status.is_doubtful.set(status.is_doubtful.get() || is_doubtful);
         failed
     }
 }

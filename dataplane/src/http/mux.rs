@@ -241,6 +241,11 @@ impl Mux {
         self.last_read.get().max(self.busy_since.get())
     }
 
+    /// When bytes of the peer arrived last.
+    pub(super) fn last_read(&self) -> Moment {
+        self.last_read.get()
+    }
+
     /// Asks the peer for a sign of life.
     pub(super) fn ping(&self) {
         self.is_alive.set(false);

@@ -137,12 +137,12 @@ pub(super) fn prepare(
         HttpVersion::H1 => forward::request(&mut head, &to_endpoint),
         HttpVersion::H2 => http2::request_block(&mut head, &to_endpoint, scheme_to(service)),
     }
-    let trailing = match message.framing {
-        Framing::Chunked => {
+    let trailing = match Trailing::may_follow(message.framing, request.version) {
+        true => {
             let subject = client.subject.map(|subject| subject.header);
             Trailing::beside(subject, &to_endpoint.edits)
         }
-        _ => Trailing::default(),
+        false => Trailing::default(),
     };
     let timeout = to.found.route.timeout;
     Step::Forward(Box::new(Prepared {

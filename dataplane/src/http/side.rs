@@ -99,6 +99,14 @@ impl Side<'_> {
         }
     }
 
+    /// How many bytes were pushed and not handed to the kernel.
+    pub(super) fn unsent(&self) -> usize {
+        match self {
+            Self::H1(side) => side.unsent(),
+            Self::H2(_) => 0,
+        }
+    }
+
     /// Takes a piece of the body that goes here: not more than [`poll_room`](Self::poll_room) has said.
     pub(super) fn push(&mut self, frame: &Frame<'_>, cx: &Context<'_>) -> Result<(), Broken> {
         match self {
@@ -119,6 +127,19 @@ impl Side<'_> {
                 Poll::Ready(head.map(Answered::Head).map_err(Broken::from))
             }
         }
+    }
+
+    /// Whether no byte of an answer of this endpoint is held.
+    pub(super) fn has_sent_nothing(&self) -> bool {
+        match self {
+            Self::H1(side) => side.buffer.is_empty(),
+            Self::H2(_) => true,
+        }
+    }
+
+    /// Whether this client may have got a part of what was to be sent, and does not take the rest.
+    pub(super) fn is_stuck(&self) -> bool {
+        matches!(self, Self::H1(side) if side.is_stuck)
     }
 
     /// Ready when this client no longer wants an answer.

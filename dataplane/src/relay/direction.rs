@@ -23,8 +23,9 @@ pub(crate) trait Extent {
     fn spliced(&mut self, bytes: usize);
     /// Whether all bytes have been read: the direction ends, and the source stays open for what follows.
     fn is_complete(&self) -> bool;
-    /// Whether the source's end is the end of the bytes, and not a loss.
-    fn may_end(&self) -> bool;
+    /// Whether the source's end is the end of the bytes, and not a loss. `is_truncated`: the source ended in a way in which somebody
+    /// may have cut it off.
+    fn may_end(&self, is_truncated: bool) -> bool;
 }
 
 /// What became of bytes that were read.
@@ -56,7 +57,7 @@ impl Extent for UntilEnd {
         false
     }
 
-    fn may_end(&self) -> bool {
+    fn may_end(&self, _: bool) -> bool {
         true
     }
 }
@@ -187,7 +188,9 @@ impl<E: Extent> Direction<E> {
                     Poll::Pending => return,
                     // After a failed write, the kernel reports the peer's reset as an ordinary end.
                     Poll::Ready(Ok(0)) if *source_dead => self.phase = Phase::Delivering,
-                    Poll::Ready(Ok(0)) if self.extent.may_end() => self.phase = Phase::Finishing,
+                    Poll::Ready(Ok(0)) if self.extent.may_end(source.is_truncated()) => {
+                        self.phase = Phase::Finishing;
+                    }
                     Poll::Ready(Ok(0)) => {
                         *source_dead = true;
                         self.phase = Phase::Delivering;

@@ -70,11 +70,6 @@ impl MaybeTls {
         self.stream.close_by_reset();
     }
 
-    /// Whether the peer ended the connection without a close notification. Known once a read has returned 0.
-    pub(crate) fn is_truncated(&self) -> bool {
-        self.session().is_some_and(Session::is_truncated)
-    }
-
     /// Sends a close notification, if there is a session and the socket accepts it at once, and makes dropping it an ordinary
     /// close.
     pub(crate) fn close(&mut self) {
@@ -167,6 +162,10 @@ impl RelaySide for MaybeTls {
 
     fn socket(&self) -> Option<&Stream> {
         Some(&self.stream)
+    }
+
+    fn is_truncated(&self) -> bool {
+        self.session().is_some_and(Session::is_truncated)
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {

@@ -1,7 +1,7 @@
 //! Which trailers of a body are forwarded.
 
 use super::Edits;
-use crate::http::{FieldKind, imitates};
+use crate::http::{FieldKind, Framing, Version, imitates};
 
 /// The trailers that are forwarded in one direction.
 ///
@@ -21,6 +21,13 @@ impl Trailing {
         Self {
             names: names.map(Into::into).collect(),
         }
+    }
+
+    /// Whether a body that is framed so, of a message in this version of HTTP, may have trailers: in HTTP/2 also one whose length is
+    /// known.
+    #[must_use]
+    pub fn may_follow(framing: Framing, version: Version) -> bool {
+        framing == Framing::Chunked || version == Version::Http2 && framing.has_body()
     }
 
     /// Whether a trailer of this name is forwarded.

@@ -253,6 +253,8 @@ impl Connection {
             self.ending = Ending::Failed(code);
             self.write_goaway(last, code);
         }
+        // Nothing more is read, so nobody waits for the rest of a frame.
+        self.incomplete_since = None;
         self.lose_streams(events);
     }
 

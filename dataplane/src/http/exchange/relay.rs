@@ -26,6 +26,8 @@ pub(super) struct Relay<'e, 'c> {
     pub(super) up: Transfer,
     /// The body of the response, once that has begun.
     pub(super) down: Option<Transfer>,
+    /// Whether there was an interim response.
+    pub(super) has_interim: bool,
     /// Whether the bytes that came with the head of the response are no body.
     pub(super) is_malformed: bool,
     /// Whether the endpoint has refused bytes of the request. Its response is still read.
@@ -79,8 +81,11 @@ impl Relay<'_, '_> {
                     ..facts
                 });
             }
+            self.has_interim = true;
             self.timer.begin(self.timeouts.server);
             search = HeadSearch::default();
+            // There may be any number of them.
+            tokio::task::yield_now().await;
         }
     }
 
@@ -89,22 +94,26 @@ impl Relay<'_, '_> {
             return Poll::Ready(Err(Failure::Cut.into()));
         }
         self.pump_up(cx)?;
-        // An endpoint may answer and close before it has read the whole request: its response is read even if a write has failed.
-        if let Poll::Ready(answered) = self.server.poll_answer(cx) {
-            let silent = match &self.server {
-                Side::H1(side) => side.buffer.is_empty(),
-                Side::H2(_) => true,
-            };
-            return Poll::Ready(answered.map_err(|broken| Failed::by_server(broken, silent)));
-        }
-        // An interim response may not have been sent whole.
-        if let Poll::Ready(Err(broken)) = self.client.poll_flush(cx) {
+        // An interim response goes to the client before more is read.
+        let unsent = self.client.unsent();
+        let flushed = self.client.poll_flush(cx);
+        if let Poll::Ready(Err(broken)) = flushed {
             return Poll::Ready(Err(Failed::by_client(broken)));
+        }
+        if self.client.unsent() != unsent {
+            self.timer.moved();
+        }
+        // An endpoint may answer and close before it has read the whole request: its response is read even if a write has failed.
+        if flushed.is_ready()
+            && let Poll::Ready(answered) = self.server.poll_answer(cx)
+        {
+            let silent = !self.has_interim && self.server.has_sent_nothing();
+            return Poll::Ready(answered.map_err(|broken| Failed::by_server(broken, silent)));
         }
         if let Poll::Ready(gone) = self.client.poll_gone(cx) {
             return Poll::Ready(Err(Failed::by_client(gone)));
         }
-        let (timeout, failure) = match self.up.is_waiting {
+        let (timeout, failure) = match self.up.is_waiting || flushed.is_pending() {
             true => (self.timeouts.client, Failure::ClientTimedOut),
             false => (self.timeouts.server, Failure::ServerTimedOut),
         };
@@ -221,7 +230,11 @@ impl Relay<'_, '_> {
 
     /// Prepares the body of the response, whose head is about to be sent to the client.
     fn begin_down(&mut self, rewriting: &Rewriting<'_>, framing: Framing, is_whole: bool) {
-        let trailing = rewriting.trailing(framing);
+        let version = match &self.server {
+            Side::H1(_) => Version::Http11,
+            Side::H2(_) => Version::Http2,
+        };
+        let trailing = rewriting.trailing(framing, version);
         let is_unchunked =
             framing == Framing::Chunked && rewriting.facts.version == Version::Http10;
         self.down = Some(match (&mut self.server, &mut *self.client) {

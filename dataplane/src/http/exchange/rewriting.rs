@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use ballast_core::affinity::cookie::CookieValue;
 use ballast_core::forward::{Edits, Sticky, ToClient, Trailing};
-use ballast_core::http::{Field, Framing, Response};
+use ballast_core::http::{Field, Framing, Response, Version};
 use ballast_core::http1::{HeadSearch, Limits, Reject, ResponseHead, parse_response};
 use ballast_core::service::Service;
 
@@ -59,12 +59,12 @@ impl Rewriting<'_> {
         }
     }
 
-    /// Which trailers of a response pass.
-    pub(super) fn trailing(&self, framing: Framing) -> Trailing {
-        if framing != Framing::Chunked {
-            return Trailing::default();
+    /// Which trailers of a response in this version of HTTP pass.
+    pub(super) fn trailing(&self, framing: Framing, version: Version) -> Trailing {
+        match Trailing::may_follow(framing, version) {
+            true => Trailing::beside(None, &self.edits()),
+            false => Trailing::default(),
         }
-        Trailing::beside(None, &self.edits())
     }
 
     /// The edits of the table to heads of responses.

@@ -104,7 +104,7 @@ impl Transfer {
                 self.bytes = direction.bytes();
                 self.is_touched |= self.bytes > 0;
                 self.is_read = direction.extent().is_complete();
-                self.is_waiting = sink.is_flushed() && direction.held() == 0 && !self.is_read;
+                self.is_waiting = sink.unsent() == 0 && direction.held() == 0 && !self.is_read;
                 moved
             }
             (_, source, sink) => self.pump_frames(source, sink, cx),
@@ -293,8 +293,8 @@ impl Extent for BodyExtent {
         self.body.is_complete()
     }
 
-    fn may_end(&self) -> bool {
-        self.body.may_close()
+    fn may_end(&self, is_truncated: bool) -> bool {
+        self.body.may_close() && !is_truncated
     }
 }
 

@@ -8,6 +8,7 @@ use ballast_core::http1::{Body, Limits, Piece, parse_trailers, write_data, write
 
 use super::{Broken, Frame};
 use crate::http::buffers::{ReadBuffer, WriteBuffer};
+use crate::relay::RelaySide;
 use crate::tls::MaybeTls;
 
 /// A connection of HTTP/1, and the one message in each direction.
@@ -23,6 +24,8 @@ pub(in crate::http) struct H1<'a> {
     /// Bytes to be sent, of which the first `sent` are.
     pub(in crate::http) pending: WriteBuffer,
     sent: usize,
+    /// Whether the connection does not take the rest of them now.
+    pub(super) is_stuck: bool,
     /// How the body that goes here is framed.
     pub(in crate::http) framing: Framing,
 }
@@ -44,6 +47,7 @@ impl<'a> H1<'a> {
             used: 0,
             pending,
             sent: 0,
+            is_stuck: false,
             framing: sends,
         }
     }
@@ -78,7 +82,7 @@ impl<'a> H1<'a> {
             }
             match ready!(self.buffer.poll_fill(self.stream, cx)) {
                 Ok(1..) => {}
-                Ok(0) if self.body.may_close() => {
+                Ok(0) if self.body.may_close() && !self.stream.is_truncated() => {
                     self.body = Body::new(Framing::Empty, &Limits::default());
                 }
                 Ok(0) | Err(_) => return Poll::Ready(Err(Broken::Left)),
@@ -131,17 +135,18 @@ impl<'a> H1<'a> {
         while let Some(rest) = self.pending.get(self.sent..)
             && !rest.is_empty()
         {
-            let sent = ready!(self.stream.poll_send(cx, rest));
-            self.sent += sent.map_err(|_| Broken::Left)?;
+            let sent = self.stream.poll_send(cx, rest);
+            self.is_stuck = sent.is_pending();
+            self.sent += ready!(sent).map_err(|_| Broken::Left)?;
         }
         self.pending.clear();
         self.sent = 0;
         Poll::Ready(Ok(()))
     }
 
-    /// Whether everything that was pushed has been sent.
-    pub(in crate::http) fn is_flushed(&self) -> bool {
-        self.pending.is_empty()
+    /// How many bytes were pushed and not sent.
+    pub(in crate::http) fn unsent(&self) -> usize {
+        self.pending.len() - self.sent
     }
 
     pub(super) fn push(&mut self, frame: &Frame<'_>, cx: &Context<'_>) -> Result<(), Broken> {
