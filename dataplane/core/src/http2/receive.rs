@@ -368,7 +368,8 @@ impl Connection {
             Half::Ended => return Err(ErrorCode::STREAM_CLOSED),
             Half::Body => {}
         }
-        if stream.window < length {
+        // A frame without bytes needs no window, not even one that our settings have made negative.
+        if length > 0 && stream.window < length {
             return Err(ErrorCode::FLOW_CONTROL_ERROR);
         }
         stream.window -= length;

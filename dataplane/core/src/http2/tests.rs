@@ -10,6 +10,7 @@ mod frames;
 mod heads;
 mod memory;
 mod messages;
+mod pair;
 mod resets;
 mod settings;
 mod streams;
