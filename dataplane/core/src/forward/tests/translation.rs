@@ -193,7 +193,7 @@ impl Script {
                 let fields: Vec<_> = head.fields().collect();
                 let mut sink = Http1::new(framing);
                 with_endpoint(&fields, framing, HttpVersion::H1, |to| {
-                    request(&mut sink.out, to)
+                    request(&mut sink.out, to);
                 });
                 sink
             });
