@@ -1,6 +1,14 @@
+use std::mem::MaybeUninit;
+
 use super::*;
 use crate::affinity::cookie::CookieValue;
 use crate::http::{Field, Framing, Host, Request, Response, Scheme, Version};
+use crate::http1::{
+    Body, HeadSearch, Limits, Piece, parse_request, parse_response, parse_trailers, write_data,
+    write_end,
+};
+use crate::http2::{Config, Connection, Event, Fields, Key, PREFACE, request_block};
+use crate::moment::Moment;
 use crate::route::Rewrite;
 use crate::table::{FrontendHttp, HeaderEdits, HttpVersion, Route};
 
@@ -9,6 +17,7 @@ mod map_back;
 mod properties;
 mod requests;
 mod responses;
+mod translation;
 
 /// The head in the text, whose lines may end in `\n` alone and need no blank line after them.
 fn lines(text: &str) -> String {

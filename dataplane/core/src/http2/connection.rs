@@ -377,10 +377,15 @@ impl Connection {
 
     /// Tells the peer of a larger window, if that is worth a frame.
     pub(super) fn update_window(&mut self, key: Key) {
+        // What the peer's window grows by as soon as it has read our settings.
+        let is_coming = match self.is_confirmed {
+            true => 0,
+            false => (i64::from(self.config.window) - DEFAULT_WINDOW).max(0),
+        };
         let Some(stream) = self.streams.get_mut(key) else {
             return;
         };
-        let due = stream.target - stream.window - stream.unreleased;
+        let due = stream.target - stream.window - stream.unreleased - is_coming;
         if stream.receives == Half::Ended || stream.reset.is_some() {
             return;
         }

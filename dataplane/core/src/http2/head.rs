@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::frame::MAX_PAYLOAD;
 use super::hpack::{Decoder, HpackError};
 use crate::http::Field;
 
@@ -52,13 +53,18 @@ pub(super) enum Kind {
 pub(super) enum Unusable {
     /// The connection cannot go on.
     Compression,
+    /// The block is small and stands for far more than the limit. The rest of it is not worth the work, so the connection ends.
+    TooMuch,
     /// The message is malformed, which ends its stream.
     Malformed,
 }
 
 impl From<HpackError> for Unusable {
-    fn from(_: HpackError) -> Self {
-        Self::Compression
+    fn from(error: HpackError) -> Self {
+        match error {
+            HpackError::TooMuch => Self::TooMuch,
+            _ => Self::Compression,
+        }
     }
 }
 
@@ -84,7 +90,7 @@ impl Head {
     }
 
     /// Decodes a whole header block into this head, which is empty. Fields beyond `most` bytes are not kept, but the whole block is
-    /// decoded, because the state of the decoder must follow the peer's.
+    /// decoded, because the state of the decoder must follow the peer's; unless it is far too much.
     pub(super) fn decode(
         &mut self,
         decoder: &mut Decoder,
@@ -93,8 +99,12 @@ impl Head {
         most: usize,
     ) -> Result<(), Unusable> {
         let mut is_malformed = false;
+        let far_too_much = most.max(MAX_PAYLOAD).saturating_mul(FAR_TOO_MUCH);
         decoder.decode(block, |name, value| {
             self.size = self.size.saturating_add(name.len() + value.len() + 32);
+            if self.size > far_too_much {
+                return Err(HpackError::TooMuch);
+            }
             if self.size > most {
                 self.is_too_large = true;
             }
@@ -103,6 +113,7 @@ impl Head {
             if is_kept && !is_malformed && self.size <= most.saturating_mul(2) {
                 is_malformed = self.add(name, value, kind).is_none();
             }
+            Ok(())
         })?;
         match is_malformed || !self.is_complete(kind) {
             true => Err(Unusable::Malformed),
@@ -299,3 +310,6 @@ fn number(value: &[u8]) -> Option<u64> {
     let number = str::from_utf8(value).ok()?.parse().ok()?;
     (is_number && number <= u64::MAX >> 1).then_some(number)
 }
+
+/// How many times the limit the fields of a block may count before the connection ends.
+const FAR_TOO_MUCH: usize = 16;

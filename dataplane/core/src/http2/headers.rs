@@ -99,8 +99,10 @@ impl Connection {
         };
         let mut head = self.spare.pop().unwrap_or_default();
         let decoded = head.decode(&mut self.decoder, bytes, kind, self.config.max_head);
-        if let Err(Unusable::Compression) = decoded {
-            return Err(ErrorCode::COMPRESSION_ERROR);
+        match decoded {
+            Err(Unusable::Compression) => return Err(ErrorCode::COMPRESSION_ERROR),
+            Err(Unusable::TooMuch) => return Err(ErrorCode::ENHANCE_YOUR_CALM),
+            Ok(()) | Err(Unusable::Malformed) => {}
         }
         let head = match decoded {
             Ok(()) if !block.is_circular => Ok(head),
@@ -159,7 +161,7 @@ impl Connection {
                 self.write_reset(id, code);
                 self.closed.add(id, true);
                 // A client may send more requests than it is allowed before it has read our settings.
-                if self.is_confirmed {
+                if self.is_confirmed || code != ErrorCode::REFUSED_STREAM {
                     self.resets.note();
                 }
                 return Ok(());

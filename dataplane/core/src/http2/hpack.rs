@@ -58,4 +58,7 @@ pub(crate) enum HpackError {
     /// A new size of the dynamic table after a field, or a third one in a header block.
     #[error("the header block sets the size of the dynamic table at a place where it may not")]
     MisplacedTableSize,
+    /// The fields of the block are far more than may be kept, so that decoding them is but work.
+    #[error("the header block stands for far more fields than the limit")]
+    TooMuch,
 }

@@ -351,6 +351,9 @@ impl Connection {
             unused: 0,
             ends: header.has(frame::END_STREAM),
         };
+        if !is_padded {
+            self.count_body(id, length, events);
+        }
         if length == 0 {
             self.end_data(data, events);
         } else {
@@ -368,7 +371,8 @@ impl Connection {
             Half::Ended => return Err(ErrorCode::STREAM_CLOSED),
             Half::Body => {}
         }
-        if stream.window < length {
+        // A frame without bytes needs no window, not even one that our settings have made negative.
+        if length > 0 && stream.window < length {
             return Err(ErrorCode::FLOW_CONTROL_ERROR);
         }
         stream.window -= length;
@@ -395,6 +399,7 @@ impl Connection {
                 }
                 data.padding = Some(padding);
                 data.unused = i64::try_from(padding).unwrap_or(MAX_WINDOW) + 1;
+                self.count_body(data.id, data.left - padding, events);
                 padding
             }
         };
@@ -420,6 +425,22 @@ impl Connection {
         Ok(used)
     }
 
+    /// Counts the bytes of the body that a frame brings against the length that the head has stated. More than that end the stream
+    /// before any of them counts, so that it does not matter in which pieces the frame comes.
+    fn count_body(&mut self, id: u32, count: usize, events: &mut Vec<Event>) {
+        let Some(key) = self.streams.find(id) else {
+            return;
+        };
+        let stream = self.streams.get_mut(key);
+        let Some(expected) = stream.and_then(|stream| stream.expected.as_mut()) else {
+            return;
+        };
+        match expected.checked_sub(count as u64) {
+            Some(left) => *expected = left,
+            None => self.fail_stream(key, ErrorCode::PROTOCOL_ERROR, events),
+        }
+    }
+
     /// Adds bytes to the body of a stream.
     fn body(&mut self, id: u32, bytes: &[u8], events: &mut Vec<Event>) {
         let Some(key) = self.streams.find(id) else {
@@ -428,13 +449,6 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(key) else {
             return;
         };
-        let length = bytes.len() as u64;
-        if let Some(expected) = &mut stream.expected {
-            match expected.checked_sub(length) {
-                Some(left) => *expected = left,
-                None => return self.fail_stream(key, ErrorCode::PROTOCOL_ERROR, events),
-            }
-        }
         stream.body.extend_from_slice(bytes);
         events.push(Event::Changed(key));
     }

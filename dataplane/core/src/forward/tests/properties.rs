@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -110,6 +112,28 @@ fn count(fields: &[(String, String)], names: &[&str]) -> usize {
 }
 
 const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn a_message_stays_what_it_is_in_the_other_version(
+        bytes in prop::collection::vec(any::<u8>(), 2..20),
+    ) {
+        translation::check(&bytes);
+    }
+}
+
+#[test]
+fn the_corpus_of_the_fuzz_target_keeps_every_promise() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus/frames");
+    let mut seeds = 0;
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        translation::check(&std::fs::read(entry.unwrap().path()).unwrap());
+        seeds += 1;
+    }
+    assert!(seeds >= 10, "{seeds} seeds");
+}
 
 proptest! {
     #[test]

@@ -30,11 +30,12 @@ impl Decoder {
     /// Calls `field` with the name and the value of each field of a whole header block, in order. After an error the connection
     /// cannot go on (`COMPRESSION_ERROR`).
     ///
-    /// One byte of a block can stand for a field of 4 KiB, so it is up to `field` to bound what it keeps.
+    /// One byte of a block can stand for a field of 4 KiB, so it is up to `field` to bound what it keeps, and to end the decoding by an
+    /// error where there is too much.
     pub(crate) fn decode(
         &mut self,
         block: &[u8],
-        mut field: impl FnMut(&[u8], &[u8]),
+        mut field: impl FnMut(&[u8], &[u8]) -> Result<(), HpackError>,
     ) -> Result<(), HpackError> {
         let mut rest = self.read_table_sizes(block)?;
         let Self { table, strings } = self;
@@ -43,16 +44,16 @@ impl Decoder {
             if first >= INDEXED {
                 let index = integer::read(first, INDEXED_PREFIX, &mut rest)?;
                 let (name, value) = entry(table, index)?;
-                field(name, value);
+                field(name, value)?;
             } else if first >= ADDED {
                 let (name, value) = literal(first, ADDED_PREFIX, &mut rest, table, strings)?;
-                field(name, value);
+                field(name, value)?;
                 table.insert(name, value);
             } else if first >= TABLE_SIZE {
                 return Err(HpackError::MisplacedTableSize);
             } else {
                 let (name, value) = literal(first, NOT_ADDED_PREFIX, &mut rest, table, strings)?;
-                field(name, value);
+                field(name, value)?;
             }
         }
         Ok(())

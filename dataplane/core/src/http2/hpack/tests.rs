@@ -13,6 +13,7 @@ pub(super) fn decoded(decoder: &mut Decoder, block: &[u8]) -> Result<Fields, Hpa
     let mut fields = Fields::new();
     decoder.decode(block, |name, value| {
         fields.push((name.to_vec(), value.to_vec()));
+        Ok(())
     })?;
     Ok(fields)
 }

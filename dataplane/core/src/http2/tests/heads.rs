@@ -207,7 +207,7 @@ fn a_head_that_is_too_large_is_known_by_its_pseudo_header_fields() {
     // An entry of the dynamic table of 3600 bytes, and the entry 62 again and again.
     bytes.extend(b"\x40\x01k\x7f\x91\x1b");
     bytes.resize(bytes.len() + 3600, b'v');
-    bytes.extend([0xbe; 300]);
+    bytes.extend([0xbe; 60]);
     tested.gets(frame(HEADERS, END_HEADERS | END, 1, &bytes));
     let key = tested.request();
     let head = tested.connection.take_head(key).unwrap().unwrap();
@@ -221,6 +221,25 @@ fn a_head_that_is_too_large_is_known_by_its_pseudo_header_fields() {
     let head = tested.connection.take_head(key).unwrap().unwrap();
     assert!(!head.is_too_large());
     assert_eq!(head.fields().next().unwrap().value.len(), 3600);
+}
+
+/// Some 16 KiB of such a block stand for 32 MB, and decoding them takes as long as hundreds of requests.
+#[test]
+fn a_block_that_stands_for_far_more_than_the_limit_ends_the_connection() {
+    for (again, is_allowed) in [(64, true), (65, false)] {
+        let mut tested = Tested::server();
+        let mut bytes = block(&GET);
+        // An entry of the table that counts 4032 bytes, and its name again and again, each time as a new entry.
+        bytes.extend(b"\x40\x7f\xa1\x1e");
+        bytes.resize(bytes.len() + 4000, b'n');
+        bytes.push(0);
+        bytes.extend([0x7e, 0].repeat(again - 1));
+        let result = tested.tries(frame(HEADERS, END_HEADERS | END, 1, &bytes));
+        match is_allowed {
+            true => assert_eq!(result, Ok(())),
+            false => assert_eq!(result, Err(ErrorCode::ENHANCE_YOUR_CALM)),
+        }
+    }
 }
 
 /// A request that is refused for its head has changed the table, too.

@@ -6,7 +6,7 @@ use super::wire::*;
 use super::*;
 
 /// The bytes that a connection holds beside itself.
-fn held(connection: &Connection) -> usize {
+pub(super) fn held(connection: &Connection) -> usize {
     let spare: usize = connection.spare.iter().map(Head::capacity).sum();
     let spare = spare + connection.spare.capacity() * size_of::<Head>();
     let output = connection.out.capacity();

@@ -105,6 +105,25 @@ fn a_body_has_the_length_that_its_head_states() {
 }
 
 /// The responses to HEAD, and those with these statuses, have no body, whatever length they state.
+/// Not even the part that was announced goes on: an endpoint would take it for a whole message.
+#[test]
+fn nothing_counts_of_a_frame_that_exceeds_the_stated_length() {
+    let head = [&POST[..], &[("content-length", "3")]].concat();
+    for bytes in [data(1, "abcd", END), padded(1, "abcd", 2, END)] {
+        for cut in 0..bytes.len() {
+            let mut tested = Tested::server();
+            tested.gets(headers(1, &head, 0));
+            let key = tested.request();
+            let (first, second) = bytes.split_at(cut);
+            tested.gets(first);
+            tested.gets(second);
+            assert!(tested.connection.take_body(key).is_empty(), "cut at {cut}");
+            assert_eq!(tested.connection.body_end(key), Err(Reset::Malformed));
+            assert_eq!(tested.says(), "reset 1 PROTOCOL_ERROR");
+        }
+    }
+}
+
 #[test]
 fn some_responses_have_no_body() {
     for (asks_for_head, status) in [(true, "200"), (true, "404"), (false, "204"), (false, "304")] {

@@ -136,6 +136,17 @@ fn refused_streams_count_once_the_client_knows_how_many_it_may_have() {
     assert_eq!(tested.tries(get(2401)), Err(ErrorCode::ENHANCE_YOUR_CALM));
 }
 
+/// What is wrong with them, a client knows without our settings, so it cannot put the count off by not confirming them.
+#[test]
+fn malformed_requests_count_before_the_settings_are_confirmed() {
+    let mut tested = Tested::begun(Role::Server, CONFIG);
+    for id in (1..401).step_by(2) {
+        tested.gets(headers(id, &[("x", "y")], END));
+    }
+    let one_more = tested.tries(headers(401, &[("x", "y")], END));
+    assert_eq!(one_more, Err(ErrorCode::ENHANCE_YOUR_CALM));
+}
+
 #[test]
 fn an_endpoint_may_reset_as_many_streams_as_it_gets() {
     let way: Way = |id| reset(id, 7);

@@ -95,6 +95,52 @@ fn a_larger_window_of_ours_counts_once_it_is_confirmed() {
     assert_eq!(tested.connection.reset_reason(late), Some(Reset::Malformed));
 }
 
+/// A client that has sent a whole body before it reads our settings may end it with an empty frame.
+#[test]
+fn a_body_ends_with_an_empty_frame_though_our_settings_have_made_its_window_negative() {
+    for end in [data(1, "", END), headers(1, &[("x", "y")], END)] {
+        let mut tested = Tested::begun(Role::Server, CONFIG);
+        tested.gets(post(1));
+        let key = tested.request();
+        tested.gets(data(1, [0; 16_384], 0));
+        tested.gets(data(1, [0; 16_384], 0));
+        tested.gets(confirmation());
+        tested.gets(data(1, "", 0));
+        tested.gets(end);
+        assert_eq!(tested.connection.body_end(key), Ok(true));
+        assert_eq!(tested.reads(key).len(), 2 * 16_384);
+    }
+}
+
+/// What a peer's window grows by when it reads our settings is not given to it a second time before that.
+#[test]
+fn a_larger_window_of_ours_is_not_given_twice() {
+    let config = Config {
+        window: 100_000,
+        ..CONFIG
+    };
+    let mut tested = Tested::begun(Role::Client, config);
+    let key = tested.asks(true);
+    assert_eq!(tested.says(), "head 1 end");
+    tested.gets(headers(1, &[(":status", "200")], 0));
+    tested.connection.widen(key, 100_001);
+    assert_eq!(tested.says(), "", "the settings are on their way");
+    for _ in 0..3 {
+        tested.gets(data(1, [0; 16_384], 0));
+    }
+    tested.reads(key);
+    assert_eq!(tested.says(), "window 1 +49153");
+    tested.gets(confirmation());
+    assert_eq!(tested.says(), "", "now all of the window is given");
+    for _ in 0..6 {
+        tested.gets(data(1, [0; 16_384], 0));
+    }
+    tested.gets(data(1, [0; 1_697], 0));
+    assert_eq!(tested.connection.reset_reason(key), None);
+    tested.gets(data(1, "x", 0));
+    assert_eq!(tested.connection.reset_reason(key), Some(Reset::Malformed));
+}
+
 /// The larger window of the connection is stated behind the settings: who uses it has read them. Otherwise a peer that never
 /// confirms them could use the default window on every stream for ever.
 #[test]
