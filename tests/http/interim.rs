@@ -256,3 +256,28 @@ fn interim_responses_arrive_whole_whatever_follows() {
         assert!(interim == COUNT || expected.is_none(), "{interim}");
     }
 }
+
+/// An endpoint that never comes to its answer takes neither memory nor the time of others.
+#[test]
+fn interim_responses_without_end_are_an_error() {
+    let endless = Endpoint::scripted(|wire, endpoint, connection| {
+        if endpoint.hear(wire, connection).is_some() {
+            let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(100);
+            while wire.stream.write_all(hints.as_bytes()).is_ok() {}
+        }
+    });
+    let ballast = Ballast::serve(&table("", "", &[&endless]), 1);
+    for (version, expected) in [("1.0", 0), ("1.1", 1_000)] {
+        let mut client = Wire::to(ballast.address());
+        client.send(format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n"));
+        let mut interim = 0;
+        let status = loop {
+            match client.response().status {
+                103 => interim += 1,
+                status => break status,
+            }
+        };
+        assert_eq!((status, interim), (502, expected), "HTTP/{version}");
+    }
+    ballast.until(|ballast| ballast.in_flight() == 0);
+}

@@ -251,7 +251,7 @@ impl Exchange<'_, '_> {
             server,
             up,
             down: None,
-            has_interim: false,
+            interims: 0,
             is_malformed: false,
             server_dead: false,
             timer: IdleTimer::new(self.timer, clock, prepared.until),

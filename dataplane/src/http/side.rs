@@ -99,6 +99,17 @@ impl Side<'_> {
         }
     }
 
+    /// Ready when this client takes another head: it reads what it has been sent.
+    pub(super) fn poll_takes_head(&mut self, cx: &Context<'_>) -> Poll<Result<(), Broken>> {
+        match self {
+            Self::H1(side) => side.poll_flush(cx),
+            Self::H2(side) => {
+                let room = ready!(side.stream.poll_output(cx));
+                Poll::Ready(room.map(drop).map_err(Broken::from))
+            }
+        }
+    }
+
     /// How many bytes were pushed and not handed to the kernel.
     pub(super) fn unsent(&self) -> usize {
         match self {

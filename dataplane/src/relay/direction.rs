@@ -157,7 +157,7 @@ impl<E: Extent> Direction<E> {
         self.kept.len() - self.sent + self.pipe.as_ref().map_or(0, |pipe| pipe.held())
     }
 
-    /// Moves the bytes that can be moved now, at most [`BUDGET`] loads, and registers the task's waker for the rest. `opposite`
+    /// Moves the bytes that can be moved now, at most [`BUDGET`] loads, of them [`PARSED`] bytes that are looked at, and registers the task's waker for the rest. `opposite`
     /// is the phase of the other direction.
     pub(crate) fn pump<A: RelaySide, B: RelaySide>(
         &mut self,
@@ -167,9 +167,13 @@ impl<E: Extent> Direction<E> {
         cx: &mut Context<'_>,
         tools: &Tools,
     ) {
+        let mut parsed = 0;
         for _ in 0..BUDGET {
             if self.phase == Phase::Ended {
                 return;
+            }
+            if parsed >= PARSED {
+                break;
             }
             if *sink_dead {
                 self.end();
@@ -197,6 +201,9 @@ impl<E: Extent> Direction<E> {
                     }
                     Poll::Ready(Ok(read)) => {
                         self.bytes += read as u64;
+                        if self.extent.most_spliced() == 0 {
+                            parsed += read;
+                        }
                         if self.extent.is_complete() {
                             self.phase = Phase::Delivering;
                         }
@@ -379,6 +386,8 @@ pub(crate) fn yield_to_others(cx: &mut Context<'_>) {
 
 /// Loads per wake-up and direction.
 const BUDGET: usize = 16;
+/// Bytes per wake-up and direction of bodies in chunks: each of them may be a chunk.
+const PARSED: usize = 64 * 1024;
 /// Two reads in a row of at least this size switch to splicing.
 pub(super) const LARGE: usize = 16 * 1024;
 /// Repeated loads below this size are not worth the two calls that a pipe costs.

@@ -7,7 +7,7 @@ use super::frame::{self, ErrorCode, MAX_PAYLOAD, MAX_WINDOW};
 use super::head::Head;
 use super::headers::Block;
 use super::hpack;
-use super::receive::{Closed, Input, Resets};
+use super::receive::{Closed, Costs, Input};
 use super::stream::{Half, Key, Reset, Stream, Streams};
 use crate::moment::Moment;
 
@@ -43,7 +43,7 @@ pub struct Connection {
     pub(super) ending: Ending,
     /// The peer takes no requests above this stream.
     pub(super) peer_takes_up_to: Option<u32>,
-    pub(super) resets: Resets,
+    pub(super) costs: Costs,
     /// A head whose memory serves the next message.
     pub(super) spare: Vec<Head>,
 }
@@ -152,7 +152,7 @@ impl Connection {
             next_id: 1,
             ending: Ending::No,
             peer_takes_up_to: None,
-            resets: Resets::default(),
+            costs: Costs::default(),
             spare: Vec::new(),
         }
     }

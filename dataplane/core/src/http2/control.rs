@@ -49,7 +49,7 @@ impl Connection {
         let Some(key) = self.streams.find(id) else {
             return Ok(());
         };
-        self.note_unanswered(key);
+        self.count_given_up(key);
         let reset = match code {
             ErrorCode::REFUSED_STREAM if self.role == Role::Client => Reset::Refused,
             code => Reset::ByPeer(code),
@@ -101,6 +101,9 @@ impl Connection {
         let (grown, for_a_while) = (self.peer.window - before, most - before);
         if (grown, for_a_while) == (0, 0) {
             return Ok(());
+        }
+        if self.streams.len() > 0 {
+            self.costs.add(COST_OF_WINDOWS);
         }
         for (_, stream) in self.streams.all_mut() {
             if !stream.is_closed() && stream.send_window + for_a_while > MAX_WINDOW {
@@ -238,3 +241,5 @@ impl Connection {
 
 /// Longer payloads than this are not sent even to a peer that accepts them: other streams get their turn in between.
 const LONGEST_PAYLOAD: usize = 64 * 1024;
+/// The windows of all streams change, and their tasks look at them.
+const COST_OF_WINDOWS: u32 = 5;

@@ -5,6 +5,7 @@ use std::mem;
 use super::connection::{Connection, Ending, Event, Role};
 use super::frame::{self, ErrorCode, FrameHeader, MAX_PAYLOAD, number};
 use super::head::{Head, Kind, Unusable};
+use super::receive::COST_OF_UNANSWERED;
 use super::stream::{Half, Key};
 use crate::moment::Moment;
 
@@ -162,7 +163,7 @@ impl Connection {
                 self.closed.add(id, true);
                 // A client may send more requests than it is allowed before it has read our settings.
                 if self.is_confirmed || code != ErrorCode::REFUSED_STREAM {
-                    self.resets.note();
+                    self.costs.add(COST_OF_UNANSWERED);
                 }
                 return Ok(());
             }

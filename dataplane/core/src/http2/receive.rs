@@ -92,31 +92,30 @@ impl Closed {
     }
 }
 
-/// Counts the streams of a client that end before they are answered, whether the client has reset them or has had them reset here.
+/// What frames of the peer cost beyond their bytes, in a short time.
 #[derive(Debug, Default)]
-pub(super) struct Resets {
-    /// Those of the last frame.
+pub(super) struct Costs {
+    /// That of the last frame.
     new: u32,
-    count: u32,
+    sum: u32,
     since: Moment,
 }
 
-impl Resets {
-    /// Notes one.
-    pub(super) fn note(&mut self) {
-        self.new += 1;
+impl Costs {
+    pub(super) fn add(&mut self, cost: u32) {
+        self.new += cost;
     }
 
-    /// Counts those that were noted. The error: there were too many in a short time.
+    /// Adds up what was added. The error: it is too much.
     fn check(&mut self, now: Moment) -> Result<(), ErrorCode> {
         if self.new == 0 {
             return Ok(());
         }
-        if now.since(self.since) >= RESETS_IN {
-            (self.count, self.since) = (0, now);
+        if now.since(self.since) >= COSTS_IN {
+            (self.sum, self.since) = (0, now);
         }
-        self.count += mem::take(&mut self.new);
-        match self.count > MOST_RESETS {
+        self.sum += mem::take(&mut self.new);
+        match self.sum > MOST_COSTS {
             true => Err(ErrorCode::ENHANCE_YOUR_CALM),
             false => Ok(()),
         }
@@ -138,7 +137,7 @@ impl Connection {
         let mut rest = bytes;
         while !rest.is_empty() {
             let step = self.step(rest, now, events);
-            match step.and_then(|used| self.resets.check(now).map(|()| used)) {
+            match step.and_then(|used| self.costs.check(now).map(|()| used)) {
                 Ok(used) => rest = rest.get(used..).unwrap_or_default(),
                 Err(code) => {
                     self.fail(code, events);
@@ -482,24 +481,32 @@ impl Connection {
     /// Resets a stream because of what the peer has sent on it.
     pub(super) fn fail_stream(&mut self, key: Key, code: ErrorCode, events: &mut Vec<Event>) {
         if let Some(id) = self.streams.get(key).map(|stream| stream.id) {
-            self.note_unanswered(key);
+            self.count_given_up(key);
             self.write_reset(id, code);
             self.close(key, Reset::Malformed);
             events.push(Event::Changed(key));
         }
     }
 
-    /// Notes that the client has ended this stream, if it is not answered yet.
-    pub(super) fn note_unanswered(&mut self, key: Key) {
+    /// Counts a stream that the client has ended, by a reset of its own or by having it reset here, before its answer has ended.
+    pub(super) fn count_given_up(&mut self, key: Key) {
         let stream = self.streams.get(key);
-        if self.role == Role::Server && stream.is_some_and(|stream| stream.sends == Half::Head) {
-            self.resets.note();
+        if let Some(stream) = stream.filter(|_| self.role == Role::Server) {
+            self.costs.add(match stream.sends {
+                Half::Head => COST_OF_UNANSWERED,
+                Half::Body => COST_OF_HALF_ANSWERED,
+                Half::Ended => 0,
+            });
         }
     }
 }
 
 /// Closed streams of each kind that are remembered. Frames of older ones are answered as if the peer knew that they are closed.
 const MOST_CLOSED: usize = 64;
-/// Streams that a client may end before they are answered, in [`RESETS_IN`].
-const MOST_RESETS: u32 = 200;
-const RESETS_IN: Duration = Duration::from_secs(10);
+/// What frames may cost in [`COSTS_IN`].
+const MOST_COSTS: u32 = 1_000;
+const COSTS_IN: Duration = Duration::from_secs(10);
+/// A request that the client gives up before it is answered. It may have cost a connection to an endpoint.
+pub(super) const COST_OF_UNANSWERED: u32 = 5;
+/// One whose answer has begun, as when somebody leaves a page that is still loading.
+const COST_OF_HALF_ANSWERED: u32 = 1;

@@ -26,8 +26,8 @@ pub(super) struct Relay<'e, 'c> {
     pub(super) up: Transfer,
     /// The body of the response, once that has begun.
     pub(super) down: Option<Transfer>,
-    /// Whether there was an interim response.
-    pub(super) has_interim: bool,
+    /// How many interim responses there were.
+    pub(super) interims: u32,
     /// Whether the bytes that came with the head of the response are no body.
     pub(super) is_malformed: bool,
     /// Whether the endpoint has refused bytes of the request. Its response is still read.
@@ -81,10 +81,13 @@ impl Relay<'_, '_> {
                     ..facts
                 });
             }
-            self.has_interim = true;
+            self.interims += 1;
+            if self.interims > MOST_INTERIMS {
+                return Err(Failure::ServerMalformed.into());
+            }
             self.timer.begin(self.timeouts.server);
             search = HeadSearch::default();
-            // There may be any number of them.
+            // Others get their turn.
             tokio::task::yield_now().await;
         }
     }
@@ -96,7 +99,7 @@ impl Relay<'_, '_> {
         self.pump_up(cx)?;
         // An interim response goes to the client before more is read.
         let unsent = self.client.unsent();
-        let flushed = self.client.poll_flush(cx);
+        let flushed = self.client.poll_takes_head(cx);
         if let Poll::Ready(Err(broken)) = flushed {
             return Poll::Ready(Err(Failed::by_client(broken)));
         }
@@ -107,7 +110,7 @@ impl Relay<'_, '_> {
         if flushed.is_ready()
             && let Poll::Ready(answered) = self.server.poll_answer(cx)
         {
-            let silent = !self.has_interim && self.server.has_sent_nothing();
+            let silent = self.interims == 0 && self.server.has_sent_nothing();
             return Poll::Ready(answered.map_err(|broken| Failed::by_server(broken, silent)));
         }
         if let Poll::Ready(gone) = self.client.poll_gone(cx) {
@@ -339,5 +342,7 @@ impl Failure {
     }
 }
 
+/// An endpoint that sends more interim responses than this to one request will never answer it.
+const MOST_INTERIMS: u32 = 1_000;
 /// Fields of a response of HTTP/1.
 const MOST_FIELDS: usize = 128;

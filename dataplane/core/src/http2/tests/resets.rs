@@ -50,25 +50,51 @@ fn a_client_may_give_up_two_hundred_requests_in_ten_seconds() {
 }
 
 #[test]
-fn requests_that_were_answered_do_not_count() {
-    let mut tested = Tested::server();
-    for id in (1..2001).step_by(2) {
-        tested.gets(get(id));
-        let key = tested.request();
-        tested.connection.respond(key, 200, false, |_| {}).unwrap();
-        tested.gets(reset(id, 8));
-        tested.connection.release(key);
+fn requests_whose_answer_has_begun_count_a_fifth_and_answered_ones_nothing() {
+    // How far the answer comes before the client resets the stream, and how many such requests in a row are allowed.
+    let cases: [(&str, u16, bool, usize); 3] = [
+        ("an interim response is no answer", 103, false, 200),
+        ("begun", 200, false, 1000),
+        ("ended", 200, true, 2000),
+    ];
+    for (name, status, ends, expected) in cases {
+        let mut tested = Tested::server();
+        tested.gets(confirmation());
+        tested.now = Moment(100_000);
+        let allowed = (1..).step_by(2).take(2000).take_while(|id| {
+            tested.gets(get(*id));
+            let key = tested.request();
+            tested
+                .connection
+                .respond(key, status, ends, |_| {})
+                .unwrap();
+            let is_allowed = tested.tries(reset(*id, 8)).is_ok();
+            tested.connection.release(key);
+            is_allowed
+        });
+        assert_eq!(allowed.count(), expected, "{name}");
     }
-    // An interim response is no answer.
-    for id in (2001..2401).step_by(2) {
-        tested.gets(get(id));
-        let key = tested.request();
-        tested.connection.respond(key, 103, false, |_| {}).unwrap();
-        tested.gets(reset(id, 8));
-        tested.connection.release(key);
+}
+
+/// The windows of all streams change with it, so that costs more than its bytes.
+#[test]
+fn a_peer_may_change_the_first_window_two_hundred_times_in_ten_seconds() {
+    for role in [Role::Server, Role::Client] {
+        for (apart, expected) in [(0, 200), (49, 200), (50, 500)] {
+            let mut tested = Tested::begun(role, CONFIG);
+            tested.now = Moment(100_000);
+            match role {
+                Role::Server => tested.gets(get(1)),
+                Role::Client => _ = tested.asks(true),
+            }
+            let allowed = (0..500).take_while(|count| {
+                tested.now = tested.now.after(Duration::from_millis(apart));
+                let window = 1_000 + count % 2;
+                tested.tries(settings(&[(WINDOW, window)])).is_ok()
+            });
+            assert_eq!(allowed.count(), expected, "{role:?}, {apart} ms apart");
+        }
     }
-    let last = [get(2401), reset(2401, 8)].concat();
-    assert_eq!(tested.tries(last), Err(ErrorCode::ENHANCE_YOUR_CALM));
 }
 
 /// A client need not reset its streams itself: a wrong frame has Ballast do it.
