@@ -267,7 +267,8 @@ fn interim_responses_without_end_are_an_error() {
         }
     });
     let ballast = Ballast::serve(&table("", "", &[&endless]), 1);
-    for (version, expected) in [("1.0", 0), ("1.1", 1_000)] {
+    // What was not sent when the error came is dropped.
+    for (version, expected) in [("1.0", 0..=0), ("1.1", 1..=1_000)] {
         let mut client = Wire::to(ballast.address());
         client.send(format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n"));
         let mut interim = 0;
@@ -277,7 +278,8 @@ fn interim_responses_without_end_are_an_error() {
                 status => break status,
             }
         };
-        assert_eq!((status, interim), (502, expected), "HTTP/{version}");
+        assert_eq!(status, 502, "HTTP/{version}");
+        assert!(expected.contains(&interim), "HTTP/{version}: {interim}");
     }
     ballast.until(|ballast| ballast.in_flight() == 0);
 }

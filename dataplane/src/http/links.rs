@@ -360,9 +360,9 @@ impl Use {
             Failure::Expired => self.state.mux.last_read() <= self.sent.get(),
             _ => false,
         };
-        status
-            .is_doubtful
-            .set(status.is_doubtful.get() || is_doubtful);
+        if is_doubtful {
+            status.is_doubtful.set(true);
+        }
         failed
     }
 }
