@@ -37,7 +37,7 @@ mod rewriting;
 mod transfer;
 mod tunnel;
 
-use relay::Relay;
+use relay::{Relay, Relayed};
 use rewriting::Rewriting;
 pub(super) use transfer::BodyExtent;
 use transfer::Transfer;
@@ -259,40 +259,28 @@ impl Exchange<'_, '_> {
             tools: &worker.tools,
             head_bytes: 0,
         };
-        let head = relay.response_head(&rewriting).await;
-        let has_begun = head.is_ok();
-        if let Ok(head) = &head {
+        let relayed = relay.run(&rewriting, |head| {
             let now = clock.precisely();
             self.account.responded(counters, &session, head.status, now);
-        }
-        let relayed = match head {
-            Ok(head) if head.kind == ResponseKind::Upgraded => {
-                relay.begin_tunnel().await.map(|()| head)
-            }
-            Ok(head) => relay.bodies().await.map(|()| head),
-            Err(failed) => Err(failed),
-        };
-        relay.return_surplus();
-        let (up, down) = relay.bytes();
+        });
+        let Relayed { head, has_begun } = relayed.await;
         let request_is_read = relay.up.is_read;
         worker.count_spliced();
+        let (up, down) = relay.bytes();
         self.account.moved(counters, up, down);
         self.account.sees(&service, endpoint);
         count(&session, prepared.received + up, down);
-        let head = match relayed {
+        let head = match head {
             Ok(head) => head,
             Err(failed) => {
                 let failed = match &shared {
                     Some(link) => link.why_failed(failed),
                     None => failed,
                 };
-                if !has_begun && !relay.up.is_touched && failed.is_refused {
-                    return Attempted::Refused;
-                }
                 // Not a second time: the request may be what makes endpoints close.
-                let may_repeat = policy.may_use && prepared.facts.is_repeatable;
-                if !has_begun && is_reused && failed.is_silent() && may_repeat {
-                    return Attempted::ClosedIdle;
+                let may_repeat = is_reused && policy.may_use && prepared.facts.is_repeatable;
+                if !has_begun && let Some(again) = again(&relay, &failed, may_repeat) {
+                    return again;
                 }
                 if let Some(code) = failed.reset {
                     relay.server.reset(code);
@@ -306,27 +294,38 @@ impl Exchange<'_, '_> {
         };
         if head.kind == ResponseKind::Upgraded {
             drop(relay);
-            if let (Side::H1(client), Some(stream)) = (&mut *self.client, own) {
-                let tunnel =
-                    tunnel::run(client, stream, &session, &service, self.peer, self.account);
-                return tunnel.await.into();
-            }
-            return Ended::Broken(Failure::ServerMalformed.into()).into();
+            return self.tunnel(own, &session, &service).await.into();
         }
+        let is_clean = relay.server_is_clean() && head.server_keeps;
+        drop(relay);
+        match own {
+            Some(stream) if is_clean => {
+                Pool::put(&worker, stream, endpoint, service.spec(), policy.owner);
+            }
+            Some(stream) => stream.close_in_order(),
+            None => {}
+        }
+        self.account.ends(*b"--");
         let done = Done {
             request_is_complete: request_is_read,
             client_keeps: head.client_keeps,
         };
-        let is_clean = relay.server_is_clean() && head.server_keeps;
-        drop(relay);
-        if let Some(stream) = own {
-            match is_clean {
-                true => Pool::put(&worker, stream, endpoint, service.spec(), policy.owner),
-                false => stream.close_in_order(),
-            }
-        }
-        self.account.ends(*b"--");
         Ended::Done(done).into()
+    }
+
+    /// Relays the bytes of the other protocol, which only HTTP/1 can be switched to.
+    async fn tunnel(
+        &mut self,
+        stream: Option<MaybeTls>,
+        session: &Session,
+        service: &Service,
+    ) -> Ended {
+        match (&mut *self.client, stream) {
+            (Side::H1(client), Some(stream)) => {
+                tunnel::run(client, stream, session, service, self.peer, self.account).await
+            }
+            _ => Ended::Broken(Failure::ServerMalformed.into()),
+        }
     }
 
     /// Accounts for a request that has failed.
@@ -444,6 +443,14 @@ impl Exchange<'_, '_> {
         drop(connections);
         Ok((upstream, service))
     }
+}
+
+/// Whether a request, of whose response the client has got nothing, is sent again. `may_repeat`: even if an endpoint may have read it.
+fn again(relay: &Relay<'_, '_>, failed: &Failed, may_repeat: bool) -> Option<Attempted> {
+    if failed.is_refused && !relay.up.is_touched {
+        return Some(Attempted::Refused);
+    }
+    (may_repeat && failed.is_silent()).then_some(Attempted::ClosedIdle)
 }
 
 /// Counts the bytes of a request and of its response at the endpoint.

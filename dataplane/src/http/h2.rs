@@ -16,6 +16,7 @@ use ballast_core::plan::HttpOptions;
 use super::linger::linger;
 use super::mux::{End, Mux, Stream};
 use super::peer::Peer;
+use crate::log::LogLimiter;
 use crate::poller::Timer;
 use crate::tcp::Connection;
 use crate::worker::Worker;
@@ -41,7 +42,10 @@ pub(super) async fn serve(connection: &mut Connection, peer: Rc<Peer>, first: Ve
     let end = run(connection, &peer, first).await;
     match end {
         Ended::InOrder => connection.socket.close(),
-        Ended::Refused => linger(&worker, &mut connection.socket).await,
+        Ended::Refused(code) => {
+            report(&peer, code);
+            linger(&worker, &mut connection.socket).await;
+        }
         Ended::Failed => {}
     }
     worker.pool.forget(Some(peer.id()));
@@ -51,8 +55,17 @@ pub(super) async fn serve(connection: &mut Connection, peer: Rc<Peer>, first: Ve
 enum Ended {
     InOrder,
     /// The client has been told why, and may still be sending.
-    Refused,
+    Refused(ErrorCode),
     Failed,
+}
+
+/// Reports a client that was sent away.
+fn report(peer: &Peer, code: ErrorCode) {
+    static LIMITER: LogLimiter = LogLimiter::new();
+    if let Some(suppressed) = LIMITER.allow(peer.worker.shared.clock.now()) {
+        let (client, frontend) = (peer.key.client(), peer.frontend.name());
+        tracing::info!(%frontend, %client, ?code, suppressed, "a client of HTTP/2 breaks the protocol or exceeds a limit, and is sent away");
+    }
 }
 
 async fn run(connection: &mut Connection, peer: &Rc<Peer>, first: Vec<u8>) -> Ended {
@@ -128,7 +141,7 @@ impl Driver {
             if let Poll::Ready(end) = mux.poll(&mut connection.socket, &worker.tools, cx, open) {
                 return Poll::Ready(match end {
                     End::ByPeer => Ended::InOrder,
-                    End::Refused(_) => Ended::Refused,
+                    End::Refused(code) => Ended::Refused(code),
                     End::Failed => Ended::Failed,
                 });
             }

@@ -62,17 +62,22 @@ struct Recent {
     next: usize,
 }
 
+impl Recent {
+    fn add(&mut self, id: u32, most: usize) {
+        match self.numbers.get_mut(self.next) {
+            Some(oldest) => *oldest = id,
+            None => self.numbers.push(id),
+        }
+        self.next = (self.next + 1) % most;
+    }
+}
+
 impl Closed {
     pub(super) fn add(&mut self, id: u32, is_reset_here: bool) {
-        let Recent { numbers, next } = match is_reset_here {
-            true => &mut self.reset_here,
-            false => &mut self.others,
-        };
-        match numbers.get_mut(*next) {
-            Some(oldest) => *oldest = id,
-            None => numbers.push(id),
+        match is_reset_here {
+            true => self.reset_here.add(id, MOST_RESET_HERE),
+            false => self.others.add(id, MOST_CLOSED),
         }
-        *next = (*next + 1) % MOST_CLOSED;
     }
 
     /// The memory that it takes.
@@ -501,8 +506,10 @@ impl Connection {
     }
 }
 
-/// Closed streams of each kind that are remembered. Frames of older ones are answered as if the peer knew that they are closed.
+/// Closed streams that are remembered. Frames of older ones are answered as if the peer knew that they are closed.
 const MOST_CLOSED: usize = 64;
+/// The same of streams that were reset here: as many as there may be at once, whose last frames may all be on their way.
+const MOST_RESET_HERE: usize = 1_000;
 /// What frames may cost in [`COSTS_IN`].
 const MOST_COSTS: u32 = 1_000;
 const COSTS_IN: Duration = Duration::from_secs(10);

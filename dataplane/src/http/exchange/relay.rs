@@ -50,12 +50,37 @@ pub(super) struct HeadFacts {
     pub(super) client_keeps: bool,
 }
 
+/// How far a response came.
+pub(super) struct Relayed {
+    pub(super) head: Result<HeadFacts, Failed>,
+    /// Whether the client was given its head.
+    pub(super) has_begun: bool,
+}
+
 impl Relay<'_, '_> {
-    /// Sends the request, reads the head of the response and gives it to the client. Interim responses go to the client at once.
-    pub(super) async fn response_head(
+    /// Relays the request and its response, up to the end of the response or to the beginning of a tunnel. `begins` is called with
+    /// the head of the response.
+    pub(super) async fn run(
         &mut self,
         rewriting: &Rewriting<'_>,
-    ) -> Result<HeadFacts, Failed> {
+        begins: impl FnOnce(&HeadFacts),
+    ) -> Relayed {
+        let (mut head, mut has_begun) = (self.response_head(rewriting).await, false);
+        if let Ok(facts) = head {
+            has_begun = true;
+            begins(&facts);
+            let relayed = match facts.kind {
+                ResponseKind::Upgraded => self.begin_tunnel().await,
+                _ => self.bodies().await,
+            };
+            head = relayed.map(|()| facts);
+        }
+        self.return_surplus();
+        Relayed { head, has_begun }
+    }
+
+    /// Sends the request, reads the head of the response and gives it to the client. Interim responses go to the client at once.
+    async fn response_head(&mut self, rewriting: &Rewriting<'_>) -> Result<HeadFacts, Failed> {
         let mut search = HeadSearch::default();
         let mut server_keeps = true;
         self.timer.begin(self.timeouts.server);
@@ -262,7 +287,7 @@ impl Relay<'_, '_> {
     }
 
     /// Relays both bodies until the response has ended.
-    pub(super) async fn bodies(&mut self) -> Result<(), Failed> {
+    async fn bodies(&mut self) -> Result<(), Failed> {
         if self.is_malformed {
             return Err(Failure::ServerMalformed.into());
         }
@@ -324,7 +349,7 @@ impl Relay<'_, '_> {
     }
 
     /// Gives the client's connection back what was read behind the request.
-    pub(super) fn return_surplus(&mut self) {
+    fn return_surplus(&mut self) {
         let surplus = self.up.take_surplus();
         if let Side::H1(client) = &mut *self.client {
             client.buffer.push(&surplus);

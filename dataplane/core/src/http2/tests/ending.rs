@@ -191,3 +191,24 @@ fn a_connection_ends_with_the_last_number_of_a_stream() {
     tested.gets(headers((1 << 31) - 3, &[(":status", "200")], END));
     assert!(tested.connection.take_head(key).unwrap().is_some());
 }
+
+/// Their last frames were on their way before the client knew.
+#[test]
+fn frames_of_as_many_streams_as_there_may_be_are_ignored_after_a_reset() {
+    let config = Config {
+        max_streams: 1000,
+        ..CONFIG
+    };
+    let mut tested = Tested::begun(Role::Server, config);
+    tested.gets(confirmation());
+    let streams = (1..2001).step_by(2);
+    for id in streams.clone() {
+        tested.gets(post(id));
+        let key = tested.request();
+        tested.connection.release(key);
+    }
+    for id in streams {
+        tested.gets(data(id, "body", 0));
+        tested.gets(headers(id, &[("x", "y")], END));
+    }
+}
