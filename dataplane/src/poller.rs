@@ -353,7 +353,12 @@ impl Stream {
         self.fd.shutdown(Shutdown::Write)
     }
 
-    /// Whether the peer has neither sent a byte nor ended the connection since everything was read.
+    /// Lets the next read ask the kernel, even if that has told of nothing.
+    pub(crate) fn look_again(&self) {
+        self.slot.set(Ready::READ);
+    }
+
+    /// Whether the peer has neither sent a byte nor ended the connection since everything was read, as far as the kernel has told.
     pub(crate) fn is_idle(&self) -> bool {
         if self.slot.has(Ready::READ_END | Ready::WRITE_END) {
             return false;
@@ -515,6 +520,13 @@ impl Slot {
         let sockets = self.poller.sockets.borrow();
         let socket = sockets.items.get(self.index as usize);
         socket.is_some_and(|socket| socket.ready.0 & bits != 0)
+    }
+
+    fn set(&self, bits: u8) {
+        let mut sockets = self.poller.sockets.borrow_mut();
+        if let Some(socket) = sockets.items.get_mut(self.index as usize) {
+            socket.ready.0 |= bits;
+        }
     }
 
     fn clear(&self, bits: u8) {

@@ -252,6 +252,7 @@ impl Client {
             peer,
             ..
         } = self;
+        let mut has_looked = false;
         poll_fn(|cx| {
             match buffer.poll_fill(&mut connection.socket, cx) {
                 Poll::Ready(Ok(0)) => Poll::Ready(Filled::Ended),
@@ -264,7 +265,14 @@ impl Client {
                         && peer.requests.get() > 0
                         && connection.socket.is_idle() =>
                 {
-                    Poll::Ready(Filled::Ended)
+                    if has_looked {
+                        return Poll::Ready(Filled::Ended);
+                    }
+                    // The kernel may not have told of the request yet.
+                    has_looked = true;
+                    connection.socket.look_again();
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
                 }
                 Poll::Pending => timer.poll(cx).map(|()| Filled::TimedOut),
             }

@@ -60,6 +60,11 @@ impl MaybeTls {
         self.stream.is_cut()
     }
 
+    /// Lets the next read ask the kernel, even if that has told of nothing.
+    pub(crate) fn look_again(&self) {
+        self.stream.look_again();
+    }
+
     /// Makes dropping it an ordinary close from now on.
     pub(crate) fn close_in_order(&self) {
         self.stream.close_in_order();
