@@ -126,7 +126,7 @@ fn explanation(status: u16) -> (&'static str, &'static str) {
         ),
         504 => (
             "The site took too long to answer. Please try again in a minute.",
-            "For the operator: the endpoint did not answer within timeouts.server of its service.",
+            "For the operator: the endpoint did not answer within timeouts.server of its service, or not within the timeout of the route.",
         ),
         505 => (
             "The server does not speak this version of HTTP.",
