@@ -1,4 +1,4 @@
-//! The shell around one HTTP/2 connection: [`http2::Connection`] decides, and this moves the bytes and wakes the tasks.
+//! The shell around one HTTP/2 connection: [`Connection`] decides, and this moves the bytes and wakes the tasks.
 //!
 //! A connection has a driver, which owns its socket and polls [`Mux::poll`], and a task for each of its streams. A task writes to the
 //! connection's output, and the driver sends what all tasks have written since it ran last. Output is bounded: above
