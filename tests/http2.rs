@@ -47,13 +47,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::Ballast;
+use common::{Ballast, run};
 use h2::Reason;
 use h2::client::SendRequest;
 use http::HeaderMap;
 use papers::Papers;
 use peers::{
-    LARGE, client, fetch, h1_endpoint, h2_endpoint, pattern, read_all, request, rest, run, send_all,
+    LARGE, client, fetch, h1_endpoint, h2_endpoint, pattern, read_all, request, rest, send_all,
 };
 use tokio::task::spawn_local;
 use tokio::time::timeout;

@@ -267,3 +267,15 @@ fn dropped(ballast: &Ballast, why: Dropped) -> u64 {
 fn refused(ballast: &Ballast) -> u64 {
     ended(ballast, FlowEnd::Refused)
 }
+
+/// Sends until an endpoint has refused. The first datagram is lost; whether the kernel's word of it comes before the second is a race
+/// that both sides win.
+fn send_until_refused(ballast: &Ballast, client: &UdpSocket) {
+    client.send(b"lost").expect("it is sent");
+    ballast.until(|ballast| {
+        refused(ballast) > 0 || {
+            client.send(b"again").ok();
+            false
+        }
+    });
+}

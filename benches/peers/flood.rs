@@ -10,7 +10,7 @@ use rustix::net::{self, RecvFlags};
 
 use crate::{http, http2};
 
-/// What is sent without end.
+/// The bytes that a flooding client or endpoint sends without end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flood {
     /// To compare with.

@@ -37,7 +37,7 @@ struct Multiplexed {
     ask: Ask,
 }
 
-/// What is asked in every stream.
+/// The request that each stream sends, and the answer that it expects.
 struct Ask {
     head: Block,
     body: Vec<u8>,
@@ -57,7 +57,7 @@ struct Wire {
     session: Option<ClientConnection>,
 }
 
-/// What is said on a connection, without the connection.
+/// The state of HTTP/2 on one connection, apart from its socket and its unread bytes.
 struct Talk {
     /// Frames that are not sent yet.
     out: Vec<u8>,

@@ -48,7 +48,7 @@ impl Default for Session {
 }
 
 impl Session {
-    /// What is to be sent after these bytes were received.
+    /// Takes in the client's bytes, and returns the bytes of the answers to them.
     pub(crate) fn answer(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let (_, mut rest) = bytes.split_at(self.preface.min(bytes.len()));
         self.preface -= bytes.len() - rest.len();

@@ -104,16 +104,6 @@ fn halting(lock: &Arc<RwLock<()>>, connections: &Arc<AtomicUsize>) -> SocketAddr
     })
 }
 
-/// Asks by as many streams as the other side allows, a hundred at most.
-fn ask_for_many(client: &mut Raw) -> Vec<u32> {
-    let most = client.until_settings().max_streams.unwrap_or(100);
-    let streams: Vec<u32> = (1..).step_by(2).take(most.min(100) as usize).collect();
-    for stream in &streams {
-        client.get(*stream, "/");
-    }
-    streams
-}
-
 #[test]
 fn streams_of_a_few_clients_leave_descriptors_for_others() {
     let lock = Arc::new(RwLock::new(()));
@@ -127,7 +117,7 @@ fn streams_of_a_few_clients_leave_descriptors_for_others() {
     let mut clients: Vec<_> = (0..5)
         .map(|_| {
             let mut client = Raw::to(binds[0]);
-            let streams = ask_for_many(&mut client);
+            let streams = client.ask_for_many();
             (client, streams)
         })
         .collect();
@@ -278,7 +268,7 @@ fn two_thousand_responses_that_nobody_reads_cost_little_memory() {
                 .map(|_| {
                     let mut client = Raw::with(bind, &[(INITIAL_WINDOW, window)]);
                     client.grant(0, 1 << 30);
-                    let streams = ask_for_many(&mut client);
+                    let streams = client.ask_for_many();
                     (client, streams)
                 })
                 .collect();

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -193,13 +195,32 @@ pub(crate) fn echo_server() -> SocketAddr {
 pub(crate) fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let address = listener.local_addr().expect("an address");
+    serve_all(listener, Arc::default(), move |client, _| serve(client));
+    address
+}
+
+/// Runs a test's tasks in one thread.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, test)
+}
+
+/// Serves each client of the listener in a thread of its own. Each has a number, by which `accepted` counts them.
+pub(crate) fn serve_all(
+    listener: TcpListener,
+    accepted: Arc<AtomicUsize>,
+    serve: impl Fn(TcpStream, usize) + Clone + Send + 'static,
+) {
     thread::spawn(move || {
         for client in listener.incoming().flatten() {
+            let number = accepted.fetch_add(1, Ordering::SeqCst);
             let serve = serve.clone();
-            thread::spawn(move || serve(client));
+            thread::spawn(move || serve(client, number));
         }
     });
-    address
 }
 
 /// Asks once, and hears the whole answer.

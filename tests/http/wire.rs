@@ -4,10 +4,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use crate::common::connect;
+use crate::common::{connect, serve_all};
 use crate::peers::{End, hear};
 
 /// One end of a connection that carries HTTP/1.
@@ -307,12 +306,9 @@ impl Endpoint {
             connections: Arc::default(),
         };
         let serving = endpoint.clone();
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let connection = serving.connections.fetch_add(1, Ordering::SeqCst);
-                let (script, serving) = (script.clone(), serving.clone());
-                thread::spawn(move || script(&mut Wire::over(client), &serving, connection));
-            }
+        let accepted = Arc::clone(&endpoint.connections);
+        serve_all(listener, accepted, move |client, connection| {
+            script(&mut Wire::over(client), &serving, connection);
         });
         endpoint
     }

@@ -15,7 +15,7 @@ use crate::strict::{self, Http1, No};
 #[path = "differential/messages.rs"]
 mod messages;
 
-use messages::{Body, End, Framing, Reply, any_bytes, any_trailers, lower};
+use messages::{Body, End, Framing, Reply, any_bytes, any_trailers, lower, rng_of};
 
 /// How long each test looks for what is wrong, and how often at least and at most.
 const TIME: Duration = Duration::from_secs(3);
@@ -183,12 +183,7 @@ fn any_request(
 
 /// What an endpoint of HTTP/2 answers to the request of this number: a status, a body, and whether there is an interim response.
 fn answer_to(seed: u64, path: &str) -> (u16, Body, bool, Rng) {
-    let number: u64 = path
-        .rsplit('/')
-        .next()
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0);
-    let mut rng = Rng::new(seed ^ number << 20);
+    let mut rng = rng_of(seed, path);
     let mut body = Body::any(&mut rng);
     let mut status = [200, 200, 404, 204, 304][below(&mut rng, 5)];
     if !body.is_whole() || !body.bytes().is_empty() || !body.trailers.is_empty() {

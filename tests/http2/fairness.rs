@@ -12,8 +12,8 @@ use http::Response;
 use socket2::SockRef;
 use tokio::task::spawn_local;
 
-use crate::common::Ballast;
-use crate::peers::{run, send_all};
+use crate::common::{Ballast, run};
+use crate::peers::send_all;
 use crate::raw::{self, Event, INITIAL_WINDOW, PREFACE, Raw, frame, request, settings_frame};
 use crate::scripted::{Lateness, forgiven};
 use crate::site::{Gate, H2, table};

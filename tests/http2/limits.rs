@@ -47,16 +47,6 @@ fn both(ballast: &Ballast) -> [SocketAddr; 2] {
     })
 }
 
-/// As many streams as the other side allows, and a hundred at most.
-fn ask_for_many(client: &mut Raw) -> Vec<u32> {
-    let most = client.until_settings().max_streams.unwrap_or(100);
-    let streams: Vec<u32> = (1..).step_by(2).take(most.min(100) as usize).collect();
-    for stream in &streams {
-        client.get(*stream, "/");
-    }
-    streams
-}
-
 /// Whether that is an answer to a stream that is one too many.
 fn is_refused(response: &raw::Message) -> bool {
     response.status() == 503 || response.reset == Some(raw::REFUSED_STREAM)
@@ -71,7 +61,7 @@ fn streams_count_for_the_limit_of_the_process_and_leave_room_for_others() {
     let ballast = serve_as(&text, 1, |config| config.max_connections = Some(MOST));
     let [f, g] = both(&ballast);
     let mut client = Raw::to(f);
-    let streams = ask_for_many(&mut client);
+    let streams = client.ask_for_many();
     // Everything has been begun that will be.
     client.ping([1; 8]);
     ballast.until(|_| slow.connections() > 0);

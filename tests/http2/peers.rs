@@ -15,18 +15,9 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, Method, Request, Response};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 
-use crate::common::server;
-
-/// Runs a test's tasks in one thread.
-pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    LocalSet::new().block_on(&runtime, test)
-}
+use crate::common::{run, server};
 
 /// A connection of HTTP/2 by prior knowledge.
 pub(crate) async fn client(address: SocketAddr) -> SendRequest<Bytes> {

@@ -230,6 +230,16 @@ impl<S: Read + Write> Raw<S> {
         self.head(stream, &request("GET", path), true);
     }
 
+    /// Asks by as many streams as the other side allows, a hundred at most.
+    pub(crate) fn ask_for_many(&mut self) -> Vec<u32> {
+        let most = self.until_settings().max_streams.unwrap_or(100);
+        let streams: Vec<u32> = (1..).step_by(2).take(most.min(100) as usize).collect();
+        for stream in &streams {
+            self.get(*stream, "/");
+        }
+        streams
+    }
+
     /// Takes note of a stream whose first frame the test sends by itself.
     pub(crate) fn opens(&mut self, stream: u32) {
         let room = self.peer.initial_window;

@@ -2,8 +2,8 @@
 
 use http::Request;
 
-use crate::common::Ballast;
-use crate::peers::{client, fetch, request, run};
+use crate::common::{Ballast, run};
+use crate::peers::{client, fetch, request};
 use crate::{SocketAddr, endpoints};
 
 fn table(version: &str, endpoint: SocketAddr) -> String {

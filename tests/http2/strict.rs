@@ -7,10 +7,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use httparse::{EMPTY_HEADER, Status};
+
+use crate::common::serve_all;
 
 type Fields = Vec<(String, String)>;
 
@@ -327,12 +328,9 @@ impl Endpoint {
             connections: Arc::default(),
         };
         let serving = endpoint.clone();
-        thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let connection = serving.connections.fetch_add(1, Ordering::SeqCst);
-                let (script, serving) = (script.clone(), serving.clone());
-                thread::spawn(move || script(&mut Http1::over(client), &serving, connection));
-            }
+        let accepted = Arc::clone(&endpoint.connections);
+        serve_all(listener, accepted, move |client, connection| {
+            script(&mut Http1::over(client), &serving, connection);
         });
         endpoint
     }

@@ -13,16 +13,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::task::{LocalSet, spawn_local};
-
-/// Runs a test's tasks in one thread.
-pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    LocalSet::new().block_on(&runtime, test)
-}
+use tokio::task::spawn_local;
 
 /// A connection that asks for this name.
 pub(crate) struct H2Client(SendRequest<Bytes>);

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::client::{Tls, config};
-use crate::common::Ballast;
-use crate::h2_client::{H2Client, run};
+use crate::common::{Ballast, run};
+use crate::h2_client::H2Client;
 use crate::https::{answer, in_tls, plain};
 use crate::papers::Papers;
 

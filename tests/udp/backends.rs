@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use ballast_core::flow::FlowEnd;
 
 use crate::common::{self, Ballast};
-use crate::{client, ended, hear, named, refused, say};
+use crate::{client, ended, hear, named, say, send_until_refused};
 
 /// A table of one frontend with these backends, and services `a` and `b` with these endpoints.
 fn table(bind: &str, backends: &str, endpoints: [&[SocketAddr]; 2]) -> String {
@@ -79,12 +79,6 @@ fn a_client_goes_to_another_service_when_the_only_endpoint_of_its_own_refuses() 
     let table = table("127.0.0.1:0", backends, [&[dead_address], &[well]]);
     let ballast = Ballast::serve(&table, 1);
     let client = client(ballast.address());
-    client.send(b"lost").expect("it is sent");
-    ballast.until(|ballast| {
-        refused(ballast) > 0 || {
-            client.send(b"again").ok();
-            false
-        }
-    });
+    send_until_refused(&ballast, &client);
     assert_eq!(hear(&client), b"well");
 }

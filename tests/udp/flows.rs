@@ -11,7 +11,7 @@ use ballast_core::flow::FlowEnd;
 use ballast_core::table::State;
 
 use crate::common::{self, Ballast};
-use crate::{client, echo, ended, hear, named, patient, refused, say, table};
+use crate::{client, echo, ended, hear, named, patient, say, send_until_refused, table};
 
 #[test]
 fn a_flow_stays_while_swaps_go_on_and_follows_when_its_endpoint_is_replaced() {
@@ -86,14 +86,7 @@ fn who_is_refused_goes_elsewhere_with_the_next_datagram() {
     );
     let ballast = Ballast::serve(&table, 1);
     let client = client(ballast.address());
-    client.send(b"lost").expect("it is sent");
-    // The first is lost; whether the kernel's word of it comes before the second is a race that both sides win.
-    ballast.until(|ballast| {
-        refused(ballast) > 0 || {
-            client.send(b"again").ok();
-            false
-        }
-    });
+    send_until_refused(&ballast, &client);
     assert_eq!(hear(&client), b"well");
     assert!(ended(&ballast, FlowEnd::Refused) >= 1);
 }

@@ -299,7 +299,7 @@ pub(crate) struct BackendsContext<'a> {
 }
 
 impl BackendsContext<'_> {
-    /// What is counted of a route, if it has a name.
+    /// The counter of a route's requests; `None`: the route has no name.
     pub(crate) fn requests_of(&self, route: &table::Route) -> Option<Arc<Tally>> {
         let requests = self.records?.requests_of(route.name.as_ref()?);
         requests.map(Arc::clone)

@@ -208,14 +208,16 @@ pub(super) enum Framing {
     Close,
 }
 
+/// The randomness of the answer to the request whose number is at the end of this path.
+pub(super) fn rng_of(seed: u64, path: &str) -> Rng {
+    let number = path.rsplit('/').next();
+    let number: u64 = number.and_then(|number| number.parse().ok()).unwrap_or(0);
+    Rng::new(seed ^ number << 20)
+}
+
 impl Reply {
     pub(super) fn to(seed: u64, path: &str, most: usize) -> Self {
-        let number: u64 = path
-            .rsplit('/')
-            .next()
-            .and_then(|number| number.parse().ok())
-            .unwrap_or(0);
-        let mut rng = Rng::new(seed ^ number << 20);
+        let mut rng = rng_of(seed, path);
         let framing = [Framing::Length, Framing::Chunks, Framing::Close][below(&mut rng, 3)];
         let status = [200, 200, 404, 204, 304][below(&mut rng, 5)];
         let mut body = any_bytes(&mut rng);

@@ -194,7 +194,7 @@ fn a_service_that_can_serve_nobody_gives_its_share_to_the_others() {
     assert_eq!(process.shares(names, 100), [0, 80, 20]);
     process.set_passing("b", false);
     assert_eq!(process.shares(names, 100), [0, 0, 100]);
-    // Nobody is served then, and each choice says why by its service.
+    // No service can serve the client: the weights alone decide which service refuses it.
     process.set_passing("c", false);
     assert_eq!(process.shares(names, 100), [50, 40, 10]);
     process.set_passing("a", true);

@@ -346,14 +346,12 @@ impl<'b> Iterator for Pieces<'_, 'b> {
 }
 
 /// Parses the trailer section of a body from all its [`Piece::Trailers`]. Returns `None` if they are not all there, or if there
-/// are more trailers than places in `fields`.
+/// are more trailers than a body with the default [`Limits`] may have.
 #[must_use]
-pub fn parse_trailers<'h, 'b>(
-    bytes: &'b [u8],
-    fields: &'h mut [Field<'b>],
-) -> Option<&'h [Field<'b>]> {
-    match httparse::parse_headers(bytes, fields) {
-        Ok(httparse::Status::Complete((_, trailers))) => Some(trailers),
+pub fn parse_trailers(bytes: &[u8]) -> Option<Vec<Field<'_>>> {
+    let mut fields = vec![httparse::EMPTY_HEADER; Limits::default().fields];
+    match httparse::parse_headers(bytes, &mut fields) {
+        Ok(httparse::Status::Complete((_, trailers))) => Some(trailers.to_vec()),
         _ => None,
     }
 }

@@ -207,8 +207,9 @@ fn body_is_the_same_in_any_pieces(bytes: &[u8], framing: Framing) {
     assert_eq!(data_passed_over(body, bytes), taken_apart.data);
     assert!(taken_apart.trailers.len() <= LIMITS.bytes);
     if framing == Framing::Chunked && at_once.is_ok_and(|(_, is_complete)| is_complete) {
-        let mut fields = [EMPTY_FIELD; 16];
-        check_fields(parse_trailers(&taken_apart.trailers, &mut fields).expect("trailers"));
+        let trailers = parse_trailers(&taken_apart.trailers).expect("trailers");
+        assert!(trailers.len() <= 16);
+        check_fields(&trailers);
     }
 }
 
@@ -274,8 +275,3 @@ fn data_passed_over(mut body: Body, bytes: &[u8]) -> Vec<u8> {
     }
     data
 }
-
-const EMPTY_FIELD: Field<'static> = Field {
-    name: "",
-    value: b"",
-};

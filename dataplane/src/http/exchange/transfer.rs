@@ -8,7 +8,7 @@ use std::mem;
 use std::task::{Context, Poll, ready};
 
 use ballast_core::forward::Trailing;
-use ballast_core::http::{Field, Framing};
+use ballast_core::http::Framing;
 use ballast_core::http1::{Body, Limits, parse_trailers, write_trailers};
 
 use crate::http::side::{Broken, Frame, H1, Side};
@@ -204,15 +204,10 @@ impl Bytes {
 
 /// Appends those fields of a trailer section that are forwarded.
 fn write_allowed(out: &mut Vec<u8>, section: &[u8], trailing: &Trailing) {
-    let mut room = vec![NO_FIELD; Limits::default().fields];
     // The section has been checked.
-    let trailers = parse_trailers(section, &mut room).unwrap_or_default();
-    let allowed: Vec<_> = trailers
-        .iter()
-        .filter(|field| trailing.allows(field.name))
-        .copied()
-        .collect();
-    write_trailers(out, &allowed);
+    let mut trailers = parse_trailers(section).unwrap_or_default();
+    trailers.retain(|field| trailing.allows(field.name));
+    write_trailers(out, &trailers);
 }
 
 /// The bytes of one message's body.
@@ -298,10 +293,6 @@ impl Extent for BodyExtent {
     }
 }
 
-const NO_FIELD: Field<'static> = Field {
-    name: "",
-    value: b"",
-};
 /// Frames in a row before other tasks run.
 const BUDGET: usize = 16;
 /// The end of a body is copied: the two calls of a pipe cost more.

@@ -3,7 +3,7 @@
 use std::mem;
 use std::task::{Context, Poll, ready};
 
-use ballast_core::http::{Field, Framing};
+use ballast_core::http::Framing;
 use ballast_core::http1::{Body, Limits, Piece, parse_trailers, write_data, write_end};
 
 use super::{Broken, Frame};
@@ -115,9 +115,8 @@ impl<'a> H1<'a> {
         if self.trailers.len() <= EMPTY_LINE {
             return Ok(Frame::End);
         }
-        let mut room = vec![NO_FIELD; MOST_TRAILERS];
-        let parsed = parse_trailers(&self.trailers, &mut room).ok_or(Broken::Malformed)?;
-        Ok(Frame::Trailers(parsed.to_vec()))
+        let trailers = parse_trailers(&self.trailers).ok_or(Broken::Malformed)?;
+        Ok(Frame::Trailers(trailers))
     }
 
     pub(super) fn passed(&mut self) {
@@ -185,10 +184,5 @@ impl<'a> H1<'a> {
 
 /// A trailer section without trailers is an empty line.
 const EMPTY_LINE: usize = 2;
-const MOST_TRAILERS: usize = 128;
-const NO_FIELD: Field<'static> = Field {
-    name: "",
-    value: b"",
-};
 /// Bytes that are collected before they are sent.
 const MOST_PENDING: usize = 16 * 1024;

@@ -122,7 +122,7 @@ fn a_client_stays_with_a_service_whose_other_endpoints_can_serve_it() {
 }
 
 proptest! {
-    /// Whoever fails and comes back, and whatever the weights become: a client stays while its service can serve it.
+    /// A client stays with its service as long as that can serve it, while other services fail and return and weights change.
     #[test]
     fn a_client_leaves_its_service_only_when_that_fails(
         steps in prop::collection::vec((0..6_u8, prop::option::of((0..3_usize, any::<bool>())), prop::option::of(prop::array::uniform3(0..3_u32))), 1..40),

@@ -20,8 +20,7 @@ fn chunked(bytes: &[u8]) -> String {
     if !body.is_complete() {
         return format!("{text} more");
     }
-    let mut fields = [httparse::EMPTY_HEADER; 8];
-    for field in parse_trailers(&trailers, &mut fields).expect("trailers") {
+    for field in parse_trailers(&trailers).expect("trailers") {
         text += &format!(" {}={}", field.name, field.value.escape_ascii());
     }
     match behind {

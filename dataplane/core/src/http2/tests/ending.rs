@@ -34,7 +34,7 @@ fn requests_are_served_until_the_client_has_heard_of_the_end() {
     tested.gets(pong());
     tested.connection.shut_down();
     assert_eq!(tested.says(), "");
-    // What is under way goes on.
+    // Requests that have begun go on.
     tested.gets(data(1, "x", END));
     assert_eq!(tested.reads(first), b"x");
     tested.connection.respond(first, 200, true, |_| {}).unwrap();

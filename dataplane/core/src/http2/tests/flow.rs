@@ -75,7 +75,7 @@ fn padding_counts_and_is_given_back_at_once() {
     assert_eq!(tested.connection.body_end(key), Ok(true));
 }
 
-/// What is still to come of a frame is held back from the window, so that the peer can never have more on its way than the target.
+/// The window opens only for bytes of a frame that have arrived, so that the peer can never have more on its way than the target.
 #[test]
 fn a_frame_that_has_not_come_whole_opens_no_window() {
     let (mut tested, key) = server();

@@ -59,7 +59,7 @@ fn heads_of_requests_are_read() {
             ],
             "http None GET / host=a",
         ),
-        // What is not text gives no text.
+        // UTF-8 beyond ASCII is kept as it is.
         (
             &[
                 (":method", "GET"),
@@ -330,7 +330,7 @@ fn malformed_heads_of_responses_reset_their_stream() {
     );
 }
 
-/// What is written is read by another connection.
+/// The fields that `write` appends to a response's head, as a client's connection reads them.
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
     let mut server = Tested::server();
     server.gets(get(1));

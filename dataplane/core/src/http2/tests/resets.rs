@@ -162,7 +162,7 @@ fn refused_streams_count_once_the_client_knows_how_many_it_may_have() {
     assert_eq!(tested.tries(get(2401)), Err(ErrorCode::ENHANCE_YOUR_CALM));
 }
 
-/// What is wrong with them, a client knows without our settings, so it cannot put the count off by not confirming them.
+/// A client needs no settings of ours to avoid malformed requests, so they count also while it has not confirmed the settings.
 #[test]
 fn malformed_requests_count_before_the_settings_are_confirmed() {
     let mut tested = Tested::begun(Role::Server, CONFIG);
