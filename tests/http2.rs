@@ -7,6 +7,8 @@ mod differential;
 mod drain;
 #[path = "http2/fairness.rs"]
 mod fairness;
+#[path = "http2/grpc.rs"]
+mod grpc;
 #[path = "http2/limits.rs"]
 mod limits;
 #[path = "http2/moved.rs"]

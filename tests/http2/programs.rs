@@ -1,7 +1,7 @@
 //! HTTP/2 as other programs speak it: nghttp and h2load of nghttp2, curl, and the cases of h2spec.
 
-use std::ffi::OsStr;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::Ballast;
@@ -88,11 +88,10 @@ fn h2load_loses_no_request() {
     }
 }
 
-/// `tests/http2/make` builds h2spec; its path is in H2SPEC.
 #[test]
 fn every_case_of_h2spec_passes() {
-    let Some(h2spec) = std::env::var_os("H2SPEC") else {
-        return skip("there is no h2spec: H2SPEC=$(tests/http2/make) names it");
+    let Some(h2spec) = built("h2spec") else {
+        return;
     };
     let papers = Papers::new();
     papers.issue("shop", &["shop.test"]);
@@ -108,8 +107,19 @@ fn every_case_of_h2spec_passes() {
     }
 }
 
+/// A program that `tests/http2/make` builds into the folder HTTP2_PROGRAMS. `None`: the folder is not named, and a SKIP is printed.
+pub(crate) fn built(program: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("HTTP2_PROGRAMS");
+    if folder.is_none() {
+        skip(&format!(
+            "there is no {program}: HTTP2_PROGRAMS=$(tests/http2/make) names its folder"
+        ));
+    }
+    folder.map(|folder| Path::new(&folder).join(program))
+}
+
 /// Whether exactly these cases fail.
-fn assert_fails(h2spec: &OsStr, options: &[&str], address: SocketAddr, expected: &[&str]) {
+fn assert_fails(h2spec: &Path, options: &[&str], address: SocketAddr, expected: &[&str]) {
     let output = Command::new(h2spec)
         .args(["-h", &address.ip().to_string()])
         .args(["-p", &address.port().to_string()])
