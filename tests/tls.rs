@@ -151,6 +151,24 @@ fn the_name_that_a_client_asks_for_chooses_the_certificate() {
 }
 
 #[test]
+fn clients_without_a_name_are_refused_where_the_table_says_so() {
+    let papers = Papers::new();
+    papers.issue("first", &["first.test", "10.0.0.1"]);
+    let more = ", unknown-name: refuse, no-name: refuse";
+    let ballast = Ballast::serve(&table(&papers, &["first"], more, echo_server()), 1);
+    let config = Arc::new(config(&papers));
+    visit(ballast.address(), &config, "first.test").unwrap();
+    for name in ["10.0.0.1", "other.test"] {
+        let failed = visit(ballast.address(), &config, name).err().unwrap();
+        assert!(
+            failed.to_string().contains("AccessDenied"),
+            "{name}: {failed}"
+        );
+    }
+    ballast.until(|ballast| handshakes(ballast, "unknown-name") == 2);
+}
+
+#[test]
 fn clients_show_certificates_where_they_must() {
     let (papers, foreign) = (Papers::new(), Papers::new());
     papers.issue("shop", &["shop.test"]);

@@ -12,6 +12,7 @@
 //! | `server` | TLS that ends at a frontend |
 //! | `served` | what operators are told of certificates |
 //! | `tickets` | the keys of session tickets |
+//! | `trust` | whose certificates of endpoints are trusted |
 //! | `client` | TLS to endpoints, and to what checks ask |
 //! | `hello` | the ClientHello of a client, before a session exists |
 //! | `session` | one TLS session: bytes in and out, without a socket of its own |
@@ -39,10 +40,11 @@ mod server;
 mod session;
 mod stream;
 mod tickets;
+mod trust;
 mod x509;
 
 use certificates::Certificates;
-pub(crate) use client::{AcceptAnyCertificate, ClientTls, reason, verifier};
+pub(crate) use client::{AcceptAnyCertificate, ClientTls, reason};
 pub(crate) use hello::{HelloError, read_hello};
 pub(crate) use pem::authorities;
 pub use served::ServedCertificate;
@@ -50,6 +52,7 @@ pub(crate) use server::ServerTls;
 pub(crate) use session::{HandshakeError, Scratch, Session};
 pub(crate) use stream::MaybeTls;
 use tickets::TicketKeys;
+pub(crate) use trust::verifier;
 
 /// The compiled TLS configurations of one plan.
 #[derive(Debug, Default)]

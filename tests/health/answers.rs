@@ -35,6 +35,7 @@ fn an_answer_followed_by_a_reset_is_an_answer() {
             "mode: tcp, send: 'QUIT\\r\\n', answer: '220 '",
             "L7OK",
         ),
+        (banner, "mode: tcp, answer-contains: ready", "L7OK"),
         (connect, "mode: tcp", "L4OK"),
     ];
     let services: Vec<String> = cases

@@ -17,6 +17,7 @@ fn an_https_check_believes_whom_it_is_told_to_believe() {
         return;
     };
     let (ours, theirs) = (papers.path("ca.pem"), papers.path("other.pem"));
+    let own = papers.path("shop.pem");
     let good = papers.server(b"", b"HTTP/1.1 200 OK\r\n\r\nfine");
     let cases = [
         (good, String::new(), "L7OK", None),
@@ -38,6 +39,31 @@ fn an_https_check_believes_whom_it_is_told_to_believe() {
             format!(", tls: {{sni: shop.test, ca: {theirs}}}"),
             "L6RSP",
             Some("its certificate is by nobody in tls.ca"),
+        ),
+        // The certificate itself, in place of its authority; and another name than is asked for.
+        (
+            good,
+            format!(", tls: {{sni: shop.test, ca: {own}}}"),
+            "L7OK",
+            None,
+        ),
+        (
+            good,
+            format!(", tls: {{verified-name: off, ca: {own}}}"),
+            "L7OK",
+            None,
+        ),
+        (
+            good,
+            format!(", tls: {{sni: x.test, verified-name: shop.test, ca: {ours}}}"),
+            "L7OK",
+            None,
+        ),
+        (
+            good,
+            format!(", tls: {{ca: {own}}}"),
+            "L6RSP",
+            Some("its certificate is for another name"),
         ),
         (
             papers.server(b"", b"HTTP/1.1 503 No\r\n\r\n"),

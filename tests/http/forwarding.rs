@@ -81,6 +81,9 @@ fn redirects() {
             {path: /tls, redirect: {scheme: https}},
             {path: /tls8443, redirect: {scheme: https, port: 8443}},
             {path: /old, redirect: {path: /new}},
+            {path: /moved, redirect: {location: /new, status: 302}},
+            {path: /r, redirect: {prefix: /p, relative: true}},
+            {path: /q, redirect: {scheme: https, drop-query: true}},
             {path: /away, redirect: {host: other.example.com, status: 302}}]",
         &[],
     );
@@ -105,6 +108,9 @@ fn redirects() {
         ("HEAD", "a", "/tls8443", 301, "https://a:8443/tls8443"),
         ("GET", "a:8080", "/old/x?y", 301, "http://a:8080/new?y"),
         ("GET", "a", "/away", 302, "http://other.example.com/away"),
+        ("GET", "a", "/moved/x?y", 302, "/new"),
+        ("GET", "a", "/r/x?y", 301, "/p/x?y"),
+        ("GET", "a", "/q/x?y", 301, "https://a/q/x"),
         (
             "GET",
             "a",
@@ -339,6 +345,33 @@ fn fields_are_set_and_removed_as_the_service_says() {
     assert_eq!(answer.field("X-Frame-Options"), Some("DENY"));
     // Over http, an endpoint's own word stays.
     assert_eq!(answer.field("Strict-Transport-Security"), Some("max-age=1"));
+}
+
+#[test]
+fn what_the_table_sets_goes_before_what_ballast_writes() {
+    let edits = "request-headers: {set: {X-Forwarded-Proto: https, X-Forwarded-Port: '443', X-Forwarded-For: 192.0.2.1, X-Forwarded-Host: b}}";
+    let of_service = format!(", http: {{{edits}}}");
+    let of_route = format!(", default: {{service: s0, {edits}}}");
+    for (frontend, service) in [("", &*of_service), (&*of_route, "")] {
+        let endpoint = Endpoint::saying("served");
+        let text = match frontend {
+            "" => table("", service, &[&endpoint]),
+            _ => routed(frontend, &[&service_of("s0", "", &[endpoint.address])]),
+        };
+        let ballast = Ballast::serve(&text, 1);
+        let mut client = Wire::to(ballast.address());
+        client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\n{CLAIMS}\r\n"));
+        assert_eq!(client.response().text(), "served");
+        let request = endpoint.last();
+        for (name, value) in [
+            ("X-Forwarded-Proto", "https"),
+            ("X-Forwarded-Port", "443"),
+            ("X-Forwarded-For", "192.0.2.1"),
+            ("X-Forwarded-Host", "b"),
+        ] {
+            assert_eq!(request.fields(name), [value], "{}", request.head);
+        }
+    }
 }
 
 #[test]

@@ -44,6 +44,59 @@ fn endpoints_are_believed_as_the_table_says() {
 }
 
 #[test]
+fn a_certificate_among_the_authorities_is_trusted_as_such() {
+    let papers = Papers::new();
+    papers.sign_itself("self", &["db.test"], false);
+    papers.sign_itself("old", &["db.test"], true);
+    papers.sign_itself("other", &["db.test"], false);
+    papers.issue("db", &["db.test"]);
+    let own = |name: &str| papers.named(&format!("{name}.crt"));
+    for (tls, name, is_served) in [
+        (format!("sni: db.test, ca: {}", own("self")), "self", true),
+        (format!("sni: db.test, ca: {}", own("other")), "self", false),
+        (format!("sni: x.test, ca: {}", own("self")), "self", false),
+        (format!("ca: {}", own("self")), "self", false),
+        (format!("sni: db.test, ca: {}", own("old")), "old", false),
+        // One that an authority has issued is as good.
+        (format!("sni: db.test, ca: {}", own("db")), "db", true),
+        (
+            format!("verified-name: off, ca: {}", own("self")),
+            "self",
+            true,
+        ),
+        (
+            format!("verified-name: off, ca: {}", own("old")),
+            "old",
+            false,
+        ),
+        (
+            format!("sni: x.test, verified-name: db.test, ca: {}", own("self")),
+            "self",
+            true,
+        ),
+        (
+            format!("sni: db.test, verified-name: x.test, ca: {}", own("self")),
+            "self",
+            false,
+        ),
+        (
+            format!("verified-name: off, ca: {}", papers.named("ca.pem")),
+            "db",
+            true,
+        ),
+        (
+            format!("verified-name: off, ca: {}", own("self")),
+            "db",
+            false,
+        ),
+    ] {
+        let endpoint = endpoint(&papers, name, false, b"");
+        let ballast = Ballast::serve(&by_tls(&tls, "", &[endpoint]), 1);
+        assert_eq!(is_echoed(&ballast), is_served, "{tls}: {name}");
+    }
+}
+
+#[test]
 fn an_endpoint_without_tls_is_left_for_another() {
     let papers = Papers::new();
     papers.issue("db", &["db.test"]);

@@ -53,6 +53,20 @@ impl Papers {
         self.write_pair(name, params);
     }
 
+    /// Writes `NAME.crt` and `NAME.key`, as `openssl req -x509` does: signed by itself, and an authority.
+    #[allow(dead_code, reason = "most tests need an authority")]
+    pub(crate) fn sign_itself(&self, name: &str, hosts: &[&str], is_expired: bool) {
+        let mut params = Self::params(name, hosts);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        if is_expired {
+            params.not_after = date_time_ymd(2020, 1, 1);
+        }
+        let key = key();
+        let certificate = params.self_signed(&key).expect("a certificate");
+        self.write(&format!("{name}.crt"), certificate.pem().as_bytes());
+        self.write(&format!("{name}.key"), key.serialize_pem().as_bytes());
+    }
+
     fn params(name: &str, hosts: &[&str]) -> CertificateParams {
         let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).expect("host names");

@@ -58,6 +58,7 @@ pub(super) fn check(reader: &mut Reader<'_>, slices: &Slices<'_>, port: &Port) -
         body: None,
         send: None,
         answer: None,
+        answer_contains: None,
         tls: None,
     })
 }

@@ -239,6 +239,7 @@ pub(super) fn tls(certificates: Vec<Certificate>) -> FrontendTls {
     FrontendTls {
         certificates: List::new(certificates),
         unknown_name: UnknownName::Default,
+        no_name: UnknownName::Default,
         min_version: TlsVersion::V12,
         alpn: None,
         client_auth: None,

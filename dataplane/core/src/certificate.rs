@@ -23,6 +23,7 @@ pub struct CertificateNames {
     /// The first certificate, which clients without a name are offered. Empty: it cannot be used.
     first: Vec<usize>,
     unknown: UnknownName,
+    no_name: UnknownName,
     /// Whether no client is refused, whatever it asks for.
     takes_all: bool,
 }
@@ -33,10 +34,12 @@ impl CertificateNames {
     pub fn new<'a, Names: IntoIterator<Item = &'a str>>(
         certificates: impl IntoIterator<Item = (Names, bool)>,
         unknown: UnknownName,
+        no_name: UnknownName,
     ) -> Self {
         let mut offered = Self {
             unknown,
-            takes_all: unknown == UnknownName::Default,
+            no_name,
+            takes_all: unknown == UnknownName::Default && no_name == UnknownName::Default,
             ..Self::default()
         };
         for (place, (names, is_usable)) in certificates.into_iter().enumerate() {
@@ -62,7 +65,10 @@ impl CertificateNames {
     #[must_use]
     pub fn find(&self, server_name: Option<&str>) -> &[usize] {
         let Some(name) = server_name else {
-            return &self.first;
+            return match self.no_name {
+                UnknownName::Default => &self.first,
+                UnknownName::Refuse => &[],
+            };
         };
         let name = name.strip_suffix('.').unwrap_or(name);
         let name: Cow<'_, str> = match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -72,8 +78,10 @@ impl CertificateNames {
         let wildcard = || self.wildcards.get(name.split_once('.')?.1);
         match self.exact.get(&*name).or_else(wildcard) {
             Some(places) => places,
-            None if self.unknown == UnknownName::Refuse => &[],
-            None => &self.first,
+            None => match self.unknown {
+                UnknownName::Default => &self.first,
+                UnknownName::Refuse => &[],
+            },
         }
     }
 
@@ -130,7 +138,20 @@ mod tests {
             (&["both.test", "exact.star.test"], true),
         ];
         let certificates = certificates.map(|(names, is_usable)| (names.to_vec(), is_usable));
-        CertificateNames::new(certificates, unknown)
+        CertificateNames::new(certificates, unknown, UnknownName::Default)
+    }
+
+    #[test]
+    fn clients_without_a_name_are_refused_where_the_table_says_so() {
+        for unknown in [UnknownName::Default, UnknownName::Refuse] {
+            let names = CertificateNames::new([(["a.test"], true)], unknown, UnknownName::Refuse);
+            assert!(names.refuses(None));
+            assert!(!names.refuses(Some("a.test")));
+            assert_eq!(
+                names.refuses(Some("b.test")),
+                unknown == UnknownName::Refuse
+            );
+        }
     }
 
     #[test]
@@ -164,7 +185,7 @@ mod tests {
     #[test]
     fn without_the_first_certificate_there_is_no_default() {
         let certificates = [(["a.test"], false), (["b.test"], true)];
-        let names = CertificateNames::new(certificates, UnknownName::Default);
+        let names = CertificateNames::new(certificates, UnknownName::Default, UnknownName::Default);
         assert!(names.refuses(Some("a.test")));
         assert!(!names.refuses(Some("b.test")));
         assert!(names.refuses(Some("c.test")));

@@ -505,6 +505,7 @@ fn frontend_tls(tls: &Tls, is_http: bool) -> FrontendTls {
             true => UnknownName::Refuse,
             false => UnknownName::Default,
         },
+        no_name: UnknownName::Default,
         min_version: match tls.only_v13 {
             true => TlsVersion::V13,
             false => TlsVersion::V12,

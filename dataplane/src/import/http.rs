@@ -240,8 +240,8 @@ fn redirect(target: &Target) -> Result<Redirect, Closed> {
             .as_deref()
             .map(|text| text.parse().map_err(|_| wrong(text)))
             .transpose()?,
-        prefix: None,
         status: Some(target.status),
+        ..Redirect::default()
     })
 }
 

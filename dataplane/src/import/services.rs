@@ -233,6 +233,7 @@ impl Importer<'_> {
             cert: file(&tls.cert),
             key: None,
             insecure: !verified,
+            ..EndpointTls::default()
         })
     }
 
@@ -431,6 +432,7 @@ impl Importer<'_> {
                 .filter(|text| !text.is_empty())
                 .and_then(|text| text.parse().ok()),
             answer: tcp.answer.and_then(|text| text.parse().ok()),
+            answer_contains: None,
             tls: connect
                 .sni
                 .as_ref()
@@ -438,7 +440,7 @@ impl Importer<'_> {
                 .filter(|_| mode == HealthMode::Https)
                 .map(|name| HealthTls {
                     sni: name.parse().ok(),
-                    ca: None,
+                    ..HealthTls::default()
                 }),
         }
     }

@@ -3,13 +3,13 @@
 //! Sessions are never resumed: each check sees the endpoint's present certificate.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ballast_core::table::HealthTls;
+use ballast_core::table::{HealthTls, OrOff, ServerName as Name};
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
@@ -24,10 +24,12 @@ use crate::tls::{self, AcceptAnyCertificate, reason};
 #[derive(Debug)]
 pub(super) struct TlsConfigs {
     provider: Arc<CryptoProvider>,
-    /// By the file of certificate authorities. Without a file, any certificate is accepted.
-    configs: RefCell<BTreeMap<Option<PathBuf>, Arc<ClientConfig>>>,
+    configs: RefCell<HashMap<Trust, Arc<ClientConfig>>>,
     files: RefCell<Arc<NamedFiles>>,
 }
+
+/// The file of certificate authorities, and the table's `verified-name`. Without a file, any certificate is accepted.
+type Trust = (Option<PathBuf>, Option<OrOff<Name>>);
 
 impl TlsConfigs {
     pub(super) fn new() -> Self {
@@ -51,14 +53,15 @@ impl TlsConfigs {
         address: IpAddr,
     ) -> Result<TlsSession, &'static str> {
         let authorities = asked.and_then(|tls| tls.ca.as_ref());
-        let authorities = authorities.map(|name| name.to_path_buf());
-        let known = self.configs.borrow().get(&authorities).cloned();
+        let name = asked.and_then(|tls| tls.verified_name.clone());
+        let trust = (authorities.map(|file| file.to_path_buf()), name);
+        let known = self.configs.borrow().get(&trust).cloned();
         let config = match known {
             Some(config) => config,
             None => {
-                let config = Arc::new(self.config(authorities.as_ref())?);
+                let config = Arc::new(self.config(&trust)?);
                 let mut configs = self.configs.borrow_mut();
-                configs.insert(authorities, Arc::clone(&config));
+                configs.insert(trust, Arc::clone(&config));
                 config
             }
         };
@@ -72,7 +75,7 @@ impl TlsConfigs {
         Ok(TlsSession(connection))
     }
 
-    fn config(&self, authorities: Option<&PathBuf>) -> Result<ClientConfig, &'static str> {
+    fn config(&self, (authorities, verified): &Trust) -> Result<ClientConfig, &'static str> {
         let verifier: Arc<dyn ServerCertVerifier> = match authorities {
             None => Arc::new(AcceptAnyCertificate(Arc::clone(&self.provider))),
             Some(name) => {
@@ -81,7 +84,8 @@ impl TlsConfigs {
                     Ok(_) => "tls.ca is not certificates in PEM form",
                     Err(_) => "tls.ca cannot be read",
                 })?;
-                tls::verifier(roots, &self.provider).map_err(|_| "TLS cannot begin")?
+                tls::verifier(roots, verified.as_ref(), &self.provider)
+                    .map_err(|_| "TLS cannot begin")?
             }
         };
         let config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))

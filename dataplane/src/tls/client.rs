@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ballast_core::table::{EndpointTls, HttpVersion};
+use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -16,6 +16,7 @@ use rustls::{
 
 use super::certificates::{Certificate, CertificateFiles, Certificates};
 use super::pem;
+use super::trust::{Trusted, verifier};
 use crate::intake::NamedFiles;
 
 /// TLS to the endpoints of one service.
@@ -65,10 +66,17 @@ impl ClientTls {
         }
         let verifier = match (&spec.ca, spec.insecure) {
             (_, true) => Arc::new(AcceptAnyCertificate(Arc::clone(context.provider))) as Arc<_>,
-            (Some(ca), false) => verifier(pem::authorities(context.files, ca)?, context.provider)
-                .map_err(|why| format!("{}: {why}", ca.display()))?,
-            (None, false) => verifier(context.roots.get(), context.provider)
-                .map_err(|why| format!("the authorities of this system cannot be used: {why}"))?,
+            (Some(ca), false) => {
+                let trusted = pem::authorities(context.files, ca)?;
+                verifier(trusted, spec.verified_name.as_ref(), context.provider)
+                    .map_err(|why| format!("{}: {why}", ca.display()))?
+            }
+            (None, false) => {
+                let trusted = context.roots.get();
+                verifier(trusted, spec.verified_name.as_ref(), context.provider).map_err(|why| {
+                    format!("the authorities of this system cannot be used: {why}")
+                })?
+            }
         };
         let shown = match &certificate {
             None => None,
@@ -132,26 +140,19 @@ fn config(
     })
 }
 
-/// Trusts these authorities.
-pub(crate) fn verifier(
-    roots: Arc<RootCertStore>,
-    provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, String> {
-    let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider));
-    let verifier = verifier.build().map_err(|error| error.to_string())?;
-    Ok(verifier)
-}
-
 /// The authorities that this system trusts, read once when they are needed.
 #[derive(Debug, Default)]
-pub(super) struct SystemRoots(OnceCell<Arc<RootCertStore>>);
+pub(super) struct SystemRoots(OnceCell<Arc<Trusted>>);
 
 impl SystemRoots {
-    fn get(&self) -> Arc<RootCertStore> {
+    fn get(&self) -> Arc<Trusted> {
         let read = || {
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            Arc::new(roots)
+            Arc::new(Trusted {
+                roots: Arc::new(roots),
+                certificates: Vec::new(),
+            })
         };
         Arc::clone(self.0.get_or_init(read))
     }

@@ -7,6 +7,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::trust::Trusted;
 use crate::intake::NamedFiles;
 
 /// The bytes of a file that the table names.
@@ -39,15 +40,19 @@ pub(super) fn key(bytes: &[u8], name: &Path) -> Result<PrivateKeyDer<'static>, S
 }
 
 /// The authorities of a PEM file, of which there is at least one.
-pub(crate) fn authorities(files: &NamedFiles, name: &Path) -> Result<Arc<RootCertStore>, String> {
+pub(crate) fn authorities(files: &NamedFiles, name: &Path) -> Result<Arc<Trusted>, String> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(read(files, name)?, name)? {
-        roots.add(certificate).map_err(|_| {
+    let certificates = certificates(read(files, name)?, name)?;
+    for certificate in &certificates {
+        roots.add(certificate.clone()).map_err(|_| {
             format!(
                 "{}: contains something that is not a certificate",
                 name.display()
             )
         })?;
     }
-    Ok(Arc::new(roots))
+    Ok(Arc::new(Trusted {
+        roots: Arc::new(roots),
+        certificates,
+    }))
 }

@@ -171,8 +171,8 @@ fn client_verifier(
     let Some(auth) = auth else {
         return Ok(Arc::new(NoClientAuth));
     };
-    let roots = pem::authorities(context.files, &auth.ca)?;
-    let provider = Arc::clone(context.provider);
+    let trusted = pem::authorities(context.files, &auth.ca)?;
+    let (roots, provider) = (Arc::clone(&trusted.roots), Arc::clone(context.provider));
     let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
     let verifier = match auth.mode {
         ClientAuthMode::Required => verifier,
@@ -202,7 +202,7 @@ impl Chooser {
             (names, certificate.key.is_some())
         });
         Self {
-            names: CertificateNames::new(offered, spec.unknown_name),
+            names: CertificateNames::new(offered, spec.unknown_name, spec.no_name),
             keys: certificates
                 .iter()
                 .map(|certificate| certificate.key.clone())

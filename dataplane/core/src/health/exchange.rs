@@ -10,6 +10,7 @@ use crate::table::{Health, HealthMode, SendProxy};
 
 use super::Outcome;
 use super::http::ResponseParser;
+use super::search::Search;
 
 /// The exchange of one check with an endpoint.
 #[derive(Debug)]
@@ -28,6 +29,8 @@ enum Awaited<'a> {
     Any,
     /// These bytes, and the number of them that have arrived.
     Bytes(&'a [u8], usize),
+    /// An answer that contains a text, and whether anything has arrived.
+    Contains(Search<'a>, bool),
     Http(Box<ResponseParser<'a>>),
 }
 
@@ -35,15 +38,17 @@ impl<'a> Exchange<'a> {
     /// The exchange that `health` asks for.
     #[must_use]
     pub fn new(health: &'a Health) -> Self {
-        let answer = health.answer.as_ref().map(|answer| answer.bytes());
-        let awaited = match (health.mode, answer) {
-            (HealthMode::Http | HealthMode::Https, _) => {
+        let awaited = match (health.mode, &health.answer, &health.answer_contains) {
+            (HealthMode::Http | HealthMode::Https, ..) => {
                 Awaited::Http(Box::new(ResponseParser::new(health)))
             }
-            (_, Some(answer)) => Awaited::Bytes(answer, 0),
-            (HealthMode::Udp, None) => Awaited::Any,
-            (HealthMode::Tcp | HealthMode::Off, None) if health.send.is_some() => Awaited::Sent,
-            (HealthMode::Tcp | HealthMode::Off, None) => Awaited::Nothing,
+            (_, Some(answer), _) => Awaited::Bytes(answer.bytes(), 0),
+            (_, None, Some(text)) => Awaited::Contains(Search::new(text.bytes()), false),
+            (HealthMode::Udp, None, None) => Awaited::Any,
+            (HealthMode::Tcp | HealthMode::Off, None, None) => match health.send {
+                Some(_) => Awaited::Sent,
+                None => Awaited::Nothing,
+            },
         };
         Self { health, awaited }
     }
@@ -59,7 +64,7 @@ impl<'a> Exchange<'a> {
     pub fn awaits_answer(&self) -> bool {
         matches!(
             self.awaited,
-            Awaited::Any | Awaited::Bytes(..) | Awaited::Http(_)
+            Awaited::Any | Awaited::Bytes(..) | Awaited::Contains(..) | Awaited::Http(_)
         )
     }
 
@@ -85,7 +90,7 @@ impl<'a> Exchange<'a> {
         match self.awaited {
             Awaited::Nothing => Some(Outcome::Connected),
             Awaited::Sent => Some(Outcome::Answered(None)),
-            Awaited::Any | Awaited::Bytes(..) | Awaited::Http(_) => None,
+            Awaited::Any | Awaited::Bytes(..) | Awaited::Contains(..) | Awaited::Http(_) => None,
         }
     }
 
@@ -104,6 +109,13 @@ impl<'a> Exchange<'a> {
                 *matched += known;
                 (known == rest.len()).then_some(Outcome::Answered(None))
             }
+            Awaited::Contains(search, has_arrived) => {
+                *has_arrived |= !bytes.is_empty();
+                match search.found_in(bytes) {
+                    true => Some(Outcome::Answered(None)),
+                    false => search.is_over().then_some(LACKS),
+                }
+            }
         }
     }
 
@@ -112,7 +124,10 @@ impl<'a> Exchange<'a> {
     pub fn closed(&self) -> Outcome {
         match &self.awaited {
             Awaited::Http(answer) => answer.closed(),
-            Awaited::Bytes(_, 0) => Outcome::WrongAnswer("it closed without an answer"),
+            Awaited::Contains(_, true) => LACKS,
+            Awaited::Bytes(_, 0) | Awaited::Contains(_, false) => {
+                Outcome::WrongAnswer("it closed without an answer")
+            }
             _ => NOT_THIS,
         }
     }
@@ -128,4 +143,5 @@ pub(super) fn write_proxy_header(header: SendProxy, ends: Addresses, out: &mut V
     }
 }
 
+const LACKS: Outcome = Outcome::WrongAnswer("its answer lacks the text that is looked for");
 const NOT_THIS: Outcome = Outcome::WrongAnswer("its answer does not begin as it should");

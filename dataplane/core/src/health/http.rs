@@ -25,8 +25,6 @@ pub(super) struct ResponseParser<'a> {
     status: u16,
     framing: Framing,
     search: Option<Search<'a>>,
-    /// Bytes of the body.
-    body: usize,
 }
 
 /// The part that is being parsed.
@@ -61,7 +59,6 @@ impl<'a> ResponseParser<'a> {
                 .body
                 .as_ref()
                 .map(|text| Search::new(text.as_bytes())),
-            body: 0,
         }
     }
 
@@ -213,15 +210,12 @@ impl<'a> ResponseParser<'a> {
     }
 
     fn read_body(&mut self, body: &[u8], left: u64) -> Option<Outcome> {
-        let room = MOST_BODY - self.body;
-        let looked_at = body.get(..room).unwrap_or(body);
-        self.body += looked_at.len();
         let search = self.search.as_mut()?;
-        if search.found_in(looked_at) {
+        if search.found_in(body) {
             return Some(self.passed());
         }
         let closed = left == 0 && self.framing != Framing::Chunked;
-        if closed || self.body == MOST_BODY {
+        if closed || search.is_over() {
             return Some(NOT_FOUND);
         }
         self.part = match left {
@@ -243,8 +237,6 @@ fn number(digits: &[u8]) -> Option<u64> {
 const SWITCHING_PROTOCOLS: u16 = 101;
 const NOT_HTTP: Outcome = Outcome::WrongAnswer("it does not speak HTTP/1");
 const NOT_FOUND: Outcome = Outcome::WrongAnswer("its body lacks the text that is looked for");
-/// As the table's reference has it.
-const MOST_BODY: usize = 64 << 10;
 /// All heads and chunk sizes together.
 const MAX_HEAD: usize = 64 << 10;
 /// Longer lines are none that matter here; their rest is skipped.

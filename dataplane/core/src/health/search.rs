@@ -1,4 +1,4 @@
-//! Looks for a text in bytes that come in pieces.
+//! Looks for a text in the first bytes of an answer, which come in pieces.
 
 use memchr::memmem;
 
@@ -7,6 +7,8 @@ use memchr::memmem;
 pub(super) struct Search<'a> {
     needle: &'a [u8],
     last: Vec<u8>,
+    /// The number of bytes that are still looked at.
+    rest: usize,
 }
 
 impl<'a> Search<'a> {
@@ -14,18 +16,29 @@ impl<'a> Search<'a> {
         Self {
             needle,
             last: Vec::new(),
+            rest: MOST_SEARCHED,
         }
     }
 
-    /// Whether the needle has been seen by the end of these bytes.
+    /// Whether the needle has been seen by the end of these bytes. Bytes behind the first [`MOST_SEARCHED`] are not looked at.
     pub(super) fn found_in(&mut self, bytes: &[u8]) -> bool {
+        let bytes = bytes.get(..self.rest).unwrap_or(bytes);
+        self.rest -= bytes.len();
         self.last.extend_from_slice(bytes);
         let is_found = memmem::find(&self.last, self.needle).is_some();
         let kept = self.needle.len().saturating_sub(1);
         self.last.drain(..self.last.len().saturating_sub(kept));
         is_found
     }
+
+    /// Whether no further byte is looked at.
+    pub(super) fn is_over(&self) -> bool {
+        self.rest == 0
+    }
 }
+
+/// A needle is looked for in so many bytes.
+const MOST_SEARCHED: usize = 64 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -9,17 +9,23 @@ use crate::http::{Request, Scheme};
 /// The URL to which a client is sent. Absent parts are those of the client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
+    /// The whole `Location`, in place of all parts.
+    location: Option<Box<str>>,
     scheme: Option<Scheme>,
     host: Option<Box<str>>,
     port: Option<u16>,
     path: Option<Box<str>>,
     prefix: Option<Box<str>>,
+    drops_query: bool,
+    /// Whether scheme and host are left out.
+    is_relative: bool,
     status: Option<u16>,
 }
 
 impl Redirect {
     pub(super) fn new(redirect: &table::Redirect) -> Self {
         Self {
+            location: redirect.location.as_deref().map(|text| text.trim().into()),
             scheme: redirect.scheme.as_deref().map(|scheme| match scheme {
                 "https" => Scheme::Https,
                 _ => Scheme::Http,
@@ -32,6 +38,8 @@ impl Redirect {
             port: redirect.port.map(NonZeroU16::get),
             path: redirect.path.as_deref().map(Into::into),
             prefix: redirect.prefix.as_deref().map(Into::into),
+            drops_query: redirect.drop_query,
+            is_relative: redirect.relative,
             status: redirect.status,
         }
     }
@@ -50,6 +58,24 @@ impl Redirect {
         prefix_length: usize,
         scheme: Scheme,
     ) -> Option<u16> {
+        match &self.location {
+            Some(location) => write_encoded(out, location.as_bytes()),
+            None => {
+                if !self.is_relative {
+                    self.write_origin(out, request, scheme)?;
+                }
+                self.write_path(out, request, prefix_length);
+            }
+        }
+        Some(self.status.unwrap_or(match request.method {
+            "GET" | "HEAD" => 301,
+            // The method stays, and the body is sent again.
+            _ => 308,
+        }))
+    }
+
+    /// Writes scheme, host and port. `None`: there is no host.
+    fn write_origin(&self, out: &mut Vec<u8>, request: &Request<'_>, scheme: Scheme) -> Option<()> {
         let host = self
             .host
             .as_deref()
@@ -68,6 +94,12 @@ impl Redirect {
         if port != new_scheme.default_port() {
             out.extend_from_slice(format!(":{port}").as_bytes());
         }
+        Some(())
+    }
+
+    /// Writes the path and the query.
+    fn write_path(&self, out: &mut Vec<u8>, request: &Request<'_>, prefix_length: usize) {
+        let start = out.len();
         match (&self.path, &self.prefix, request.path) {
             (Some(path), _, _) => write_encoded(out, path.as_bytes()),
             (None, _, "*") => out.push(b'/'),
@@ -79,15 +111,17 @@ impl Redirect {
             }
             (None, None, path) => write_encoded(out, path.as_bytes()),
         }
-        if let Some(query) = request.query {
+        // Browsers take the word behind two slashes for a host, and a client chooses its path.
+        let path = out.get(start..).unwrap_or_default();
+        if self.is_relative && matches!(path, [b'/', b'/' | b'\\', ..]) {
+            out.splice(start..start, *b"/.");
+        }
+        if let Some(query) = request.query
+            && !self.drops_query
+        {
             out.push(b'?');
             write_encoded(out, query.as_bytes());
         }
-        Some(self.status.unwrap_or(match request.method {
-            "GET" | "HEAD" => 301,
-            // The method stays, and the body is sent again.
-            _ => 308,
-        }))
     }
 }
 

@@ -79,6 +79,9 @@ pub struct Health {
     /// tcp and udp: the bytes that the answer must begin with.
     #[serde(default, skip_serializing_if = "is_default")]
     pub answer: Option<Payload>,
+    /// tcp and udp: the bytes that the first 64 KiB of the answer must contain, in place of `answer`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub answer_contains: Option<Payload>,
     /// https: how the endpoint's certificate is verified. Absent: it is not verified.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tls: Option<HealthTls>,

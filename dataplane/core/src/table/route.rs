@@ -222,6 +222,9 @@ pub struct Rewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Redirect {
+    /// The whole Location, as it is sent, such as /new or https://example.com/x?y=z. It stands alone, or beside `status`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub location: Option<Value>,
     /// http or https.
     #[serde(skip_serializing_if = "is_default")]
     pub scheme: Option<Scheme>,
@@ -237,6 +240,12 @@ pub struct Redirect {
     /// What replaces the part of the path that matched, in place of `path`. The query stays.
     #[serde(skip_serializing_if = "is_default")]
     pub prefix: Option<UrlPath>,
+    /// Whether the query is left out. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub drop_query: bool,
+    /// Whether the Location begins with its path, without scheme and host. Default: false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub relative: bool,
     /// One of 301, 302, 303, 307 and 308. Default: 301 for GET and HEAD, else 308.
     #[serde(skip_serializing_if = "is_default")]
     pub status: Option<u16>,

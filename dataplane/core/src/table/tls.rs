@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::fields::{List, is_default};
+use super::fields::{List, OrOff, is_default};
 use super::host::{HostPattern, ServerName};
 use super::text::{Alpn, File, Token};
 
@@ -16,6 +16,9 @@ pub struct FrontendTls {
     /// What happens to a client that asks for a name without a certificate. Default: default.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unknown_name: UnknownName,
+    /// What happens to a client that asks for no name. Default: default.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub no_name: UnknownName,
     /// The oldest version of TLS that is spoken. Default: "1.2".
     #[serde(default, skip_serializing_if = "is_default")]
     pub min_version: TlsVersion,
@@ -66,7 +69,7 @@ impl ClientAuth {
     }
 }
 
-/// What happens to a client that asks for a name without a certificate.
+/// What happens to a client that asks for a name without a certificate, or for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(title = "what to do about unknown names")]
@@ -110,6 +113,9 @@ pub struct EndpointTls {
     /// The server name that is asked for and verified. Default: the endpoint's address is verified.
     #[serde(skip_serializing_if = "is_default")]
     pub sni: Option<ServerName>,
+    /// The name that the endpoint's certificate must have, or off: any name. Default: `sni`, else the endpoint's address.
+    #[serde(skip_serializing_if = "is_default")]
+    pub verified_name: Option<OrOff<ServerName>>,
     /// A PEM file with the authorities that must have signed the endpoint's certificate. Default: those of the system.
     #[serde(skip_serializing_if = "is_default")]
     pub ca: Option<File>,
@@ -131,6 +137,9 @@ pub struct HealthTls {
     /// The server name that is asked for and verified. Default: none is asked for, and the endpoint's address is verified.
     #[serde(skip_serializing_if = "is_default")]
     pub sni: Option<ServerName>,
+    /// The name that the certificate must have, or off: any name. Default: `sni`, else the endpoint's address.
+    #[serde(skip_serializing_if = "is_default")]
+    pub verified_name: Option<OrOff<ServerName>>,
     /// A PEM file with the authorities that must have signed the certificate. Absent: it is not verified.
     #[serde(skip_serializing_if = "is_default")]
     pub ca: Option<File>,

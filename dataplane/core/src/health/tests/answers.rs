@@ -191,11 +191,36 @@ fn an_answer_must_begin_as_the_table_says() {
 }
 
 #[test]
+fn an_answer_must_contain_what_the_table_says() {
+    const LACKS: &str = "L7RSP - its answer lacks the text that is looked for";
+    for mode in ["tcp", "udp"] {
+        let check = format!("{{mode: {mode}, send: 'PING\\r\\n', answer-contains: '+PO\\x00NG'}}");
+        for (answer, expected) in [
+            (&b"+PO\0NG\r\n"[..], "L7OK - -"),
+            (b"-NOAUTH first\r\n+PO\0NG", "L7OK - -"),
+            (b"+PO+PO\0NG", "L7OK - -"),
+            (b"+PONG", LACKS),
+            (b"+PO", LACKS),
+            (b"", "L7RSP - it closed without an answer"),
+        ] {
+            assert_verdict(&check, answer, expected);
+        }
+    }
+    let health = health("{mode: tcp, answer-contains: needle}");
+    for (before, found) in [(65_530, true), (65_531, false), (1 << 20, false)] {
+        let answer = [&vec![b'n'; before][..], b"needle"].concat();
+        let outcome = verdict(&health, &answer, 1000);
+        assert_eq!(outcome.passed(), Some(found), "{before}: {outcome:?}");
+    }
+}
+
+#[test]
 fn what_is_not_asked_for_is_not_awaited() {
     for (yaml, outcome) in [
         ("{mode: tcp}", Some(Outcome::Connected)),
         ("{mode: tcp, send: x}", Some(Outcome::Answered(None))),
         ("{mode: tcp, answer: x}", None),
+        ("{mode: tcp, answer-contains: x}", None),
         ("{mode: udp}", None),
         ("{mode: http}", None),
     ] {
@@ -286,7 +311,7 @@ proptest! {
             0..12,
         ),
         piece in 1_usize..9,
-        mode in prop_oneof![Just("{mode: http, body: ok}"), Just("{mode: tcp, answer: ok}")],
+        mode in prop_oneof![Just("{mode: http, body: ok}"), Just("{mode: tcp, answer: ok}"), Just("{mode: tcp, answer-contains: ok}")],
     ) {
         let health = health(mode);
         let answer = answer.concat();

@@ -19,7 +19,7 @@ impl Case {
         let certificates = [(["*.example.com"], true), (["*.example.net"], false)];
         Self {
             http: HttpFrontend::compile(&frontend, &sni::CONTEXT, None),
-            certificates: CertificateNames::new(certificates, unknown),
+            certificates: CertificateNames::new(certificates, unknown, UnknownName::Default),
         }
     }
 

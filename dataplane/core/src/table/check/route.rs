@@ -189,7 +189,8 @@ impl Check<'_> {
     }
 
     fn redirect(&mut self, at: &str, redirect: &Redirect) {
-        let same = redirect.scheme.is_none()
+        let same = redirect.location.is_none()
+            && redirect.scheme.is_none()
             && redirect.host.is_none()
             && redirect.port.is_none()
             && redirect.path.is_none()
@@ -198,9 +199,10 @@ impl Check<'_> {
             self.report(
                 format_args!("{at}.redirect"),
                 "leads back to where the client was",
-                "add scheme, host, port or path, or prefix",
+                "add scheme, host, port or path, or prefix, or location",
             );
         }
+        self.redirect_forms(at, redirect);
         if redirect.path.is_some() && redirect.prefix.is_some() {
             self.both_paths(format_args!("{at}.redirect"));
         }
@@ -218,6 +220,50 @@ impl Check<'_> {
                 format_args!("{at}.redirect.status"),
                 format!("{status} is not the status of a redirect"),
                 "expected 301, 302, 303, 307 or 308",
+            );
+        }
+    }
+
+    /// A whole location has no parts, and a relative one no host.
+    fn redirect_forms(&mut self, at: &str, redirect: &Redirect) {
+        let origin = [
+            (redirect.scheme.is_some(), "scheme"),
+            (redirect.host.is_some(), "host"),
+            (redirect.port.is_some(), "port"),
+        ];
+        let path = [
+            (redirect.path.is_some(), "path"),
+            (redirect.prefix.is_some(), "prefix"),
+            (redirect.drop_query, "drop-query"),
+            (redirect.relative, "relative"),
+        ];
+        for (there, field) in origin.into_iter().chain(path) {
+            if there && redirect.location.is_some() {
+                self.report(
+                    format_args!("{at}.redirect.{field}"),
+                    "location is the whole answer",
+                    "remove it, or location",
+                );
+            }
+        }
+        for (there, field) in origin {
+            if there && redirect.relative && redirect.location.is_none() {
+                self.report(
+                    format_args!("{at}.redirect.{field}"),
+                    format!("a relative Location has no {field}"),
+                    "remove it, or relative",
+                );
+            }
+        }
+        if redirect
+            .location
+            .as_ref()
+            .is_some_and(|text| text.trim().is_empty())
+        {
+            self.report(
+                format_args!("{at}.redirect.location"),
+                "is empty",
+                "expected a path or a URL",
             );
         }
     }

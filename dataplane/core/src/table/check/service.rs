@@ -90,6 +90,24 @@ impl Check<'_> {
                 format!("expected at most {interval}, or a longer interval"),
             );
         }
+        if health.answer.is_some() && health.answer_contains.is_some() {
+            self.report(
+                format_args!("{at}.health.answer-contains"),
+                "stands beside answer",
+                "keep answer for how the answer begins, or answer-contains for what it contains",
+            );
+        }
+        if let Some(tls) = &health.tls
+            && tls.verified_name.is_some()
+            && tls.ca.is_none()
+            && !self.doubt.within(format_args!("{at}.health.tls.ca"))
+        {
+            self.report(
+                format_args!("{at}.health.tls.verified-name"),
+                "without ca nothing is verified",
+                "add ca, or remove it",
+            );
+        }
         if health.host.as_ref().is_some_and(|host| host.is_empty()) {
             self.report(
                 format_args!("{at}.health.host"),
@@ -108,6 +126,13 @@ impl Check<'_> {
                 format_args!("{at}.tls.key"),
                 "is the key of no certificate",
                 "add cert, or remove it",
+            );
+        }
+        if tls.insecure && tls.verified_name.is_some() {
+            self.report(
+                format_args!("{at}.tls.verified-name"),
+                "insecure: true verifies nothing",
+                "remove verified-name, or insecure",
             );
         }
         if tls.insecure && tls.ca.is_some() {

@@ -433,7 +433,7 @@ fn write_lines(value: &serde_json::Value, depth: usize, yaml: &mut String) {
 }
 
 /// Keys of the full table that cannot be left out alone.
-const NEEDED: [&str; 29] = [
+const NEEDED: [&str; 30] = [
     "version",
     "name",
     "bind",
@@ -460,6 +460,7 @@ const NEEDED: [&str; 29] = [
     "headers",
     "value",
     "prefix",
+    "location",
     "present",
     "absent",
     "query",

@@ -85,6 +85,33 @@ fn routes_lead_to_one_thing() {
             "301",
         ),
         row(
+            routes("http", "{redirect: {location: /x, path: /y}}"),
+            "frontends[0].routes[0].redirect.path",
+            "location is the whole answer",
+            "remove it, or location",
+        ),
+        row(
+            routes("http", "{redirect: {location: ''}}"),
+            "frontends[0].routes[0].redirect.location",
+            "is empty",
+            "a path or a URL",
+        ),
+        row(
+            routes("http", "{redirect: {drop-query: true}}"),
+            "frontends[0].routes[0].redirect",
+            "leads back to where the client was",
+            "or location",
+        ),
+        row(
+            routes(
+                "http",
+                "{redirect: {relative: true, path: /x, scheme: https}}",
+            ),
+            "frontends[0].routes[0].redirect.scheme",
+            "a relative Location has no scheme",
+            "remove it, or relative",
+        ),
+        row(
             routes("http", "{redirect: {scheme: ftp}}"),
             "frontends[0].routes[0].redirect.scheme",
             "\"ftp\" is not a scheme",

@@ -191,7 +191,10 @@ fn off_stands_only_where_it_means_something() {
         "services[0].health.mode",
         "services[0].ejection",
         "services[2].ejection",
+        "services[1].health.mode",
         "services[2].health.mode",
+        "services[2].health.tls.verified-name",
+        "services[2].tls.verified-name",
     ];
     // What takes any text, takes this one.
     let takes_texts = |at: &str| {
@@ -216,6 +219,8 @@ fn off_stands_only_where_it_means_something() {
                 "body",
                 "send",
                 "answer",
+                "answer-contains",
+                "location",
                 "content-type",
                 "header",
                 "ticket-keys",

@@ -282,6 +282,24 @@ fn rules_of_health() {
     let health = |fields: &str| service(&format!("health: {{mode: http, {fields}}}"));
     hold(vec![
         row(
+            service("health: {mode: tcp, answer: a, answer-contains: b}"),
+            "services[0].health.answer-contains",
+            "stands beside answer",
+            "keep answer",
+        ),
+        row(
+            service("health: {mode: https, tls: {verified-name: a.org}}"),
+            "services[0].health.tls.verified-name",
+            "without ca nothing is verified",
+            "add ca",
+        ),
+        row(
+            service("tls: {insecure: true, verified-name: off}"),
+            "services[0].tls.verified-name",
+            "insecure: true verifies nothing",
+            "remove verified-name",
+        ),
+        row(
             service("health: {mode: tls}"),
             "services[0].health.mode",
             "\"tls\" is not a mode of health",
