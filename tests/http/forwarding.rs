@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::net::SocketAddr;
 
-use crate::common::Ballast;
 use crate::common::crowd::Client;
+use crate::common::{Ballast, nobody};
 use crate::peers::End;
 use crate::wire::{Endpoint, Request, Wire, ok, response, routed, service_of, table};
 
@@ -372,6 +372,52 @@ fn what_the_table_sets_goes_before_what_ballast_writes() {
             assert_eq!(request.fields(name), [value], "{}", request.head);
         }
     }
+}
+
+#[test]
+fn the_edits_of_a_frontend_are_the_last_ones_of_every_answer() {
+    let endpoint = Endpoint::answering(|_| response("200 OK", "X-A: endpoint\r\n", "served"));
+    let text = routed(
+        ", http: {unreachable-status: 503, response-headers: {set: {X-A: frontend}, add: {X-B: '1'}}}, routes: [
+            {path: /route, response-headers: {set: {X-A: route, X-C: route}}, service: good},
+            {path: /away, response-headers: {set: {X-A: route, X-C: route}}, redirect: {location: /new}},
+            {path: /teapot, response-headers: {set: {X-C: route, Cache-Control: max-age=1}}, status: 418},
+            {path: /denied, source-ranges: ['192.0.2.0/24'], service: good},
+            {path: /gone, service: gone}], default: {service: good}",
+        &[
+            &service_of("good", ", http: {response-headers: {set: {X-A: service, X-B: service}}}", &[endpoint.address]),
+            &service_of("gone", ", retries: 0", &[nobody()]),
+        ],
+    );
+    let ballast = Ballast::serve(&text, 1);
+    let mut client = Wire::to(ballast.address());
+    for (target, status, of_route) in [
+        ("/", 200, None),
+        ("/route", 200, Some("route")),
+        ("/away", 301, Some("route")),
+        ("/teapot", 418, Some("route")),
+        ("/denied", 403, None),
+        ("/gone", 503, None),
+    ] {
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let answer = client.response();
+        assert_eq!(answer.status, status, "{target}");
+        let lines = |name: &str| answer.head.matches(name).count();
+        assert_eq!(answer.field("X-A"), Some("frontend"), "{target}");
+        assert!(answer.head.contains("X-B: 1\r\n"), "{}", answer.head);
+        assert_eq!(answer.field("X-C"), of_route, "{target}");
+        assert_eq!(lines("X-A"), 1, "{}", answer.head);
+        if target == "/teapot" {
+            assert_eq!(answer.field("Cache-Control"), Some("max-age=1"));
+            assert_eq!(lines("Cache-Control"), 1, "{}", answer.head);
+        }
+    }
+    client.send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n");
+    let answer = client.response();
+    assert_eq!(
+        (answer.status, answer.field("X-A")),
+        (400, Some("frontend"))
+    );
 }
 
 #[test]

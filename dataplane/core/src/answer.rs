@@ -5,7 +5,9 @@
 
 use std::path::Path;
 
-use crate::forward::{Sink, write_framing, write_hsts, write_persistence, write_status};
+use crate::forward::{
+    Edits, Head, Sink, write_framing, write_hsts, write_persistence, write_status,
+};
 use crate::http::{Framing, Version};
 use crate::table::MaxAge;
 
@@ -37,7 +39,7 @@ enum Body<'a> {
 
 /// The properties of a request, its connection and its frontend that decide how an answer is written.
 #[derive(Clone, Copy, Debug)]
-pub struct Recipient {
+pub struct Recipient<'a> {
     /// The version of the request.
     pub version: Version,
     /// Whether the request's method is `HEAD`: the answer then has no body.
@@ -46,6 +48,8 @@ pub struct Recipient {
     pub keeps_connection: bool,
     /// The frontend's `hsts`.
     pub hsts: Option<MaxAge>,
+    /// The edits of the table: [`Edits::of_answer`].
+    pub edits: Edits<'a>,
 }
 
 impl<'a> OwnAnswer<'a> {
@@ -124,7 +128,7 @@ impl<'a> OwnAnswer<'a> {
 }
 
 /// Appends the answer in the syntax of HTTP/1: the head, and the body unless the client asks for the head alone.
-pub fn write(out: &mut Vec<u8>, answer: &OwnAnswer<'_>, to: &Recipient) {
+pub fn write(out: &mut Vec<u8>, answer: &OwnAnswer<'_>, to: &Recipient<'_>) {
     write_status(out, answer.status, reason(answer.status));
     write_fields(out, answer, to);
     out.extend_from_slice(b"\r\n");
@@ -134,27 +138,29 @@ pub fn write(out: &mut Vec<u8>, answer: &OwnAnswer<'_>, to: &Recipient) {
 }
 
 /// Writes the fields of the answer.
-pub fn write_fields(out: &mut impl Sink, answer: &OwnAnswer<'_>, to: &Recipient) {
+pub fn write_fields(out: &mut impl Sink, answer: &OwnAnswer<'_>, to: &Recipient<'_>) {
     if !matches!(answer.status, NO_CONTENT | NOT_MODIFIED) {
         let length = u64::try_from(answer.length()).unwrap_or(u64::MAX);
         write_framing(out, Framing::Length(length));
     }
+    let mut head = Head::new(out, to.edits);
     if let Some(content_type) = answer.content_type() {
-        out.field("Content-Type", content_type.as_bytes());
+        head.field("Content-Type", content_type.as_bytes());
     }
     if let Some(location) = answer.location {
-        out.field("Location", location);
+        head.field("Location", location);
     }
     if answer.status >= 400 {
-        out.field("Cache-Control", b"no-store");
+        head.field("Cache-Control", b"no-store");
     }
     if answer.status == METHOD_NOT_ALLOWED {
-        out.field("Allow", ALLOWED);
+        head.field("Allow", ALLOWED);
     }
     if let Some(max_age) = to.hsts {
-        write_hsts(out, max_age);
+        write_hsts(&mut head, max_age);
     }
-    write_persistence(out, to.version, to.keeps_connection);
+    head.edit("");
+    write_persistence(head.sink(), to.version, to.keeps_connection);
 }
 
 /// The Content-Type of a file of the table, by its name. A file of an unknown kind is a page.

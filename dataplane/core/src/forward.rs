@@ -22,7 +22,7 @@ mod response;
 mod trailing;
 
 pub use edits::Edits;
-pub(crate) use fields::write_framing;
+pub(crate) use fields::{Head, write_framing};
 pub use map_back::MapBack;
 pub use request::{Client, Subject, ToEndpoint, request, request_fields};
 pub use response::{Sticky, ToClient, framing_to, response, response_fields};

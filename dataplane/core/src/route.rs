@@ -210,6 +210,8 @@ pub struct Route {
     pub sources: Option<PrefixSet>,
     /// The limit of the time from the first byte of a request to the last one of its response. `None`: there is none.
     pub timeout: Option<Duration>,
+    /// The edits of an answer of Ballast's own, where the target is one.
+    pub answer_headers: Option<Box<HeaderEdits>>,
     /// What is counted of a route that has a name.
     requests: Option<Arc<Tally>>,
 }
@@ -280,6 +282,7 @@ impl Route {
             }),
             sources: None,
             timeout: None,
+            answer_headers: None,
             requests: None,
         }
     }
@@ -335,10 +338,14 @@ impl Route {
             }),
         };
         Self {
-            target,
             sources: sources(route),
             timeout: route.timeout,
+            answer_headers: match target {
+                Target::Forward(_) => None,
+                Target::Redirect(_) | Target::Answer(_) => route.response_headers.clone(),
+            },
             requests: context.requests_of(route),
+            target,
         }
     }
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use ballast_core::admit::Refusal;
 use ballast_core::answer::{Form, OwnAnswer, Recipient, content_type, write, write_fields};
+use ballast_core::forward::Edits;
 use ballast_core::http::{Request, Version};
 use ballast_core::http2::Fields;
 use ballast_core::plan::{Frontend, HttpFrontend};
-use ballast_core::route::{self, Redirect};
+use ballast_core::route::{self, Redirect, Route};
+use ballast_core::table::HeaderEdits;
 
 use super::account::Account;
 use super::buffers::WriteBuffer;
@@ -29,7 +31,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    fn of(worker: &Worker, answer: &OwnAnswer<'_>, to: &Recipient, reason: Reason) -> Self {
+    fn of(worker: &Worker, answer: &OwnAnswer<'_>, to: &Recipient<'_>, reason: Reason) -> Self {
         let mut bytes = worker.buffers.for_writing();
         let mut head_length = 0;
         if to.version == Version::Http2 {
@@ -55,7 +57,7 @@ impl Answer {
         peer: &Peer,
         status: u16,
         form: Form,
-        to: &Recipient,
+        to: &Recipient<'_>,
         frontend: Option<&Frontend>,
         reason: Reason,
     ) -> Self {
@@ -77,6 +79,7 @@ impl Answer {
             asks_for_head: false,
             keeps_connection: false,
             hsts: frontend.and_then(|frontend| frontend.spec().http().hsts),
+            edits: edits_of(None, frontend),
         };
         Self::page(peer, status, Form::Text, &to, frontend, reason)
     }
@@ -95,6 +98,7 @@ impl Answer {
             asks_for_head: request.method == "HEAD",
             keeps_connection,
             hsts: frontend.spec().http().hsts,
+            edits: edits_of(own.edits(), Some(frontend)),
         };
         let worker = &peer.worker;
         own.write(worker, request, frontend, http, |answer, reason| {
@@ -111,6 +115,9 @@ impl Answer {
         keeps: bool,
         account: &mut Account,
     ) -> Option<Self> {
+        let plan = peer.worker.plan();
+        let frontend = peer.frontend_in(&plan);
+        let frontend = frontend.map(|(frontend, _)| frontend.as_ref());
         let (status, reason) = match ended {
             Ended::Unserved(unserved) => {
                 account.unserved(*unserved);
@@ -118,7 +125,7 @@ impl Answer {
                     return None;
                 };
                 peer.counters().refused[refusal.index()].add(1);
-                (status_of_refusal(*refusal), Reason::Unserved)
+                (status_of_refusal(*refusal, frontend), Reason::Unserved)
             }
             Ended::Failed(failed) => {
                 let status = status_of_failure(failed.failure)?;
@@ -131,10 +138,8 @@ impl Answer {
             asks_for_head: facts.is_head,
             keeps_connection: facts.keep_alive && keeps && !peer.is_draining(),
             hsts: facts.hsts,
+            edits: edits_of(None, frontend),
         };
-        let plan = peer.worker.plan();
-        let frontend = peer.frontend_in(&plan);
-        let frontend = frontend.map(|(frontend, _)| frontend.as_ref());
         Some(Self::page(peer, status, facts.form, &to, frontend, reason))
     }
 
@@ -179,11 +184,19 @@ pub(super) enum Reason {
 pub(super) enum Own<'a> {
     Refused(u16, Reason),
     /// And how much of the path the route matched.
-    Redirect(&'a Redirect, usize),
-    Asked(&'a route::Answer),
+    Redirect(&'a Redirect, &'a Route, usize),
+    Asked(&'a route::Answer, &'a Route),
 }
 
-impl Own<'_> {
+impl<'a> Own<'a> {
+    /// The edits of the route that asks for the answer.
+    fn edits(self) -> Option<&'a HeaderEdits> {
+        match self {
+            Self::Refused(..) => None,
+            Self::Redirect(_, route, _) | Self::Asked(_, route) => route.answer_headers.as_deref(),
+        }
+    }
+
     /// Calls `write` with the answer.
     pub(super) fn write<T>(
         self,
@@ -195,7 +208,7 @@ impl Own<'_> {
     ) -> T {
         let (status, reason) = match self {
             Self::Refused(status, reason) => (status, reason),
-            Self::Redirect(redirect, matched) => {
+            Self::Redirect(redirect, _, matched) => {
                 let mut location = worker.buffers.for_writing();
                 match redirect.write_location(&mut location, request, matched, scheme(http)) {
                     Some(status) => {
@@ -205,7 +218,7 @@ impl Own<'_> {
                     None => (400, Reason::Malformed),
                 }
             }
-            Self::Asked(asked) => {
+            Self::Asked(asked, _) => {
                 let plan = worker.plan();
                 if let Some(file) = &asked.body_file
                     && let Ok(body) = plan.files.get(file)
@@ -243,10 +256,19 @@ pub(super) fn with_page<T>(
     write(&OwnAnswer::page_as(status, form))
 }
 
+/// The edits of an answer of Ballast's own: the route's, and the frontend's.
+pub(super) fn edits_of<'a>(
+    route: Option<&'a HeaderEdits>,
+    frontend: Option<&'a Frontend>,
+) -> Edits<'a> {
+    let of_frontend = frontend.and_then(|it| it.spec().http().response_headers.as_deref());
+    Edits::of_answer(route, of_frontend)
+}
+
 /// The status for a request that got no endpoint.
-fn status_of_refusal(refusal: Refusal) -> u16 {
+fn status_of_refusal(refusal: Refusal, frontend: Option<&Frontend>) -> u16 {
     match refusal {
-        Refusal::Failed => 502,
+        Refusal::Failed => frontend.map_or(502, |it| it.spec().http().unreachable_status),
         _ => 503,
     }
 }

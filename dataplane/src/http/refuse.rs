@@ -11,7 +11,7 @@ use ballast_core::http::Version;
 use ballast_core::moment::Moment;
 use ballast_core::plan::{Frontend, Serves};
 
-use super::answers::{SEND_TIMEOUT, with_page};
+use super::answers::{SEND_TIMEOUT, edits_of, with_page};
 use super::linger::linger;
 use super::send_all::send_all;
 use crate::poller::Timer;
@@ -53,6 +53,7 @@ impl Refusing {
             asks_for_head: false,
             keeps_connection: false,
             hsts: None,
+            edits: edits_of(None, Some(frontend)),
         };
         let bytes = with_page(worker, 503, Form::Text, Some(frontend), |answer| {
             let mut bytes = worker.buffers.for_writing();

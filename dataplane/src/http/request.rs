@@ -73,6 +73,8 @@ pub(super) struct Facts {
     pub(super) map_back: Option<Box<MappedBack>>,
     /// The route and the place of the backend, if one of them edits the heads of responses.
     pub(super) edited_by: Option<(Arc<Route>, usize)>,
+    /// The frontend, if it edits the heads of all responses.
+    pub(super) edited_last_by: Option<Arc<Frontend>>,
     pub(super) hsts: Option<MaxAge>,
     pub(super) is_https: bool,
     /// The affinity cookie of the service, as the client sent it.
@@ -189,8 +191,10 @@ fn destination<'a>(
                 chosen,
             })
         }
-        Target::Redirect(redirect) => Err(Own::Redirect(redirect, found.prefix_length)),
-        Target::Answer(asked) => Err(Own::Asked(asked)),
+        Target::Redirect(redirect) => {
+            Err(Own::Redirect(redirect, found.route, found.prefix_length))
+        }
+        Target::Answer(asked) => Err(Own::Asked(asked, found.route)),
     }
 }
 
@@ -244,7 +248,7 @@ impl Destination<'_> {
 }
 
 impl Facts {
-    fn of(message: &Message<'_>, to: &Destination<'_>, frontend: &Frontend) -> Self {
+    fn of(message: &Message<'_>, to: &Destination<'_>, frontend: &Arc<Frontend>) -> Self {
         let request = message.request;
         let Destination {
             found,
@@ -268,6 +272,10 @@ impl Facts {
                 })
             }),
             edited_by: edits.then(|| (Arc::clone(found.route), chosen.place)),
+            edited_last_by: {
+                let edits = frontend.spec().http().response_headers.is_some();
+                edits.then(|| Arc::clone(frontend))
+            },
             hsts: frontend.spec().http().hsts,
             is_https: frontend.spec().protocol == Protocol::Https,
             cookie: chosen

@@ -3,16 +3,17 @@ use proptest::prelude::*;
 use super::*;
 use crate::http::Field;
 
-fn recipient(version: Version) -> Recipient {
+fn recipient(version: Version) -> Recipient<'static> {
     Recipient {
         version,
         asks_for_head: false,
         keeps_connection: true,
         hsts: None,
+        edits: Edits::default(),
     }
 }
 
-fn written(answer: &OwnAnswer<'_>, to: &Recipient) -> String {
+fn written(answer: &OwnAnswer<'_>, to: &Recipient<'_>) -> String {
     let mut out = Vec::new();
     write(&mut out, answer, to);
     String::from_utf8(out).unwrap()
@@ -212,4 +213,20 @@ proptest! {
         let names_none = !["html", "json", "plain", "*"].iter().any(|one| accept.contains(one));
         prop_assert!(!names_none || form == Form::Text);
     }
+}
+
+#[test]
+fn the_edits_of_the_table_change_what_ballast_writes_but_not_what_frames() {
+    let parsed = |json| serde_json::from_str::<crate::table::HeaderEdits>(json).unwrap();
+    let route = parsed(r#"{"set": {"Cache-Control": "max-age=1", "X-A": "route"}}"#);
+    let frontend =
+        parsed(r#"{"set": {"X-A": "frontend"}, "add": {"X-B": "1"}, "remove": ["Content-Type"]}"#);
+    let to = Recipient {
+        edits: Edits::of_answer(Some(&route), Some(&frontend)),
+        ..recipient(Version::Http11)
+    };
+    assert_eq!(
+        written(&OwnAnswer::file(503, "text/html", b"gone"), &to),
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\nCache-Control: max-age=1\r\nX-A: frontend\r\nX-B: 1\r\n\r\ngone"
+    );
 }

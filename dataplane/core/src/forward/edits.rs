@@ -10,7 +10,7 @@ use super::Sink;
 /// earlier one has set or added is a field like all others for a later one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Edits<'a> {
-    steps: [Option<&'a HeaderEdits>; 3],
+    steps: [Option<&'a HeaderEdits>; 4],
 }
 
 impl<'a> Edits<'a> {
@@ -24,30 +24,35 @@ impl<'a> Edits<'a> {
                 route.request_headers.as_deref(),
                 route.backends.request_headers(place),
                 http.map(|http| &http.request_headers),
+                None,
             ],
         }
     }
 
-    /// The edits of a response that comes by this route from `service`, the backend at `place`: the service's, the backend's, the
-    /// route's.
+    /// The edits of a response of `service`: the service's, those of the backend at `place` and of its route where they have some,
+    /// and the frontend's.
     #[must_use]
-    pub fn of_response(route: &'a Forward, place: usize, service: &'a Service) -> Self {
+    pub fn of_response(
+        service: &'a Service,
+        route: Option<(&'a Forward, usize)>,
+        frontend: Option<&'a HeaderEdits>,
+    ) -> Self {
         let http = service.spec().http.as_deref();
         Self {
             steps: [
                 http.map(|http| &http.response_headers),
-                route.backends.response_headers(place),
-                route.response_headers.as_deref(),
+                route.and_then(|(route, place)| route.backends.response_headers(place)),
+                route.and_then(|(route, _)| route.response_headers.as_deref()),
+                frontend,
             ],
         }
     }
 
-    /// The edits of a response of this service, where its route and its backend have none.
+    /// The edits of an answer of Ballast's own: those of the route that asks for it, and the frontend's.
     #[must_use]
-    pub fn of_service_response(service: &'a Service) -> Self {
-        let http = service.spec().http.as_deref();
+    pub fn of_answer(route: Option<&'a HeaderEdits>, frontend: Option<&'a HeaderEdits>) -> Self {
         Self {
-            steps: [http.map(|http| &http.response_headers), None, None],
+            steps: [None, None, route, frontend],
         }
     }
 
@@ -101,7 +106,9 @@ fn take_out(steps: &[Option<&HeaderEdits>], name: &str) -> bool {
 
 #[cfg(test)]
 impl<'a> From<[Option<&'a HeaderEdits>; 3]> for Edits<'a> {
-    fn from(steps: [Option<&'a HeaderEdits>; 3]) -> Self {
-        Self { steps }
+    fn from([first, second, third]: [Option<&'a HeaderEdits>; 3]) -> Self {
+        Self {
+            steps: [first, second, third, None],
+        }
     }
 }

@@ -128,14 +128,14 @@ pub(super) fn address(out: &mut Vec<u8>, address: IpAddr) {
 }
 
 /// A head that is being written. Fields that the edits of the table set or remove are left out.
-pub(super) struct Head<'a, S> {
+pub(crate) struct Head<'a, S> {
     out: &'a mut S,
     edits: Edits<'a>,
     has_edits: bool,
 }
 
 impl<'a, S: Sink> Head<'a, S> {
-    pub(super) fn new(out: &'a mut S, edits: Edits<'a>) -> Self {
+    pub(crate) fn new(out: &'a mut S, edits: Edits<'a>) -> Self {
         Self {
             out,
             edits,
@@ -149,14 +149,14 @@ impl<'a, S: Sink> Head<'a, S> {
     }
 
     /// Adds the fields that the table sets and adds, but for the field `not`, which has been written already.
-    pub(super) fn edit(&mut self, not: &str) {
+    pub(crate) fn edit(&mut self, not: &str) {
         if self.has_edits {
             self.edits.write(self.out, not);
         }
     }
 
     /// The sink, for fields that no edit changes.
-    pub(super) fn sink(&mut self) -> &mut S {
+    pub(crate) fn sink(&mut self) -> &mut S {
         self.out
     }
 }

@@ -41,6 +41,12 @@ pub struct FrontendHttp {
     /// https: browsers are told to use nothing but https for so long. Absent: they are not told.
     #[serde(skip_serializing_if = "is_default")]
     pub hsts: Option<MaxAge>,
+    /// What is changed in the heads of all answers, after every other edit: those of endpoints and Ballast's own.
+    #[serde(skip_serializing_if = "is_default")]
+    pub response_headers: Option<Box<HeaderEdits>>,
+    /// The status for requests whose endpoints cannot be connected to, from 500 to 599. Default: 502.
+    #[serde(with = "Within::<500, 599>", skip_serializing_if = "is::<502, _>")]
+    pub unreachable_status: u16,
 }
 
 impl FrontendHttp {
@@ -53,6 +59,8 @@ impl FrontendHttp {
         x_forwarded_trust: None,
         forwarded: false,
         hsts: None,
+        response_headers: None,
+        unreachable_status: 502,
     };
 }
 

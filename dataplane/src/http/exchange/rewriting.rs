@@ -69,11 +69,11 @@ impl Rewriting<'_> {
 
     /// The edits of the table to heads of responses.
     fn edits(&self) -> Edits<'_> {
-        let edited_by = self.facts.edited_by.as_ref();
-        match edited_by.and_then(|(route, place)| Some((route.forward()?, *place))) {
-            Some((forward, place)) => Edits::of_response(forward, place, self.service),
-            None => Edits::of_service_response(self.service),
-        }
+        let route = self.facts.edited_by.as_ref();
+        let route = route.and_then(|(route, place)| Some((route.forward()?, *place)));
+        let frontend = self.facts.edited_last_by.as_ref();
+        let frontend = frontend.and_then(|it| it.spec().http().response_headers.as_deref());
+        Edits::of_response(self.service, route, frontend)
     }
 
     /// Parses the head of a response of HTTP/1, if it has arrived whole.

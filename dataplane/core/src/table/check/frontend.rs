@@ -25,6 +25,9 @@ impl Check<'_> {
             );
         }
         self.http2(&at, frontend.http());
+        if let Some(edits) = &frontend.http().response_headers {
+            self.header_edits(&format!("{at}.http.response-headers"), edits);
+        }
         if let Some(http) = &frontend.http
             && http.hsts.is_some()
             && frontend.protocol == Protocol::Http

@@ -141,11 +141,6 @@ impl Check<'_> {
                 "changes what a service gets",
             ),
             (
-                route.response_headers.is_some(),
-                "response-headers",
-                "changes what a service answers",
-            ),
-            (
                 route.timeout.is_some(),
                 "timeout",
                 "limits how long a service takes",

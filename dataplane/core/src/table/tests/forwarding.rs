@@ -316,10 +316,16 @@ fn rules_of_edits() {
             "add service",
         ),
         row(
-            route("redirect: {scheme: https}, response-headers: {set: {A: b}}"),
-            "frontends[0].routes[0].response-headers",
-            "changes what a service answers",
-            "add service",
+            route("redirect: {scheme: https}, response-headers: {set: {Connection: b}}"),
+            "frontends[0].routes[0].response-headers.set.Connection",
+            "Ballast's own",
+            "remove it",
+        ),
+        row(
+            frontend("http", "http: {response-headers: {set: {Connection: b}}}"),
+            "frontends[0].http.response-headers.set.Connection",
+            "Ballast's own",
+            "remove it",
         ),
         row(
             frontend(
