@@ -24,16 +24,23 @@ pub fn begin(format: Format, level: Level) -> io::Result<Log> {
     ballast_log::begin(format, level, &[("h2", LevelFilter::OFF)])
 }
 
-/// Limits a log line that may occur many times a second to one a second.
-#[derive(Debug, Default)]
+/// Limits a log line that may occur many times a second to one in each interval.
+#[derive(Debug)]
 pub(crate) struct LogLimiter {
+    interval: Duration,
     next: AtomicU64,
     suppressed: AtomicU64,
 }
 
 impl LogLimiter {
+    /// One line a second.
     pub(crate) const fn new() -> Self {
+        Self::every(Duration::from_secs(1))
+    }
+
+    pub(crate) const fn every(interval: Duration) -> Self {
         Self {
+            interval,
             next: AtomicU64::new(0),
             suppressed: AtomicU64::new(0),
         }
@@ -42,7 +49,7 @@ impl LogLimiter {
     /// Whether to log this time. `Some` has the number of lines suppressed since the last one.
     pub(crate) fn allow(&self, now: Moment) -> Option<u64> {
         let next = self.next.load(Ordering::Relaxed);
-        let after = now.after(INTERVAL).0;
+        let after = now.after(self.interval).0;
         let said = now.0 >= next
             && self
                 .next
@@ -55,8 +62,6 @@ impl LogLimiter {
         None
     }
 }
-
-const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@
 //! | `tickets` | the keys of session tickets |
 //! | `trust` | whose certificates of endpoints are trusted |
 //! | `client` | TLS to endpoints, and to what checks ask |
+//! | `failures` | which failed handshakes with endpoints are logged |
 //! | `hello` | the ClientHello of a client, before a session exists |
 //! | `session` | one TLS session: bytes in and out, without a socket of its own |
 //! | `stream` | a socket with or without a session, as the relay sees it |
@@ -33,6 +34,7 @@ use crate::intake::NamedFiles;
 
 mod certificates;
 mod client;
+mod failures;
 mod hello;
 mod pem;
 mod served;

@@ -1,11 +1,12 @@
 //! What `check` and the log say of certificates that are not valid any more, or not yet.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::papers::Papers;
-use crate::peers::fresh_address;
+use crate::peers::{fresh_address, get, server};
 use crate::process::{Process, ballast, folder, replace};
 
 #[test]
@@ -85,6 +86,38 @@ fn the_log_warns_once_when_a_certificate_expires_and_no_more_when_it_was_replace
     process.until_said("generation=7");
     assert_eq!(process.err.times(&expired), 1);
     assert!(process.err.times(&format!("{subject} expires at ")) <= 1);
+}
+
+#[test]
+fn the_log_says_why_there_is_no_tls_with_an_endpoint() {
+    let plain = server(|mut client| {
+        client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
+    });
+    let address = fresh_address();
+    let folder = folder(&format!(
+        "version: 1
+frontends: [{{name: web, bind: [\"{address}\"], protocol: http, default: {{service: shop}}}}]
+services: [{{name: shop, tls: {{sni: shop.test}}, endpoints: [{{address: \"{plain}\"}}]}}]
+"
+    ));
+    let process = Process::run(folder.path(), &[]);
+    process.until_answers("/readyz", 200);
+    for _ in 0..3 {
+        assert_eq!(get(address, "/").unwrap().0, 502);
+    }
+    let fields = [
+        "TLS with an endpoint failed".into(),
+        format!("endpoint={plain}"),
+        "service=shop".into(),
+        "name=\"shop.test\"".into(),
+        "why=\"it does not speak TLS\"".into(),
+    ];
+    process.until_said(&fields[0]);
+    let text = process.err.text();
+    let line = text.lines().find(|line| line.contains(&fields[0])).unwrap();
+    assert!(line.contains(" WARN "), "{line}");
+    assert!(fields.iter().all(|field| line.contains(field)), "{line}");
+    assert_eq!(process.err.times(&fields[0]), 1, "once a minute");
 }
 
 fn table(address: SocketAddr, certificates: &[String]) -> String {

@@ -1,10 +1,11 @@
 //! TLS to endpoints: Ballast's own certificate, and the authorities that it trusts. Health checks use the same verifiers.
 
 use std::cell::OnceCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use ballast_core::table::{EndpointTls, HttpVersion};
+use ballast_core::moment::Moment;
+use ballast_core::table::{EndpointTls, HttpVersion, OrOff};
 use rustls::client::ResolvesClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -15,6 +16,7 @@ use rustls::{
 };
 
 use super::certificates::{Certificate, CertificateFiles, Certificates};
+use super::failures::Failures;
 use super::pem;
 use super::trust::{Trusted, verifier};
 use crate::intake::NamedFiles;
@@ -30,6 +32,7 @@ pub(crate) struct ClientTls {
     http: HttpVersion,
     authorities: Option<Box<[u8]>>,
     certificate: Option<Arc<Certificate>>,
+    failures: Failures,
 }
 
 /// Inputs of compiling that all configurations of a plan share.
@@ -103,7 +106,33 @@ impl ClientTls {
             http,
             authorities: authorities.map(Into::into),
             certificate,
+            failures: Failures::default(),
         }))
+    }
+
+    /// Logs that no TLS session with this endpoint came about.
+    pub(crate) fn log_failure(
+        &self,
+        service: &str,
+        endpoint: SocketAddr,
+        why: &'static str,
+        now: Moment,
+    ) {
+        let Some(suppressed) = self.failures.allow(endpoint, why, now) else {
+            return;
+        };
+        let name = self.verified_name(endpoint.ip());
+        tracing::warn!(%service, %endpoint, name, why, suppressed, "TLS with an endpoint failed");
+    }
+
+    /// The name that the certificate of an endpoint at this address must have, for the log.
+    fn verified_name(&self, address: IpAddr) -> String {
+        match (&self.spec.verified_name, &self.spec.sni) {
+            _ if self.spec.insecure => "any".into(),
+            (Some(OrOff::Off), _) => "any".into(),
+            (Some(OrOff::On(name)), _) | (None, Some(name)) => name.to_string(),
+            (None, None) => address.to_string(),
+        }
     }
 
     /// Whether this is a protocol for the service: h2 must have been chosen where the table asks for it.

@@ -47,14 +47,16 @@ impl Reach {
                 stream.secure(session);
                 return Ok(stream);
             }
-            Ok(()) => "it does not speak h2",
+            Ok(()) => "it does not speak HTTP/2, which the service's http.version asks for",
             Err(_) if stream.is_cut() => return Err(AttemptError::Cut),
             Err(error) if error.result == HandshakeResult::Timeout => {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
             Err(error) => error.why,
         };
-        tracing::debug!(endpoint = %self.endpoint.address(), why, "no TLS");
+        let service = self.service.state().name();
+        let now = worker.shared.clock.now();
+        tls.log_failure(service, self.endpoint.address(), why, now);
         // To the service it is the same as an endpoint that refuses connections.
         Err(io::Error::new(io::ErrorKind::ConnectionRefused, why).into())
     }
