@@ -1,6 +1,6 @@
 //! Which part of the workspace may use which other one, checked in sources and manifests. The core decides and does no input or
-//! output; the data plane and the controller depend on the core and the log only; inside of the data plane, no module uses the
-//! one that starts it.
+//! output; the data plane and the controller depend on the core and the log only, and the data plane on the import, which knows the
+//! core alone; inside of the data plane, no module uses the one that starts it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -43,6 +43,7 @@ fn the_data_plane_and_the_controller_know_only_the_core() {
         ("controller", "ballast", "ballast::"),
         ("dataplane", "ballast-controller", "ballast_controller::"),
         ("dataplane/core", "ballast", "ballast::"),
+        ("dataplane/import", "ballast", "ballast::"),
         (
             "dataplane/core",
             "ballast-controller",
@@ -65,6 +66,10 @@ fn the_data_plane_and_the_controller_know_only_the_core() {
             .iter()
             .any(|name| name == "ballast-core")
     );
+    assert_eq!(
+        dependencies("dataplane/import"),
+        ["ballast-core", "ipnet", "thiserror"]
+    );
     let of_log = dependencies("dataplane/log");
     assert!(
         !of_log.iter().any(|name| name.starts_with("ballast")),
@@ -84,7 +89,12 @@ fn only_the_system_calls_of_the_data_plane_are_unsafe() {
             assert!(!is_unsafe, "{}: {line}", file.display());
         }
     }
-    for package in ["dataplane/core", "controller", "dataplane/log"] {
+    for package in [
+        "dataplane/core",
+        "dataplane/import",
+        "controller",
+        "dataplane/log",
+    ] {
         let text = fs::read_to_string(root().join(package).join("src/lib.rs")).expect("a library");
         assert!(text.contains("#![forbid(unsafe_code)]"), "{package}");
     }
@@ -117,6 +127,7 @@ fn in_the_data_plane_only_apply_publishes_a_plan_and_no_module_uses_its_starter(
 fn only_the_log_writes_to_standard_streams() {
     for (package, may) in [
         ("dataplane/src", &["main.rs"][..]),
+        ("dataplane/import/src", &[]),
         (
             "controller/src",
             &["main.rs", "run.rs", "cluster/release.rs"],

@@ -28,7 +28,6 @@
 pub mod clock;
 pub mod config;
 pub mod demo;
-pub mod import;
 pub mod limits;
 pub mod live;
 pub mod log;

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
-use ballast::import::{self, ImportError, import};
 use ballast::show::{self, Paint, Server, Unanswered, What};
 use ballast::{Config, Running, StartError, demo, log};
 use ballast_core::table::{parse_duration, schema};
+use ballast_import::{ImportError, import};
 use clap::{Args, Parser, Subcommand};
 use tikv_jemallocator::Jemalloc;
 
@@ -239,7 +239,7 @@ fn import_command(file: &Path, output: Option<&Path>) -> ExitCode {
         .unwrap_or_else(|| Path::new(""));
     let words = imported.in_words(file, folder);
     io::stderr().write_all(words.as_bytes()).ok();
-    ExitCode::from(match imported.report.count(import::Kind::LeftOut) {
+    ExitCode::from(match imported.report.count(ballast_import::Kind::LeftOut) {
         0 => 0,
         _ => LEFT_OUT,
     })

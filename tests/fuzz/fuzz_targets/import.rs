@@ -7,22 +7,11 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{Format, parse};
+use ballast_import::{Imported, World, translate};
 use libfuzzer_sys::fuzz_target;
-use program::import::{Imported, World, translate};
-
-// The import alone, without the servers of the program around it.
-#[path = "../../../dataplane/src"]
-mod program {
-    #[allow(
-        dead_code,
-        unused_imports,
-        reason = "the shell of the import, which reads files, is not used here"
-    )]
-    pub(super) mod import;
-}
 
 // The promises stand beside the import, whose own tests hold it to them with the same corpus.
-#[path = "../../../dataplane/src/import/tests/oracle.rs"]
+#[path = "../../../dataplane/import/src/tests/oracle.rs"]
 mod oracle;
 
 fuzz_target!(|text: &[u8]| oracle::check(text));

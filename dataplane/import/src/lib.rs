@@ -6,6 +6,8 @@
 //!
 //! A translation means the same as the configuration, or says where it does not. Where a rule about who may not come cannot be
 //! read, the table is closed there, not open. A denial for a reason that Ballast does not look at is left out, and told as such.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod access;
 mod acl;

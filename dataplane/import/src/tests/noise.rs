@@ -99,7 +99,7 @@ fn spoilt_samples_are_imported() {
 /// What the fuzzer begins with, and what it found.
 #[test]
 fn the_corpus_of_the_fuzzer_is_imported() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus/import");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus/import");
     let mut files = 0;
     for entry in fs::read_dir(folder).expect("the corpus") {
         let path = entry.expect("an entry").path();
