@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn every_sample_becomes_a_table_that_check_takes() {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/import");
     for (name, code) in [
         ("service-loadbalancer", 0),
-        ("web", 0),
+        ("web", 2),
         ("tcp", 2),
         ("trouble", 2),
         ("database", 2),
@@ -28,8 +28,9 @@ fn every_sample_becomes_a_table_that_check_takes() {
         let files = folder.path().join("files");
         fs::create_dir(&files).unwrap();
         let path = |name: &str| files.join(name).display().to_string();
-        let page = "HTTP/1.0 503 x\r\nContent-Type: text/html\r\n\r\n<p>sorry</p>";
         for status in [400, 403, 404, 408, 500, 502, 503, 504] {
+            let page =
+                format!("HTTP/1.0 {status} x\r\nContent-Type: text/html\r\n\r\n<p>sorry</p>");
             fs::write(path(&format!("{status}.http")), page).unwrap();
         }
         fs::write(path("office.lst"), "192.0.2.0/24\n").unwrap();
@@ -259,6 +260,180 @@ fn requests_arrive_where_haproxy_sent_them() {
             fs::read_to_string(&table).unwrap()
         );
     }
+}
+
+/// What imports once got wrong without a word: haproxy, where it is there, and Ballast with the imported table answer alike.
+#[test]
+fn what_looks_small_is_as_in_haproxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = fresh_ip();
+    let echo = server(|mut client| {
+        let mut head = Vec::new();
+        let mut bytes = [0; 4096];
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            let Ok(read @ 1..) = client.read(&mut bytes) else {
+                return;
+            };
+            head.extend_from_slice(&bytes[..read]);
+        }
+        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+        let mut shown: Vec<&str> = head.lines().filter(|line| line.starts_with("x-")).collect();
+        shown.sort_unstable();
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let body = format!("{path} {}", shown.join(", "));
+        write!(client, "HTTP/1.1 200 OK\r\nX-Of: endpoint\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()).ok();
+    });
+    let first = server(|mut client| drop(client.write_all(b"first")));
+    let second = server(|mut client| drop(client.write_all(b"second")));
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let mut text = String::from(
+        "defaults\n mode http\n timeout connect 2s\n timeout client 10s\n timeout server 10s\n",
+    );
+    for (index, (lines, of_backend, ..)) in ALIKE.iter().enumerate() {
+        let port = 17_200 + index;
+        let lines = lines.replace(';', "\n");
+        let of_backend = of_backend
+            .replace(';', "\n")
+            .replace("ECHO", &echo.to_string())
+            .replace("FIRST", &first.to_string())
+            .replace("SECOND", &second.to_string())
+            .replace("NOBODY", &nobody.to_string());
+        text.push_str(&format!("frontend f{index}\n bind {at}:{port}\n {lines}\n default_backend b{index}\nbackend b{index}\n {of_backend}\n"));
+    }
+    let source = folder.path().join("haproxy.cfg");
+    fs::write(&source, &text).unwrap();
+    let ask = || -> Vec<String> {
+        let asked = ALIKE.iter().enumerate();
+        let answers = asked.map(|(index, (.., request, _))| {
+            let port = u16::try_from(17_200 + index).unwrap();
+            whole_answer(SocketAddr::from((at, port)), request)
+        });
+        answers.collect()
+    };
+    let expected: Vec<&str> = ALIKE.iter().map(|(.., expected)| *expected).collect();
+
+    if is_there("haproxy") {
+        let mut haproxy = command("haproxy");
+        let process = Process::spawn(haproxy.arg("-db").arg("-f").arg(&source));
+        process.until("haproxy listens", || {
+            connect(SocketAddr::from((at, 17_200))).is_ok()
+        });
+        assert_eq!(ask(), expected, "haproxy");
+    } else {
+        skip("haproxy is not installed: its answers are not compared");
+    }
+
+    let table = folder.path().join("table.yaml");
+    let imported = ballast([Path::new("import"), &source, Path::new("-o"), &table]);
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    let process = Process::run(&table, &[]);
+    process.until_answers("/readyz", 200);
+    assert_eq!(ask(), expected, "{}", fs::read_to_string(&table).unwrap());
+}
+
+/// Lines of a frontend and of its backend, a request, and the answer.
+const ALIKE: [(&str, &str, &str, &str); 12] = [
+    (
+        "option forwardfor;http-request del-header X-Forwarded-For",
+        "server s ECHO",
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Host: a\r\nX-Forwarded-Port: PORT\r\nX-Forwarded-Proto: http",
+        "200 endpoint / x-forwarded-for: 127.0.0.1, x-forwarded-host: a, x-forwarded-port: PORT, x-forwarded-proto: http",
+    ),
+    (
+        "http-request set-header X-Forwarded-For %[src]",
+        "server s ECHO",
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Host: a\r\nX-Forwarded-Port: PORT\r\nX-Forwarded-Proto: http",
+        "200 endpoint / x-forwarded-for: 127.0.0.1, x-forwarded-host: a, x-forwarded-port: PORT, x-forwarded-proto: http",
+    ),
+    (
+        "http-request set-header X-Forwarded-Proto https",
+        "server s ECHO",
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-Proto: http",
+        "200 endpoint / x-forwarded-proto: https",
+    ),
+    (
+        "http-request set-header X-A f;http-response set-header X-Of f",
+        "http-request set-header X-A b;http-response set-header X-Of b;server s ECHO",
+        "GET / HTTP/1.1\r\nHost: a",
+        "200 f / x-a: b",
+    ),
+    (
+        "use_backend b4 if { path_beg /b }",
+        "http-request replace-path ^/b(/)?(.*) /\\2;server s ECHO",
+        "GET /bq HTTP/1.1\r\nHost: a",
+        "200 endpoint /q ",
+    ),
+    (
+        "http-request set-header X-A b",
+        "http-request replace-path ^/b(/)?(.*) /\\2;server s ECHO",
+        "GET /b/q/r HTTP/1.1\r\nHost: a",
+        "200 endpoint /q/r x-a: b",
+    ),
+    (
+        "http-request deny deny_status 429 content-type text/plain string slow if { path /x }",
+        "server s ECHO",
+        "GET /x HTTP/1.1\r\nHost: a",
+        "429  slow",
+    ),
+    (
+        "http-request deny deny_status 404 if { path /x }",
+        "server s ECHO",
+        "GET /y HTTP/1.1\r\nHost: a",
+        "200 endpoint /y ",
+    ),
+    (
+        "mode tcp;tcp-request connection accept if { src 127.0.0.0/8 };tcp-request content reject if { src 127.0.0.0/8 }",
+        "mode tcp;server s FIRST",
+        "",
+        "",
+    ),
+    (
+        "mode tcp;tcp-request content reject unless { src 127.0.0.0/8 };tcp-request session accept;tcp-request connection accept",
+        "mode tcp;server s FIRST",
+        "",
+        "first",
+    ),
+    (
+        "mode tcp",
+        "mode tcp;option redispatch 1;server x NOBODY check inter 100 fall 1;server s SECOND backup check inter 100 fall 1;server t FIRST backup check inter 100 fall 1",
+        "",
+        "second",
+    ),
+    (
+        "http-response add-header X-B c",
+        "server s ECHO",
+        "GET /z HTTP/1.1\r\nHost: a",
+        "200 endpoint /z ",
+    ),
+];
+
+/// Status, `X-Of` and body of an answer, or what a server without a protocol says.
+fn whole_answer(address: SocketAddr, request: &str) -> String {
+    let port = address.port().to_string();
+    let ask = || {
+        let mut stream = connect(address)?;
+        if !request.is_empty() {
+            let request = request.replace("PORT", &port);
+            write!(stream, "{request}\r\nConnection: close\r\n\r\n")?;
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    let answer = ask().unwrap_or_default().replace(&port, "PORT");
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else {
+        return answer;
+    };
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    let of = head.lines().find_map(|line| {
+        line.to_ascii_lowercase()
+            .strip_prefix("x-of: ")
+            .map(str::to_owned)
+    });
+    format!("{status} {} {body}", of.unwrap_or_default())
 }
 
 /// Servers that say who they are and what they were asked.

@@ -1,18 +1,18 @@
 //! `tcp-request` rules: who may connect, and who sends PROXY headers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ballast_core::table::List;
 use ipnet::IpNet;
 
 use super::acl::Where;
 use super::bind::Way;
-use super::condition::{Alternative, Condition, Rule};
+use super::condition::{Acls, Alternative, Condition, Rule};
 use super::decide::{Closed, Does, Step};
 use super::frontends::Backends;
 use super::importer::Importer;
 use super::limits::{Before, Limits};
-use super::proxy::{Access, Proxy, Request};
+use super::proxy::{Access, Proxy, Request, Stage};
 use super::ranges::Ranges;
 use super::words::Line;
 
@@ -83,35 +83,32 @@ impl Importer<'_> {
             true => HashMap::new(),
             false => self.acls(proxy, place),
         };
-        let rejects = proxy
+        let rejects: HashSet<Stage> = proxy
             .connections
             .iter()
-            .any(|rule| rule.action == Access::Reject);
+            .filter(|rule| rule.action == Access::Reject)
+            .map(|rule| Stage::of(&rule.line))
+            .collect();
         let mut senders = Ranges::none();
-        let (mut allowed, mut rest) = (Ranges::none(), Ranges::all());
+        let mut passing = Passing::of(Ranges::all());
+        let mut stage = Stage::Connection;
+        let mut some_accepted = false;
         for (rules, rule) in proxy.connections.iter().enumerate() {
-            let is_needless = rule.action == Access::Accept && !rejects;
+            let of_rule = Stage::of(&rule.line);
+            if of_rule != stage {
+                (stage, passing) = (of_rule, Passing::of(passing.all()));
+            }
+            let is_needless = rule.action == Access::Accept && !rejects.contains(&stage);
             if is_needless || matches!(rule.action, Access::Track(..)) {
                 continue;
             }
             let denies = rule.action == Access::Reject;
-            let condition = match self.condition(&rule.line, &rule.condition, &acls, place) {
-                Ok(condition) => condition,
-                Err(why) if denies => {
-                    self.report.left_out(&rule.line, why);
-                    return Err(Closed(format!(
-                        "line {} says who may not come, and cannot be read; correct it",
-                        rule.line.number
-                    )));
-                }
-                Err(why) => {
-                    self.report.left_out(&rule.line, why);
-                    continue;
-                }
+            let Some(condition) = self.condition_of_access(rule, &acls, place)? else {
+                continue;
             };
             // A limit is one for all clients: none has been let in before.
             if denies
-                && allowed.is_none()
+                && !some_accepted
                 && let Some((backends, limits)) = &mut counted
             {
                 let before = Before {
@@ -135,17 +132,37 @@ impl Importer<'_> {
                 }
                 let who = &alternative.clients;
                 match rule.action {
-                    Access::Accept => {
-                        allowed = allowed.or(&rest.and(who));
-                        rest = rest.and_not(who);
-                    }
-                    Access::Reject => rest = rest.and_not(who),
-                    Access::ExpectProxy => senders = senders.or(who),
+                    Access::Accept => passing.accept(who),
+                    Access::Reject => passing.rest = passing.rest.and_not(who),
+                    Access::ExpectProxy => senders = senders.or(&passing.rest.and(who)),
                     Access::Track(..) => {}
+                }
+                some_accepted |= rule.action == Access::Accept;
+            }
+        }
+        Ok((passing.all(), senders))
+    }
+
+    /// The condition of a `tcp-request` rule; `None`: the rule is left out.
+    fn condition_of_access(
+        &mut self,
+        rule: &Rule<Access>,
+        acls: &Acls,
+        place: Where,
+    ) -> Result<Option<Condition>, Closed> {
+        match self.condition(&rule.line, &rule.condition, acls, place) {
+            Ok(condition) => Ok(Some(condition)),
+            Err(why) => {
+                self.report.left_out(&rule.line, why);
+                match rule.action {
+                    Access::Reject => Err(Closed(format!(
+                        "line {} says who may not come, and cannot be read; correct it",
+                        rule.line.number
+                    ))),
+                    _ => Ok(None),
                 }
             }
         }
-        Ok((allowed.or(&rest), senders))
     }
 
     /// The rule by which a backend denies requests of clients whom its `tcp-request` rules do not let in. Those that it has from
@@ -170,7 +187,7 @@ impl Importer<'_> {
         others.clients = clients.not();
         Ok(Some(Step {
             line: backend.head.clone(),
-            does: Does::Request(Request::Deny(403)),
+            does: Does::Request(Request::Deny(403, None)),
             condition: Condition {
                 alternatives: vec![others],
             },
@@ -220,5 +237,30 @@ impl Importer<'_> {
                 ))
             }
         }
+    }
+}
+
+/// The clients that the rules of one stage have let through so far.
+struct Passing {
+    /// No rule has decided about these.
+    rest: Ranges,
+    accepted: Ranges,
+}
+
+impl Passing {
+    fn of(rest: Ranges) -> Self {
+        Self {
+            rest,
+            accepted: Ranges::none(),
+        }
+    }
+
+    fn accept(&mut self, who: &Ranges) {
+        self.accepted = self.accepted.or(&self.rest.and(who));
+        self.rest = self.rest.and_not(who);
+    }
+
+    fn all(&self) -> Ranges {
+        self.accepted.or(&self.rest)
     }
 }

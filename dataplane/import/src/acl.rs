@@ -13,7 +13,7 @@ use super::world::World;
 pub(super) enum Atom {
     Always(bool),
     Clients(Ranges),
-    Hosts(Vec<HostPattern>),
+    Hosts(Vec<HostPattern>, Unlike),
     Paths(Vec<PathPattern>),
     /// The client has come so often, or is connected so often.
     Counter(Counter),
@@ -21,6 +21,15 @@ pub(super) enum Atom {
     Unknown(String),
     /// A list that cannot be read.
     Broken(String),
+}
+
+/// How a list of hosts differs from haproxy's.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Unlike {
+    /// Some hosts that haproxy means are not in it.
+    pub(super) fewer: Option<String>,
+    /// It has hosts that haproxy does not mean.
+    pub(super) more: Option<String>,
 }
 
 /// What the ACL is for.
@@ -238,15 +247,15 @@ impl Reader<'_> {
     fn host(self, method: &str, criterion: &str) -> Atom {
         let method = self.flags.method.as_deref().unwrap_or(method);
         let mut hosts = Vec::new();
+        let mut unlike = Unlike::default();
         for pattern in &self.patterns {
             let bare = match pattern.rsplit_once(':') {
                 Some((host, port))
                     if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) =>
                 {
-                    (self.note)(
-                        "routes do not look at the port that a client writes behind the host"
-                            .into(),
-                    );
+                    let why = "routes do not look at the port that a client writes behind the host";
+                    (self.note)(why.into());
+                    unlike.more = Some(why.into());
                     host
                 }
                 _ => pattern,
@@ -256,21 +265,30 @@ impl Reader<'_> {
                 "end" => match bare.strip_prefix('.') {
                     Some(name) => &[format!("*.{name}")],
                     None => {
-                        (self.note)(format!(
+                        let why = format!(
                             "{bare} and the hosts below it are meant, not every name that ends so"
-                        ));
+                        );
+                        (self.note)(why.clone());
+                        unlike.fewer = Some(why);
                         &[bare.to_owned(), format!("*.{bare}")]
                     }
                 },
                 "dom" => {
-                    (self.note)(format!(
+                    let why = format!(
                         "{bare} and the hosts below it are meant, not every name that has it inside"
-                    ));
+                    );
+                    (self.note)(why.clone());
+                    unlike.fewer = Some(why);
                     let bare = bare.trim_start_matches('.');
                     &[bare.to_owned(), format!("*.{bare}")]
                 }
                 _ => return self.flags.unknown(criterion),
             };
+            if !self.flags.ignore_case && bare.bytes().any(|byte| byte.is_ascii_alphabetic()) {
+                unlike.more.get_or_insert_with(|| {
+                    format!("without -i haproxy means {bare} in this case alone, and a table in any case")
+                });
+            }
             for text in texts {
                 match text.parse::<HostPattern>() {
                     Ok(host) => hosts.push(host),
@@ -278,7 +296,7 @@ impl Reader<'_> {
                 }
             }
         }
-        Atom::Hosts(hosts)
+        Atom::Hosts(hosts, unlike)
     }
 }
 

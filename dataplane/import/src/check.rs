@@ -181,6 +181,9 @@ impl Importer<'_> {
                 if answer.is_empty() {
                     return Err("expects nothing; name what the answer begins with".into());
                 }
+                if form == "string" && !begins_an_answer(&answer) {
+                    return Err("haproxy looks for this text anywhere in the answer, and a table at its beginning: the check connects and sends, and looks no further".into());
+                }
                 self.report.note(
                     line,
                     "the answer must begin with this text; haproxy looks for it anywhere",
@@ -193,6 +196,12 @@ impl Importer<'_> {
             )),
         }
     }
+}
+
+/// Whether a text is what a protocol's answer begins with, and not something inside of it: `+PONG`, `* OK`, `220`.
+fn begins_an_answer(text: &str) -> bool {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    text.starts_with(['+', '*']) || digits == 3
 }
 
 /// `http-check connect …` and `tcp-check connect …`

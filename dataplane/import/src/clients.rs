@@ -3,6 +3,7 @@
 use ballast_core::table::HostPattern;
 
 use super::decide::{Action, Does, Step};
+use super::pages::Page;
 use super::pattern::PathPattern;
 use super::proxy::Request;
 use super::ranges::Ranges;
@@ -66,20 +67,17 @@ impl Clients {
                     self.rest = self.rest.and_not(&who);
                     None
                 }
-                Does::Request(Request::Deny(_) | Request::Auth) => {
+                Does::Request(Request::Deny(..) | Request::Auth) => {
                     self.rest = self.rest.and_not(&who);
-                    let status = match step.does {
-                        Does::Request(Request::Deny(status)) => status,
-                        _ => 403,
+                    let action = match &step.does {
+                        Does::Request(Request::Deny(status, page)) => answer(step, *status, page),
+                        _ => Action::Status(403),
                     };
-                    self.all()
-                        .is_none()
-                        .then_some(Outcome::Action(Action::Status(status)))
+                    self.all().is_none().then_some(Outcome::Action(action))
                 }
-                Does::Request(Request::Answer(status, page)) => Some(Outcome::Action(match page {
-                    Some(page) => Action::Answer(step.line.clone(), *status, page.clone()),
-                    None => Action::Status(*status),
-                })),
+                Does::Request(Request::Answer(status, page)) => {
+                    Some(Outcome::Action(answer(step, *status, page)))
+                }
                 Does::Request(Request::Redirect(target)) => {
                     Some(Outcome::Action(Action::Redirect(target.clone())))
                 }
@@ -111,5 +109,12 @@ impl Clients {
             }
         }
         None
+    }
+}
+
+fn answer(step: &Step, status: u16, page: &Option<Page>) -> Action {
+    match page {
+        Some(page) => Action::Answer(step.line.clone(), status, page.clone()),
+        None => Action::Status(status),
     }
 }

@@ -27,6 +27,10 @@ pub(super) struct Alternative {
     pub(super) no_hosts: Vec<HostPattern>,
     pub(super) no_paths: Vec<PathPattern>,
     pub(super) clients: Ranges,
+    /// Why it does not hold for all requests for which haproxy's does.
+    pub(super) fewer: Option<String>,
+    /// Why it holds for more requests than haproxy's.
+    pub(super) more: Option<String>,
     /// What Ballast cannot look at, and must hold.
     pub(super) unknown: Vec<String>,
     /// What Ballast cannot look at, and must not hold.
@@ -45,6 +49,8 @@ impl Alternative {
             no_hosts: Vec::new(),
             no_paths: Vec::new(),
             clients: Ranges::all(),
+            fewer: None,
+            more: None,
             unknown: Vec::new(),
             unknown_not: Vec::new(),
             counters: Vec::new(),
@@ -100,8 +106,16 @@ impl Alternative {
             (Atom::Always(value), _) => return *value != negated,
             (Atom::Clients(clients), false) => self.clients = self.clients.and(clients),
             (Atom::Clients(clients), true) => self.clients = self.clients.and_not(clients),
-            (Atom::Hosts(hosts), false) => self.hosts.push(hosts.clone()),
-            (Atom::Hosts(hosts), true) => self.no_hosts.extend(hosts.iter().cloned()),
+            (Atom::Hosts(hosts, unlike), false) => {
+                self.hosts.push(hosts.clone());
+                self.fewer = self.fewer.take().or_else(|| unlike.fewer.clone());
+                self.more = self.more.take().or_else(|| unlike.more.clone());
+            }
+            (Atom::Hosts(hosts, unlike), true) => {
+                self.no_hosts.extend(hosts.iter().cloned());
+                self.fewer = self.fewer.take().or_else(|| unlike.more.clone());
+                self.more = self.more.take().or_else(|| unlike.fewer.clone());
+            }
             (Atom::Paths(paths), false) => self.paths.push(paths.clone()),
             (Atom::Paths(paths), true) => self.no_paths.extend(paths.iter().cloned()),
             (Atom::Unknown(what), false) => self.unknown.push(what.clone()),
@@ -231,7 +245,11 @@ fn joined(atoms: &[Atom]) -> Vec<Atom> {
     let mut joined: Vec<Atom> = Vec::new();
     for atom in atoms {
         match (joined.last_mut(), atom) {
-            (Some(Atom::Hosts(all)), Atom::Hosts(more)) => all.extend(more.iter().cloned()),
+            (Some(Atom::Hosts(all, of_all)), Atom::Hosts(more, unlike)) => {
+                all.extend(more.iter().cloned());
+                of_all.fewer = of_all.fewer.take().or_else(|| unlike.fewer.clone());
+                of_all.more = of_all.more.take().or_else(|| unlike.more.clone());
+            }
             (Some(Atom::Paths(all)), Atom::Paths(more)) => all.extend(more.iter().cloned()),
             (Some(Atom::Clients(all)), Atom::Clients(more)) => *all = all.or(more),
             _ => joined.push(atom.clone()),

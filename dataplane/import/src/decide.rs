@@ -135,7 +135,7 @@ impl Importer<'_> {
                 continue;
             }
             let line = &line;
-            let denies = matches!(does, Does::Request(Request::Deny(_) | Request::Auth));
+            let denies = matches!(does, Does::Request(Request::Deny(..) | Request::Auth));
             if matches!(does, Does::Request(Request::Auth)) {
                 self.report.left_out(line, "Ballast asks for no password: who must give one is denied; let the endpoint ask");
             }
@@ -148,6 +148,8 @@ impl Importer<'_> {
                 }
             };
             let condition = self.seen(line, condition, denies)?;
+            self.answered_alike(line, &does, &condition);
+            self.hosts_alike(line, &does, &condition);
             steps.push(Step {
                 line: line.clone(),
                 does,
@@ -159,6 +161,36 @@ impl Importer<'_> {
             steps.extend(self.use_backend(rule, &acls, place)?);
         }
         Ok(steps)
+    }
+
+    /// Whom a table denies by their address it answers with 403.
+    fn answered_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
+        let Does::Request(Request::Deny(status, page)) = does else {
+            return;
+        };
+        let mut alternatives = condition.alternatives.iter();
+        let by_address = alternatives.any(|one| !one.clients.is_all());
+        if by_address && (*status != 403 || page.is_some()) {
+            self.report.left_out(line, "who is denied by the client's address is answered 403 with Ballast's own page; write the denial without an address, or with the status 403");
+        }
+    }
+
+    /// Where a rule says who may come, hosts that haproxy compares otherwise are told.
+    fn hosts_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
+        for one in &condition.alternatives {
+            let (why, what_then) = match does {
+                Does::Request(Request::Deny(..) | Request::Auth) => {
+                    (&one.fewer, "what haproxy denies of these is served")
+                }
+                Does::Request(Request::Allow) => {
+                    (&one.more, "what haproxy does not allow of these is allowed")
+                }
+                _ => return,
+            };
+            if let Some(why) = why {
+                self.report.left_out(line, format!("{why}; {what_then}"));
+            }
+        }
     }
 
     fn use_backend(
@@ -253,6 +285,7 @@ impl Importer<'_> {
             if denies && alternative.unknown.is_empty() {
                 self.report.left_out(line, format!("Ballast does not look at {what}, by which some are excepted: it denies them too"));
                 alternative.unknown_not.clear();
+                self.spared_nobody.insert(line.number);
                 alternatives.push(alternative);
                 continue;
             }
@@ -299,7 +332,7 @@ pub(super) struct Rules<'p> {
 }
 
 impl Rules<'_> {
-    /// A path by which a rule finds the backend that takes it off again is a folder: `/svc` is not meant to be a part of `/svc-10`.
+    /// A path by which a rule finds the backend whose `reqrep` takes it off again is a folder: `/svc` is not meant to be a part of `/svc-10`.
     pub(super) fn make_folders(&mut self) {
         for step in &mut self.steps {
             let Does::Backend(name) = &step.does else {
@@ -309,6 +342,7 @@ impl Rules<'_> {
                 .backends
                 .get(name)
                 .and_then(|(proxy, _)| proxy.strip.as_ref())
+                .filter(|(line, _)| line.word(0) != "http-request")
             else {
                 continue;
             };
@@ -318,7 +352,7 @@ impl Rules<'_> {
                 .iter_mut()
                 .flat_map(|alternative| alternative.paths.iter_mut().flatten())
             {
-                if path.kind == PathKind::Begins && path.text == prefix.1 {
+                if path.kind == PathKind::Begins && path.text == prefix.1.text {
                     path.kind = PathKind::Segment;
                 }
             }
@@ -343,10 +377,8 @@ impl Rules<'_> {
             named.paths.extend(paths.cloned());
         }
         for (proxy, _) in self.backends.values() {
-            if let Some((_, prefix)) = &proxy.strip {
-                named
-                    .paths
-                    .insert(PathPattern::new(PathKind::Segment, prefix, false));
+            if let Some((_, path)) = &proxy.strip {
+                named.paths.insert(path.clone());
             }
         }
         named
@@ -363,10 +395,10 @@ impl Rules<'_> {
             .flat_map(|step| &step.condition.alternatives)
     }
 
-    /// The prefix of the path that a backend takes off.
-    pub(super) fn strip_of(&self, name: &str) -> Option<&str> {
+    /// The paths of which a backend takes the beginning off.
+    pub(super) fn strip_of(&self, name: &str) -> Option<&PathPattern> {
         let (proxy, _) = self.backends.get(name)?;
-        proxy.strip.as_ref().map(|(_, prefix)| prefix.as_str())
+        proxy.strip.as_ref().map(|(_, path)| path)
     }
 
     /// Where the requests of a region go, and whose are not denied. `cannot` is told of lines that routes cannot follow, and `took`
@@ -419,12 +451,11 @@ impl Rules<'_> {
         let Some((proxy, _)) = self.backends.get(name) else {
             return Action::Status(503);
         };
-        let strip = proxy.strip.as_ref().map(|(_, prefix)| prefix);
-        let strip = strip
-            .filter(|prefix| PathPattern::new(PathKind::Segment, prefix, false).contains(path));
+        let strip = proxy.strip.as_ref().map(|(_, strip)| strip);
+        let strip = strip.filter(|strip| strip.contains(path));
         Action::Service {
             name: name.into(),
-            strip: strip.cloned(),
+            strip: strip.map(|strip| strip.text.clone()),
         }
     }
 }

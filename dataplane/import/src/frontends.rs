@@ -291,7 +291,7 @@ impl Importer<'_> {
                     &step.line,
                     "the backend has no server in the table, so these clients are denied",
                 );
-                step.does = Does::Request(Request::Deny(503));
+                step.does = Does::Request(Request::Deny(503, None));
             }
         }
         Ok(())

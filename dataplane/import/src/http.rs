@@ -34,6 +34,9 @@ impl Importer<'_> {
         self.crossing(&mut rules)?;
         let named = rules.named();
         let (mut regions, served) = self.routes_of(proxy, &rules, &named)?;
+        if served.is_none() {
+            self.serves_nobody(proxy, &rules);
+        }
         let mut routes = Vec::new();
         if !served.is_all() && !served.is_none() {
             self.report.note(&proxy.head, "clients that are denied on every path are reset as they connect, in place of an answer");
@@ -58,20 +61,11 @@ impl Importer<'_> {
         routes
             .sort_by(|one: &Route, other| (&one.host, &one.path).cmp(&(&other.host, &other.path)));
         frontend.routes = List::new(routes);
-        let backends = rules.backends.values().map(|(backend, _)| *backend);
-        let forwarded = [proxy].into_iter().chain(backends);
-        let forwarded: Vec<&Line> = forwarded
-            .filter_map(|section| section.forwarded_for.as_ref())
-            .collect();
-        let mut http = FrontendHttp::default();
-        if forwarded.is_empty() {
-            http.x_forwarded = XForwarded::Off;
-        }
-        for line in forwarded.iter().filter(|line| line.word(0) == "option") {
-            self.report.note(line, "X-Forwarded-For as in haproxy; Ballast also writes X-Forwarded-Proto, -Port and -Host in place of the client's, which haproxy passes on");
-        }
+        let mut http = FrontendHttp {
+            x_forwarded: self.x_forwarded(proxy, &rules),
+            ..FrontendHttp::default()
+        };
         if let Some(tls) = &way.tls
-            && !tls.alpn.is_empty()
             && !tls.alpn.iter().any(|name| name == "h2")
         {
             http.http2 = OrMap::Value(false);
@@ -88,6 +82,78 @@ impl Importer<'_> {
         frontend.http = (http != FrontendHttp::default()).then(|| Box::new(http));
         frontend.errors = self.errors(proxy, &rules);
         Ok(())
+    }
+
+    /// Tells at the top of the report where a denial, whose exceptions are not looked at, closes the whole frontend.
+    fn serves_nobody(&mut self, proxy: &Proxy, rules: &Rules<'_>) {
+        let is_for_all = |step: &&Step| {
+            let mut alternatives = step.condition.alternatives.iter();
+            self.spared_nobody.contains(&step.line.number)
+                && alternatives.any(|one| one.is_about_any_request() && one.clients.is_all())
+        };
+        if let Some(step) = rules.all_steps().find(is_for_all) {
+            let why = format!(
+                "the frontend {} serves nobody: line {} denies everybody, because its exceptions cannot be looked at",
+                proxy.name, step.line.number
+            );
+            self.report.left_out(&Line::default(), why);
+        }
+    }
+
+    /// What becomes of `X-Forwarded-For`: as the frontend and its backends say it. Where they differ, the strictest one holds for all.
+    fn x_forwarded(&mut self, proxy: &Proxy, rules: &Rules<'_>) -> XForwarded {
+        let backends = rules.backends.values().map(|(backend, _)| *backend);
+        let sections: Vec<&Proxy> = match rules.backends.is_empty() {
+            true => vec![proxy],
+            false => backends.collect(),
+        };
+        let mut lines: Vec<&Line> = Vec::new();
+        let mut wanted: Vec<XForwarded> = Vec::new();
+        for section in &sections {
+            let of = [proxy, section];
+            let told = of.iter().filter_map(|of| of.forwarded_for.as_ref());
+            let told: Vec<&Line> = told.collect();
+            let drops = of.iter().find_map(|of| of.drops_forwarded_for.as_ref());
+            let is_told = !told.is_empty();
+            lines.extend(told);
+            lines.extend(drops);
+            wanted.push(match (is_told, drops) {
+                (true, None) => XForwarded::Append,
+                (true, Some(_)) => XForwarded::Replace,
+                // Another frontend tells this backend of clients, so that the field is not taken out there.
+                (false, Some(_)) if self.told_clients.contains(&section.name) => {
+                    XForwarded::Replace
+                }
+                (false, _) => XForwarded::Off,
+            });
+        }
+        lines.sort_by_key(|line| line.number);
+        lines.dedup();
+        let strictest = [XForwarded::Replace, XForwarded::Append, XForwarded::Off]
+            .into_iter()
+            .find(|kind| wanted.contains(kind))
+            .unwrap_or(XForwarded::Off);
+        if wanted.iter().any(|kind| *kind != strictest)
+            && let Some(line) = lines.first()
+        {
+            self.report.left_out(line, format!("a frontend writes X-Forwarded-For alike for all its backends, and those of {} differ; divide the frontend", proxy.name));
+        }
+        let is_about_clients = |line: &&&Line| {
+            line.word(0) == "option"
+                || line
+                    .words
+                    .iter()
+                    .any(|word| word.eq_ignore_ascii_case("X-Forwarded-For"))
+        };
+        let is_wanted = lines.iter().find(is_about_clients).is_some();
+        for line in lines {
+            if line.word(0) == "option" {
+                self.report.note(line, "X-Forwarded-For as in haproxy; Ballast also writes X-Forwarded-Proto, -Port and -Host in place of the client's, which haproxy passes on");
+            } else if !is_wanted {
+                self.report.left_out(line, "with this field Ballast writes the other X-Forwarded- fields, too, and adds the client's address to X-Forwarded-For; set it to a fixed value to have it alone");
+            }
+        }
+        strictest
     }
 
     /// Leaves out rules whose paths no routes can tell apart.
@@ -110,7 +176,7 @@ impl Importer<'_> {
         for steps in all.chain([&mut rules.steps]) {
             for step in steps.iter().filter(|step| crosses(step)) {
                 self.report.left_out(&step.line, "a path in any case lies across one in a certain case; write both with -i, or both without");
-                if matches!(step.does, Does::Request(Request::Deny(_) | Request::Auth)) {
+                if matches!(step.does, Does::Request(Request::Deny(..) | Request::Auth)) {
                     return Err(Closed(format!(
                         "line {} says what is denied, and cannot be followed; correct it",
                         step.line.number
@@ -186,7 +252,7 @@ impl Importer<'_> {
             Action::Status(status) => route.status = Some(*status),
             Action::Answer(line, status, page) => {
                 route.status = Some(*status);
-                match self.page(*status, page) {
+                match self.page(line, *status, page) {
                     Ok((name, kind)) => {
                         route.body_file = Some(file(&name));
                         route.content_type = kind.parse().ok();
@@ -194,7 +260,9 @@ impl Importer<'_> {
                     Err(why) => self.report.left_out(line, why),
                 }
             }
-            Action::Redirect(target) => route.redirect = Some(Box::new(redirect(target)?)),
+            Action::Redirect(target) => {
+                route.redirect = Some(Box::new(redirect(target).map_err(Closed)?));
+            }
             Action::Service { name, strip } => {
                 route.service = name.parse().ok();
                 route.rewrite = strip.as_ref().and_then(|prefix| {
@@ -203,10 +271,8 @@ impl Importer<'_> {
                         .text
                         .strip_prefix(prefix.as_str())
                         .unwrap_or_default();
-                    let path: Option<UrlPath> = match rest {
-                        "" => "/".parse().ok(),
-                        rest => rest.parse().ok(),
-                    };
+                    let path = format!("/{}", rest.strip_prefix('/').unwrap_or(rest));
+                    let path: Option<UrlPath> = path.parse().ok();
                     path.map(OrMap::Value)
                 });
                 // haproxy does not change what answers say.
@@ -217,11 +283,12 @@ impl Importer<'_> {
     }
 }
 
-fn redirect(target: &Target) -> Result<Redirect, Closed> {
+/// A redirect of the table, or why it cannot have it.
+pub(super) fn redirect(target: &Target) -> Result<Redirect, String> {
     let wrong = |what: &str| {
-        Closed(format!(
-            "a redirect leads to {what}, which a table does not have; correct it"
-        ))
+        format!(
+            "it leads to {what:?}, where no redirect of a table does; expected a scheme, a host or a path"
+        )
     };
     Ok(Redirect {
         scheme: target
@@ -283,8 +350,7 @@ fn apart(
             Action::Service { name, strip: None } => rules.strip_of(name),
             _ => None,
         };
-        let path = strip.map(|prefix| PathPattern::new(PathKind::Segment, prefix, false));
-        if let Some(path) = path.filter(|path| region.path.contains(path)) {
+        if let Some(path) = strip.cloned().filter(|path| region.path.contains(path)) {
             all.push(Region {
                 host: region.host.clone(),
                 verdict: decide(region.host.as_ref(), &path),

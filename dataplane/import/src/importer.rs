@@ -1,6 +1,6 @@
 //! The state of an import: what is known of the whole file, and the helpers that all keywords use.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use ballast_core::table::{LogTarget, nearest};
@@ -23,6 +23,10 @@ pub(super) struct Importer<'w> {
     pub(super) has_folder: bool,
     /// Whether some request gets to a `use_backend`, by the number of its line.
     pub(super) reached: HashMap<usize, bool>,
+    /// Lines whose exceptions from a denial cannot be looked at, so that they deny more than in haproxy.
+    pub(super) spared_nobody: HashSet<usize>,
+    /// Backends whose endpoints are told the client's address in `X-Forwarded-For`.
+    pub(super) told_clients: HashSet<String>,
     /// Files to write beside the table, by their relative paths.
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
@@ -39,6 +43,8 @@ impl<'w> Importer<'w> {
             ticket_keys: None,
             has_folder,
             reached: HashMap::new(),
+            spared_nobody: HashSet::new(),
+            told_clients: HashSet::new(),
             files: Vec::new(),
         }
     }

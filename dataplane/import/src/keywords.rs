@@ -129,8 +129,6 @@ pub(super) fn of_option(name: &str) -> Option<Keyword> {
         | "dontlog-normal"
         | "http-keep-alive"
         | "http-server-close"
-        | "httpclose"
-        | "forceclose"
         | "http-tunnel"
         | "http-no-delay"
         | "http-pretend-keepalive"

@@ -19,6 +19,7 @@ mod conditional;
 mod decide;
 mod frontends;
 mod global;
+mod headers;
 mod http;
 mod importer;
 mod keywords;

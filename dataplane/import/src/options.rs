@@ -82,6 +82,8 @@ impl Importer<'_> {
                 );
                 Ok(())
             }
+            "httpclose" | "forceclose" if on => Err("a connection of a client stays open for its next request, for timeouts.keep-alive; write option http-server-close, which says what a service can have (http.reuse)".into()),
+            "httpclose" | "forceclose" => Ok(()),
             "allbackups" => {
                 proxy.all_backups = on;
                 Ok(())

@@ -178,7 +178,7 @@ impl Importer<'_> {
         }
         let mut errors = Vec::new();
         for (status, (line, page)) in pages {
-            match self.page(status, &page) {
+            match self.page(&line, status, &page) {
                 Ok((name, _)) => {
                     if let Ok(status) = status.to_string().parse() {
                         errors.push((status, file(&name)));
@@ -191,7 +191,12 @@ impl Importer<'_> {
     }
 
     /// Puts the body of a page beside the table, and returns its name there and its type.
-    pub(super) fn page(&mut self, status: u16, page: &Page) -> Result<(String, String), String> {
+    pub(super) fn page(
+        &mut self,
+        line: &Line,
+        status: u16,
+        page: &Page,
+    ) -> Result<(String, String), String> {
         if !self.has_folder {
             return Err("its page is written beside the table, which goes to standard output; name a file by -o".into());
         }
@@ -208,6 +213,9 @@ impl Importer<'_> {
                     _ => {
                         let (head, body) = head_and_body(&bytes);
                         let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+                        if let Some(what) = not_kept(&head, status) {
+                            self.report.left_out(line, format!("of the file {path} the body and its type are kept, and {what} is not; let the endpoint answer so"));
+                        }
                         let kind = head
                             .lines()
                             .find_map(|line| line.strip_prefix("content-type:"))
@@ -243,6 +251,28 @@ impl Importer<'_> {
         }
         Err("there are too many pages for this status; keep fewer".into())
     }
+}
+
+/// The first thing in the head of an answer that Ballast's own does not have.
+fn not_kept(head: &str, status: u16) -> Option<String> {
+    let mut lines = head.lines();
+    let other = lines.next()?.split(' ').nth(1)?.parse::<u16>().ok();
+    if let Some(other) = other.filter(|other| *other != status && (200..=599).contains(other)) {
+        return Some(format!("its status {other}"));
+    }
+    let kept = [
+        "content-type",
+        "content-length",
+        "connection",
+        "cache-control",
+        "date",
+        "server",
+        "pragma",
+        "expires",
+    ];
+    let mut names = lines.filter_map(|line| Some(line.split_once(':')?.0.trim()));
+    let name = names.find(|name| !kept.contains(name))?;
+    Some(format!("its field {name}"))
 }
 
 /// The two parts of an HTTP answer in a file; without a head, all of it is the body.

@@ -8,6 +8,7 @@ use super::bind::BindLine;
 use super::check::Check;
 use super::condition::Rule;
 use super::pages::{Page, Pages};
+use super::pattern::PathPattern;
 use super::server::{Server, Settings};
 use super::words::Line;
 
@@ -23,6 +24,7 @@ pub(super) struct Proxy {
 
     pub(super) binds: Vec<BindLine>,
     pub(super) acls: Vec<Line>,
+    /// In the order of their stages.
     pub(super) connections: Vec<Rule<Access>>,
     pub(super) requests: Vec<Rule<Request>>,
     pub(super) redirects: Vec<Rule<Request>>,
@@ -39,6 +41,8 @@ pub(super) struct Proxy {
     pub(super) sets_src: bool,
 
     pub(super) forwarded_for: Option<Line>,
+    /// What clients send as `X-Forwarded-For` does not reach the endpoints.
+    pub(super) drops_forwarded_for: Option<Line>,
     pub(super) hsts: Option<(Line, u64)>,
     pub(super) edits: Vec<Edit>,
     pub(super) errors: Pages,
@@ -53,7 +57,8 @@ pub(super) struct Proxy {
     pub(super) retries: Option<u16>,
     pub(super) reuse: Reuse,
     pub(super) source: Option<String>,
-    pub(super) strip: Option<(Line, String)>,
+    /// The paths of which endpoints do not see the beginning, which is the text of the pattern.
+    pub(super) strip: Option<(Line, PathPattern)>,
     pub(super) check: Check,
     pub(super) default_server: Settings,
     pub(super) servers: Vec<Server>,
@@ -83,6 +88,25 @@ impl Kind {
     }
 }
 
+/// When a `tcp-request` rule is asked: each stage begins with all whom the one before let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Stage {
+    Connection,
+    Session,
+    Content,
+}
+
+impl Stage {
+    /// The stage that the second word of the line names.
+    pub(super) fn of(line: &Line) -> Self {
+        match line.word(1) {
+            "connection" => Self::Connection,
+            "session" => Self::Session,
+            _ => Self::Content,
+        }
+    }
+}
+
 /// What a `tcp-request` rule does with a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
@@ -98,7 +122,8 @@ pub(super) enum Access {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Allow,
-    Deny(u16),
+    /// The status of the answer, and its page.
+    Deny(u16, Option<Page>),
     /// An answer that is no denial.
     Answer(u16, Option<Page>),
     Redirect(Target),
@@ -122,8 +147,16 @@ pub(super) struct Edit {
     pub(super) line: Line,
     pub(super) of_response: bool,
     pub(super) name: String,
-    /// `None`: it is removed.
-    pub(super) value: Option<String>,
+    pub(super) change: Change,
+}
+
+/// What becomes of a header field.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Set(String),
+    /// It is added beside those of its name.
+    Add(String),
+    Remove,
 }
 
 /// The timeouts of a section. `Some(None)`: for ever.

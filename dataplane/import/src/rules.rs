@@ -1,9 +1,10 @@
-//! `http-request`, `http-response`, `tcp-request`, `redirect`, and the old `req…` and `rsp…`.
+//! `http-request`, `tcp-request`, `redirect`, and the old `reqrep`.
 
 use super::condition::{Rule, split};
 use super::importer::Importer;
 use super::pages;
-use super::proxy::{Access, Edit, Proxy, Request, Target};
+use super::pattern::{PathKind, PathPattern};
+use super::proxy::{Access, Proxy, Request, Stage, Target};
 use super::report::Report;
 use super::section::COUNTS;
 use super::units::{fitting, time};
@@ -21,16 +22,16 @@ impl Importer<'_> {
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
         let action = match plain.as_slice() {
             ["allow"] => Request::Allow,
-            ["deny" | "reject", rest @ ..] => Request::Deny(denial(rest)),
+            ["deny" | "reject", rest @ ..] => self.denial(line, rest),
             [action @ ("tarpit" | "silent-drop"), rest @ ..] => {
                 self.report.note(
                     line,
                     format!("`{action}`: these clients are answered at once, and not left waiting"),
                 );
-                Request::Deny(denial(rest))
+                self.denial(line, rest)
             }
             ["auth", ..] => Request::Auth,
-            ["redirect", rest @ ..] => Request::Redirect(target(rest)?),
+            ["redirect", rest @ ..] => Request::Redirect(self.target(line, rest)?),
             ["return", rest @ ..] => {
                 let (status, page) = pages::answer(rest)?;
                 let status = status.unwrap_or("200").parse().ok();
@@ -40,10 +41,13 @@ impl Importer<'_> {
                     page,
                 )
             }
-            ["set-header" | "add-header", name, value @ ..] => {
-                return self.set(line, false, name, &value.join(" "), condition, proxy);
+            [
+                action @ ("set-header" | "add-header" | "del-header"),
+                name,
+                value @ ..,
+            ] => {
+                return self.request_field(line, action, name, value, condition, proxy);
             }
-            ["del-header", name] => return remove(line, false, name, condition, proxy),
             ["replace-path", from, to] => return strip(line, from, to, condition, proxy),
             [track, ..] if track.starts_with("track-sc") => {
                 self.report.note(line, COUNTS);
@@ -78,94 +82,65 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// `http-response …`
-    pub(super) fn http_response(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+    /// The answer of a denial. What cannot be understood of it is left out, and the denial stays.
+    fn denial(&mut self, line: &Line, words: &[&str]) -> Request {
+        let words: Vec<&str> = words
+            .iter()
+            .map(|word| {
+                if *word == "deny_status" {
+                    "status"
+                } else {
+                    *word
+                }
+            })
+            .collect();
+        let is_status = |text: &&str| matches!(text.parse(), Ok(200..=599_u16));
+        let (status, page) = pages::answer(&words).unwrap_or_else(|why| {
+            self.report.left_out(
+                line,
+                format!("{why}; these requests are denied all the same"),
+            );
+            let mut pairs = words.windows(2);
+            let status = pairs.find(|pair| pair.first() == Some(&"status"));
+            (status.and_then(|pair| pair.get(1).copied()), None)
+        });
+        let status = status.filter(is_status).and_then(|text| text.parse().ok());
+        Request::Deny(status.unwrap_or(403), page)
+    }
+
+    /// `redirect …`
+    pub(super) fn redirect(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         let (words, condition) = split(line.from(1));
         let plain: Vec<&str> = words.iter().map(String::as_str).collect();
-        match plain.as_slice() {
-            ["set-header" | "add-header", name, value @ ..] => {
-                self.set(line, true, name, &value.join(" "), condition, proxy)
-            }
-            ["del-header", name] => remove(line, true, name, condition, proxy),
-            [action @ ("deny" | "silent-drop"), ..] => Err(format!(
-                "`{action}`: Ballast withholds no answers, and those that this line denies are served; deny their requests, or let the endpoint do it"
-            )),
-            [action, ..] => Err(format!("`{action}` has no counterpart; remove it")),
-            [] => Err("says nothing to do; expected set-header or del-header".into()),
-        }
-    }
-
-    /// `reqadd`, `rspadd`: `Name:\ value`
-    pub(super) fn add_field(
-        &mut self,
-        line: &Line,
-        of_response: bool,
-        proxy: &mut Proxy,
-    ) -> Result<(), String> {
-        let (words, condition) = split(line.from(1));
-        let field = words.join(" ");
-        let Some((name, value)) = field.split_once(':') else {
-            return Err("is no header field; expected NAME:\\ VALUE".into());
-        };
-        self.set(line, of_response, name, value.trim(), condition, proxy)
-    }
-
-    fn set(
-        &mut self,
-        line: &Line,
-        of_response: bool,
-        name: &str,
-        value: &str,
-        condition: &[String],
-        proxy: &mut Proxy,
-    ) -> Result<(), String> {
-        let of_tls = matches!(condition, [unless_or_if, brace, tls, end] if unless_or_if == "if" && brace == "{" && tls == "ssl_fc" && end == "}");
-        let forwarded = [
-            "x-forwarded-proto",
-            "x-forwarded-port",
-            "x-forwarded-host",
-            "x-forwarded-for",
-        ]
-        .contains(&name.to_ascii_lowercase().as_str());
-        if !of_response
-            && forwarded
-            && (condition.is_empty() || of_tls || value == "http" || value == "https")
-        {
-            // Ballast writes these fields by itself, where it writes any of them.
-            if proxy.forwarded_for.is_none() {
-                proxy.forwarded_for = Some(line.clone());
-            }
-            self.report.note(
-                line,
-                "Ballast writes all X-Forwarded- fields itself (http.x-forwarded)",
-            );
-            return Ok(());
-        }
-        if !condition.is_empty() {
-            return Err("a header edit of Ballast has no condition; remove it, or give these requests a service of their own".into());
-        }
-        if value.contains('%') {
-            return Err("a header edit of Ballast has a fixed value; remove it".into());
-        }
-        if of_response
-            && name.eq_ignore_ascii_case("Strict-Transport-Security")
-            && proxy.kind.has_frontend()
-            && let Some(seconds) = value
-                .trim()
-                .trim_end_matches(';')
-                .strip_prefix("max-age=")
-                .and_then(|age| age.parse().ok())
-        {
-            proxy.hsts = Some((line.clone(), seconds));
-            return Ok(());
-        }
-        proxy.edits.push(Edit {
+        proxy.redirects.push(Rule {
             line: line.clone(),
-            of_response,
-            name: name.into(),
-            value: Some(value.into()),
+            action: Request::Redirect(self.target(line, &plain)?),
+            condition: condition.to_vec(),
+            entry: Vec::new(),
         });
         Ok(())
+    }
+
+    /// Where a redirect leads. An error means that a table cannot have it.
+    fn target(&mut self, line: &Line, words: &[&str]) -> Result<Target, String> {
+        let target = target(words)?;
+        super::http::redirect(&target)?;
+        if words
+            .iter()
+            .any(|word| matches!(*word, "drop-query" | "append-slash"))
+        {
+            self.report
+                .left_out(line, "a redirect of Ballast keeps the query; write it without drop-query and append-slash, or let the endpoint redirect");
+        } else if target.path.is_some() {
+            let host = match target.host {
+                Some(_) => "",
+                None => {
+                    ", and names scheme and host, which a client behind another proxy may not reach"
+                }
+            };
+            self.report.left_out(line, format!("a redirect of Ballast keeps the query of the request{host}; haproxy sends the location as it is written"));
+        }
+        Ok(target)
     }
 }
 
@@ -226,37 +201,8 @@ pub(super) fn tcp_request(
         condition: condition.to_vec(),
         entry: Vec::new(),
     });
+    proxy.connections.sort_by_key(|rule| Stage::of(&rule.line));
     Ok(())
-}
-
-/// `redirect …`
-pub(super) fn redirect(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
-    let (words, condition) = split(line.from(1));
-    let plain: Vec<&str> = words.iter().map(String::as_str).collect();
-    proxy.redirects.push(Rule {
-        line: line.clone(),
-        action: Request::Redirect(target(&plain)?),
-        condition: condition.to_vec(),
-        entry: Vec::new(),
-    });
-    Ok(())
-}
-
-/// `reqdel`, `reqidel`, `rspdel`, `rspidel`: `^Name:.*`
-pub(super) fn delete_field(
-    line: &Line,
-    of_response: bool,
-    proxy: &mut Proxy,
-) -> Result<(), String> {
-    let (words, condition) = split(line.from(1));
-    let expression = words.join(" ");
-    let name = expression
-        .strip_prefix('^')
-        .and_then(|rest| rest.split_once(':'));
-    match name {
-        Some((name, "" | ".*")) => remove(line, of_response, name, condition, proxy),
-        _ => Err("a regular expression over header fields has no counterpart; write http-response del-header NAME".into()),
-    }
 }
 
 /// `reqrep`, `reqirep`: the form in which service-loadbalancer strips the name of a service.
@@ -275,39 +221,6 @@ pub(super) fn replace_request(line: &Line, proxy: &mut Proxy) -> Result<(), Stri
         (Some(from), Some(to)) => strip(line, from, to, condition, proxy),
         _ => Err(NO_STRIP.into()),
     }
-}
-
-fn remove(
-    line: &Line,
-    of_response: bool,
-    name: &str,
-    condition: &[String],
-    proxy: &mut Proxy,
-) -> Result<(), String> {
-    if !condition.is_empty() {
-        return Err("a header edit of Ballast has no condition; remove it, or give these requests a service of their own".into());
-    }
-    proxy.edits.push(Edit {
-        line: line.clone(),
-        of_response,
-        name: name.into(),
-        value: None,
-    });
-    Ok(())
-}
-
-/// The status of a denial: that of `deny_status`, of `status`, or 403.
-fn denial(words: &[&str]) -> u16 {
-    let mut words = words.iter();
-    let mut status = None;
-    while let Some(word) = words.next() {
-        if matches!(*word, "deny_status" | "status") {
-            status = words.next().and_then(|status| status.parse().ok());
-        }
-    }
-    status
-        .filter(|status| (400..=599).contains(status))
-        .unwrap_or(403)
 }
 
 /// `scheme https`, `prefix https://example.com`, `location /path`, and `code N`.
@@ -430,20 +343,25 @@ fn strip(
 ) -> Result<(), String> {
     let from = from.strip_prefix('^').unwrap_or(from);
     let from = from.strip_suffix('$').unwrap_or(from);
-    let endings: [(&str, &[&str]); 5] = [
-        ("[/]?(.*)", &["/\\2", "/\\1"]),
-        ("/?(.*)", &["/\\2", "/\\1"]),
-        ("(/)?(.*)", &["/\\2"]),
-        ("(/|$)(.*)", &["/\\2"]),
-        ("/(.*)", &["/\\2", "/\\1"]),
+    // Without a slash in the expression `/svcx` becomes `/x`; the old keyword was written for folders.
+    let begins = match line.word(0) {
+        "http-request" => PathKind::Begins,
+        _ => PathKind::Segment,
+    };
+    let endings: [(&str, &[&str], PathKind); 5] = [
+        ("[/]?(.*)", &["/\\2", "/\\1"], begins),
+        ("(/)?(.*)", &["/\\2"], begins),
+        ("/?(.*)", &["/\\2", "/\\1"], begins),
+        ("(/|$)(.*)", &["/\\2"], PathKind::Segment),
+        ("/(.*)", &["/\\2", "/\\1"], PathKind::Segment),
     ];
-    let prefix = endings.iter().find_map(|(ending, replacements)| {
+    let found = endings.iter().find_map(|(ending, replacements, kind)| {
         let prefix = from.strip_suffix(ending)?;
-        replacements.contains(&to).then_some(prefix)
+        replacements.contains(&to).then_some((prefix, *kind))
     });
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.:~".contains(&byte);
-    match prefix {
-        Some(prefix)
+    match found {
+        Some((prefix, kind))
             if condition.is_empty()
                 && proxy.kind.has_service()
                 && prefix.len() > 1
@@ -451,7 +369,7 @@ fn strip(
                 && !prefix.ends_with('/')
                 && prefix.bytes().all(plain) =>
         {
-            proxy.strip = Some((line.clone(), prefix.into()));
+            proxy.strip = Some((line.clone(), PathPattern::new(kind, prefix, false)));
             Ok(())
         }
         _ => Err(NO_STRIP.into()),

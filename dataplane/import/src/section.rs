@@ -7,7 +7,7 @@ use super::importer::Importer;
 use super::keywords::{Keyword, PROXY_WORDS, of_proxy};
 use super::pages::{errorfile, http_error};
 use super::proxy::{Proxy, Stick};
-use super::rules::{delete_field, redirect, replace_request, tcp_request};
+use super::rules::{replace_request, tcp_request};
 use super::server::Settings;
 use super::units::{fitting, time};
 use super::words::Line;
@@ -179,11 +179,11 @@ impl Importer<'_> {
                 self.http_request(line, &words, proxy)
             }
             "http-response" | "http-after-response" => self.http_response(line, proxy),
-            "redirect" => redirect(line, proxy),
+            "redirect" => self.redirect(line, proxy),
             "reqadd" => self.add_field(line, false, proxy),
             "rspadd" => self.add_field(line, true, proxy),
-            "reqdel" | "reqidel" => delete_field(line, false, proxy),
-            "rspdel" | "rspidel" => delete_field(line, true, proxy),
+            "reqdel" | "reqidel" => self.delete_field(line, false, proxy),
+            "rspdel" | "rspidel" => self.delete_field(line, true, proxy),
             "reqrep" | "reqirep" => replace_request(line, proxy),
             keyword => match of_proxy(keyword) {
                 Some(Keyword::Needless) => Ok(()),

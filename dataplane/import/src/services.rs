@@ -6,13 +6,13 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ballast_core::table::{
-    Affinity, AllDown, Ejection, Endpoint, EndpointTls, Entries, File, HeaderEdits, Health,
-    HealthMode, HealthTls, HttpVersion, List, Name, OnGone, OrOff, SendProxy, Service, ServiceHttp,
-    ServiceTimeouts, State, Tlv,
+    Affinity, Algorithm, AllDown, Ejection, Endpoint, EndpointTls, Entries, File, HeaderEdits,
+    Health, HealthMode, HealthTls, HttpVersion, List, Name, OnGone, OrOff, SendProxy, Service,
+    ServiceHttp, ServiceTimeouts, State, Tlv, Token, Value,
 };
 
 use super::importer::Importer;
-use super::proxy::{Edit, Proxy};
+use super::proxy::{Change, Edit, Proxy};
 use super::server::{Link, Server, ServerCheck};
 use super::words::Line;
 
@@ -85,15 +85,12 @@ impl Importer<'_> {
                 zone: None,
             });
         }
-        let backups = endpoints
-            .iter()
-            .filter(|endpoint| endpoint.state == State::Backup);
-        if backups.count() > 1 && !proxy.all_backups {
-            self.report.note(
-                &proxy.head,
-                "all backup endpoints share the clients, as with `option allbackups`",
-            );
-        }
+        let affinity = self.affinity(proxy);
+        let algorithm = match self.one_backup(proxy, affinity.is_some(), &mut endpoints, &mut used)
+        {
+            true => Algorithm::First,
+            false => proxy.algorithm,
+        };
         let (health, checked_alike) = self.health(proxy, &used);
         let slow_start = used.iter().find_map(|server| server.settings.slow_start);
         let on_down = match used.iter().any(|server| server.settings.closes_when_down) {
@@ -109,8 +106,8 @@ impl Importer<'_> {
             name,
             description: proxy.description.clone(),
             labels: Entries::default(),
-            algorithm: proxy.algorithm,
-            affinity: self.affinity(proxy),
+            algorithm,
+            affinity,
             send_proxy: match link.proxy {
                 0 => SendProxy::Off,
                 1 => SendProxy::V1,
@@ -142,6 +139,41 @@ impl Importer<'_> {
             endpoints,
         };
         Some(Made { service, comments })
+    }
+
+    /// Of several backup servers haproxy uses the first one that is up, and a table all. Where there is one other server at most,
+    /// `first` does the same, and this is true; else the further ones are left out. `used` are the servers of `endpoints`.
+    fn one_backup(
+        &mut self,
+        proxy: &Proxy,
+        has_affinity: bool,
+        endpoints: &mut Vec<Endpoint>,
+        used: &mut Vec<&Server>,
+    ) -> bool {
+        let is_backup = |endpoint: &Endpoint| endpoint.state == State::Backup;
+        let backups = endpoints.iter().filter(|one| is_backup(one)).count();
+        if backups < 2 || proxy.all_backups {
+            return false;
+        }
+        let is_plain = |one: &Endpoint| one.max_connections.is_none() && one.weight > 0;
+        let others = endpoints.iter().filter(|one| one.state == State::Ready);
+        if others.count() < 2 && !has_affinity && endpoints.iter().all(is_plain) {
+            return true;
+        }
+        let mut is_first = true;
+        let kept: Vec<bool> = endpoints
+            .iter()
+            .map(|one| !is_backup(one) || std::mem::take(&mut is_first))
+            .collect();
+        for (server, _) in used.iter().zip(&kept).filter(|(_, kept)| !**kept) {
+            self.report.left_out(&server.line, "Ballast would send clients to all backup endpoints at once, and haproxy does to the first; write option allbackups if that is right, or add this one when it is needed");
+        }
+        let keep = |index: usize| kept.get(index).copied().unwrap_or(true);
+        let mut index = 0..;
+        endpoints.retain(|_| index.next().is_none_or(keep));
+        let mut index = 0..;
+        used.retain(|_| index.next().is_none_or(keep));
+        false
     }
 
     /// The name of an endpoint; `None`: it is shown by its address.
@@ -225,7 +257,7 @@ impl Importer<'_> {
             && sni.is_none()
             && let Some(server) = proxy.servers.first()
         {
-            self.report.note(&server.line, "without `sni str(NAME)` the certificate must hold the endpoint's address, which haproxy does not look at");
+            self.report.left_out(&server.line, "without `sni str(NAME)` or verifyhost the certificate must hold the endpoint's address, which haproxy does not look at; name what the certificate is for");
         }
         Some(EndpointTls {
             sni,
@@ -243,6 +275,13 @@ impl Importer<'_> {
                 .edits
                 .iter()
                 .filter(|edit| edit.of_response == of_response)
+                // Where the frontend writes the client's address, it drops what the client sent.
+                .filter(|edit| {
+                    !matches!(edit.change, Change::Remove)
+                        || of_response
+                        || !edit.name.eq_ignore_ascii_case("X-Forwarded-For")
+                        || !importer.told_clients.contains(&proxy.name)
+                })
                 .collect();
             importer.edits(&edits)
         };
@@ -258,52 +297,53 @@ impl Importer<'_> {
     }
 
     fn edits(&mut self, edits: &[&Edit]) -> HeaderEdits {
-        let mut set = Vec::new();
-        let mut remove = Vec::new();
+        let (mut set, mut add, mut remove) = (Vec::new(), Vec::new(), Vec::new());
         let mut seen: Vec<String> = Vec::new();
         // Of two lines about one field the last one counts.
         for edit in edits.iter().rev() {
             let lower = edit.name.to_ascii_lowercase();
             if seen.contains(&lower) {
-                self.report
-                    .left_out(&edit.line, "a later line is about the same field; keep one");
+                let why = "a later line about the same field takes its place, as in haproxy";
+                self.report.note(&edit.line, why);
                 continue;
             }
-            if ballast_core::http::concerns_connection(&edit.name) {
-                self.report.left_out(
-                    &edit.line,
-                    format!(
-                        "{} is about the connection, which is Ballast's own; remove it",
-                        edit.name
-                    ),
-                );
-                continue;
-            }
-            let Ok(name) = edit.name.parse() else {
-                self.report.left_out(
-                    &edit.line,
-                    format!(
-                        "{:?} is no name of a header field; write another",
-                        edit.name
-                    ),
-                );
-                continue;
-            };
-            match edit.value.as_ref().map(|value| value.parse()) {
-                None => remove.push(name),
-                Some(Ok(value)) => set.push((name, value)),
-                Some(Err(_)) => {
-                    self.report
-                        .left_out(&edit.line, "the value has line ends; write it in one line");
+            let name = match field_name(&edit.name) {
+                Ok(name) => name,
+                Err(why) => {
+                    self.report.left_out(&edit.line, why);
                     continue;
                 }
+            };
+            let (to, value) = match &edit.change {
+                Change::Remove => {
+                    remove.push(name);
+                    seen.push(lower);
+                    continue;
+                }
+                Change::Set(value) => (&mut set, value),
+                Change::Add(value) => (&mut add, value),
+            };
+            let Ok(value) = value.parse::<Value>() else {
+                self.report
+                    .left_out(&edit.line, "the value has line ends; write it in one line");
+                continue;
+            };
+            if to.iter().any(|(known, _)| *known == name) {
+                self.report.left_out(
+                    &edit.line,
+                    "a table adds one field of a name; a later line adds it",
+                );
+                continue;
             }
-            seen.push(lower);
+            to.push((name, value));
+            if matches!(edit.change, Change::Set(_)) {
+                seen.push(lower);
+            }
         }
         remove.sort();
         HeaderEdits {
             set: Entries::new(set),
-            add: Entries::default(),
+            add: Entries::new(add),
             remove: List::new(remove),
         }
     }
@@ -388,7 +428,7 @@ impl Importer<'_> {
             http.method.clone(),
             http.method
                 .as_ref()
-                .is_none_or(|text| text.parse::<ballast_core::table::Token>().is_ok()),
+                .is_none_or(|text| text.parse::<Token>().is_ok()),
         );
         let path = good(
             "the path",
@@ -400,11 +440,30 @@ impl Importer<'_> {
         let host = good(
             "the host",
             http.host.clone(),
-            http.host.as_ref().is_none_or(|text| {
-                !text.is_empty() && text.parse::<ballast_core::table::Value>().is_ok()
-            }),
+            http.host
+                .as_ref()
+                .is_none_or(|text| !text.is_empty() && text.parse::<Value>().is_ok()),
         );
-        let tcp = check.tcp.clone().filter(|_| !is_http).unwrap_or_default();
+        let link = proxy
+            .servers
+            .first()
+            .and_then(|server| server.settings.link.tls.as_ref());
+        let verified = link.filter(|tls| tls.verified);
+        let by_tls = checks.port.is_none() && link.is_some() || checks.tls;
+        let mut tcp = check.tcp.clone().filter(|_| !is_http).unwrap_or_default();
+        if !is_http && check.connect.is_none() && by_tls {
+            self.report.left_out(line, "haproxy's check speaks TLS, and Ballast's connects only: an endpoint whose TLS or certificate is wrong is up here; write option httpchk");
+            tcp = super::check::Tcp::default();
+        }
+        let name = connect.sni.as_ref().or(checks.sni.as_ref());
+        let name =
+            name.or_else(|| verified.and_then(|tls| tls.verify_host.as_ref().or(tls.sni.as_ref())));
+        let ca = verified
+            .and_then(|tls| tls.ca.as_ref())
+            .filter(|_| name.is_some());
+        if mode == HealthMode::Https && verified.is_some() && ca.is_none() {
+            self.report.left_out(line, "the check verifies no certificate: that takes a ca-file and a name (sni or verifyhost), so that an endpoint with a wrong one is up here; write them");
+        }
         Health {
             mode,
             port: port.or(checks.port).and_then(std::num::NonZeroU16::new),
@@ -433,17 +492,26 @@ impl Importer<'_> {
                 .and_then(|text| text.parse().ok()),
             answer: tcp.answer.and_then(|text| text.parse().ok()),
             answer_contains: None,
-            tls: connect
-                .sni
-                .as_ref()
-                .or(checks.sni.as_ref())
-                .filter(|_| mode == HealthMode::Https)
-                .map(|name| HealthTls {
-                    sni: name.parse().ok(),
+            tls: (mode == HealthMode::Https && (name.is_some() || ca.is_some())).then(|| {
+                HealthTls {
+                    sni: name.and_then(|name| name.parse().ok()),
+                    ca: ca.map(|path| file(path)),
                     ..HealthTls::default()
-                }),
+                }
+            }),
         }
     }
+}
+
+/// The name of a field that a table edits, or why it does not.
+fn field_name(name: &str) -> Result<Token, String> {
+    if ballast_core::http::concerns_connection(name) {
+        return Err(format!(
+            "{name} is about the connection, which is Ballast's own; remove it"
+        ));
+    }
+    name.parse()
+        .map_err(|_| format!("{name:?} is no name of a header field; write another"))
 }
 
 /// How a server is checked, with what haproxy takes where it does not say it.

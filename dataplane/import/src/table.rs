@@ -38,6 +38,13 @@ impl Importer<'_> {
             .filter(|proxy| proxy.kind.has_service())
             .map(|proxy| (proxy.name.as_str(), *proxy))
             .collect();
+        for backend in backends.values() {
+            let users = proxies.iter().filter(|user| leads_to(user, backend));
+            let mut all = users.map(|user| &user.forwarded_for);
+            if backend.forwarded_for.is_some() || all.any(Option::is_some) {
+                self.told_clients.insert(backend.name.clone());
+            }
+        }
         let mut taken = Taken::default();
         let mut stats = Stats::default();
         let (pages, served): (Vec<&Proxy>, Vec<&Proxy>) =
@@ -260,7 +267,7 @@ impl Importer<'_> {
         };
         let (mut clients, _) = self.let_in(proxy, None, place)?;
         for step in self.steps(proxy, place)? {
-            let Does::Request(super::proxy::Request::Deny(_) | super::proxy::Request::Auth) =
+            let Does::Request(super::proxy::Request::Deny(..) | super::proxy::Request::Auth) =
                 step.does
             else {
                 continue;
@@ -300,8 +307,11 @@ impl Importer<'_> {
                 .edits
                 .iter()
                 .filter(|edit| !defaults.contains(&edit.line.number));
-            let mut edits: Vec<Edit> = own.cloned().collect();
+            // Requests pass the frontend first, and answers pass it last.
+            let (answers, mut edits): (Vec<Edit>, Vec<Edit>) =
+                own.cloned().partition(|edit| edit.of_response);
             edits.append(&mut backend.edits);
+            edits.extend(answers);
             backend.edits = edits;
         }
     }

@@ -13,6 +13,7 @@ use ballast_core::table::{Format, parse};
 use super::{Imported, Kind, World, translate};
 
 mod equivalence;
+mod exactness;
 mod lines;
 mod noise;
 mod oracle;

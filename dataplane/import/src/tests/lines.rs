@@ -322,8 +322,8 @@ fn checks() {
             "{mode: http, port: 81, interval: 1s}",
         ),
         (
-            "option tcp-check\n tcp-check connect port 81\n tcp-check expect string x\n server s 10.0.0.1:80 check inter 1s",
-            "{mode: tcp, port: 81, interval: 1s, answer: x}",
+            "option tcp-check\n tcp-check connect port 81\n tcp-check expect string +x\n server s 10.0.0.1:80 check inter 1s",
+            "{mode: tcp, port: 81, interval: 1s, answer: \"+x\"}",
         ),
         (
             "option redis-check\n server s 10.0.0.1:80 check inter 1s",

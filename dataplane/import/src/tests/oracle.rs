@@ -63,6 +63,9 @@ impl World for Made {
                     .into(),
             ),
             "/etc/haproxy/paths.map" => Ok(b"/api api\n/api/v2 api-v2\n".into()),
+            "/etc/haproxy/errors/retry.http" => {
+                Ok(b"HTTP/1.1 503 Later\r\nRetry-After: 5\r\n\r\nlater".into())
+            }
             _ if path.starts_with("/etc/haproxy/errors/") => {
                 let page =
                     format!("HTTP/1.0 000 x\r\nContent-Type: text/html\r\n\r\n<p>{path}</p>");

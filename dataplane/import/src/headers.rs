@@ -1,0 +1,206 @@
+//! Header fields that rules set, add or remove: `http-request`, `http-response` and `http-after-response` with `set-header` and its
+//! like, and the old `reqadd`, `reqdel`, `rspadd`, `rspdel`.
+
+use super::condition::split;
+use super::importer::Importer;
+use super::proxy::{Change, Edit, Proxy};
+use super::words::Line;
+
+impl Importer<'_> {
+    /// `http-response …` and `http-after-response …`
+    pub(super) fn http_response(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+        let (words, condition) = split(line.from(1));
+        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
+        match plain.as_slice() {
+            [
+                action @ ("set-header" | "add-header" | "del-header"),
+                name,
+                value @ ..,
+            ] => {
+                if line.word(0) == "http-after-response" {
+                    self.report.left_out(line, "Ballast's own answers (redirects, denials, errors) go without it; those of endpoints have it");
+                }
+                let change = change(action, value);
+                self.edit(line, true, name, change, condition, proxy)
+            }
+            [action @ ("deny" | "silent-drop"), ..] => Err(format!(
+                "`{action}`: Ballast withholds no answers, and those that this line denies are served; deny their requests, or let the endpoint do it"
+            )),
+            [action, ..] => Err(format!("`{action}` has no counterpart; remove it")),
+            [] => Err("says nothing to do; expected set-header or del-header".into()),
+        }
+    }
+
+    /// `reqadd`, `rspadd`: `Name:\ value`
+    pub(super) fn add_field(
+        &mut self,
+        line: &Line,
+        of_response: bool,
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        let (words, condition) = split(line.from(1));
+        let field = words.join(" ");
+        let Some((name, value)) = field.split_once(':') else {
+            return Err("is no header field; expected NAME:\\ VALUE".into());
+        };
+        let change = Change::Add(value.trim().into());
+        self.edit(line, of_response, name, change, condition, proxy)
+    }
+
+    /// `reqdel`, `reqidel`, `rspdel`, `rspidel`: `^Name:.*`
+    pub(super) fn delete_field(
+        &mut self,
+        line: &Line,
+        of_response: bool,
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        let (words, condition) = split(line.from(1));
+        let expression = words.join(" ");
+        let name = expression
+            .strip_prefix('^')
+            .and_then(|rest| rest.split_once(':'));
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        match name {
+            Some((name, "" | ".*")) if name.bytes().all(is_plain) => {
+                self.edit(line, of_response, name, Change::Remove, condition, proxy)
+            }
+            _ => Err("a regular expression over header fields has no counterpart; write http-response del-header NAME".into()),
+        }
+    }
+
+    /// `set-header`, `add-header` and `del-header` of `http-request`.
+    pub(super) fn request_field(
+        &mut self,
+        line: &Line,
+        action: &str,
+        name: &str,
+        value: &[&str],
+        condition: &[String],
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        let change = change(action, value);
+        self.edit(line, false, name, change, condition, proxy)
+    }
+
+    fn edit(
+        &mut self,
+        line: &Line,
+        of_response: bool,
+        name: &str,
+        change: Change,
+        condition: &[String],
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        if !of_response {
+            if name.eq_ignore_ascii_case("X-Forwarded-For") {
+                if let Some(result) = Self::forwarded_for(line, &change, condition, proxy) {
+                    return result;
+                }
+            } else if is_our_own(name, &change, condition) {
+                // Ballast writes these fields by itself, where it writes any of them.
+                proxy.forwarded_for.get_or_insert_with(|| line.clone());
+                self.report.note(
+                    line,
+                    "Ballast writes all X-Forwarded- fields itself (http.x-forwarded)",
+                );
+                return Ok(());
+            }
+        }
+        if !condition.is_empty() {
+            return Err("a header edit of Ballast has no condition; remove it, or give these requests a service of their own".into());
+        }
+        if let Change::Set(value) | Change::Add(value) = &change {
+            if value.contains('%') {
+                return Err("a header edit of Ballast has a fixed value; remove it".into());
+            }
+            if of_response
+                && name.eq_ignore_ascii_case("Strict-Transport-Security")
+                && proxy.kind.has_frontend()
+                && let Some(seconds) = max_age(value)
+            {
+                proxy.hsts = Some((line.clone(), seconds));
+                return Ok(());
+            }
+        }
+        proxy.edits.push(Edit {
+            line: line.clone(),
+            of_response,
+            name: name.into(),
+            change,
+        });
+        Ok(())
+    }
+
+    /// A line about `X-Forwarded-For` of requests; `None`: it is an edit like others, too. A client's own field never gets further
+    /// than haproxy lets it.
+    fn forwarded_for(
+        line: &Line,
+        change: &Change,
+        condition: &[String],
+        proxy: &mut Proxy,
+    ) -> Option<Result<(), String>> {
+        const OTHERWISE: &str = "the client's address is written, in place of what the client sent";
+        let is_client = |value: &str| matches!(value, "%[src]" | "%ci");
+        match change {
+            Change::Add(value) if !is_client(value) => return None,
+            Change::Set(value) if condition.is_empty() && !value.contains('%') => return None,
+            Change::Remove if condition.is_empty() => {
+                proxy.drops_forwarded_for = Some(line.clone());
+                return None;
+            }
+            Change::Add(_) => {}
+            Change::Set(_) | Change::Remove => proxy.drops_forwarded_for = Some(line.clone()),
+        }
+        proxy.forwarded_for.get_or_insert_with(|| line.clone());
+        let is_exact = condition.is_empty()
+            && matches!(change, Change::Set(value) | Change::Add(value) if is_client(value));
+        Some(match is_exact {
+            true => Ok(()),
+            false => Err(format!(
+                "X-Forwarded-For has the client's address alone, and no condition: {OTHERWISE}; write option forwardfor"
+            )),
+        })
+    }
+}
+
+fn change(action: &str, value: &[&str]) -> Change {
+    match action {
+        "del-header" => Change::Remove,
+        "add-header" => Change::Add(value.join(" ")),
+        _ => Change::Set(value.join(" ")),
+    }
+}
+
+/// Whether a line sets a field of `X-Forwarded-` to what Ballast sets it to by itself.
+fn is_our_own(name: &str, change: &Change, condition: &[String]) -> bool {
+    let Change::Set(value) = change else {
+        return false;
+    };
+    let condition = condition.join(" ");
+    let (with_tls, without) = (
+        matches!(condition.as_str(), "if { ssl_fc }" | "unless !{ ssl_fc }"),
+        matches!(condition.as_str(), "if !{ ssl_fc }" | "unless { ssl_fc }"),
+    );
+    match name.to_ascii_lowercase().as_str() {
+        "x-forwarded-proto" => match value.as_str() {
+            "https" => with_tls,
+            "http" => without,
+            "%[ssl_fc,iif(https,http)]" => condition.is_empty(),
+            _ => false,
+        },
+        "x-forwarded-port" => value == "%[dst_port]" && (condition.is_empty() || with_tls),
+        "x-forwarded-host" => {
+            condition.is_empty()
+                && matches!(
+                    value.to_ascii_lowercase().as_str(),
+                    "%[hdr(host)]" | "%[req.hdr(host)]"
+                )
+        }
+        _ => false,
+    }
+}
+
+fn max_age(value: &str) -> Option<u64> {
+    let age = value.trim().trim_end_matches(';').strip_prefix("max-age=");
+    age?.parse().ok()
+}

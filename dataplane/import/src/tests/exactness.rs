@@ -1,0 +1,363 @@
+//! What a table says otherwise than haproxy: translated exactly, or told as left out with its line, and never more open.
+
+use super::import;
+use super::lines::{assert_left_out, of_backend, of_frontend, remarks, table};
+
+fn http(lines: &str) -> String {
+    format!(
+        "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n{lines}\n default_backend b\nbackend b\n server s 10.0.0.1:80\n"
+    )
+}
+
+fn contains(text: &str, expected: &str) {
+    let made = import(text).table;
+    assert!(made.contains(expected), "{expected}\n{text}\n{made}");
+}
+
+fn lacks(text: &str, unexpected: &str) {
+    let made = import(text).table;
+    assert!(!made.contains(unexpected), "{unexpected}\n{text}\n{made}");
+}
+
+/// An `accept` ends its own stage alone: the next one is asked again.
+#[test]
+fn each_stage_of_tcp_request_is_asked() {
+    let a = "if { src 10.0.0.0/8 }";
+    for (lines, ranges) in [
+        (
+            format!(" tcp-request connection accept {a}\n tcp-request connection reject"),
+            Some("10.0.0.0/8"),
+        ),
+        (
+            format!(
+                " tcp-request connection accept if {{ src 10.0.0.0/7 }}\n tcp-request connection reject\n tcp-request session reject {a}"
+            ),
+            Some("11.0.0.0/8"),
+        ),
+        // The stage decides, and not the order of the lines.
+        (
+            format!(
+                " tcp-request content reject if {{ src 10.1.0.0/16 }}\n tcp-request connection accept {a}\n tcp-request connection reject unless {{ src 10.1.0.0/16 }}\n tcp-request content accept"
+            ),
+            None,
+        ),
+    ] {
+        let text = of_frontend(&format!(" bind 127.0.0.1:80\n{lines}"));
+        let made = import(&text).table;
+        match ranges {
+            Some(ranges) => assert!(
+                made.contains(&format!("source-ranges: [\"{ranges}\"]")),
+                "{lines}\n{made}"
+            ),
+            None => assert!(
+                made.contains("\"10.0.0.0/16\"") && !made.contains("\"10.1.0.0/16\""),
+                "{lines}\n{made}"
+            ),
+        }
+    }
+    for stage in ["session", "content"] {
+        let text = of_frontend(&format!(
+            " bind 127.0.0.1:80\n tcp-request connection accept {a}\n tcp-request {stage} reject {a}"
+        ));
+        let ranges = &table(&text).frontends[0].source_ranges;
+        let ranges = ranges.as_ref().expect("ranges");
+        let client: std::net::IpAddr = "10.0.0.1".parse().expect("an address");
+        assert!(
+            !ranges.iter().any(|range| range.contains(&client)),
+            "{stage}"
+        );
+    }
+}
+
+/// haproxy adds the client's address last, when the lines about the field are done.
+#[test]
+fn a_client_cannot_forge_x_forwarded_for() {
+    for lines in [
+        " option forwardfor\n http-request del-header X-Forwarded-For",
+        " http-request del-header x-forwarded-for\n option forwardfor",
+        " http-request set-header X-Forwarded-For %[src]",
+        " http-request set-header X-Forwarded-For %ci",
+    ] {
+        let text = http(lines);
+        contains(&text, "x-forwarded: replace");
+        lacks(&text, "remove:");
+        table(&text);
+    }
+    // A field that is not what the table can write is not the client's either.
+    for line in [
+        "http-request set-header X-Forwarded-For %[req.hdr(cf-connecting-ip)]",
+        "http-request set-header X-Forwarded-For %[src] if { src 10.0.0.0/8 }",
+        "http-request del-header X-Forwarded-For unless { src 10.0.0.0/8 }",
+    ] {
+        let text = http(&format!(" {line}"));
+        contains(&text, "x-forwarded: replace");
+        assert_left_out(&text, 5, "X-Forwarded-For");
+    }
+    contains(
+        &http(" http-request del-header X-Forwarded-For"),
+        "request-headers: {remove: [X-Forwarded-For]}",
+    );
+    lacks(
+        &http(" http-request add-header X-Forwarded-For %[src]"),
+        "x-forwarded",
+    );
+    let differ = http(" use_backend c if { path_beg /c }")
+        + "backend c\n option forwardfor\n http-request del-header X-Forwarded-For\n server s 10.0.0.2:80\n";
+    contains(&differ, "x-forwarded: replace");
+    assert_left_out(&differ, 10, "divide the frontend");
+}
+
+#[test]
+fn fields_that_are_set_are_what_endpoints_see() {
+    for (line, expected) in [
+        ("X-Forwarded-Proto https", "set: {X-Forwarded-Proto: https}"),
+        ("X-Forwarded-Port 443", "set: {X-Forwarded-Port: \"443\"}"),
+        (
+            "X-Forwarded-Host a.example",
+            "set: {X-Forwarded-Host: a.example}",
+        ),
+    ] {
+        let text = http(&format!(
+            " option forwardfor\n http-request set-header {line}"
+        ));
+        contains(&text, expected);
+        table(&text);
+    }
+    // Where nothing else asks for these fields, the others come with it.
+    let alone = http(" http-request set-header X-Forwarded-Host %[req.hdr(host)]");
+    assert_left_out(&alone, 5, "writes the other X-Forwarded- fields");
+    assert_left_out(
+        &http(" http-request set-header X-Forwarded-Proto https if { hdr(x) y }"),
+        5,
+        "has no condition",
+    );
+}
+
+#[test]
+fn fields_are_added_and_the_last_rule_of_haproxy_wins() {
+    contains(
+        &http(" http-response add-header X-A b"),
+        "response-headers: {add: {X-A: b}}",
+    );
+    let both = "defaults\n mode http\nfrontend f\n bind 127.0.0.1:80\n http-request set-header X-A f\n http-response set-header X-A f\n default_backend b\nbackend b\n http-request set-header X-A b\n http-response set-header X-A b\n server s 10.0.0.1:80\n";
+    contains(both, "request-headers: {set: {X-A: b}}");
+    contains(both, "response-headers: {set: {X-A: f}}");
+    let after = http(" http-after-response set-header X-A b");
+    contains(&after, "response-headers: {set: {X-A: b}}");
+    assert_left_out(&after, 5, "own answers");
+    for expression in ["^(X-A|X-B):.*", "^X-A.*:", "^X-A: b"] {
+        let text = http(&format!(" reqidel {expression}"));
+        assert_left_out(&text, 5, "regular expression");
+    }
+}
+
+/// A denial that names hosts by a part is told where others of them are served.
+#[test]
+fn hosts_that_are_compared_otherwise_are_told() {
+    for (rule, why) in [
+        (
+            "http-request deny if { hdr_dom(host) -i bad.example }",
+            "is served",
+        ),
+        (
+            "http-request deny if { hdr_end(host) -i bad.example }",
+            "is served",
+        ),
+        (
+            "http-request deny unless { hdr(host) a.example }",
+            "is served",
+        ),
+        (
+            "http-request deny unless { hdr(host) -i a.example:8080 }",
+            "is served",
+        ),
+        (
+            "http-request allow if { hdr(host) a.example }",
+            "is allowed",
+        ),
+    ] {
+        assert_left_out(&http(&format!(" {rule}")), 5, why);
+    }
+    for rule in [
+        "http-request deny if { hdr(host) -i a.example }",
+        "http-request deny unless { hdr(host) -i a.example }",
+        "http-request deny if { hdr_end(host) -i .a.example }",
+        "http-request deny unless { hdr_dom(host) -i a.example }",
+        "use_backend b if { hdr(host) a.example }",
+    ] {
+        table(&http(&format!(" {rule}")));
+    }
+}
+
+#[test]
+fn answers_of_denials_are_kept() {
+    let page = http(
+        " http-request deny deny_status 429 content-type text/plain string slow if { path /x }",
+    );
+    contains(
+        &page,
+        "{path: /x, match: exact, status: 429, body-file: errors/429.txt, content-type: text/plain}",
+    );
+    table(&page);
+    let field = http(" http-request deny deny_status 429 hdr Retry-After 5 if { path /x }");
+    assert_left_out(&field, 5, "denied all the same");
+    contains(&field, "{path: /x, match: exact, status: 429}");
+    assert_left_out(
+        &http(" http-request deny deny_status 404 if { path_beg /x } !{ src 10.0.0.0/8 }"),
+        5,
+        "is answered 403",
+    );
+    table(&http(
+        " http-request deny if { path_beg /x } !{ src 10.0.0.0/8 }",
+    ));
+}
+
+#[test]
+fn redirects_that_differ_are_told_and_others_stay() {
+    for (line, why) in [
+        ("redirect location /new", "names scheme and host"),
+        (
+            "redirect location https://www.example/new",
+            "keeps the query",
+        ),
+        (
+            "redirect prefix https://www.example drop-query",
+            "keeps the query",
+        ),
+    ] {
+        let text = http(&format!(" {line}"));
+        assert_left_out(&text, 5, why);
+        contains(&text, "redirect:");
+    }
+    table(&http(" redirect scheme https"));
+    // One that a table cannot have is left out by its own line, and the frontend stays.
+    for line in [
+        "redirect location /a?b=c if { path /x }",
+        "redirect scheme gopher if { path /x }",
+        "redirect prefix https://a_b%2f.example if { path /x }",
+    ] {
+        let text = http(&format!(" {line}"));
+        assert_left_out(&text, 5, "");
+        contains(&text, "default: {service: b}");
+    }
+}
+
+#[test]
+fn a_frontend_that_serves_nobody_says_so_first() {
+    let told = remarks(&http(" http-request deny if !{ method GET POST }"));
+    assert_eq!(
+        told[0],
+        "0: left out: the frontend f serves nobody: line 5 denies everybody, because its exceptions cannot be looked at"
+    );
+    let some = remarks(&http(" http-request deny if { path /x } !{ method GET }"));
+    assert!(
+        !some.iter().any(|remark| remark.contains("serves nobody")),
+        "{some:?}"
+    );
+}
+
+/// `/bq` is `/q` in haproxy where the expression needs no slash.
+#[test]
+fn a_prefix_is_taken_off_as_the_expression_says() {
+    let of = |expression: &str| {
+        http(" use_backend c if { path_beg /b }")
+            + &format!(
+                "backend c\n http-request replace-path {expression} /\\2\n server s 10.0.0.2:80\n"
+            )
+    };
+    for expression in ["^/b(/)?(.*)", "/b[/]?(.*)", "/b/?(.*)"] {
+        contains(
+            &of(expression),
+            "{path: /b, match: begins, service: c, rewrite: /, map-back: false}",
+        );
+    }
+    let folder = of("/b(/|$)(.*)");
+    contains(&folder, "{path: /b, match: begins, service: c}");
+    contains(
+        &folder,
+        "{path: /b, service: c, rewrite: /, map-back: false}",
+    );
+}
+
+#[test]
+fn checks_that_look_at_less_are_told() {
+    let of = |lines: &str| {
+        of_backend(&format!(" {lines}")).replace("frontend f", "defaults\n mode http\nfrontend f")
+    };
+    let text = of(
+        "option tcp-check\n tcp-check send info\n tcp-check expect string role:master\n server s 10.0.0.1:80 check",
+    );
+    assert_left_out(&text, 9, "anywhere in the answer");
+    lacks(&text, "answer:");
+    for tls in ["verify none", "verify required ca-file /ca.pem sni str(a)"] {
+        let text = of(&format!("server s 10.0.0.1:443 ssl {tls} check"));
+        assert_left_out(&text, 7, "haproxy's check speaks TLS");
+    }
+    let http = of(
+        "option httpchk GET /\n server s 10.0.0.1:443 ssl verify required ca-file /ca.pem sni str(a.example) check",
+    );
+    contains(&http, "tls: {sni: a.example, ca: /ca.pem}");
+    table(&http);
+    let system = of(
+        "option httpchk GET /\n server s 10.0.0.1:443 ssl verify required sni str(a.example) check",
+    );
+    assert_left_out(&system, 8, "verifies no certificate");
+    let nameless = of("server s 10.0.0.1:443 ssl verify required ca-file /ca.pem");
+    assert_left_out(&nameless, 7, "must hold the endpoint's address");
+}
+
+/// Of several backup servers haproxy uses one.
+#[test]
+fn one_backup_is_used_at_a_time() {
+    let backups = "server b 10.0.0.2:80 backup\n server c 10.0.0.3:80 backup";
+    let one = of_backend(&format!(
+        " balance leastconn\n server a 10.0.0.1:80\n {backups}"
+    ));
+    contains(&one, "algorithm: first");
+    table(&one);
+    for lines in [
+        format!("server a 10.0.0.1:80\n server d 10.0.0.4:80\n {backups}"),
+        format!(
+            "server a 10.0.0.1:80\n stick-table type ip size 1k expire 1m\n stick on src\n {backups}"
+        ),
+        format!("server a 10.0.0.1:80\n {backups} maxconn 5"),
+    ] {
+        let text = of_backend(&format!(" {lines}"));
+        let last = 4 + lines.lines().count();
+        assert_left_out(&text, last, "all backup endpoints at once");
+        lacks(&text, "address: \"10.0.0.3");
+        contains(&text, "10.0.0.2");
+    }
+    let all = of_backend(&format!(
+        " option allbackups\n server a 10.0.0.1:80\n server d 10.0.0.4:80\n {backups}"
+    ));
+    contains(&all, "10.0.0.3");
+    table(&all);
+}
+
+#[test]
+fn tls_at_a_bind_is_not_more_open() {
+    let of = |words: &str| {
+        of_frontend(&format!(
+            " mode http\n bind 127.0.0.1:443 ssl crt /a.pem {words}"
+        ))
+        .replace("backend b", "backend b\n mode http")
+    };
+    contains(&of(""), "http2: false");
+    contains(&of("alpn http/1.1"), "http2: false");
+    lacks(&of("alpn h2,http/1.1"), "http2");
+    assert_left_out(&of("strict-sni"), 3, "send no server name");
+    assert_left_out(&http(" option httpclose"), 5, "stays open");
+    table(&http(" no option httpclose"));
+}
+
+#[test]
+fn heads_of_pages_that_are_not_kept_are_told() {
+    let told = remarks(&http(" errorfile 503 /etc/haproxy/errors/retry.http"));
+    assert!(
+        told.iter()
+            .any(|remark| remark.starts_with("5: left out")
+                && remark.contains("its field retry-after")),
+        "{told:?}"
+    );
+}
