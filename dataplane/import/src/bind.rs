@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use ballast_core::table::Bind;
 
 use super::importer::Importer;
-use super::keywords::TLS_WORDS;
+use super::keywords::{Place, row};
 use super::words::Line;
 
 /// A `bind` line.
@@ -33,6 +33,18 @@ pub(super) struct Tls {
     pub(super) refuses_unknown: bool,
     pub(super) alpn: Vec<String>,
     pub(super) ticket_keys: Option<String>,
+}
+
+/// What the words behind an address say, before it is known whether TLS ends there.
+#[derive(Default)]
+struct Said<'l> {
+    accept_proxy: bool,
+    is_tls: bool,
+    tls: Tls,
+    /// `None`: no client is asked for a certificate.
+    verify: Option<&'l str>,
+    ca: Option<&'l str>,
+    revoked: bool,
 }
 
 impl Importer<'_> {
@@ -121,128 +133,96 @@ impl Importer<'_> {
     }
 
     fn way(&mut self, line: &Line) -> Result<Way, String> {
-        let mut way = Way::default();
-        let mut tls = Tls {
-            only_v13: self.only_v13,
-            ..Tls::default()
+        let mut said = Said {
+            tls: Tls {
+                only_v13: self.only_v13,
+                ..Tls::default()
+            },
+            ..Said::default()
         };
-        let mut is_tls = false;
-        let mut verify = "none";
-        let (mut ca, mut revoked) = (None, false);
         let mut words = line.from(2).iter().map(String::as_str);
         while let Some(word) = words.next() {
-            let mut value = || words.next().unwrap_or_default();
-            match word {
-                "accept-proxy" => way.accept_proxy = true,
-                "ssl" => is_tls = true,
-                "crt" => tls.certificates.extend(self.certificates(line, value())?),
-                "crt-list" => tls
-                    .certificates
-                    .extend(self.certificate_list(line, value())?),
-                "ca-file" => ca = Some(value()),
-                "crl-file" => {
-                    revoked = true;
-                    value();
-                }
-                "interface" => {
-                    let name = value();
-                    return Err(format!(
-                        "`interface {name}`: Ballast binds to an address, whichever interface clients come by; write an address that only {name} has, without this word"
-                    ));
-                }
-                "namespace" => {
-                    let name = value();
-                    return Err(format!(
-                        "`namespace {name}`: Ballast binds in the network namespace that it runs in; start one in {name}, with a table of its own"
-                    ));
-                }
-                "verify" => verify = value(),
-                "alpn" => {
-                    tls.alpn = value()
-                        .split(',')
-                        .filter(|name| !name.is_empty())
-                        .map(str::to_owned)
-                        .collect();
-                }
-                "strict-sni" => {
-                    tls.refuses_unknown = true;
-                    self.report.left_out(line, "`strict-sni`: clients that send no server name are served with the first certificate, and haproxy refuses them; other names are refused here, too");
-                }
-                "ssl-min-ver" => tls.only_v13 = value() == "TLSv1.3",
-                "force-tlsv13" | "no-tlsv12" => tls.only_v13 = true,
-                "tls-ticket-keys" => tls.ticket_keys = Some(self.world.absolute(value())),
-                "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "ssl-max-ver" | "sigalgs"
-                | "client-sigalgs" => {
-                    let value = value();
-                    self.report
-                        .note(line, format!("`{word} {value}`: {TLS_WORDS}"));
-                }
-                "no-sslv3"
-                | "no-tlsv10"
-                | "no-tlsv11"
-                | "force-tlsv12"
-                | "v4v6"
-                | "v6only"
-                | "tfo"
-                | "defer-accept"
-                | "quic-force-retry"
-                | "prefer-client-ciphers" => {}
-                "name" | "id" | "nice" | "process" | "thread" | "shards" | "backlog" | "tcp-ut"
-                | "level" | "mode" | "uid" | "gid" | "user" | "group" | "tls-tickets" => {
-                    _ = value();
-                }
-                "maxconn" | "mss" | "proto" | "ca-sign-file" | "ca-verify-file"
-                | "ca-ignore-err" | "crt-ignore-err" | "npn" | "severity-output"
-                | "ca-sign-pass" => {
-                    let value = value();
-                    self.report.left_out(line, format!("`{word} {value}` has no counterpart at a frontend of Ballast; remove it"));
-                }
-                "transparent"
-                | "accept-netscaler-cip"
-                | "no-tls-tickets"
-                | "allow-0rtt"
-                | "generate-certificates"
-                | "no-ca-names"
-                | "expose-fd"
-                | "no-alpn"
-                | "ssl-skip-self-issued-ca"
-                | "no-tlsv13" => {
-                    self.report.left_out(
-                        line,
-                        format!("`{word}` has no counterpart at a frontend of Ballast; remove it"),
-                    );
-                }
-                unknown => self.unknown_word(line, unknown, BIND_WORDS),
+            let value = match row(Place::Bind, word) {
+                Some(row) if row.arguments > 0 => words.next().unwrap_or_default(),
+                _ => "",
+            };
+            self.bind_word(line, word, value, &mut said)?;
+        }
+        let accept_proxy = said.accept_proxy;
+        let tls = said.is_tls.then(|| self.tls(line, said)).transpose()?;
+        Ok(Way { accept_proxy, tls })
+    }
+
+    fn bind_word<'l>(
+        &mut self,
+        line: &Line,
+        word: &str,
+        value: &'l str,
+        said: &mut Said<'l>,
+    ) -> Result<(), String> {
+        let tls = &mut said.tls;
+        match word {
+            "accept-proxy" => said.accept_proxy = true,
+            "ssl" => said.is_tls = true,
+            "crt" => tls.certificates.extend(self.certificates(line, value)?),
+            "crt-list" => tls.certificates.extend(self.certificate_list(line, value)?),
+            "ca-file" => said.ca = Some(value),
+            "crl-file" => said.revoked = true,
+            "interface" => {
+                return Err(format!(
+                    "`interface {value}`: Ballast binds to an address, whichever interface clients come by; write an address that only {value} has, without this word"
+                ));
+            }
+            "namespace" => {
+                return Err(format!(
+                    "`namespace {value}`: Ballast binds in the network namespace that it runs in; start one in {value}, with a table of its own"
+                ));
+            }
+            "verify" => said.verify = Some(value).filter(|mode| *mode != "none"),
+            "alpn" => {
+                let names = value.split(',').filter(|name| !name.is_empty());
+                tls.alpn = names.map(str::to_owned).collect();
+            }
+            "strict-sni" => {
+                tls.refuses_unknown = true;
+                self.report.left_out(line, "`strict-sni`: clients that send no server name are served with the first certificate, and haproxy refuses them; other names are refused here, too");
+            }
+            "ssl-min-ver" => tls.only_v13 = value == "TLSv1.3",
+            "force-tlsv13" | "no-tlsv12" => tls.only_v13 = true,
+            "tls-ticket-keys" => tls.ticket_keys = Some(self.world.absolute(value)),
+            _ => self.keyword(line, Place::Bind, word, value),
+        }
+        Ok(())
+    }
+
+    /// TLS of a bind, with the certificates that clients must show.
+    fn tls(&mut self, line: &Line, said: Said<'_>) -> Result<Tls, String> {
+        let mut tls = said.tls;
+        match (said.verify, said.ca) {
+            (None, None) => {}
+            (None, Some(_)) => {
+                self.report.note(line, "without `verify` haproxy asks no client for a certificate, and neither does Ballast");
+            }
+            (Some(verify), None) => {
+                return Err(format!(
+                    "`verify {verify}` has no ca-file, and without one nobody can be verified; name it"
+                ));
+            }
+            (Some(_), Some("@system-ca")) => {
+                return Err("`ca-file @system-ca` names no file by which clients could be verified; name the system's, such as /etc/ssl/certs/ca-certificates.crt".into());
+            }
+            (Some(_), Some(_)) if said.revoked => {
+                return Err("`crl-file`: Ballast reads no list of revoked certificates, and would let their owners in; remove the word once none of these certificates is valid any more".into());
+            }
+            (Some(mode), Some(ca)) => {
+                tls.client_ca = Some(self.below(self.ca_base.as_deref(), ca));
+                tls.client_optional = mode == "optional";
             }
         }
-        if is_tls {
-            match (verify, ca) {
-                ("none", None) => {}
-                ("none", Some(_)) => {
-                    self.report.note(line, "without `verify` haproxy asks no client for a certificate, and neither does Ballast");
-                }
-                (_, None) => {
-                    return Err(format!(
-                        "`verify {verify}` has no ca-file, and without one nobody can be verified; name it"
-                    ));
-                }
-                (_, Some("@system-ca")) => {
-                    return Err("`ca-file @system-ca` names no file by which clients could be verified; name the system's, such as /etc/ssl/certs/ca-certificates.crt".into());
-                }
-                (_, Some(_)) if revoked => {
-                    return Err("`crl-file`: Ballast reads no list of revoked certificates, and would let their owners in; remove the word once none of these certificates is valid any more".into());
-                }
-                (mode, Some(ca)) => {
-                    tls.client_ca = Some(self.below(self.ca_base.as_deref(), ca));
-                    tls.client_optional = mode == "optional";
-                }
-            }
-            if tls.certificates.is_empty() {
-                return Err("`ssl` has no certificate; name one by crt".into());
-            }
-            way.tls = Some(tls);
+        match tls.certificates.is_empty() {
+            true => Err("`ssl` has no certificate; name one by crt".into()),
+            false => Ok(tls),
         }
-        Ok(way)
     }
 
     /// The PEM files of a `crt`: itself, or those of a folder.
@@ -325,23 +305,3 @@ fn v6_bind(v6_only: bool) -> impl Fn(u16) -> Bind {
 
 /// Ports of one `bind`.
 const MOST_PORTS: u16 = 4096;
-
-const BIND_WORDS: &[&str] = &[
-    "accept-proxy",
-    "alpn",
-    "ca-file",
-    "ciphers",
-    "crt",
-    "crt-list",
-    "interface",
-    "maxconn",
-    "name",
-    "ssl",
-    "ssl-min-ver",
-    "strict-sni",
-    "tfo",
-    "transparent",
-    "v4v6",
-    "v6only",
-    "verify",
-];

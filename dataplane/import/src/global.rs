@@ -1,7 +1,7 @@
 //! The `global` section: what is a flag of `ballast run`, and what Ballast needs no word for.
 
 use super::importer::Importer;
-use super::keywords::{self, Keyword, of_global};
+use super::keywords::{Place, TLS_WORDS};
 use super::units::{fitting, time};
 use super::words::Line;
 
@@ -63,23 +63,20 @@ impl Importer<'_> {
                     || words
                         .iter()
                         .any(|word| matches!(*word, "no-tlsv12" | "force-tlsv13"));
-                self.report.note(line, keywords::TLS_WORDS);
+                self.report.note(line, TLS_WORDS);
                 Ok(())
             }
             // Known before the lines are cut.
             "setenv" | "presetenv" => Ok(()),
-            keyword => match of_global(keyword) {
-                Some(Keyword::Needless) => Ok(()),
-                Some(Keyword::Noted(why)) => {
-                    self.report.note(line, why);
-                    Ok(())
-                }
-                Some(Keyword::Missing) => Err(format!("`{keyword}` has no counterpart; remove it")),
-                None => {
-                    self.unknown_word(line, keyword, keywords::GLOBAL_WORDS);
-                    Ok(())
-                }
-            },
+            keyword if keyword.starts_with("tune.") => {
+                self.report
+                    .note(line, "Ballast sizes its buffers by itself");
+                Ok(())
+            }
+            keyword => {
+                self.keyword(line, Place::Global, keyword, "");
+                Ok(())
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use ballast_core::table::{LogTarget, nearest};
+use ballast_core::table::LogTarget;
 
 use super::report::Report;
 use super::words::Line;
@@ -100,16 +100,6 @@ impl<'w> Importer<'w> {
         })?;
         self.report.names.insert(host.into(), found.clone());
         Ok(found)
-    }
-
-    /// A word that nothing here knows.
-    pub(super) fn unknown_word(&mut self, line: &Line, word: &str, known: &[&str]) {
-        let remedy = match nearest(word, known.iter().copied()) {
-            Some(near) => format!("did you mean {near}?"),
-            None => "remove it, or look it up in haproxy's manual".into(),
-        };
-        self.report
-            .left_out(line, format!("{word:?} is not known here; {remedy}"));
     }
 
     /// `log ADDRESS …` of `global` or of a proxy.

@@ -1,345 +1,461 @@
-//! Keywords without a field in the table: which of them nothing is lost by, and which have no counterpart.
+//! Every keyword of haproxy's configuration in one table: where it stands, how many words stand behind it, what becomes of it.
 
-/// What becomes of a keyword that no field of the table stands for.
+use ballast_core::table::nearest;
+
+use super::importer::Importer;
+use super::words::Line;
+
+/// Where a keyword stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keyword {
+pub(super) enum Place {
+    /// At the beginning of a section.
+    Section,
+    Global,
+    /// A line of `defaults`, `frontend`, `listen` or `backend`.
+    Proxy,
+    /// Behind `option`, `stats`, `timeout` and so on.
+    Option,
+    Stats,
+    Timeout,
+    Balance,
+    Cookie,
+    StickTable,
+    ForwardFor,
+    /// Behind the address of a `bind` or of a `server`.
+    Bind,
+    Server,
+}
+
+/// What becomes of a keyword.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Becomes {
+    /// The reader of the place knows it.
+    Read,
     /// Ballast does it anyway, or it changes nothing that anybody sees.
-    Needless,
+    Nothing,
     /// Nothing is lost, for this reason.
     Noted(&'static str),
-    /// It is left out.
-    Missing,
+    /// It is left out, with this remedy.
+    LeftOut(&'static str),
+}
+
+/// Keywords of one place and one fate.
+pub(super) struct Row {
+    place: Place,
+    /// Words behind each that belong to it; counted where several keywords stand in a line.
+    pub(super) arguments: u8,
+    becomes: Becomes,
+    /// Between spaces.
+    words: &'static str,
+}
+
+/// The row of a keyword.
+pub(super) fn row(place: Place, word: &str) -> Option<&'static Row> {
+    TABLE.iter().find(|row| {
+        let mut words = row.words.split_ascii_whitespace();
+        row.place == place && words.any(|known| known == word)
+    })
+}
+
+/// Whether a keyword stands at this place.
+pub(super) fn is_known(place: Place, word: &str) -> bool {
+    row(place, word).is_some()
+}
+
+/// The keyword that a wrong word may be meant for.
+pub(super) fn meant(place: Place, word: &str) -> Option<&'static str> {
+    let rows = TABLE.iter().filter(|row| row.place == place);
+    let words: Vec<&str> = rows
+        .flat_map(|row| row.words.split_ascii_whitespace())
+        .collect();
+    nearest(word, words.iter().copied())
+}
+
+impl Importer<'_> {
+    /// A keyword that no field of the table stands for, with the words behind it: nothing, a note, a remark, or unknown.
+    pub(super) fn keyword(&mut self, line: &Line, place: Place, word: &str, value: &str) {
+        let becomes = row(place, word).map(|row| row.becomes);
+        let both = format!("`{word} {value}`").replace(" `", "`");
+        match becomes {
+            Some(Nothing) => {}
+            Some(Noted(why)) => self.report.note(
+                line,
+                match place {
+                    Bind => format!("{both}: {why}"),
+                    Server => format!("`{word}`: {why}"),
+                    _ => why.into(),
+                },
+            ),
+            Some(LeftOut(remedy)) => {
+                let why = match place {
+                    Bind => {
+                        format!("{both} has no counterpart at a frontend of Ballast; {remedy}")
+                    }
+                    Server => {
+                        format!("{both} has no counterpart at an endpoint of Ballast; {remedy}")
+                    }
+                    Opt => format!("`option {word}` has no counterpart; {remedy}"),
+                    _ => format!("`{word}` has no counterpart; {remedy}"),
+                };
+                self.report.left_out(line, why);
+            }
+            Some(Read) | None => self.unknown_word(line, place, word),
+        }
+    }
+
+    /// A word that nothing here knows.
+    pub(super) fn unknown_word(&mut self, line: &Line, place: Place, word: &str) {
+        let remedy = match meant(place, word) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "remove it, or look it up in haproxy's manual".into(),
+        };
+        self.report
+            .left_out(line, format!("{word:?} is not known here; {remedy}"));
+    }
 }
 
 /// The note about each option that chooses ciphers or versions of TLS.
 pub(super) const TLS_WORDS: &str =
     "Ballast speaks TLS 1.2 and 1.3 with forward secrecy and authenticated ciphers only";
-const TLS: Keyword = Keyword::Noted(TLS_WORDS);
-const ACCOUNT: Keyword = Keyword::Noted(
-    "the account, the folder and the background are the service manager's; see templates/systemd",
-);
 
-/// A keyword of `global`.
-pub(super) fn of_global(keyword: &str) -> Option<Keyword> {
-    use Keyword::{Missing, Needless, Noted};
-    Some(match keyword {
-        "user" | "group" | "uid" | "gid" | "chroot" | "master-worker" | "ulimit-n"
-        | "set-dumpable" => ACCOUNT,
-        "nbproc" | "cpu-map" | "thread-groups" | "numa-cpu-mapping" => Noted(
-            "Ballast is one process with a worker for each core; --threads says another number",
+const fn of(place: Place, arguments: u8, becomes: Becomes, words: &'static str) -> Row {
+    Row {
+        place,
+        arguments,
+        becomes,
+        words,
+    }
+}
+
+use Becomes::{LeftOut, Noted, Nothing, Read};
+use Place::{
+    Balance, Bind, Cookie, ForwardFor, Global, Option as Opt, Proxy, Section, Server, Stats,
+    StickTable, Timeout,
+};
+
+const REMOVE: Becomes = LeftOut("remove it");
+const ONCE: Becomes =
+    Noted("names are resolved once, by the import; import again when an address changes");
+const CHECKED: Becomes = LeftOut("servers with `check` are checked by a connection");
+
+const TABLE: &[Row] = &[
+    of(
+        Section,
+        0,
+        Read,
+        "global defaults frontend listen backend peers resolvers userlist mailers ring program cache \
+        fcgi-app http-errors log-forward crt-store traces acme dynamic-update",
+    ),
+    of(
+        Global,
+        0,
+        Read,
+        "ca-base crt-base hard-stop-after log maxconn nbthread presetenv setenv ssl-default-bind-options stats",
+    ),
+    of(
+        Global,
+        0,
+        Noted(
+            "the account, the folder and the background are the service manager's; see templates/systemd",
         ),
-        "server-state-file" | "server-state-base" => {
-            Noted("health and counters survive a new table in the same process")
+        "user group uid gid chroot master-worker ulimit-n set-dumpable",
+    ),
+    of(
+        Global,
+        0,
+        Noted("Ballast is one process with a worker for each core; --threads says another number"),
+        "nbproc cpu-map thread-groups numa-cpu-mapping",
+    ),
+    of(
+        Global,
+        0,
+        Noted("health and counters survive a new table in the same process"),
+        "server-state-file server-state-base",
+    ),
+    of(
+        Global,
+        0,
+        Noted(TLS_WORDS),
+        "ssl-default-bind-ciphers ssl-default-bind-ciphersuites ssl-default-bind-curves \
+        ssl-default-server-ciphers ssl-default-server-ciphersuites ssl-default-server-options ssl-dh-param-file \
+        ssl-load-extra-files ssl-load-extra-del-ext ssl-skip-self-issued-ca ssl-propquery ssl-provider",
+    ),
+    of(
+        Global,
+        0,
+        Nothing,
+        "busy-polling close-spread-time daemon default-path description expose-experimental-directives \
+        gid-map grace h1-case-adjust h1-case-adjust-file h2-workaround-bogus-websocket-clients insecure-fork-wanted \
+        insecure-setuid-wanted limited-quic localpeer log-send-hostname log-tag max-spread-checks no node noepoll \
+        nogetaddrinfo nokqueue nopoll noreuseport nosplice pidfile pp2-never-send-local profiling.memory profiling.tasks quiet \
+        spread-checks ssl-engine ssl-mode-async stats-file strict-limits unix-bind zero-warning",
+    ),
+    of(
+        Global,
+        0,
+        REMOVE,
+        "51degrees-data-file anonkey cluster-secret debug deviceatlas-json-file external-check \
+        fd-hard-limit http-err-codes http-fail-codes issuers-chain-path lua-load lua-load-per-thread lua-prepend-path mailers \
+        maxcompcpuusage maxcomprate maxconnrate maxpipes maxsessrate maxsslconn maxsslrate maxzlibmem resetenv setcap \
+        ssl-server-verify unsetenv uri-normalizer wurfl-data-file",
+    ),
+    of(
+        Proxy,
+        0,
+        Read,
+        "acl balance bind block clitimeout contimeout cookie default default-server default_backend \
+        description disabled errorfile errorfiles http-after-response http-check http-error http-request http-response http-reuse \
+        log maxconn mode monitor-uri no option rate-limit redirect reqadd reqdel reqidel reqirep reqrep retries rspadd rspdel \
+        rspidel server server-template source srvtimeout stats stick stick-table tcp-check tcp-request timeout use_backend",
+    ),
+    of(
+        Proxy,
+        0,
+        Nothing,
+        "backlog bind-process clitcpka-cnt clitcpka-idle clitcpka-intvl declare enabled grace guid \
+        hash-balance-factor id load-server-state-from-file log-tag max-keep-alive-queue server-state-file-name srvtcpka-cnt \
+        srvtcpka-idle srvtcpka-intvl",
+    ),
+    of(
+        Proxy,
+        0,
+        Noted("Ballast hashes so that only the clients of an endpoint that leaves move"),
+        "hash-type",
+    ),
+    of(
+        Proxy,
+        0,
+        LeftOut(
+            "the path of monitor-uri answers always; /readyz of stats.bind only while Ballast serves",
+        ),
+        "monitor",
+    ),
+    of(Proxy, 0, LeftOut("let endpoints compress"), "compression"),
+    of(
+        Proxy,
+        0,
+        LeftOut("log.access has haproxy's own forms, and JSON"),
+        "error-log-format log-format log-format-sd",
+    ),
+    of(
+        Proxy,
+        0,
+        LeftOut("write errorfile for each status"),
+        "errorloc errorloc302 errorloc303",
+    ),
+    of(
+        Proxy,
+        0,
+        LeftOut("access lines hold no header fields"),
+        "capture",
+    ),
+    of(
+        Proxy,
+        0,
+        LeftOut("max-connections of endpoints are fixed"),
+        "fullconn",
+    ),
+    of(
+        Proxy,
+        0,
+        LeftOut(
+            "what it denies is served: write http-request deny with conditions on host, path or src",
+        ),
+        "reqallow reqdeny reqiallow reqideny reqipass reqitarpit reqpass reqtarpit",
+    ),
+    of(
+        Proxy,
+        0,
+        LeftOut("answers that it denies are served: let the endpoint deny them"),
+        "rspdeny rspideny tcp-response",
+    ),
+    of(
+        Proxy,
+        0,
+        LeftOut("an attempt to connect is repeated, and a request that may be"),
+        "retry-on",
+    ),
+    of(
+        Proxy,
+        0,
+        LeftOut("give these clients a backend of their own"),
+        "force-persist ignore-persist use-server",
+    ),
+    of(
+        Proxy,
+        0,
+        REMOVE,
+        "appsession dispatch email-alert external-check filter http-send-name-header log-steps persist \
+        quic-initial rspirep rsprep transparent unique-id-format unique-id-header use-fcgi-app",
+    ),
+    of(
+        Opt,
+        0,
+        Read,
+        "allbackups forceclose forwardfor httpchk httpclose redis-check smtpchk ssl-hello-chk tcp-check",
+    ),
+    of(
+        Opt,
+        0,
+        Nothing,
+        "abortonclose accept-unsafe-violations-in-http-request clitcpka contstats disable-h2-upgrade \
+        dontlog-normal dontlognull h1-case-adjust-bogus-client h1-case-adjust-bogus-server http-buffer-request http-ignore-probes \
+        http-keep-alive http-no-delay http-pretend-keepalive http-restrict-req-hdr-names http-server-close http-tunnel \
+        http-use-htx http-use-proxy-header http_proxy httplog httpslog idle-close-on-response independent-streams \
+        log-health-checks log-separate-errors logasap nolinger persist prefer-last-server redispatch socket-stats splice-auto \
+        splice-request splice-response srvtcpka tcp-smart-accept tcp-smart-connect tcpka tcplog",
+    ),
+    of(
+        Opt,
+        0,
+        Noted("Ballast refuses messages that two programs could understand differently"),
+        "accept-invalid-http-request accept-invalid-http-response",
+    ),
+    of(
+        Opt,
+        0,
+        CHECKED,
+        "external-check ldap-check mysql-check pgsql-check spop-check",
+    ),
+    of(Opt, 0, REMOVE, "checkcache originalto transparent"),
+    of(Stats, 0, Read, "admin auth enable http-request scope uri"),
+    of(
+        Stats,
+        0,
+        Nothing,
+        "bind-process hide-version maxconn realm refresh show-desc show-legends show-modules show-node \
+        socket timeout",
+    ),
+    of(
+        Timeout,
+        0,
+        Read,
+        "check client client-fin client-hs connect http-keep-alive http-request queue server server-fin \
+        tarpit tunnel",
+    ),
+    of(
+        Balance,
+        0,
+        Read,
+        "first leastconn random roundrobin source static-rr",
+    ),
+    of(
+        Cookie,
+        0,
+        Read,
+        "domain httponly indirect insert maxidle maxlife nocache postonly preserve secure",
+    ),
+    of(StickTable, 0, Read, "expire nopurge peers size store type"),
+    of(ForwardFor, 0, Read, "except header if-none"),
+    of(
+        Bind,
+        0,
+        Read,
+        "accept-proxy force-tlsv13 no-tlsv12 ssl strict-sni",
+    ),
+    of(
+        Bind,
+        1,
+        Read,
+        "alpn ca-file crl-file crt crt-list interface namespace ssl-min-ver tls-ticket-keys verify",
+    ),
+    of(
+        Bind,
+        1,
+        Noted(TLS_WORDS),
+        "ciphers ciphersuites client-sigalgs curves ecdhe sigalgs ssl-max-ver",
+    ),
+    of(
+        Bind,
+        0,
+        Nothing,
+        "defer-accept force-tlsv12 no-sslv3 no-tlsv10 no-tlsv11 prefer-client-ciphers quic-force-retry tfo \
+        v4v6 v6only",
+    ),
+    of(
+        Bind,
+        1,
+        Nothing,
+        "backlog gid group id level mode name nice process shards tcp-ut thread tls-tickets uid user",
+    ),
+    of(
+        Bind,
+        1,
+        REMOVE,
+        "ca-ignore-err ca-sign-file ca-sign-pass ca-verify-file crt-ignore-err maxconn mss npn proto \
+        severity-output",
+    ),
+    of(
+        Bind,
+        0,
+        REMOVE,
+        "accept-netscaler-cip allow-0rtt expose-fd generate-certificates no-alpn no-ca-names no-tls-tickets \
+        no-tlsv13 ssl-skip-self-issued-ca transparent",
+    ),
+    of(
+        Server,
+        0,
+        Read,
+        "backup check check-ssl disabled enabled no-backup no-check no-check-ssl no-send-proxy \
+        no-send-proxy-v2 no-ssl send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl",
+    ),
+    of(
+        Server,
+        1,
+        Read,
+        "alpn ca-file check-sni cookie crt downinter fall fastinter inter maxconn on-marked-down port proto \
+        proxy-v2-options rise slowstart sni verify verifyhost weight",
+    ),
+    of(
+        Server,
+        1,
+        ONCE,
+        "init-addr resolve-net resolve-opts resolve-prefer resolvers",
+    ),
+    of(
+        Server,
+        1,
+        Noted("an endpoint that cannot be reached is left out in any case; see ejection"),
+        "error-limit observe on-error",
+    ),
+    of(
+        Server,
+        0,
+        Nothing,
+        "check-send-proxy check-via-socks4 force-tlsv12 force-tlsv13 no-agent-check no-check-send-proxy \
+        no-ssl-reuse no-sslv3 no-tfo no-tls-tickets no-tlsv10 no-tlsv11 no-verifyhost non-stick ssl-reuse stick tfo tls-tickets",
+    ),
+    of(
+        Server,
+        1,
+        Nothing,
+        "check-alpn check-proto ciphers ciphersuites guid id init-state log-bufsize max-reuse \
+        pool-low-conn pool-max-conn pool-purge-delay shard ssl-max-ver ssl-min-ver tcp-ut",
+    ),
+    of(Server, 0, REMOVE, "agent-check"),
+    of(
+        Server,
+        1,
+        REMOVE,
+        "addr agent-addr agent-inter agent-port agent-send crl-file hash-key interface maxqueue \
+        minconn namespace on-marked-up redir set-proxy-v2-tlv-fmt socks4 source track usesrc ws",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::TABLE;
+
+    #[test]
+    fn a_keyword_stands_once_at_its_place() {
+        let mut seen = Vec::new();
+        for row in TABLE {
+            for word in row.words.split_ascii_whitespace() {
+                let known = (row.place, word);
+                assert!(!seen.contains(&known), "{known:?}");
+                seen.push(known);
+            }
         }
-        "daemon"
-        | "pidfile"
-        | "localpeer"
-        | "node"
-        | "description"
-        | "unix-bind"
-        | "spread-checks"
-        | "max-spread-checks"
-        | "quiet"
-        | "zero-warning"
-        | "strict-limits"
-        | "log-send-hostname"
-        | "log-tag"
-        | "expose-experimental-directives"
-        | "insecure-fork-wanted"
-        | "insecure-setuid-wanted"
-        | "pp2-never-send-local"
-        | "ssl-engine"
-        | "ssl-mode-async"
-        | "busy-polling"
-        | "nosplice"
-        | "noepoll"
-        | "nokqueue"
-        | "nopoll"
-        | "noreuseport"
-        | "nogetaddrinfo"
-        | "nbthread"
-        | "default-path"
-        | "h1-case-adjust"
-        | "h1-case-adjust-file"
-        | "h2-workaround-bogus-websocket-clients"
-        | "stats-file"
-        | "no"
-        | "gid-map"
-        | "close-spread-time"
-        | "grace"
-        | "limited-quic"
-        | "profiling.tasks"
-        | "profiling.memory" => Needless,
-        "ssl-default-bind-ciphers"
-        | "ssl-default-bind-ciphersuites"
-        | "ssl-default-bind-curves"
-        | "ssl-default-server-ciphers"
-        | "ssl-default-server-ciphersuites"
-        | "ssl-default-server-options"
-        | "ssl-dh-param-file"
-        | "ssl-load-extra-files"
-        | "ssl-load-extra-del-ext"
-        | "ssl-skip-self-issued-ca"
-        | "ssl-propquery"
-        | "ssl-provider" => TLS,
-        "maxconnrate"
-        | "maxsslconn"
-        | "maxsslrate"
-        | "maxsessrate"
-        | "maxpipes"
-        | "maxcomprate"
-        | "maxcompcpuusage"
-        | "maxzlibmem"
-        | "ssl-server-verify"
-        | "issuers-chain-path"
-        | "lua-load"
-        | "lua-load-per-thread"
-        | "lua-prepend-path"
-        | "external-check"
-        | "mailers"
-        | "cluster-secret"
-        | "wurfl-data-file"
-        | "deviceatlas-json-file"
-        | "51degrees-data-file"
-        | "resetenv"
-        | "unsetenv"
-        | "debug"
-        | "fd-hard-limit"
-        | "tune"
-        | "setcap"
-        | "uri-normalizer"
-        | "http-err-codes"
-        | "http-fail-codes"
-        | "anonkey" => Missing,
-        _ if keyword.starts_with("tune.") => Noted("Ballast sizes its buffers by itself"),
-        _ => return None,
-    })
+        assert!(seen.len() > 300, "{}", seen.len());
+    }
 }
-
-/// An `option` of a proxy.
-pub(super) fn of_option(name: &str) -> Option<Keyword> {
-    use Keyword::{Missing, Needless, Noted};
-    Some(match name {
-        "abortonclose"
-        | "clitcpka"
-        | "srvtcpka"
-        | "tcpka"
-        | "contstats"
-        | "dontlognull"
-        | "dontlog-normal"
-        | "http-keep-alive"
-        | "http-server-close"
-        | "http-tunnel"
-        | "http-no-delay"
-        | "http-pretend-keepalive"
-        | "http-buffer-request"
-        | "http-ignore-probes"
-        | "http-use-proxy-header"
-        | "http-use-htx"
-        | "http_proxy"
-        | "independent-streams"
-        | "log-separate-errors"
-        | "logasap"
-        | "nolinger"
-        | "persist"
-        | "prefer-last-server"
-        | "redispatch"
-        | "splice-auto"
-        | "splice-request"
-        | "splice-response"
-        | "socket-stats"
-        | "tcp-smart-accept"
-        | "tcp-smart-connect"
-        | "log-health-checks"
-        | "idle-close-on-response"
-        | "disable-h2-upgrade"
-        | "h1-case-adjust-bogus-client"
-        | "h1-case-adjust-bogus-server"
-        | "http-restrict-req-hdr-names"
-        | "accept-unsafe-violations-in-http-request"
-        | "allbackups"
-        | "httplog"
-        | "tcplog"
-        | "httpslog" => Needless,
-        "accept-invalid-http-request" | "accept-invalid-http-response" => {
-            Noted("Ballast refuses messages that two programs could understand differently")
-        }
-        "ldap-check" | "mysql-check" | "pgsql-check" | "spop-check" | "external-check"
-        | "originalto" | "transparent" | "checkcache" => Missing,
-        _ => return None,
-    })
-}
-
-/// A keyword of a proxy.
-pub(super) fn of_proxy(keyword: &str) -> Option<Keyword> {
-    use Keyword::{Missing, Needless, Noted};
-    Some(match keyword {
-        "id"
-        | "backlog"
-        | "bind-process"
-        | "hash-balance-factor"
-        | "log-tag"
-        | "max-keep-alive-queue"
-        | "server-state-file-name"
-        | "load-server-state-from-file"
-        | "clitcpka-cnt"
-        | "clitcpka-idle"
-        | "clitcpka-intvl"
-        | "srvtcpka-cnt"
-        | "srvtcpka-idle"
-        | "srvtcpka-intvl"
-        | "grace"
-        | "enabled"
-        | "declare"
-        | "guid" => Needless,
-        "hash-type" => {
-            Noted("Ballast hashes so that only the clients of an endpoint that leaves move")
-        }
-        "fullconn"
-        | "capture"
-        | "compression"
-        | "dispatch"
-        | "email-alert"
-        | "error-log-format"
-        | "errorloc"
-        | "errorloc302"
-        | "errorloc303"
-        | "external-check"
-        | "filter"
-        | "force-persist"
-        | "http-send-name-header"
-        | "ignore-persist"
-        | "log-format"
-        | "log-format-sd"
-        | "log-steps"
-        | "monitor"
-        | "persist"
-        | "retry-on"
-        | "tcp-response"
-        | "transparent"
-        | "unique-id-format"
-        | "unique-id-header"
-        | "use-fcgi-app"
-        | "use-server"
-        | "quic-initial"
-        | "reqallow"
-        | "reqdeny"
-        | "reqiallow"
-        | "reqideny"
-        | "reqipass"
-        | "reqpass"
-        | "reqtarpit"
-        | "reqitarpit"
-        | "rspdeny"
-        | "rspideny"
-        | "rsprep"
-        | "rspirep"
-        | "appsession"
-        | "mode" => Missing,
-        _ => return None,
-    })
-}
-
-/// Words of `global` that a wrong one may be meant for.
-pub(super) const GLOBAL_WORDS: &[&str] = &[
-    "ca-base",
-    "chroot",
-    "crt-base",
-    "daemon",
-    "group",
-    "hard-stop-after",
-    "log",
-    "maxconn",
-    "nbproc",
-    "nbthread",
-    "pidfile",
-    "ssl-default-bind-ciphers",
-    "ssl-default-bind-options",
-    "stats",
-    "user",
-];
-
-/// Words of a proxy that a wrong one may be meant for.
-pub(super) const PROXY_WORDS: &[&str] = &[
-    "acl",
-    "balance",
-    "bind",
-    "compression",
-    "cookie",
-    "default-server",
-    "default_backend",
-    "description",
-    "disabled",
-    "errorfile",
-    "errorfiles",
-    "hash-type",
-    "http-check",
-    "http-request",
-    "http-response",
-    "http-reuse",
-    "log",
-    "log-format",
-    "maxconn",
-    "mode",
-    "monitor-uri",
-    "option",
-    "rate-limit",
-    "redirect",
-    "retries",
-    "server",
-    "server-template",
-    "source",
-    "stats",
-    "stick",
-    "stick-table",
-    "tcp-check",
-    "tcp-request",
-    "timeout",
-    "use-server",
-    "use_backend",
-];
-
-/// Options that a wrong one may be meant for.
-pub(super) const OPTIONS: &[&str] = &[
-    "abortonclose",
-    "allbackups",
-    "dontlognull",
-    "forwardfor",
-    "http-keep-alive",
-    "http-server-close",
-    "httpchk",
-    "httpclose",
-    "httplog",
-    "log-health-checks",
-    "mysql-check",
-    "redis-check",
-    "redispatch",
-    "smtpchk",
-    "ssl-hello-chk",
-    "tcp-check",
-    "tcpka",
-    "tcplog",
-];
-
-/// Words that begin a section.
-pub(super) const SECTIONS: &[&str] = &[
-    "global",
-    "defaults",
-    "frontend",
-    "listen",
-    "backend",
-    "peers",
-    "resolvers",
-    "userlist",
-    "mailers",
-    "ring",
-    "program",
-    "cache",
-    "fcgi-app",
-    "http-errors",
-    "log-forward",
-    "crt-store",
-    "traces",
-    "acme",
-    "dynamic-update",
-];

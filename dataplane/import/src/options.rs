@@ -2,7 +2,7 @@
 
 use super::check::{Http, Tcp};
 use super::importer::Importer;
-use super::keywords::{Keyword, OPTIONS, of_option};
+use super::keywords::{Place, is_known};
 use super::proxy::Proxy;
 use super::words::Line;
 
@@ -39,7 +39,7 @@ impl Importer<'_> {
                             line,
                             "the client's address is added behind those that are there",
                         ),
-                        other => self.unknown_word(line, other, &["except", "header", "if-none"]),
+                        other => self.unknown_word(line, Place::ForwardFor, other),
                     }
                 }
                 Ok(())
@@ -88,26 +88,11 @@ impl Importer<'_> {
                 proxy.all_backups = on;
                 Ok(())
             }
-            "log-health-checks" | "redispatch" => Ok(()),
-            _ => match of_option(name) {
-                Some(Keyword::Needless) => Ok(()),
-                Some(_) if !on => Ok(()),
-                Some(Keyword::Noted(why)) => {
-                    self.report.note(line, why);
-                    Ok(())
-                }
-                Some(Keyword::Missing) => Err(format!(
-                    "`option {name}` has no counterpart{}",
-                    match name.ends_with("-check") {
-                        true => "; servers with `check` are checked by a connection",
-                        false => "; remove it",
-                    }
-                )),
-                None => {
-                    self.unknown_word(line, name, OPTIONS);
-                    Ok(())
-                }
-            },
+            _ if !on && is_known(Place::Option, name) => Ok(()),
+            _ => {
+                self.keyword(line, Place::Option, name, "");
+                Ok(())
+            }
         }
     }
 
@@ -120,8 +105,6 @@ impl Importer<'_> {
                 proxy.stats = Some(line.clone());
                 return Err("passwords do not stand in a table; write `user:password` into a file and name it by --stats-auth-file. Until then only this host sees the page".into());
             }
-            "hide-version" | "realm" | "refresh" | "show-desc" | "show-legends" | "show-node"
-            | "show-modules" | "maxconn" | "timeout" | "socket" | "bind-process" => return Ok(()),
             "admin" => self.report.left_out(
                 line,
                 "the page changes things only for an admin of --stats-auth-file; name one",
@@ -131,22 +114,7 @@ impl Importer<'_> {
                 self.report.left_out(line, "stats.source-ranges and --stats-auth-file say who may see the page; write one of them. Until then only this host sees the page");
             }
             other => {
-                self.unknown_word(
-                    line,
-                    other,
-                    &[
-                        "enable",
-                        "uri",
-                        "auth",
-                        "realm",
-                        "refresh",
-                        "hide-version",
-                        "admin",
-                        "scope",
-                        "show-legends",
-                        "show-node",
-                    ],
-                );
+                self.keyword(line, Place::Stats, other, "");
                 return Ok(());
             }
         }

@@ -7,7 +7,7 @@ use ballast_core::table::nearest;
 
 use super::conditional::Blocks;
 use super::importer::Importer;
-use super::keywords::SECTIONS;
+use super::keywords::{Place, is_known, meant};
 use super::pages::HttpErrors;
 use super::proxy::{Kind, Proxy};
 use super::report;
@@ -92,14 +92,14 @@ impl Importer<'_> {
 
     fn read_line(&mut self, reader: &mut Reader, line: Line) {
         let first = line.word(0);
-        if SECTIONS.contains(&first) && !(first == "cache" && line.words.len() == 1) {
+        if is_known(Place::Section, first) && !(first == "cache" && line.words.len() == 1) {
             reader.end(self);
             reader.begin(self, line);
             return;
         }
         let result = match &mut reader.at {
             At::Nowhere => {
-                let near = nearest(first, SECTIONS.iter().copied());
+                let near = meant(Place::Section, first);
                 let remedy = near.map_or_else(
                     || "begin with one, such as frontend NAME".into(),
                     |near| format!("did you mean {near}?"),
@@ -142,7 +142,7 @@ struct Reader {
 impl Reader {
     /// A line of haproxy's that cannot be read. Where it says who may not come, the section must not be open without it.
     fn pass_over(&mut self, line: &Line) {
-        self.has_left |= SECTIONS.contains(&line.word(0));
+        self.has_left |= is_known(Place::Section, line.word(0));
         let denies = match line.word(0) {
             "block" => true,
             "http-request" => {

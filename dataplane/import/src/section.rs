@@ -4,7 +4,7 @@ use ballast_core::table::{Algorithm, Reuse};
 
 use super::condition::{Rule, split};
 use super::importer::Importer;
-use super::keywords::{Keyword, PROXY_WORDS, of_proxy};
+use super::keywords::Place;
 use super::pages::{errorfile, http_error};
 use super::proxy::{Proxy, Stick};
 use super::rules::{replace_request, tcp_request};
@@ -185,18 +185,10 @@ impl Importer<'_> {
             "reqdel" | "reqidel" => self.delete_field(line, false, proxy),
             "rspdel" | "rspidel" => self.delete_field(line, true, proxy),
             "reqrep" | "reqirep" => replace_request(line, proxy),
-            keyword => match of_proxy(keyword) {
-                Some(Keyword::Needless) => Ok(()),
-                Some(Keyword::Noted(why)) => {
-                    self.report.note(line, why);
-                    Ok(())
-                }
-                Some(Keyword::Missing) => Err(missing(keyword)),
-                None => {
-                    self.unknown_word(line, keyword, PROXY_WORDS);
-                    Ok(())
-                }
-            },
+            keyword => {
+                self.keyword(line, Place::Proxy, keyword, "");
+                Ok(())
+            }
         }
     }
 
@@ -219,18 +211,7 @@ impl Importer<'_> {
             }
             other => {
                 proxy.algorithm = Algorithm::RoundRobin;
-                self.unknown_word(
-                    line,
-                    other,
-                    &[
-                        "roundrobin",
-                        "static-rr",
-                        "leastconn",
-                        "first",
-                        "source",
-                        "random",
-                    ],
-                );
+                self.unknown_word(line, Place::Balance, other);
                 return Ok(());
             }
         };
@@ -253,7 +234,7 @@ impl Importer<'_> {
                     self.report.left_out(line, format!("`{word}`: the cookie of Ballast ends with the browser's session, for this host"));
                 }
                 "rewrite" | "prefix" => return Err(format!("`cookie {word}` has no counterpart; Ballast inserts a cookie of its own: `cookie NAME insert`")),
-                other => self.unknown_word(line, other, &["insert", "indirect", "nocache", "httponly", "secure", "domain", "maxidle", "maxlife", "preserve", "postonly"]),
+                other => self.unknown_word(line, Place::Cookie, other),
             }
         }
         if !inserted {
@@ -310,11 +291,7 @@ impl Importer<'_> {
                     }
                     self.report.note(line, COUNTS);
                 }
-                other => self.unknown_word(
-                    line,
-                    other,
-                    &["type", "size", "expire", "nopurge", "peers", "store"],
-                ),
+                other => self.unknown_word(line, Place::StickTable, other),
             }
         }
         stick.on_client = proxy.stick.on_client;
@@ -363,24 +340,7 @@ impl Importer<'_> {
                 };
                 *to = Some(time);
             }
-            other => self.unknown_word(
-                line,
-                other,
-                &[
-                    "client",
-                    "client-fin",
-                    "client-hs",
-                    "http-request",
-                    "http-keep-alive",
-                    "connect",
-                    "queue",
-                    "server",
-                    "server-fin",
-                    "tunnel",
-                    "check",
-                    "tarpit",
-                ],
-            ),
+            other => self.unknown_word(line, Place::Timeout, other),
         }
         Ok(())
     }
@@ -400,32 +360,4 @@ fn stick(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         }
         (_, sample, _) => Err(format!("`{sample}` has no counterpart; affinity is by the client's address (src), or by cookie")),
     }
-}
-
-fn missing(keyword: &str) -> String {
-    let remedy = match keyword {
-        "monitor" => {
-            "the path of monitor-uri answers always; /readyz of stats.bind only while Ballast serves"
-        }
-        "compression" => "let endpoints compress",
-        "log-format" | "log-format-sd" | "error-log-format" => {
-            "log.access has haproxy's own forms, and JSON"
-        }
-        "errorloc" | "errorloc302" | "errorloc303" => "write errorfile for each status",
-        "capture" => "access lines hold no header fields",
-        "fullconn" => "max-connections of endpoints are fixed",
-        "reqdeny" | "reqideny" | "reqtarpit" | "reqitarpit" | "reqallow" | "reqiallow"
-        | "reqpass" | "reqipass" => {
-            "what it denies is served: write http-request deny with conditions on host, path or src"
-        }
-        "rspdeny" | "rspideny" | "tcp-response" => {
-            "answers that it denies are served: let the endpoint deny them"
-        }
-        "retry-on" => "an attempt to connect is repeated, and a request that may be",
-        "use-server" | "force-persist" | "ignore-persist" => {
-            "give these clients a backend of their own"
-        }
-        _ => "remove it",
-    };
-    format!("`{keyword}` has no counterpart; {remedy}")
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::importer::Importer;
+use super::keywords::{Place, row};
 use super::server::{ServerTls, Settings};
 use super::units::{fitting, time};
 use super::words::Line;
@@ -26,43 +27,22 @@ impl Importer<'_> {
         };
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
-            let known = match Takes::of(word) {
-                Takes::Nothing => reader.flag(word),
-                Takes::Value => reader.value(word, words.next().unwrap_or_default(), self),
+            let value = match row(Place::Server, word) {
+                Some(row) if row.arguments > 0 => words.next().unwrap_or_default(),
+                _ => "",
             };
-            match known {
-                Known::Set => {}
-                Known::Noted(why) => self.report.note(line, why),
-                Known::LeftOut(why) => self.report.left_out(line, why),
-                Known::Not => self.unknown_word(line, word, SERVER_WORDS),
+            if reader.flag(word) {
+                continue;
+            }
+            match reader.value(word, value, self) {
+                Some(Ok(())) => {}
+                Some(Err(why)) => self.report.left_out(line, why),
+                None => self.keyword(line, Place::Server, word, value),
             }
         }
         reader.settings.link.tls = reader.is_tls.then_some(reader.tls);
         reader.settings
     }
-}
-
-/// Whether a value stands behind a word.
-enum Takes {
-    Nothing,
-    Value,
-}
-
-impl Takes {
-    fn of(word: &str) -> Self {
-        match VALUES.contains(&word) {
-            true => Self::Value,
-            false => Self::Nothing,
-        }
-    }
-}
-
-/// What becomes of a word.
-enum Known {
-    Set,
-    Noted(String),
-    LeftOut(String),
-    Not,
 }
 
 struct Reader {
@@ -72,8 +52,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// A word without a value.
-    fn flag(&mut self, word: &str) -> Known {
+    /// A word without a value; `false`: it is none of these.
+    fn flag(&mut self, word: &str) -> bool {
         let settings = &mut self.settings;
         match word {
             "check" => settings.is_checked = true,
@@ -93,17 +73,20 @@ impl Reader {
             "no-ssl" => self.is_tls = false,
             "check-ssl" => settings.checks.tls = true,
             "no-check-ssl" => settings.checks.tls = false,
-            _ if NEEDLESS.contains(&word) => {}
-            "agent-check" => return no_counterpart(word),
-            _ => return Known::Not,
+            _ => return false,
         }
-        Known::Set
+        true
     }
 
-    /// A word with its value.
-    fn value(&mut self, word: &str, value: &str, importer: &Importer<'_>) -> Known {
+    /// A word with its value; `None`: it is none of these.
+    fn value(
+        &mut self,
+        word: &str,
+        value: &str,
+        importer: &Importer<'_>,
+    ) -> Option<Result<(), String>> {
         let settings = &mut self.settings;
-        let set = match word {
+        Some(match word {
             "inter" => interval(value, &mut settings.checks.interval),
             "fastinter" => interval(value, &mut settings.checks.fast_interval),
             "slowstart" => interval(value, &mut settings.slow_start),
@@ -156,27 +139,13 @@ impl Reader {
                 settings.link.proxy_ssl = true;
                 Ok(())
             }
-            "resolvers" | "init-addr" | "resolve-prefer" | "resolve-opts" | "resolve-net" => {
-                return Known::Noted(format!("`{word}`: names are resolved once, by the import; import again when an address changes"));
-            }
-            "observe" | "error-limit" | "on-error" => {
-                return Known::Noted(format!("`{word}`: an endpoint that cannot be reached is left out in any case; see ejection"));
-            }
             "downinter" => Err("`downinter` has no counterpart: an endpoint that is down is checked at its usual interval".into()),
-            _ if NEEDLESS.contains(&word) => Ok(()),
-            _ => return no_counterpart(&format!("{word} {value}")),
-        };
-        match set {
-            Ok(()) => Known::Set,
-            Err(why) => Known::LeftOut(why),
-        }
+            "on-marked-down" | "proxy-v2-options" => Err(format!(
+                "`{word} {value}` has no counterpart at an endpoint of Ballast; remove it"
+            )),
+            _ => return None,
+        })
     }
-}
-
-fn no_counterpart(words: &str) -> Known {
-    Known::LeftOut(format!(
-        "`{words}` has no counterpart at an endpoint of Ballast; remove it"
-    ))
 }
 
 fn interval(text: &str, to: &mut Option<Duration>) -> Result<(), String> {
@@ -218,140 +187,3 @@ fn fixed(expression: &str) -> Option<String> {
     let name = expression.strip_prefix("str(")?.strip_suffix(')')?;
     Some(name.trim_matches(['"', '\'']).into())
 }
-
-/// Words with a value behind them.
-const VALUES: &[&str] = &[
-    "addr",
-    "agent-addr",
-    "agent-inter",
-    "agent-port",
-    "agent-send",
-    "alpn",
-    "ca-file",
-    "check-alpn",
-    "check-proto",
-    "check-sni",
-    "ciphers",
-    "ciphersuites",
-    "cookie",
-    "crl-file",
-    "crt",
-    "downinter",
-    "error-limit",
-    "fall",
-    "fastinter",
-    "guid",
-    "hash-key",
-    "id",
-    "init-addr",
-    "init-state",
-    "inter",
-    "interface",
-    "log-bufsize",
-    "max-reuse",
-    "maxconn",
-    "maxqueue",
-    "minconn",
-    "namespace",
-    "observe",
-    "on-error",
-    "on-marked-down",
-    "on-marked-up",
-    "pool-low-conn",
-    "pool-max-conn",
-    "pool-purge-delay",
-    "port",
-    "proto",
-    "proxy-v2-options",
-    "redir",
-    "resolve-net",
-    "resolve-opts",
-    "resolve-prefer",
-    "resolvers",
-    "rise",
-    "set-proxy-v2-tlv-fmt",
-    "shard",
-    "slowstart",
-    "sni",
-    "socks4",
-    "source",
-    "ssl-max-ver",
-    "ssl-min-ver",
-    "tcp-ut",
-    "track",
-    "usesrc",
-    "verify",
-    "verifyhost",
-    "weight",
-    "ws",
-];
-
-/// Words by which nothing is lost.
-const NEEDLESS: &[&str] = &[
-    "check-alpn",
-    "check-proto",
-    "check-send-proxy",
-    "check-via-socks4",
-    "ciphers",
-    "ciphersuites",
-    "force-tlsv12",
-    "force-tlsv13",
-    "guid",
-    "id",
-    "init-state",
-    "log-bufsize",
-    "max-reuse",
-    "no-agent-check",
-    "no-check-send-proxy",
-    "no-ssl-reuse",
-    "no-sslv3",
-    "no-tfo",
-    "no-tls-tickets",
-    "no-tlsv10",
-    "no-tlsv11",
-    "no-verifyhost",
-    "non-stick",
-    "pool-low-conn",
-    "pool-max-conn",
-    "pool-purge-delay",
-    "shard",
-    "ssl-max-ver",
-    "ssl-min-ver",
-    "ssl-reuse",
-    "stick",
-    "tcp-ut",
-    "tfo",
-    "tls-tickets",
-];
-
-/// Words that a wrong one may be meant for.
-const SERVER_WORDS: &[&str] = &[
-    "addr",
-    "alpn",
-    "backup",
-    "ca-file",
-    "check",
-    "check-ssl",
-    "cookie",
-    "crt",
-    "disabled",
-    "downinter",
-    "fall",
-    "fastinter",
-    "init-addr",
-    "inter",
-    "maxconn",
-    "on-marked-down",
-    "port",
-    "proto",
-    "resolvers",
-    "rise",
-    "send-proxy",
-    "send-proxy-v2",
-    "slowstart",
-    "sni",
-    "ssl",
-    "track",
-    "verify",
-    "weight",
-];
