@@ -54,8 +54,12 @@ enum Command {
     /// Translate a configuration of haproxy into a table
     #[command(after_help = IMPORT_HELP)]
     Import {
-        /// The configuration, such as /etc/haproxy/haproxy.cfg
-        file: PathBuf,
+        /// The configuration, such as /etc/haproxy/haproxy.cfg; a folder stands for its files *.cfg
+        #[arg(required_unless_present = "file", value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// A file or folder of it, before those without -f, as for haproxy (repeatable)
+        #[arg(short, long, value_name = "FILE")]
+        file: Vec<PathBuf>,
         /// Where to write the table; pages of errorfile go beside it [default: standard output]
         #[arg(short, long, value_name = "PATH")]
         output: Option<PathBuf>,
@@ -187,7 +191,14 @@ fn main() -> ExitCode {
             io::stdout().write_all(schema().as_bytes()).ok();
             ExitCode::SUCCESS
         }
-        Command::Import { file, output } => import_command(&file, output.as_deref()),
+        Command::Import {
+            files,
+            mut file,
+            output,
+        } => {
+            file.extend(files);
+            import_command(&file, output.as_deref())
+        }
         Command::Demo => serve((log::Format::Text, log::Level::Info), None, demo::begin),
         Command::Show(show) => show_command(&show),
         Command::Ctl { command, socket } => send_commands(command.as_deref(), &socket),
@@ -219,8 +230,8 @@ fn check(path: &Path) -> ExitCode {
 }
 
 /// The table goes to its file or to standard output, and what is to be said of it to standard error.
-fn import_command(file: &Path, output: Option<&Path>) -> ExitCode {
-    let imported = match import(file, output) {
+fn import_command(files: &[PathBuf], output: Option<&Path>) -> ExitCode {
+    let imported = match import(files, output) {
         Ok(imported) => imported,
         Err(error) => {
             let line = format!("ballast: {error}\n");
@@ -237,7 +248,7 @@ fn import_command(file: &Path, output: Option<&Path>) -> ExitCode {
     let folder = output
         .and_then(Path::parent)
         .unwrap_or_else(|| Path::new(""));
-    let words = imported.in_words(file, folder);
+    let words = imported.in_words(folder);
     io::stderr().write_all(words.as_bytes()).ok();
     ExitCode::from(match imported.report.count(ballast_import::Kind::LeftOut) {
         0 => 0,

@@ -189,6 +189,69 @@ fn what_is_no_configuration_is_refused_with_a_remedy() {
     assert!(unwritten.err.contains("cannot be written"), "{unwritten:?}");
 }
 
+/// As haproxy takes them: files in their order, and of a folder those that end with .cfg, by their names.
+#[test]
+fn several_files_and_folders_are_one_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("conf.d")).unwrap();
+    let page = "HTTP/1.0 503 x\r\nContent-Type: text/html\r\n\r\n<p>one</p>";
+    fs::write(at("503.http"), page).unwrap();
+    let of_page = format!(" errorfile 503 {}\n", at("503.http").display());
+    let times = " timeout connect 1s\n timeout client 1s\n timeout server 1s\n";
+    fs::write(
+        at("base.cfg"),
+        format!("defaults\n mode http\n{times}{of_page}"),
+    )
+    .unwrap();
+    fs::write(at("conf.d/20.cfg"), "backend b\n server s 127.0.0.1:1\n").unwrap();
+    let frontend = "frontend f\n bind 127.0.0.1:17299\n default_backend b\n";
+    fs::write(at("conf.d/10.cfg"), frontend).unwrap();
+    fs::write(at("conf.d/.hidden.cfg"), "nonsense\n").unwrap();
+    fs::write(at("conf.d/notes.txt"), "nonsense\n").unwrap();
+    if is_there("haproxy") {
+        let mut haproxy = command("haproxy");
+        haproxy.arg("-c").arg("-f").arg(at("base.cfg"));
+        let checked = to_its_end(haproxy.arg("-f").arg(at("conf.d")));
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+    } else {
+        skip("haproxy is not installed: it is not asked");
+    }
+    let import = || {
+        let (base, more, table) = (at("base.cfg"), at("conf.d"), at("table.yaml"));
+        let paths = [Path::new("import"), Path::new("-f"), &base, &more];
+        ballast(paths.into_iter().chain([Path::new("-o"), &table]))
+    };
+    let imported = import();
+    assert_eq!(imported.code, Some(0), "{imported:?}");
+    let table = fs::read_to_string(at("table.yaml")).unwrap();
+    assert!(
+        table.contains("10.cfg: frontend f\n") && table.contains("20.cfg: backend b\n"),
+        "{table}"
+    );
+    assert!(table.contains("protocol: http\n"), "{table}");
+    // The page that an import has written it may write anew; another file of this name it may not.
+    fs::write(at("503.http"), page.replace("one", "two")).unwrap();
+    assert_eq!(import().code, Some(0));
+    let written = || fs::read_to_string(at("errors/503.html")).unwrap();
+    assert_eq!(written(), "<p>two</p>");
+    fs::remove_file(at("table.yaml")).unwrap();
+    fs::write(at("503.http"), page).unwrap();
+    assert_eq!(import().code, Some(1));
+    assert_eq!(written(), "<p>two</p>");
+
+    fs::write(at("conf.d/30.cfg"), " bind 127.0.0.1:1\n").unwrap();
+    fs::remove_file(at("errors/503.html")).unwrap();
+    let told = import();
+    assert_eq!(told.code, Some(2), "{told:?}");
+    assert!(
+        told.err.contains("30.cfg:1: left out: `bind 127.0.0.1:1`"),
+        "{told:?}"
+    );
+    let none = ballast(["import"]);
+    assert_eq!(none.code, Some(64), "{none:?}");
+}
+
 /// haproxy, where it is there, and Ballast with the imported table answer the same requests alike.
 #[test]
 fn requests_arrive_where_haproxy_sent_them() {

@@ -50,7 +50,7 @@ fn every_level_of_help_names_what_can_be_said_there() {
         (
             &["import", "--help"],
             &[
-                "Usage: ballast import [OPTIONS] <FILE>",
+                "Usage: ballast import [OPTIONS] [FILE]...",
                 "--output <PATH>",
                 "Exit codes: 0 ",
             ],

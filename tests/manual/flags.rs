@@ -118,7 +118,10 @@ fn flags(help: &str) -> BTreeMap<String, Flag> {
     let mut texts: Vec<String> = Vec::new();
     for line in help.lines() {
         let (indentation, line) = (line.len() - line.trim_start().len(), line.trim());
-        match line.strip_prefix("-o, ").unwrap_or(line) {
+        let long = line
+            .split_once(", ")
+            .filter(|(short, _)| short.len() == 2 && *short != "-h");
+        match long.map_or(line, |(_, long)| long) {
             line if line.starts_with("--") && indentation < 8 => texts.push(line.to_owned()),
             line => {
                 if let Some(text) = texts.last_mut() {

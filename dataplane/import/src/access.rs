@@ -50,8 +50,8 @@ impl Importer<'_> {
         {
             self.report.left_out(&rule.line, "beside a PROXY header it says which peers may come; name these in accept-proxy.from, or write tcp-request session for clients");
             return Err(Closed(format!(
-                "line {} says which peers may come, which a table does not beside PROXY headers",
-                rule.line.number
+                "{} says which peers may come, which a table does not beside PROXY headers",
+                self.places.shown(rule.line.number)
             )));
         }
         let clients = self.source_ranges(&proxy.head, &clients)?;
@@ -156,8 +156,8 @@ impl Importer<'_> {
                 self.report.left_out(&rule.line, why);
                 match rule.action {
                     Access::Reject => Err(Closed(format!(
-                        "line {} says who may not come, and cannot be read; correct it",
-                        rule.line.number
+                        "{} says who may not come, and cannot be read; correct it",
+                        self.places.shown(rule.line.number)
                     ))),
                     _ => Ok(None),
                 }

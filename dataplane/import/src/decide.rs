@@ -105,7 +105,7 @@ impl Importer<'_> {
     /// The rules of a section in haproxy's order, with what can be decided by them; `use_backend` ones only of a frontend.
     pub(super) fn steps(&mut self, proxy: &Proxy, place: Where) -> Result<Vec<Step>, Closed> {
         if let Some(number) = proxy.unread {
-            return Err(not_open(number));
+            return Err(self.not_open(number));
         }
         let acls = self.acls(proxy, place);
         let request = |spares_allowed| {
@@ -312,14 +312,15 @@ impl Importer<'_> {
 
     fn closed(&mut self, line: &Line, why: &str) -> Closed {
         self.report.left_out(line, why);
-        not_open(line.number)
+        self.not_open(line.number)
     }
-}
 
-fn not_open(number: usize) -> Closed {
-    Closed(format!(
-        "line {number} says who may not come, and cannot be read; correct it, so that this is not open to everybody"
-    ))
+    fn not_open(&self, number: usize) -> Closed {
+        Closed(format!(
+            "{} says who may not come, and cannot be read; correct it, so that this is not open to everybody",
+            self.places.shown(number)
+        ))
+    }
 }
 
 /// All that decides about the requests of one frontend.

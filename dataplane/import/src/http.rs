@@ -93,8 +93,9 @@ impl Importer<'_> {
         };
         if let Some(step) = rules.all_steps().find(is_for_all) {
             let why = format!(
-                "the frontend {} serves nobody: line {} denies everybody, because its exceptions cannot be looked at",
-                proxy.name, step.line.number
+                "the frontend {} serves nobody: {} denies everybody, because its exceptions cannot be looked at",
+                proxy.name,
+                self.places.shown(step.line.number)
             );
             self.report.left_out(&Line::default(), why);
         }
@@ -178,8 +179,8 @@ impl Importer<'_> {
                 self.report.left_out(&step.line, "a path in any case lies across one in a certain case; write both with -i, or both without");
                 if matches!(step.does, Does::Request(Request::Deny(..) | Request::Auth)) {
                     return Err(Closed(format!(
-                        "line {} says what is denied, and cannot be followed; correct it",
-                        step.line.number
+                        "{} says what is denied, and cannot be followed; correct it",
+                        self.places.shown(step.line.number)
                     )));
                 }
             }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ballast_core::table::LogTarget;
 
-use super::report::Report;
+use super::report::{Places, Report};
 use super::words::Line;
 use super::world::World;
 
@@ -13,6 +13,7 @@ use super::world::World;
 pub(super) struct Importer<'w> {
     pub(super) world: &'w dyn World,
     pub(super) report: Report,
+    pub(super) places: Places,
     pub(super) crt_base: Option<String>,
     pub(super) ca_base: Option<String>,
     /// Whether binds speak TLS 1.3 only, where they do not say otherwise.
@@ -36,6 +37,7 @@ impl<'w> Importer<'w> {
         Self {
             world,
             report: Report::default(),
+            places: Places::default(),
             crt_base: None,
             ca_base: None,
             only_v13: false,

@@ -59,6 +59,8 @@ use importer::Importer;
 pub struct Imported {
     /// The table in YAML. It is always one that `ballast check` takes, but for files that it names.
     pub table: String,
+    /// The names of the files of the configuration, in their order.
+    pub sources: Vec<String>,
     /// Files to be written beside it, by their relative paths.
     pub files: Vec<(String, Vec<u8>)>,
     /// The remarks for the user.
@@ -67,49 +69,74 @@ pub struct Imported {
     pub has_proxies: bool,
 }
 
-/// Translates the text of a configuration that is called `name`. `has_folder`: files can be written beside the table.
+/// A file of a configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'s> {
+    /// What it is called in messages.
+    pub name: &'s str,
+    /// What stands in it.
+    pub text: &'s [u8],
+}
+
+/// Translates a configuration of these files, in their order. `has_folder`: files can be written beside the table.
 #[must_use]
-pub fn translate(name: &str, text: &[u8], world: &dyn World, has_folder: bool) -> Imported {
+pub fn translate(sources: &[Source<'_>], world: &dyn World, has_folder: bool) -> Imported {
     let mut importer = Importer::new(world, has_folder);
-    let mut sections = importer.read(text);
+    let mut sections = importer.read(sources);
     let assembled = importer.assemble(&mut sections);
     let mut report = importer.report;
-    report.sort();
-    let head = head(name, &report);
-    Imported {
-        table: ballast_core::table::yaml(&assembled.table, &assembled.comments, &head),
+    report.sort(&importer.places);
+    let names = sources.iter().map(|source| source.name.to_owned());
+    let mut imported = Imported {
+        table: String::new(),
+        sources: names.collect(),
         files: importer.files,
         report,
         has_proxies: !sections.proxies.is_empty(),
+    };
+    let head = imported.head();
+    imported.table = ballast_core::table::yaml(&assembled.table, &assembled.comments, &head);
+    imported
+}
+
+impl Imported {
+    /// What stands above the table.
+    fn head(&self) -> Vec<String> {
+        let report = &self.report;
+        let mut head = vec![format!("{MADE_BY} of {}.", self.sources.join(", "))];
+        if !report.flags.is_empty() {
+            let flags = report.flags.join(" ");
+            head.push(format!(
+                "Flags of `ballast run` for what a table does not say: {flags}"
+            ));
+        }
+        if !report.names.is_empty() {
+            head.push("Names, as they were resolved by the import:".into());
+            for (name, addresses) in &report.names {
+                let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                head.push(format!("  {name}: {}", addresses.join(", ")));
+            }
+        }
+        if report.count(Kind::LeftOut) > 0 {
+            head.push("What this table does not say:".into());
+            let left_out = report
+                .remarks
+                .iter()
+                .filter(|remark| remark.kind == Kind::LeftOut);
+            head.extend(left_out.map(|remark| match remark.line {
+                0 => format!("  {remark}"),
+                line if self.sources.len() < 2 => format!("  line {line}: {remark}"),
+                line => format!("  line {line} of {}: {remark}", self.source(remark)),
+            }));
+        }
+        head
+    }
+
+    /// The name of the file that a remark is about.
+    fn source(&self, remark: &Remark) -> &str {
+        self.sources.get(remark.file).map_or("", String::as_str)
     }
 }
 
-/// What stands above the table.
-fn head(name: &str, report: &Report) -> Vec<String> {
-    let mut head = vec![format!("Made by `ballast import` of {name}.")];
-    if !report.flags.is_empty() {
-        let flags = report.flags.join(" ");
-        head.push(format!(
-            "Flags of `ballast run` for what a table does not say: {flags}"
-        ));
-    }
-    if !report.names.is_empty() {
-        head.push("Names, as they were resolved by the import:".into());
-        for (name, addresses) in &report.names {
-            let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-            head.push(format!("  {name}: {}", addresses.join(", ")));
-        }
-    }
-    if report.count(Kind::LeftOut) > 0 {
-        head.push("What this table does not say:".into());
-        let left_out = report
-            .remarks
-            .iter()
-            .filter(|remark| remark.kind == Kind::LeftOut);
-        head.extend(left_out.map(|remark| match remark.line {
-            0 => format!("  {remark}"),
-            line => format!("  line {line}: {remark}"),
-        }));
-    }
-    head
-}
+/// How the head of a table begins that an import has made.
+const MADE_BY: &str = "Made by `ballast import`";

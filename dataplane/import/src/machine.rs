@@ -10,7 +10,7 @@ use ballast_core::table::{Format, files, parse};
 
 use super::report::Kind;
 use super::world::World;
-use super::{Imported, translate};
+use super::{Imported, MADE_BY, Source, translate};
 
 /// Why nothing was imported.
 #[derive(Debug, thiserror::Error)]
@@ -33,41 +33,40 @@ pub enum ImportError {
     },
 }
 
-/// Imports the configuration at `source`, and writes the table to `output` and its pages beside it; without `output` nothing is
-/// written.
-pub fn import(source: &Path, output: Option<&Path>) -> Result<Imported, ImportError> {
-    let refused = |why: String| ImportError::Source {
-        path: source.into(),
-        why,
-    };
-    let text = read(source).map_err(|why| {
-        refused(format!(
-            "cannot be read: {why}; name a configuration of haproxy"
-        ))
-    })?;
-    if let Some(output) = output {
+/// Imports the configuration of these files and folders, and writes the table to `output` and its pages beside it; without `output`
+/// nothing is written. A folder stands for its files `*.cfg`, as for haproxy.
+pub fn import(sources: &[PathBuf], output: Option<&Path>) -> Result<Imported, ImportError> {
+    let mut read_files = Vec::new();
+    for path in files_of(sources) {
+        let text = read(&path).map_err(|why| {
+            refused(
+                &path,
+                format!("cannot be read: {why}; name a configuration of haproxy"),
+            )
+        })?;
         let same = |one: &Path| fs::canonicalize(one).ok();
-        if same(output).is_some_and(|output| same(source) == Some(output)) {
-            return Err(refused("is the configuration itself, which an import does not overwrite; name another file by -o".into()));
+        if output.is_some_and(|output| same(output).is_some_and(|it| same(&path) == Some(it))) {
+            return Err(refused(&path, "is the configuration itself, which an import does not overwrite; name another file by -o".into()));
         }
+        read_files.push((path.display().to_string(), text));
     }
-    let imported = translate(
-        &source.display().to_string(),
-        &text,
-        &Machine,
-        output.is_some(),
-    );
+    let texts: Vec<Source<'_>> = read_files
+        .iter()
+        .map(|(name, text)| Source { name, text })
+        .collect();
+    let imported = translate(&texts, &Machine, output.is_some());
     if !imported.has_proxies {
-        let first = imported
-            .report
-            .remarks
-            .iter()
-            .find(|remark| remark.kind == Kind::LeftOut);
+        let mut remarks = imported.report.remarks.iter();
+        let first = remarks.find(|remark| remark.kind == Kind::LeftOut);
         let first = first.map(|remark| format!(" (line {}: {remark})", remark.line));
-        return Err(refused(format!(
-            "has no section of haproxy's configuration that serves anything{}; expected frontend, listen or backend",
-            first.unwrap_or_default()
-        )));
+        let named = sources.first().cloned().unwrap_or_default();
+        return Err(refused(
+            &named,
+            format!(
+                "has no section of haproxy's configuration that serves anything{}; expected frontend, listen or backend",
+                first.unwrap_or_default()
+            ),
+        ));
     }
     if let Some(output) = output {
         write(output, &imported)?;
@@ -75,13 +74,43 @@ pub fn import(source: &Path, output: Option<&Path>) -> Result<Imported, ImportEr
     Ok(imported)
 }
 
+fn refused(path: &Path, why: String) -> ImportError {
+    ImportError::Source {
+        path: path.into(),
+        why,
+    }
+}
+
+/// The files that are meant: of a folder those that end with .cfg, by their names, without hidden ones.
+fn files_of(sources: &[PathBuf]) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for source in sources {
+        let Ok(entries) = fs::read_dir(source) else {
+            files.push(source.clone());
+            continue;
+        };
+        let is_meant = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            name.ends_with(b".cfg") && !name.starts_with(b".") && path.is_file()
+        };
+        let mut found: Vec<PathBuf> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(is_meant)
+            .collect();
+        found.sort();
+        files.append(&mut found);
+    }
+    files
+}
+
 impl Imported {
-    /// All that is to be said beside the table, for people. `source` is the configuration, `folder` that of the table.
+    /// All that is to be said beside the table, for people. `folder` is that of the table.
     #[must_use]
-    pub fn in_words(&self, source: &Path, folder: &Path) -> String {
-        let source = source.display();
+    pub fn in_words(&self, folder: &Path) -> String {
+        let all = self.sources.join(", ");
         let mut words = String::new();
         for remark in &self.report.remarks {
+            let source = self.source(remark);
             words.push_str(&match remark.line {
                 0 => format!("{source}: {remark}\n"),
                 line => format!("{source}:{line}: {remark}\n"),
@@ -90,13 +119,13 @@ impl Imported {
         for (name, addresses) in &self.report.names {
             let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
             words.push_str(&format!(
-                "{source}: the name {name} is {} now; import again when that changes\n",
+                "{all}: the name {name} is {} now; import again when that changes\n",
                 addresses.join(", ")
             ));
         }
         for path in self.missing_files(folder) {
             words.push_str(&format!(
-                "{source}: {} is not on this machine, and must be where the table is served\n",
+                "{all}: {} is not on this machine, and must be where the table is served\n",
                 path.display()
             ));
         }
@@ -108,7 +137,7 @@ impl Imported {
             1 => "1 thing was left out".to_owned(),
             more => format!("{more} things were left out"),
         };
-        words.push_str(&format!("{source}: {summary}; {what}\n"));
+        words.push_str(&format!("{all}: {summary}; {what}\n"));
         words
     }
 
@@ -129,9 +158,11 @@ impl Imported {
 /// Pages first, so that the table names nothing that is not there.
 fn write(output: &Path, imported: &Imported) -> Result<(), ImportError> {
     let folder = output.parent().unwrap_or_else(|| Path::new(""));
+    let before = made_before(output);
     for (name, bytes) in &imported.files {
         let path = folder.join(name);
-        if fs::read(&path).is_ok_and(|there| there != *bytes) {
+        let is_ours = before.iter().any(|known| known == Path::new(name));
+        if !is_ours && fs::read(&path).is_ok_and(|there| there != *bytes) {
             let why = "it is there with another content; remove it, or write the table into another folder";
             return Err(ImportError::Output {
                 path,
@@ -146,6 +177,21 @@ fn write(output: &Path, imported: &Imported) -> Result<(), ImportError> {
         path: output.into(),
         why,
     })
+}
+
+/// The files that the table there names, where an import has made it: this one may replace them.
+fn made_before(output: &Path) -> Vec<PathBuf> {
+    let Ok(bytes) = read(output) else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let mut head = text.lines().take_while(|line| line.starts_with('#'));
+    if !head.any(|line| line.contains(MADE_BY)) {
+        return Vec::new();
+    }
+    let table = parse(&bytes, Format::Yaml);
+    let named = table.map(|table| files(&table)).unwrap_or_default();
+    named.into_iter().map(|(_, path)| path).collect()
 }
 
 /// Replaces a file as a whole; what is no plain file, such as a pipe, is written to.

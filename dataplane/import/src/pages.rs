@@ -172,7 +172,7 @@ impl Importer<'_> {
                         pages.insert(*status, (line.clone(), page.clone()));
                     }
                     Some((_, known)) if known == page => {}
-                    Some((other, _)) => self.report.left_out(line, format!("a frontend has one page for a status, here that of line {}; give this backend a frontend of its own", other.number)),
+                    Some((other, _)) => self.report.left_out(line, format!("a frontend has one page for a status, here that of {}; give this backend a frontend of its own", self.places.shown(other.number))),
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use ballast_core::table::nearest;
 
+use super::Source;
 use super::conditional::Blocks;
 use super::importer::Importer;
 use super::keywords::{Place, is_known, meant};
@@ -32,8 +33,9 @@ enum At {
 }
 
 impl Importer<'_> {
-    /// Reads all sections.
-    pub(super) fn read(&mut self, text: &[u8]) -> Sections {
+    /// Reads all sections of all files. Defaults and variables of one file hold in the next ones; a section and a block end with
+    /// their file.
+    pub(super) fn read(&mut self, sources: &[Source<'_>]) -> Sections {
         let mut reader = Reader {
             at: At::Nowhere,
             defaults: Proxy::default(),
@@ -42,18 +44,35 @@ impl Importer<'_> {
             blocks: Blocks::default(),
             has_left: false,
         };
-        // What `setenv` of the same file says goes before the environment.
+        // What `setenv` says goes before the environment.
         let set: RefCell<HashMap<String, String>> = RefCell::default();
+        for source in sources {
+            self.read_file(&mut reader, source, &set);
+            reader.end(self);
+            std::mem::take(&mut reader.blocks).end(self);
+            reader.has_left = false;
+        }
+        reader.sections
+    }
+
+    fn read_file(
+        &mut self,
+        reader: &mut Reader,
+        source: &Source<'_>,
+        set: &RefCell<HashMap<String, String>>,
+    ) {
         let world = self.world;
         let variable = |name: &str| {
-            set.borrow()
-                .get(name)
-                .cloned()
-                .or_else(|| world.variable(name))
+            let known = set.borrow().get(name).cloned();
+            known.or_else(|| world.variable(name))
         };
+        let text = source.text;
         let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+        let before = self.places.begin(source.name);
         for (index, raw) in text.split(|byte| *byte == b'\n').enumerate() {
-            let Some(cut) = cut(index + 1, raw, &variable) else {
+            let number = before + index + 1;
+            self.places.lines = number;
+            let Some(cut) = cut(number, raw, &variable) else {
                 continue;
             };
             let line = cut.line;
@@ -83,11 +102,8 @@ impl Importer<'_> {
                     set.borrow_mut().insert(name.into(), line.word(2).into());
                 }
             }
-            self.read_line(&mut reader, line);
+            self.read_line(reader, line);
         }
-        reader.end(self);
-        reader.blocks.end(self);
-        reader.sections
     }
 
     fn read_line(&mut self, reader: &mut Reader, line: Line) {

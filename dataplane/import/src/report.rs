@@ -20,6 +20,8 @@ pub struct Report {
 /// Something to say about a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remark {
+    /// Which file it is about, from 0 in their order.
+    pub file: usize,
     /// The number of the line, from 1; 0 for the whole file.
     pub line: usize,
     /// The last line that it is about: of a section or a block that was not read, the end.
@@ -77,6 +79,7 @@ impl Report {
     /// A remark about several lines, up to `last`.
     pub(super) fn lines(&mut self, kind: Kind, line: &Line, last: usize, why: impl Into<String>) {
         let remark = Remark {
+            file: 0,
             line: line.number,
             last,
             kind,
@@ -97,9 +100,52 @@ impl Report {
         }
     }
 
-    pub(super) fn sort(&mut self) {
+    /// Sorts the remarks, whose lines have been numbered through all files.
+    pub(super) fn sort(&mut self, places: &Places) {
+        for remark in self.remarks.iter_mut().filter(|remark| remark.line > 0) {
+            let (file, before) = places.of(remark.line);
+            remark.file = file;
+            remark.line -= before;
+            remark.last -= before;
+        }
         self.remarks.sort();
         self.remarks.dedup();
+    }
+}
+
+/// The files whose lines are numbered through while they are read.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    /// The names of the files, and how many lines stand before each.
+    files: Vec<(String, usize)>,
+    /// The last line that was read.
+    pub(super) lines: usize,
+}
+
+impl Places {
+    /// The next file; returns how many lines stand before it.
+    pub(super) fn begin(&mut self, name: &str) -> usize {
+        self.files.push((one_line(name), self.lines));
+        self.lines
+    }
+
+    /// The file of a line, and how many lines stand before that file.
+    fn of(&self, number: usize) -> (usize, usize) {
+        let files = self.files.iter().enumerate().rev();
+        let mut files = files.map(|(file, (_, before))| (file, *before));
+        files
+            .find(|(_, before)| *before < number)
+            .unwrap_or_default()
+    }
+
+    /// A line for messages; with the name of its file where there are several.
+    pub(super) fn shown(&self, number: usize) -> String {
+        let (file, before) = self.of(number);
+        let line = number - before;
+        match self.files.get(file) {
+            Some((name, _)) if self.files.len() > 1 => format!("line {line} of {name}"),
+            _ => format!("line {line}"),
+        }
     }
 }
 

@@ -118,12 +118,20 @@ impl Importer<'_> {
         );
         let mut comments = Comments::default();
         for made in &frontends {
-            let mut lines = vec![format!("line {}: {}", made.head.number, made.head.shown)];
+            let mut lines = vec![format!(
+                "{}: {}",
+                self.places.shown(made.head.number),
+                made.head.shown
+            )];
             lines.extend(made.comments.iter().cloned());
             comments.frontends.push(lines);
         }
         for (made, head) in &services {
-            let mut lines = vec![format!("line {}: {}", head.number, head.shown)];
+            let mut lines = vec![format!(
+                "{}: {}",
+                self.places.shown(head.number),
+                head.shown
+            )];
             lines.extend(made.comments.iter().cloned());
             comments.services.push(lines);
         }
@@ -199,7 +207,8 @@ impl Importer<'_> {
                 self.report.left_out(
                     &proxy.head,
                     format!(
-                        "line {line} has this name already; give each section a name of its own"
+                        "{} has this name already; give each section a name of its own",
+                        self.places.shown(*line)
                     ),
                 );
                 continue;

@@ -10,10 +10,11 @@ use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{Format, parse};
 
-use super::{Imported, Kind, World, translate};
+use super::{Imported, Kind, Source, World, translate};
 
 mod equivalence;
 mod exactness;
+mod files;
 mod lines;
 mod noise;
 mod oracle;
@@ -23,7 +24,14 @@ use oracle::Made;
 
 /// Translates a text, and holds the result to be a good table.
 fn import(text: &str) -> Imported {
-    let imported = translate("haproxy.cfg", text.as_bytes(), &Made::new(), true);
+    let imported = translate(
+        &[Source {
+            name: "haproxy.cfg",
+            text: text.as_bytes(),
+        }],
+        &Made::new(),
+        true,
+    );
     if let Err(problems) = parse(imported.table.as_bytes(), Format::Yaml) {
         panic!("{text}\n{}\n{problems}", imported.table);
     }

@@ -7,7 +7,7 @@ use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
 use ballast_core::table::{Format, parse};
-use ballast_import::{Imported, World, translate};
+use ballast_import::{Imported, Source, World, translate};
 use libfuzzer_sys::fuzz_target;
 
 // The promises stand beside the import, whose own tests hold it to them with the same corpus.

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::{
-    CompileContext, Format, HostAddresses, Imported, Moment, Plan, Rng, World, compile, parse,
-    translate,
+    CompileContext, Format, HostAddresses, Imported, Moment, Plan, Rng, Source, World, compile,
+    parse, translate,
 };
 
 /// A machine of the tests' making.
@@ -91,7 +91,7 @@ impl World for Made {
 /// Panics where the import of `text` breaks a promise.
 pub(super) fn check(text: &[u8]) {
     let has_folder = !text.len().is_multiple_of(2);
-    let import = || translate("x\ny", text, &Made::new(), has_folder);
+    let import = || translate(&[Source { name: "x\ny", text }], &Made::new(), has_folder);
     let imported = import();
     is_served(&imported);
     remarks_are_lines(&imported, text);
@@ -167,7 +167,14 @@ fn nothing_is_passed_over(text: &[u8]) {
     });
     let at = sum % lines.len().max(1);
     lines.insert(at, b"zzyzx 1");
-    let imported = translate("x", &lines.join(&b'\n'), &Made::new(), false);
+    let imported = translate(
+        &[Source {
+            name: "x",
+            text: &lines.join(&b'\n'),
+        }],
+        &Made::new(),
+        false,
+    );
     assert!(
         tells_of(&imported, at + 1),
         "line {} is passed over\n{:#?}",
