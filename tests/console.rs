@@ -321,7 +321,7 @@ fn what_is_documented_can_be_said() {
             .collect();
         let command = words.join(" ");
         assert!(document.contains(&format!("`{command}")), "{command}");
-        let is_conversation = ["prompt", "quit"].contains(&command.as_str());
+        let is_conversation = ["prompt", "quit", "report"].contains(&command.as_str());
         let has_example = examples.iter().any(|example| example.contains(&command));
         assert!(is_conversation || has_example, "{command}");
     }

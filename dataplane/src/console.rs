@@ -27,6 +27,7 @@ mod sessions;
 mod socket_file;
 
 use command::{Command, Prompt};
+pub(crate) use help::json_form;
 pub(crate) use socket_file::SocketFile;
 
 /// Answers at the runtime socket for as long as the process lives.
@@ -71,6 +72,10 @@ struct Conversation {
     goes_on: bool,
     /// Whether a prompt is sent before each line.
     asks: bool,
+    /// Whether a last line says how the commands went.
+    reports: bool,
+    /// Whether an answer was an error.
+    has_failed: bool,
 }
 
 /// What was read.
@@ -100,6 +105,8 @@ impl Conversation {
             by,
             goes_on: false,
             asks: false,
+            reports: false,
+            has_failed: false,
         }
     }
 
@@ -113,7 +120,7 @@ impl Conversation {
             let line = match timeout(patience, self.read_line()).await?? {
                 Read::Line(line) => line,
                 Read::TooLong => {
-                    self.say(TOO_LONG.as_bytes()).await?;
+                    self.tell(Err(TOO_LONG.into())).await?;
                     break Unread::MayCome;
                 }
                 Read::End => break Unread::IsThere,
@@ -125,29 +132,38 @@ impl Conversation {
                 self.say(b"> ").await?;
             }
         };
+        if self.reports {
+            let last = if self.has_failed { FAILED } else { DONE };
+            self.say(last.as_bytes()).await?;
+        }
         self.part(unread).await
     }
 
     /// Executes the commands of a line. Returns whether the connection may stay open.
     async fn obey(&mut self, line: &str, shared: &Shared) -> io::Result<bool> {
         let mut commands = line::commands(line);
-        if commands.is_empty() && !self.goes_on {
+        let asks_nothing = commands.iter().all(|words| *words == ["report"]);
+        if asks_nothing && !self.goes_on {
             commands.push(vec!["help".into()]);
         }
         for words in commands {
-            let answer: Chunks = match command::parse(&words) {
+            let answer = match command::parse(&words) {
                 Ok(Command::Quit) => return Ok(false),
+                Ok(Command::Report) => {
+                    self.reports = true;
+                    continue;
+                }
                 Ok(Command::Prompt(prompt)) => {
                     self.heed(prompt);
-                    String::new().into()
+                    Ok(String::new().into())
                 }
                 Ok(command) => act::answer(command, shared, self.by).await,
                 // What follows would be taken for commands.
                 Err(why) if is_payload(&words) => {
-                    self.tell(act::error(why)).await?;
+                    self.tell(Err(why)).await?;
                     return Ok(false);
                 }
-                Err(why) => act::error(why),
+                Err(why) => Err(why),
             };
             self.tell(answer).await?;
         }
@@ -180,10 +196,19 @@ impl Conversation {
         ))
     }
 
-    /// Sends an answer and the empty line that ends it.
-    async fn tell(&mut self, answer: Chunks) -> io::Result<()> {
-        for piece in answer {
-            self.say(&piece).await?;
+    /// Sends an answer, or the error that takes its place, and the empty line that ends it.
+    async fn tell(&mut self, answer: Result<Chunks, String>) -> io::Result<()> {
+        match answer {
+            Ok(answer) => {
+                for piece in answer {
+                    self.say(&piece).await?;
+                }
+            }
+            Err(why) => {
+                self.has_failed = true;
+                self.say(why.trim_end_matches('\n').as_bytes()).await?;
+                self.say(b"\n").await?;
+            }
         }
         self.say(b"\n").await
     }
@@ -225,7 +250,11 @@ fn is_payload(words: &[String]) -> bool {
 
 const MOST_CONVERSATIONS: usize = 32;
 const LONGEST_LINE: u64 = 16 * 1024;
-const TOO_LONG: &str = "The line is too long: 16384 bytes are the most.\n\n";
+const TOO_LONG: &str = "The line is too long: 16384 bytes are the most.";
+/// The last line after `report`, if each command was executed.
+pub(crate) const DONE: &str = "ok\n";
+/// The last line after `report`, if an answer was an error.
+pub(crate) const FAILED: &str = "error\n";
 const MOST_UNREAD: u64 = 1024 * 1024;
 /// How long the only line, or the first one, may take.
 const FIRST_LINE: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
-use ballast::show::{self, Paint, Server, Unanswered, What};
+use ballast::show::{self, Outcome, Paint, Server, Unanswered, What};
 use ballast::{Config, Running, StartError, demo, log};
 use ballast_core::table::{parse_duration, schema};
 use ballast_import::{ImportError, import};
@@ -68,14 +68,21 @@ enum Command {
     #[command(after_help = ASK_HELP)]
     Show(Show),
     /// Send commands to a running ballast's runtime socket, and print its answers
-    #[command(after_help = ASK_HELP)]
-    Ctl {
-        /// The command, such as "show info"; without it, each line of standard input is one
-        command: Option<String>,
-        /// The runtime socket
-        #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
-        socket: PathBuf,
-    },
+    #[command(after_help = CTL_HELP)]
+    Ctl(Ctl),
+}
+
+#[derive(Debug, Args)]
+struct Ctl {
+    /// The command, such as show info; without it, each line of standard input is one
+    #[arg(allow_negative_numbers = true)]
+    command: Vec<String>,
+    /// The runtime socket
+    #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
+    socket: PathBuf,
+    /// Ask for the answer as JSON, where the command has one
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -201,7 +208,7 @@ fn main() -> ExitCode {
         }
         Command::Demo => serve((log::Format::Text, log::Level::Info), None, demo::begin),
         Command::Show(show) => show_command(&show),
-        Command::Ctl { command, socket } => send_commands(command.as_deref(), &socket),
+        Command::Ctl(ctl) => send_commands(&ctl),
         Command::Run(run) => {
             let begin = || Ok((ballast::start(config(&run)?)?, ()));
             serve((run.log_format, run.log_level), run.wait, begin)
@@ -276,29 +283,52 @@ fn show_command(show: &Show) -> ExitCode {
         // A reader that ends early has read enough.
         io::stdout().write_all(text.as_bytes()).ok();
     });
-    exit_code(output)
+    match output {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => unanswered(&error, FAULT),
+    }
 }
 
 /// Sends one command, or each line of standard input.
-fn send_commands(command: Option<&str>, socket: &Path) -> ExitCode {
+fn send_commands(ctl: &Ctl) -> ExitCode {
     let mut out = io::stdout().lock();
-    if let Some(command) = command {
-        return exit_code(show::pass(socket, command, &mut out));
+    let mut send = |line: String| {
+        let line = if ctl.json {
+            show::json_form(&line)?
+        } else {
+            line
+        };
+        show::pass(&ctl.socket, &line, &mut out)
+    };
+    let outcome = if ctl.command.is_empty() {
+        let lines = io::stdin().lock().lines().map_while(Result::ok);
+        let mut commands = lines.filter(|line| !line.trim().is_empty());
+        // Commands after one that failed are sent, too.
+        commands.try_fold(Outcome::Done, |before, line| {
+            let outcome = send(line)?;
+            Ok(if before == Outcome::Failed {
+                before
+            } else {
+                outcome
+            })
+        })
+    } else {
+        send(ctl.command.join(" "))
+    };
+    match outcome {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(REFUSED),
+        Err(error) => unanswered(&error, NOBODY),
     }
-    let lines = io::stdin().lock().lines().map_while(Result::ok);
-    let mut commands = lines.filter(|line| !line.trim().is_empty());
-    exit_code(commands.try_for_each(|line| show::pass(socket, &line, &mut out)))
 }
 
-fn exit_code(result: Result<(), Unanswered>) -> ExitCode {
-    let Err(error) = result else {
-        return ExitCode::SUCCESS;
-    };
+/// Says why there is no answer. Ends with `nobody` where nobody gave one.
+fn unanswered(error: &Unanswered, nobody: u8) -> ExitCode {
     let line = format!("ballast: {error}\n");
     io::stderr().write_all(line.as_bytes()).ok();
     ExitCode::from(match error {
-        Unanswered::At(..) => FAULT,
-        Unanswered::NeedsSocket => USAGE,
+        Unanswered::At(..) => nobody,
+        Unanswered::NeedsSocket | Unanswered::NoJson(_) => USAGE,
     })
 }
 
@@ -442,6 +472,9 @@ Exit codes: 0 the table says everything; 2 it does not say some lines, which are
 be written; 64 wrong usage, or a configuration that cannot be read.";
 const ASK_HELP: &str = "\
 Exit codes: 0 it was answered; 1 nobody answers; 64 wrong usage.";
+const CTL_HELP: &str = "\
+Exit codes: 0 each command was executed; 1 an answer is an error, such as No such server.;
+2 nobody answers; 64 wrong usage.";
 /// The default admin port.
 const ADMIN_PORT: u16 = 1936;
 const ADMIN_FORM: &str = "IP:PORT, [IP6]:PORT, *:PORT or none";
@@ -451,5 +484,9 @@ const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");
 const MAX_THREADS: i64 = 1024;
 const USAGE: u8 = 64;
 const FAULT: u8 = 1;
+/// Of `ctl`: an answer is an error.
+const REFUSED: u8 = 1;
+/// Of `ctl`: nobody answers.
+const NOBODY: u8 = 2;
 /// Of `import`: the table does not say everything.
 const LEFT_OUT: u8 = 2;

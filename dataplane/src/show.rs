@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::console;
+
 mod ask;
 mod rows;
 
@@ -50,6 +52,11 @@ pub enum Unanswered {
         "connections are told by the runtime socket only, and not by the admin address: start `ballast run` with --socket PATH, and say the same here"
     )]
     NeedsSocket,
+    /// A command whose answer is for people only.
+    #[error(
+        "\"{0}\" has no answer in JSON; leave --json out, or ask for `show info`, `show stat`, `show sess` or `show snapshot`"
+    )]
+    NoJson(String),
 }
 
 /// The answer for people: aligned, and coloured if `paint` wants it.
@@ -96,21 +103,55 @@ fn fetch(what: What, server: &Server) -> Result<Value, Unanswered> {
     parsed.map_err(|error| Unanswered::At(name, ask::explain(&error)))
 }
 
-/// Sends `line` to the runtime socket at `path`, and passes the answer on as it comes.
-pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<(), Unanswered> {
+/// What became of the commands of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Each was executed.
+    Done,
+    /// An answer was an error.
+    Failed,
+}
+
+/// The command that answers in JSON what `line` asks for.
+pub fn json_form(line: &str) -> Result<String, Unanswered> {
+    console::json_form(line).ok_or_else(|| Unanswered::NoJson(line.trim().to_owned()))
+}
+
+/// Sends `line` to the runtime socket at `path`, and passes the answers on as they come.
+pub fn pass(path: &Path, line: &str, out: &mut impl Write) -> Result<Outcome, Unanswered> {
     let at = |error: io::Error| Unanswered::At(path.display().to_string(), ask::explain(&error));
-    let mut stream = ask::call(path, line).map_err(at)?;
+    let mut stream = ask::call(path, &format!("report;{line}")).map_err(at)?;
     let mut bytes = vec![0; 64 * 1024];
+    // The end of what has come, in which the report may be.
+    let mut held = Vec::new();
     loop {
         let read = stream.read(&mut bytes).map_err(at)?;
         let Some(piece) = bytes.get(..read).filter(|piece| !piece.is_empty()) else {
-            return Ok(());
+            break;
         };
+        held.extend_from_slice(piece);
+        let ready = held.len().saturating_sub(console::FAILED.len());
+        let written = out.write_all(held.get(..ready).unwrap_or_default());
+        held.drain(..ready);
         // A reader that has closed its end has read enough.
-        if out.write_all(piece).and_then(|()| out.flush()).is_err() {
-            return Ok(());
+        if written.and_then(|()| out.flush()).is_err() {
+            return Ok(Outcome::Done);
         }
     }
+    let ends = [
+        (console::DONE, Outcome::Done),
+        (console::FAILED, Outcome::Failed),
+    ];
+    let report = ends.iter().find_map(|(line, outcome)| {
+        let rest = held.strip_suffix(line.as_bytes())?;
+        Some((rest, *outcome))
+    });
+    let (rest, outcome) = match report {
+        Some((rest, outcome)) => (rest, Ok(outcome)),
+        None => (&*held, Err(at(io::ErrorKind::UnexpectedEof.into()))),
+    };
+    out.write_all(rest).and_then(|()| out.flush()).ok();
+    outcome
 }
 
 fn patient(stream: UnixStream) -> io::Result<UnixStream> {

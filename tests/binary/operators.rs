@@ -47,8 +47,91 @@ fn ctl_passes_commands_and_prints_answers_raw() {
         ])
         .env("BALLAST_SOCKET", &socket);
     let ended = to_its_end(&mut shell);
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
     assert_eq!(ended.out, format!("{version}\n\nNo such server.\n\n"));
+}
+
+#[test]
+fn ctl_ends_with_1_when_an_answer_is_an_error() {
+    let (_process, _folder, socket) = with_socket();
+    for (line, code, said) in [
+        ("show version", 0, ""),
+        ("", 0, "show info"),
+        ("show version; quit; nonsense", 0, ""),
+        ("disable server s0/none", 1, "No such server.\n\n"),
+        ("shwo info", 1, "Unknown command: 'shwo info'"),
+        ("set maxconn frontend f0 0", 1, "Integer value expected"),
+        ("get weight s0/none; show version", 1, "No such server."),
+        ("show version; get weight s0/none", 1, "No such server."),
+        ("set server s0/none weight <<", 1, "payload"),
+    ] {
+        let ended = ctl(&socket, line);
+        assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
+        assert!(ended.out.contains(said), "{line}: {ended:?}");
+        assert!(ended.out.ends_with("\n"), "{line}: {ended:?}");
+        for report in ["ok\n", "error\n"] {
+            assert!(!ended.out.ends_with(&format!("\n{report}")), "{ended:?}");
+        }
+        assert_eq!(ended.err, "", "{line}");
+    }
+    let mut shell = command("sh");
+    let lines = "printf 'nonsense\\nshow version\\n' | \"$0\" ctl --socket \"$1\"";
+    let ended = to_its_end(shell.args(["-c", lines, BALLAST, &socket]));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let version = format!("{}\n\n", env!("CARGO_PKG_VERSION"));
+    assert!(
+        ended.out.ends_with(&version),
+        "what follows is sent: {ended:?}"
+    );
+}
+
+#[test]
+fn ctl_takes_words_and_asks_for_json() {
+    let (_process, _folder, socket) = with_socket();
+    let ctl = |words: &[&str]| ballast([&["ctl", "--socket", &socket], words].concat());
+    let stat = ctl(&["show", "stat", "-1", "1", "-1"]);
+    assert_eq!(stat.code, Some(0), "{stat:?}");
+    assert_eq!(
+        stat.out
+            .lines()
+            .filter(|line| line.contains("FRONTEND"))
+            .count(),
+        1
+    );
+    for words in [
+        &["--json", "show", "stat"][..],
+        &["--json", "show stat"],
+        &["show", "info", "--json"],
+        &["--json", "show", "sess"],
+        &["--json", "show", "snapshot"],
+    ] {
+        let ended = ctl(words);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let value: Value = serde_json::from_str(&ended.out).unwrap();
+        assert!(value.is_array() || value.is_object(), "{words:?}: {value}");
+    }
+    let ended = ctl(&["--json", "show", "version"]);
+    assert_eq!((ended.code, &*ended.out), (Some(64), ""), "{ended:?}");
+    assert!(
+        ended.err.contains("\"show version\" has no answer in JSON"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        client.read_to_end(&mut Vec::new()).unwrap();
+        client.write_all(b"half an ans").unwrap();
+    });
+    let ended = ctl(&path.display().to_string(), "show info");
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert_eq!(ended.out, "half an ans");
+    assert!(ended.err.contains("the answer ends too early"), "{ended:?}");
 }
 
 #[test]
@@ -187,7 +270,8 @@ fn where_nobody_answers_is_said() {
         ),
     ] {
         let ended = ballast(args);
-        assert_eq!(ended.code, Some(1), "{args:?}: {ended:?}");
+        let code = if args[0] == "ctl" { 2 } else { 1 };
+        assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
         assert_eq!(ended.out, "", "{args:?}");
         for words in words {
             assert!(ended.err.contains(words), "{args:?}: {words}: {ended:?}");

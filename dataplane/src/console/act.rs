@@ -14,11 +14,11 @@ use crate::operator;
 use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
-/// The answer to a command. An error is an answer too.
-pub(super) async fn answer(command: Command, shared: &Shared, by: By) -> Chunks {
-    let said = match command {
-        // These two are the conversation's own.
-        Command::Quit | Command::Prompt(_) => Ok(nothing()),
+/// The answer to a command, or why it was not executed.
+pub(super) async fn answer(command: Command, shared: &Shared, by: By) -> Result<Chunks, String> {
+    match command {
+        // These three are the conversation's own.
+        Command::Quit | Command::Prompt(_) | Command::Report => Ok(nothing()),
         Command::Help(about) => Ok(help(&about).into()),
         Command::Show(show) => look(show, shared).await,
         Command::Change(change) => self::change(&change, shared, by).await,
@@ -29,16 +29,7 @@ pub(super) async fn answer(command: Command, shared: &Shared, by: By) -> Chunks 
             Ok(nothing())
         }
         Command::Shutdown(server) => shutdown(&server, shared, by),
-    };
-    said.unwrap_or_else(error)
-}
-
-/// An answer that names an error.
-pub(super) fn error(mut why: String) -> Chunks {
-    if !why.ends_with('\n') {
-        why.push('\n');
     }
-    why.into()
 }
 
 fn nothing() -> Chunks {

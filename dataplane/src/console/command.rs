@@ -16,6 +16,8 @@ pub(super) enum Command {
     Quit,
     /// Whether the connection stays open after a line, and whether a prompt is sent.
     Prompt(Prompt),
+    /// A last line says whether all commands of the connection were executed.
+    Report,
     Show(Show),
     Change(Change),
     /// The weight of an endpoint.
@@ -136,6 +138,7 @@ pub(super) fn parse(words: &[String]) -> Result<Command, String> {
         ["help", about @ ..] => Ok(Command::Help(about.join(" "))),
         ["quit"] => Ok(Command::Quit),
         ["prompt", how @ ..] => prompt(how).map(Command::Prompt),
+        ["report"] => Ok(Command::Report),
         ["show", "info", how @ ..] => show(Show::Info(info(how)?)),
         ["show", "stat", how @ ..] => show(Show::Stat(stat(how)?)),
         ["show", "servers", "state"] => show(Show::ServersState(None)),

@@ -10,10 +10,36 @@ pub(super) fn help(about: &str) -> String {
     lines.into_iter().flat_map(|line| [line, "\n"]).collect()
 }
 
+/// The command that answers in JSON what `line` asks for. `None`: there is none, or these are several commands.
+pub(crate) fn json_form(line: &str) -> Option<String> {
+    let [words] = super::line::commands(line).try_into().ok()?;
+    if words.starts_with(&["show".into(), "snapshot".into()])
+        || words.iter().any(|word| word == "json")
+    {
+        return Some(line.to_owned());
+    }
+    let has_json = |usage: &str| {
+        let (name, options) = usage.split_once(" [").unwrap_or((usage, ""));
+        let mut name = name.split_whitespace();
+        options.contains("json]")
+            && words
+                .iter()
+                .zip(name.by_ref())
+                .all(|(word, name)| word == name)
+            && name.next().is_none()
+    };
+    let usages = HELP.lines().filter_map(|line| line.split_once(" : "));
+    let mut usages = usages.map(|(usage, _)| usage.trim());
+    usages
+        .any(has_json)
+        .then(|| format!("{} json", line.trim()))
+}
+
 /// Each command, with what it is for.
 pub(super) const HELP: &str = "  \
   help [<command>]                           : these lines
   prompt [n|i|p]                             : several lines in one connection: no, yes, yes with a prompt
+  report                                     : a last line says ok, or error where an answer was one
   quit                                       : ends the connection
   show info [typed|json] [desc] [float]      : the process
   show stat [{<iid>|<proxy>} <type> <sid>] [typed|json] [desc] [up|no-maint] : what is counted
@@ -50,5 +76,26 @@ mod tests {
             HELP.lines()
                 .all(|line| line.starts_with("  ") && line.contains(':'))
         );
+    }
+
+    #[test]
+    fn a_command_has_a_json_form_where_its_help_says_so() {
+        for (line, form) in [
+            ("show stat", Some("show stat json")),
+            ("show stat web 1 -1", Some("show stat web 1 -1 json")),
+            (" show info desc ", Some("show info desc json")),
+            ("show sess", Some("show sess json")),
+            ("show stat json", Some("show stat json")),
+            ("show snapshot", Some("show snapshot")),
+            ("show schema json", Some("show schema json")),
+            ("show", None),
+            ("show version", None),
+            ("show backend", None),
+            ("disable server a/b", None),
+            ("show stat; show info", None),
+            ("", None),
+        ] {
+            assert_eq!(json_form(line).as_deref(), form, "{line}");
+        }
     }
 }
