@@ -22,7 +22,7 @@ mod named;
 mod watch;
 
 pub(crate) use check::table_at;
-pub use check::{Checked, check};
+pub use check::{Checked, Verdict, check};
 pub(crate) use named::NamedFiles;
 use watch::{Origin, Watch};
 
@@ -285,6 +285,13 @@ fn cannot_be_read(path: &Path, error: &io::Error) -> String {
             "{}: there is no such file; name a table, or the folder of one",
             path.display()
         ),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "{}: cannot be read: {error}; {}",
+                path.display(),
+                named::allow()
+            )
+        }
         _ => format!("{}: cannot be read: {error}", path.display()),
     }
 }

@@ -66,7 +66,7 @@ mod worker;
 
 pub use config::Config;
 pub use instance_lock::EndingProcess;
-pub use intake::{Checked, check};
+pub use intake::{Checked, Verdict, check};
 pub use override_request::OverrideError;
 pub use runtime::{Running, start};
 pub use start_error::StartError;

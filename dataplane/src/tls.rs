@@ -127,6 +127,9 @@ impl Configs {
     }
 }
 
+/// What stands between several problems of one frontend.
+pub(crate) const BETWEEN_PROBLEMS: &str = "; ";
+
 /// Compiles configurations. Belongs to `apply`.
 #[derive(Debug)]
 pub(crate) struct Compiler {

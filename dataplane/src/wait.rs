@@ -21,7 +21,7 @@ impl Wait {
         if word == FOREVER {
             return Ok(Self::Forever);
         }
-        crate::duration(word).map(Self::For)
+        crate::cli::duration(word).map(Self::For)
     }
 
     fn left(self, began: Instant) -> Duration {

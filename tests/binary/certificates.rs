@@ -55,6 +55,47 @@ fn check_warns_of_certificates_by_their_dates_and_their_names() {
 }
 
 #[test]
+fn check_warns_of_a_certificate_that_nobody_has_a_use_for() {
+    let papers = Papers::new();
+    papers.issue_for("a", &["a.test"], (0, now() + 90 * DAY));
+    papers.issue_for("b", &["b.test"], (0, now() + 90 * DAY));
+    papers.issue_for("star", &["*.c.test"], (0, now() + 90 * DAY));
+    let entries = ["a", "b", "star"].map(|name| papers.entry(name)).join(", ");
+    for (routes, unused) in [
+        (
+            "routes: [{host: a.test, status: 200}]",
+            &["b.crt", "star.crt"][..],
+        ),
+        (
+            "routes: [{host: b.test, status: 200}, {host: x.c.test, status: 200}]",
+            &[],
+        ),
+        ("routes: [{host: \"*.c.test\", status: 200}]", &["b.crt"]),
+        (
+            "routes: [{host: a.test, status: 200}, {path: /x, status: 200}]",
+            &[],
+        ),
+        (
+            "routes: [{host: a.test, status: 200}], default: {status: 404}",
+            &[],
+        ),
+    ] {
+        let folder = folder(&format!(
+            "version: 1\nfrontends:\n  - {{name: web, bind: [\"127.0.0.1:443\"], protocol: https, tls: {{certificates: [{entries}]}}, {routes}}}\n"
+        ));
+        let ended = ballast([Path::new("check"), folder.path()]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let lines: Vec<&str> = ended.err.lines().collect();
+        assert_eq!(lines.len(), unused.len(), "{routes}: {ended:?}");
+        for (line, name) in lines.iter().zip(unused) {
+            let file = papers.named(name);
+            assert!(line.starts_with(&format!("warning: frontend web: certificate {file} (")));
+            assert!(line.contains("is for no host of a route"), "{line}");
+        }
+    }
+}
+
+#[test]
 fn the_log_warns_once_when_a_certificate_expires_and_no_more_when_it_was_replaced() {
     let papers = Papers::new();
     let end = now() + 4;

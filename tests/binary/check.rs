@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
+use crate::papers::Papers;
 use crate::peers::{echo_server, fresh_address, fresh_ip};
 use crate::process::{
     AS_NOBODY, Ended, Process, ack, ballast, command, folder, for_everybody, limited, permitted,
@@ -64,7 +65,7 @@ fn every_mistake_is_said_at_once_with_place_reason_and_remedy() {
         first,
         format!("{}: refused for 11 problems", folder.path().display())
     );
-    let places: Vec<&str> = problems.lines().map(|line| parts(line).0).collect();
+    let places: Vec<String> = problems.lines().map(|line| parts(line).0).collect();
     assert_eq!(places, PLACES, "{problems}");
     for words in ["did you mean generation?", "did you mean tcp?"] {
         assert!(problems.contains(words), "{words}: {problems}");
@@ -82,7 +83,7 @@ fn a_running_ballast_refuses_a_table_in_the_same_words() {
         ack(folder.path()).is_some_and(|ack| !ack["refused"].is_null())
     });
     let ended = check(folder.path());
-    let said: Vec<&str> = ended.err.lines().skip(1).collect();
+    let said: Vec<String> = ended.err.lines().skip(1).map(without_position).collect();
     let ack = ack(folder.path()).unwrap();
     let acknowledged: Vec<String> = ack["refused"]["problems"]
         .as_array()
@@ -138,7 +139,12 @@ fn what_is_no_table_is_named_with_a_remedy() {
     ] {
         let path = folder.path().join(name);
         let checked = check(&path);
-        assert_eq!(checked.code, Some(64), "{name}: {checked:?}");
+        let code = if ["missing.yaml", "empty", "two"].contains(&name) {
+            66
+        } else {
+            64
+        };
+        assert_eq!(checked.code, Some(code), "{name}: {checked:?}");
         assert_eq!(checked.out, "");
         assert!(
             checked.err.starts_with(&format!("{}: ", path.display())),
@@ -179,9 +185,176 @@ fn what_may_not_be_read_is_said() {
     let mut check = command(AS_NOBODY[0]);
     check.args(&AS_NOBODY[1..]).arg(program).arg("check");
     let ended = to_its_end(check.arg(&path));
-    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert_eq!(ended.code, Some(66), "{ended:?}");
     let words = format!("{}: cannot be read: Permission denied", path.display());
     assert!(ended.err.starts_with(&words), "{ended:?}");
+    assert!(
+        ended
+            .err
+            .contains("; let user 65534 of this process read the file"),
+        "{ended:?}"
+    );
+
+    // So it is of a file that the table names.
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    fs::write(&path, "version: 1\nticket-keys: keys\n").unwrap();
+    let keys = folder.path().join("keys");
+    fs::write(&keys, "").unwrap();
+    fs::set_permissions(&keys, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let ended = to_its_end(&mut check);
+    assert_eq!(ended.code, Some(66), "{ended:?}");
+    assert!(
+        ended.err.contains("ticket-keys: keys: Permission denied"),
+        "{ended:?}"
+    );
+    assert!(
+        ended
+            .err
+            .contains("; let user 65534 of this process read the file"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn several_tables_are_checked_and_the_worst_decides() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let good = at("good.yaml", MINIMAL);
+    let bad = at(
+        "bad.yaml",
+        "version: 1\nservices: [{name: s, retires: 3, endpoints: []}]\n",
+    );
+    let lacks = at("lacks.yaml", "version: 1\nticket-keys: none\n");
+    let missing = folder.path().join("missing.yaml").display().to_string();
+    for (paths, code) in [
+        (&[&good, &good][..], 0),
+        (&[&good, &lacks], 66),
+        (&[&missing, &good], 66),
+        (&[&bad, &missing, &good], 64),
+    ] {
+        let args = [
+            &["check".to_owned()],
+            &paths.iter().map(ToString::to_string).collect::<Vec<_>>()[..],
+        ];
+        let ended = ballast(args.concat());
+        assert_eq!(ended.code, Some(code), "{paths:?}: {ended:?}");
+        let said = format!("{}{}", ended.out, ended.err);
+        for path in paths {
+            let summaries = said
+                .lines()
+                .filter(|line| line.starts_with(&format!("{path}: ")));
+            let of_path = paths.iter().filter(|other| *other == path).count();
+            assert_eq!(summaries.count(), of_path, "{path}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn a_frontend_at_the_admin_address_is_a_problem() {
+    let text = |bind: &str, rest: &str| {
+        format!(
+            "version: 1\n{rest}frontends: [{{name: f, bind: [\"{bind}\"], protocol: tcp, service: s}}]\nservices: [{{name: s, endpoints: []}}]\n"
+        )
+    };
+    let other = "stats: {bind: [\"127.0.0.1:1937\"]}\n";
+    for (bind, rest, admin, is_good) in [
+        ("127.0.0.1:1936", "", None, false),
+        ("127.0.0.2:1936", "", None, true),
+        ("*:1936", "", None, true),
+        ("127.0.0.1:1936", other, None, true),
+        ("127.0.0.1:1937", other, None, false),
+        ("127.0.0.1:1936", "", Some("127.0.0.1:1938"), true),
+        ("127.0.0.1:1936", "", Some("none"), true),
+        ("127.0.0.1:1938", "", Some("127.0.0.1:1938"), false),
+        ("*:1938", "", Some("*:1938"), false),
+    ] {
+        let folder = folder(&text(bind, rest));
+        let path = folder.path().display().to_string();
+        let mut args = vec!["check", &path];
+        args.extend(admin.iter().flat_map(|admin| ["--admin", admin]));
+        let ended = ballast(&args);
+        let code = if is_good { 0 } else { 64 };
+        assert_eq!(ended.code, Some(code), "{args:?} {bind}: {ended:?}");
+        assert!(
+            is_good || ended.err.contains("frontends[0] (f).bind[0]: "),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn messages_name_what_was_given_and_what_may_be() {
+    let folder = folder(
+        "version: 1
+frontends:
+  - name: web
+    bind: [\"127.0.0.1:80\"]
+    protocol: http
+    http: {max-header-bytes: 1MB}
+    routes: [{service: s, status: 200}]
+services:
+  - {name: s, http: {version: h3}, affinity: {client-ip: 3h, cookie: x}, endpoints: []}
+",
+    );
+    let ended = check(folder.path());
+    for words in [
+        "\"1MB\" is not a size; expected a number with its unit: B, KiB (1024 bytes) or MiB",
+        "has service and status at once; expected exactly one of",
+        "\"h3\" is not a version of HTTP; expected h1 or h2\n",
+        "has client-ip and cookie at once, and is not one way",
+    ] {
+        assert!(ended.err.contains(words), "{words}: {ended:?}");
+    }
+    assert_eq!(ended.err.lines().count(), 5, "{ended:?}");
+}
+
+#[test]
+fn a_certificate_without_a_key_names_the_field() {
+    let folder = folder(
+        "version: 1
+frontends:
+  - {name: web, bind: [\"127.0.0.1:443\"], protocol: https, tls: {certificates: [{cert: web.crt}]}, default: {status: 404}}
+",
+    );
+    let papers = Papers::new();
+    papers.issue_for("web", &["web.test"], (0, 4_102_444_800));
+    fs::copy(papers.named("web.crt"), folder.path().join("web.crt")).unwrap();
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    let words = "web.crt: has no unencrypted key in PEM form, and the table names no other file with the key; add key: FILE beside cert";
+    assert!(ended.err.contains(words), "{ended:?}");
+}
+
+#[test]
+fn what_is_hardly_meant_is_a_warning_with_its_place() {
+    let folder = folder(
+        "version: 1
+frontends:
+  - name: web
+    bind: [\"127.0.0.1:80\"]
+    protocol: http
+    routes:
+      - {path: /a, redirect: {scheme: http}}
+      - {path: /b, service: s, when: {method: [get]}, request-headers: {}}
+services: [{name: s, endpoints: []}]
+",
+    );
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let warnings: Vec<&str> = ended.err.lines().collect();
+    let places = [
+        "warning: line 7, column 20: frontends[0] (web).routes[0].redirect: leads to this route again",
+        "warning: line 8, column 48: frontends[0] (web).routes[1].when.method[0]: \"get\" is not \"GET\"",
+        "warning: line 8, column 55: frontends[0] (web).routes[1].request-headers: changes nothing",
+    ];
+    assert_eq!(warnings.len(), places.len(), "{ended:?}");
+    for (warning, place) in warnings.iter().zip(places) {
+        assert!(warning.starts_with(place), "{warning}");
+    }
 }
 
 #[test]
@@ -220,12 +393,19 @@ frontends:
         ("frontends[0].tls.certificates[0].cert", "tls/shop.crt"),
         ("frontends[0].tls.certificates[0].key", "shop.key"),
     ] {
-        let line = ended.err.lines().find(|line| line.starts_with(place));
+        let mut lines = ended.err.lines().map(without_position);
+        let line = lines.find(|line| line.starts_with(place));
         let line = line.unwrap_or_else(|| panic!("{place} is not named: {ended:?}"));
         assert!(line.contains(file), "{line}");
     }
     assert!(!ended.err.contains("robots.txt"), "{ended:?}");
-    assert_eq!(ended.code, Some(64), "{ended:?}");
+    let summary = format!(
+        "{}: 2 problems with files that it names",
+        folder.path().display()
+    );
+    assert_eq!(ended.err.lines().next(), Some(&*summary), "{ended:?}");
+    assert_eq!(ended.err.lines().count(), 3, "{ended:?}");
+    assert_eq!(ended.code, Some(66), "{ended:?}");
 }
 
 #[test]
@@ -242,10 +422,37 @@ frontends:
     assert_eq!(ended.code, Some(64), "{ended:?}");
     let lines: Vec<&str> = ended.err.lines().collect();
     assert_eq!(lines.len(), 3, "{ended:?}");
-    assert!(lines[0].ends_with(": refused for a problem"), "{ended:?}");
-    assert!(lines[1].starts_with("frontends[0].retires: "), "{ended:?}");
-    let missing = "frontends[0].tls.certificates[0].cert: web.crt: No such file";
+    let summary = ": refused for a problem, and a problem with files that it names";
+    assert!(lines[0].ends_with(summary), "{ended:?}");
+    let retires = "line 4, column 99: frontends[0] (web).retires: ";
+    assert!(lines[1].starts_with(retires), "{ended:?}");
+    let missing =
+        "line 4, column 81: frontends[0] (web).tls.certificates[0].cert: web.crt: No such file";
     assert!(lines[2].starts_with(missing), "{ended:?}");
+}
+
+#[test]
+fn check_names_certificates_that_cannot_be_used_beside_a_missing_file() {
+    let folder = folder(
+        "version: 1
+frontends:
+  - {name: a, bind: [\"127.0.0.1:443\"], protocol: https, tls: {certificates: [{cert: a.crt}]}, default: {status: 404}}
+  - {name: b, bind: [\"127.0.0.1:444\"], protocol: https, tls: {certificates: [{cert: b.crt}]}, default: {status: 404}}
+",
+    );
+    fs::write(folder.path().join("b.crt"), "garbage").unwrap();
+    let ended = check(folder.path());
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    let lines: Vec<String> = ended.err.lines().skip(1).map(without_position).collect();
+    assert_eq!(lines.len(), 2, "{ended:?}");
+    assert!(
+        lines[0].starts_with("frontends[0].tls.certificates[0].cert: a.crt: No such file"),
+        "{ended:?}"
+    );
+    assert!(
+        lines[1].starts_with("frontends[1].tls: b.crt: has no "),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -264,14 +471,19 @@ frontends:
     let large = File::create(folder.path().join("large")).unwrap();
     large.set_len((1 << 20) + 1).unwrap();
     let ended = check(folder.path());
+    let (summary, problems) = ended.err.split_once('\n').unwrap();
+    assert!(
+        summary.ends_with(": 3 problems with files that it names"),
+        "{ended:?}"
+    );
+    let problems: Vec<String> = problems.lines().map(without_position).collect();
     assert_eq!(
-        ended.err,
+        problems.join("\n"),
         "frontends[0].tls.certificates[0].cert: tls: is a directory, not a file; name a plain file
 frontends[0].tls.certificates[0].key: /dev/zero: is a device, not a file; name a plain file
-frontends[0].tls.certificates[0].ocsp: large: has more than 1 MiB; name one of at most 1 MiB
-"
+frontends[0].tls.certificates[0].ocsp: large: has more than 1 MiB; name one of at most 1 MiB"
     );
-    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert_eq!(ended.code, Some(66), "{ended:?}");
 }
 
 #[test]
@@ -290,11 +502,12 @@ frontends:
     fs::write(folder.path().join("web.crt"), "garbage").unwrap();
     let ended = check(folder.path());
     assert_eq!(ended.code, Some(64), "{ended:?}");
+    let lines: Vec<&str> = ended.err.lines().collect();
+    assert_eq!(lines.len(), 2, "{ended:?}");
     assert!(
-        ended.err.starts_with("frontends[1].tls: web.crt: has no "),
+        lines[1].starts_with("line 7, column 5: frontends[1] (web).tls: web.crt: has no "),
         "{ended:?}"
     );
-    assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
 }
 
 fn check(path: &Path) -> Ended {
@@ -302,11 +515,29 @@ fn check(path: &Path) -> Ended {
 }
 
 /// Place, reason and remedy of a line.
-fn parts(line: &str) -> (&str, &str, &str) {
+fn parts(line: &str) -> (String, String, String) {
+    assert!(
+        line.starts_with("line ") && line.contains(", column "),
+        "{line}"
+    );
+    let line = without_position(line);
     let (place, rest) = line.split_once(": ").unwrap();
     let (reason, remedy) = rest.split_once("; ").unwrap();
     assert!(!reason.is_empty() && !remedy.is_empty(), "{line}");
-    (place, reason, remedy)
+    (place.to_owned(), reason.to_owned(), remedy.to_owned())
+}
+
+/// The line as the log has it: without the position in the file and the names in the place.
+fn without_position(line: &str) -> String {
+    let line = match line.strip_prefix("line ") {
+        Some(rest) => rest.split_once(": ").unwrap().1,
+        None => line,
+    };
+    let (place, rest) = line.split_once(": ").unwrap();
+    let place = place
+        .split(" (")
+        .map(|part| part.split_once(')').map_or(part, |(_, rest)| rest));
+    format!("{}: {rest}", place.collect::<String>())
 }
 
 const MINIMAL: &str = include_str!("../../templates/table-minimal.yaml");

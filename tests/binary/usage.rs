@@ -41,7 +41,7 @@ fn every_level_of_help_names_what_can_be_said_there() {
         (
             &["check", "--help"],
             &[
-                "Usage: ballast check <PATH>",
+                "Usage: ballast check [OPTIONS] <PATH>...",
                 "a folder with table.json or table.yaml",
                 "Exit codes: 0 ",
             ],
@@ -100,7 +100,7 @@ fn wrong_usage_names_the_argument_the_value_and_the_remedy() {
         (&["chek", "x"], &["'chek'", "'check'"]),
         (&["run"], &["--table <PATH>"]),
         (&["check"], &["<PATH>"]),
-        (&["check", "a", "b"], &["'b'"]),
+        (&["check", "a", "--bee"], &["'--bee'"]),
         (&["demo", "--table", "x"], &["'--table'"]),
         (&["run", "--tabel", "x"], &["'--tabel'", "'--table'"]),
         (&["run", "--table"], &["'--table <PATH>'"]),

@@ -6,6 +6,7 @@
 //! decides what a table means for a connection.
 
 mod address;
+mod advice;
 mod check;
 mod entries;
 mod fields;
@@ -16,6 +17,7 @@ mod health;
 mod host;
 mod http;
 mod leaf;
+mod locate;
 #[cfg(test)]
 mod oracle;
 mod parse;
@@ -34,6 +36,7 @@ mod tree;
 mod yaml;
 
 pub use address::{Bind, no_single_host};
+pub use advice::advice;
 pub use entries::Entries;
 pub use fields::{List, OrMap, OrOff};
 pub use files::files;
@@ -45,6 +48,7 @@ pub use http::{
     ErrorStatus, FrontendHttp, HeaderEdits, Http2, HttpVersion, Reuse, ServiceHttp, XForwarded,
 };
 pub use leaf::Wrong;
+pub use locate::located;
 pub use parse::{Format, LARGEST, flaws, parse};
 pub use problems::{Problem, Problems, nearest};
 pub(crate) use reach::Reach;

@@ -1,56 +1,155 @@
 //! Reads and checks a table once: for `ballast check`, and before the process starts.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ballast_core::certificate::is_covered;
 use ballast_core::compile::{CompileContext, compile};
 use ballast_core::loops;
 use ballast_core::moment::Moment;
 use ballast_core::plan::Plan;
 use ballast_core::rng::Rng;
-use ballast_core::table::{self, Problem, Problems, RoutingTable, State};
+use ballast_core::table::{
+    self, Frontend, HostPattern, Problem, Problems, Protocol, RoutingTable, State, located,
+};
 use tokio::time::Instant;
 
 use super::{NamedFiles, folder_of, named, read_once};
 use crate::clock::unix_seconds;
+use crate::config::Admin;
 use crate::start_error::StartError;
+use crate::tls::ServedCertificate;
 use crate::{listen, tls};
 
-/// A good table, and what its author hardly wants.
+/// What there is to say of a table.
 #[derive(Debug)]
 pub struct Checked {
-    /// The table.
-    pub table: RoutingTable,
-    /// Sentences about endpoints that are frontends of the same table, where the addresses of this host count if `*` is bound; and
-    /// about certificates that are not valid, or soon will not be.
+    /// What became of it.
+    pub verdict: Verdict,
+    /// A line that sums it up.
+    pub summary: String,
+    /// A line for each mistake in it, and in the files that it names.
+    pub problems: Vec<String>,
+    /// What its author hardly wants, though it would be served.
     pub warnings: Vec<String>,
 }
 
-/// Reads the table at `path`. An error lists everything that is wrong with it and with the files that it names.
-pub fn check(path: &Path) -> Result<Checked, StartError> {
-    let (bytes, format) = read_once(path).map_err(StartError::Table)?;
-    let parsed = table::parse(&bytes, format);
-    let mut lines = Vec::new();
-    let files = match &parsed {
-        Ok(table) => table::files(table),
-        Err(problems) => {
-            lines.push(refusal(path, problems));
-            problems.files().to_vec()
+/// What became of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It is good.
+    Good,
+    /// It, or a file that it names, is missing, may not be read, or is no file.
+    Unreadable,
+    /// It has mistakes, or what is in a file that it names cannot be used.
+    Refused,
+}
+
+/// Checks the table at `path`, and the files that it names, for a process with this admin address.
+#[must_use]
+pub fn check(path: &Path, admin: &Admin) -> Checked {
+    let (bytes, format) = match read_once(path) {
+        Ok(read) => read,
+        Err(why) => {
+            return Checked {
+                verdict: Verdict::Unreadable,
+                summary: why,
+                problems: Vec::new(),
+                warnings: Vec::new(),
+            };
         }
     };
     let folder = folder_of(path);
-    lines.extend(faults(&folder, files));
-    let mut warnings = Vec::new();
-    if let (Ok(table), true) = (&parsed, lines.is_empty()) {
-        let configs = tls_of(&folder, table);
-        lines.extend(tls_faults(&configs, table));
-        warnings = loop_warnings(table);
-        let frontends = table.frontends.iter();
-        let now = unix_seconds();
-        warnings.extend(frontends.flat_map(|frontend| configs.warnings(&frontend.name, now)));
+    let mut found = Findings::default();
+    let parsed = table::parse(&bytes, format);
+    match &parsed {
+        Ok(table) => found.of_table(table, &folder, admin),
+        Err(problems) => {
+            found.own.extend(problems.iter().cloned());
+            found.files = faults(&folder, problems.files().to_vec());
+        }
     }
-    match parsed {
-        Ok(table) if lines.is_empty() => Ok(Checked { table, warnings }),
-        _ => Err(StartError::Table(lines.join("\n"))),
+    let verdict = found.verdict();
+    let summary = match (&parsed, verdict) {
+        (Ok(table), Verdict::Good) => table.summary(),
+        _ => found.in_words(),
+    };
+    let mut problems = found.own;
+    problems.extend(found.files);
+    problems.extend(found.contents);
+    let advice = located(&bytes, &found.advice);
+    Checked {
+        verdict,
+        summary: format!("{}: {summary}", path.display()),
+        problems: located(&bytes, &problems),
+        warnings: advice.into_iter().chain(found.warnings).collect(),
+    }
+}
+
+/// What was found in a table.
+#[derive(Default)]
+struct Findings {
+    /// Mistakes of the table itself.
+    own: Vec<Problem>,
+    /// Files that cannot be read.
+    files: Vec<Problem>,
+    /// Files that can be read, and hold something else than they should.
+    contents: Vec<Problem>,
+    /// Places of the table that hardly mean what they say.
+    advice: Vec<Problem>,
+    /// Other warnings, as sentences.
+    warnings: Vec<String>,
+}
+
+impl Findings {
+    /// Looks at a table without mistakes of its own.
+    fn of_table(&mut self, table: &RoutingTable, folder: &Path, admin: &Admin) {
+        self.own = admin_problems(table, admin);
+        self.files = faults(folder, table::files(table));
+        let configs = tls_of(folder, table);
+        self.contents = tls_faults(&configs, table, &self.files);
+        self.advice = table::advice(table);
+        self.warnings = loop_warnings(table);
+        let now = unix_seconds();
+        for frontend in &table.frontends {
+            let dates = configs.warnings(&frontend.name, now);
+            self.warnings.extend(dates);
+            if let Some(served) = configs.served(&frontend.name) {
+                let unused = served.iter().filter_map(|one| unused(frontend, one));
+                self.warnings.extend(unused);
+            }
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        match (
+            self.own.is_empty() && self.contents.is_empty(),
+            self.files.is_empty(),
+        ) {
+            (false, _) => Verdict::Refused,
+            (true, false) => Verdict::Unreadable,
+            (true, true) => Verdict::Good,
+        }
+    }
+
+    fn in_words(&self) -> String {
+        let own = match self.own.len() {
+            0 => None,
+            own => Some(format!("refused for {}", counted(own))),
+        };
+        let files = match self.files.len() + self.contents.len() {
+            0 => None,
+            files => Some(format!("{} with files that it names", counted(files))),
+        };
+        let words: Vec<String> = own.into_iter().chain(files).collect();
+        words.join(", and ")
+    }
+}
+
+fn counted(count: usize) -> String {
+    match count {
+        1 => "a problem".to_owned(),
+        count => format!("{count} problems"),
     }
 }
 
@@ -65,24 +164,46 @@ fn loop_warnings(table: &RoutingTable) -> Vec<String> {
 /// Reads the table at `path`. An error lists everything that is wrong with the table itself.
 pub(crate) fn table_at(path: &Path) -> Result<RoutingTable, StartError> {
     let (bytes, format) = read_once(path).map_err(StartError::Table)?;
-    let refused = |problems| StartError::Table(refusal(path, &problems));
-    table::parse(&bytes, format).map_err(refused)
-}
-
-fn refusal(path: &Path, problems: &Problems) -> String {
-    let count = match problems.len() {
-        1 => "a problem".to_owned(),
-        count => format!("{count} problems"),
-    };
-    format!("{}: refused for {count}\n{problems}", path.display())
-}
-
-/// One line for each of these files, as named at a place of the table, that cannot be used.
-fn faults(folder: &Path, files: Vec<(String, PathBuf)>) -> impl Iterator<Item = String> {
-    files.into_iter().filter_map(|(at, file)| {
-        let fault = named::check(&folder.join(&file)).err()?;
-        Some(fault.problem(at, &file).to_string())
+    table::parse(&bytes, format).map_err(|problems: Problems| {
+        let count = counted(problems.len());
+        let lines = located(&bytes, &problems).join("\n");
+        StartError::Table(format!("{}: refused for {count}\n{lines}", path.display()))
     })
+}
+
+/// A frontend where the process itself answers. (The table's own `stats` are looked at when it is parsed.)
+fn admin_problems(table: &RoutingTable, admin: &Admin) -> Vec<Problem> {
+    let own: Vec<SocketAddr> = match (admin, &table.stats.bind) {
+        (Admin::At(addresses), _) => addresses.clone(),
+        (Admin::FromTable, Some(_)) => Vec::new(),
+        (Admin::FromTable, None) => {
+            let binds = table.stats.bind().iter();
+            binds.flat_map(table::Bind::addresses).collect()
+        }
+    };
+    let mut found = Vec::new();
+    for (index, frontend) in table.frontends.iter().enumerate() {
+        for (place, bind) in frontend.bind.iter().enumerate() {
+            let is_taken = bind.addresses().any(|address| own.contains(&address));
+            if is_taken && bind.port() != 0 && !frontend.protocol.is_udp() {
+                found.push(Problem::new(
+                    format!("frontends[{index}].bind[{place}]"),
+                    format!("{bind} is Ballast's own admin address"),
+                    "choose another port, or move the admin address: stats.bind in the table, or --admin here and for `ballast run`",
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// A problem for each of these files, as named at a place of the table, that cannot be used.
+fn faults(folder: &Path, files: Vec<(String, PathBuf)>) -> Vec<Problem> {
+    let problem = |(at, file): (String, PathBuf)| {
+        let fault = named::check(&folder.join(&file)).err()?;
+        Some(fault.problem(at, &file))
+    };
+    files.into_iter().filter_map(problem).collect()
 }
 
 /// The TLS of this table, with the files as they are now.
@@ -102,13 +223,67 @@ fn tls_of(folder: &Path, table: &RoutingTable) -> tls::Configs {
     compiler.compile(&plan, &files, &tls::Configs::default())
 }
 
-/// One line for each certificate, key or authority that cannot be used, though its file can be read.
-fn tls_faults(configs: &tls::Configs, table: &RoutingTable) -> Vec<String> {
-    let frontends = table.frontends.iter().enumerate();
-    frontends
-        .flat_map(|(at, frontend)| configs.problems(frontend).map(move |why| (at, why)))
-        .map(|(at, why)| {
-            Problem::new(format!("frontends[{at}].tls"), why, "put a good file there").to_string()
-        })
-        .collect()
+/// A problem for each certificate, key or authority that cannot be used, though its file can be read. Files that cannot be
+/// read are `known`.
+fn tls_faults(configs: &tls::Configs, table: &RoutingTable, known: &[Problem]) -> Vec<Problem> {
+    let is_known = |why: &str| known.iter().any(|known| why.contains(&known.why));
+    let mut found: Vec<Problem> = Vec::new();
+    for (index, frontend) in table.frontends.iter().enumerate() {
+        for whys in configs.problems(frontend) {
+            for why in whys
+                .split(tls::BETWEEN_PROBLEMS)
+                .filter(|why| !is_known(why))
+            {
+                let at = format!("frontends[{index}].tls");
+                let remedy = match why.contains("no other file with the key") {
+                    true => "add key: FILE beside cert, or put the key in this file, too",
+                    false => "put a good file there",
+                };
+                found.push(Problem::new(at, why, remedy));
+            }
+        }
+    }
+    found.dedup();
+    found
+}
+
+/// Why a certificate of this frontend is of no use, as a sentence. The first one is offered to clients that name no host.
+fn unused(frontend: &Frontend, certificate: &ServedCertificate) -> Option<String> {
+    let first = frontend.tls.as_ref()?.certificates.first()?;
+    if first.cert.display().to_string() == *certificate.file {
+        return None;
+    }
+    let names = || certificate.names.iter().map(|name| &**name);
+    let why = match &frontend.routes {
+        _ if certificate.names.is_empty() => "names no host",
+        routes
+            if routes.is_empty()
+                || frontend.default.is_some()
+                || frontend.protocol != Protocol::Https =>
+        {
+            return None;
+        }
+        routes => {
+            let is_meant = |host: &Option<HostPattern>| match host {
+                None => true,
+                Some(host @ HostPattern::Exact(_)) => is_covered(host, names()),
+                Some(host @ HostPattern::Under(parent)) => {
+                    let below = |name: &str| {
+                        name.strip_suffix(&**parent)
+                            .is_some_and(|name| name.ends_with('.'))
+                    };
+                    is_covered(host, names()) || names().any(below)
+                }
+            };
+            let mut hosts = routes.iter().map(|route| &route.host);
+            if hosts.any(is_meant) {
+                return None;
+            }
+            "is for no host of a route"
+        }
+    };
+    Some(format!(
+        "frontend {}: certificate {certificate} {why}, so that no client has a use for it",
+        frontend.name
+    ))
 }

@@ -30,6 +30,7 @@ impl Fault {
     /// The problem of the file that is named so at this place of the table.
     pub(crate) fn problem(&self, at: impl Into<String>, file: &Path) -> Problem {
         let remedy = match self {
+            Self::Unreadable(error) if error.kind() == io::ErrorKind::PermissionDenied => allow(),
             Self::Unreadable(_) => {
                 "put the file there: a relative path refers to the folder of the table".to_owned()
             }
@@ -56,6 +57,14 @@ impl From<io::Error> for Fault {
     fn from(error: io::Error) -> Self {
         Self::Unreadable(error)
     }
+}
+
+/// The remedy where this process may not read a file.
+pub(super) fn allow() -> String {
+    format!(
+        "let user {} of this process read the file and enter its folders, by chmod, chgrp or setfacl",
+        rustix::process::geteuid().as_raw()
+    )
 }
 
 /// Checks that the file can be used.

@@ -201,7 +201,11 @@ fn fit(
         let why = format!("{}: its certificate cannot be read", files.cert.display());
         return (Arc::default(), Err(why));
     };
-    let fitted = pem::key(bytes.key, bytes.key_name).and_then(|key| {
+    let key = pem::key(bytes.key, bytes.key_name).map_err(|why| match files.key {
+        Some(_) => why,
+        None => format!("{why}, and the table names no other file with the key"),
+    });
+    let fitted = key.and_then(|key| {
         CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => format!(
                 "{}: is not the key of the certificate in {}",
@@ -228,7 +232,7 @@ fn staple(
             (key, None)
         }
         Some(Err(why)) => {
-            let why = format!("{why}; its certificate is served without an OCSP answer");
+            let why = format!("{why}, so its certificate is served without an OCSP answer");
             (key, Some(why))
         }
     }

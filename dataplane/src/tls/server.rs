@@ -14,9 +14,9 @@ use rustls::{ServerConfig, SupportedProtocolVersion, version};
 use sha2::{Digest, Sha256};
 
 use super::certificates::{Certificate, CertificateFiles, Certificates};
-use super::pem;
 use super::served::{ServedCertificate, names_of};
 use super::tickets::{Policy, TicketKeys};
+use super::{BETWEEN_PROBLEMS, pem};
 use crate::intake::NamedFiles;
 
 /// TLS of one frontend.
@@ -76,7 +76,7 @@ impl ServerTls {
             .all(|certificate| certificate.key.is_none())
         {
             let problems = certificates.iter().filter_map(|one| one.problem.clone());
-            return Err(problems.collect::<Vec<_>>().join("; "));
+            return Err(problems.collect::<Vec<_>>().join(BETWEEN_PROBLEMS));
         }
         let verifier = client_verifier(spec.client_auth.as_ref(), context)?;
         let config = ServerConfig::builder_with_provider(Arc::clone(context.provider))

@@ -95,9 +95,10 @@ impl Walk {
         if words.iter().any(|word| word == text) {
             return true;
         }
-        let remedy = match nearest(text, words.iter().map(String::as_str)) {
-            Some(near) => format!("did you mean {near}? known: {all}"),
-            None => format!("expected {all}"),
+        let near = nearest(text, words.iter().map(String::as_str));
+        let remedy = match near {
+            Some(near) if text.len() > SHORT => format!("did you mean {near}? known: {all}"),
+            _ => format!("expected {all}"),
         };
         self.refuse_text(text, Wrong::new(format!("is not {what}"), remedy))
     }
@@ -180,10 +181,15 @@ impl Walk {
         let first_of = |field: &Field| entries.iter().find(|(key, _)| **key == *field.key);
         match fields.iter().filter_map(first_of).collect::<Vec<_>>()[..] {
             [(_, value)] => *value != Node::Refused,
-            _ => self.refuse(
+            [] => self.refuse(
                 format!("is not {what}"),
                 format!("expected {}", forms.join(" or ")),
             ),
+            ref several => {
+                let keys: Vec<&str> = several.iter().map(|(key, _)| &**key).collect();
+                let why = format!("has {} at once, and is not {what}", keys.join(" and "));
+                self.refuse(why, format!("expected {}", forms.join(" or ")))
+            }
         }
     }
 
@@ -298,6 +304,9 @@ impl Walk {
             .add(|| Problem::new(at, "is not a known key", remedy()));
     }
 }
+
+/// Letters of words between which there is no likeness.
+const SHORT: usize = 2;
 
 const A_MAP: &str = "expected KEY: VALUE lines, or {KEY: VALUE, …}";
 

@@ -192,7 +192,7 @@ fn before<'t>(text: &'t str, mark: &str) -> &'t str {
 
 /// YAML 1.2, one document, and no more work than a table of the largest size needs: an alias stands for what it
 /// repeats, so that is what is limited.
-fn yaml_options() -> serde_saphyr::Options {
+pub(super) fn yaml_options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: 2 * NODES,

@@ -132,7 +132,10 @@ impl Leaf for Size {
             .map(|(_, length)| *length);
         let bytes = length.and_then(|length| u32::try_from(count).ok()?.checked_mul(length));
         match (length, bytes) {
-            (None, _) => Err(Wrong::form::<Self>()),
+            (None, _) => Err(Wrong::new(
+                format!("is not {}", Self::WHAT),
+                "expected a number with its unit: B, KiB (1024 bytes) or MiB (1024 KiB), such as 64KiB",
+            )),
             (_, None) => Err(Wrong::new("is out of range", "expected less than 4096MiB")),
             (_, Some(bytes)) => Ok(Self(bytes)),
         }
