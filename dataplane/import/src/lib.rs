@@ -20,6 +20,7 @@ mod decide;
 mod frontends;
 mod global;
 mod headers;
+mod health;
 mod http;
 mod importer;
 mod keywords;

@@ -17,33 +17,7 @@ impl Importer<'_> {
     ) -> Result<(), String> {
         let name = words.first().map(String::as_str).unwrap_or_default();
         match name {
-            "forwardfor" => {
-                proxy.forwarded_for = on.then(|| line.clone());
-                let mut words = words.iter().skip(1).map(String::as_str);
-                while let Some(word) = words.next() {
-                    match word {
-                        "except" => {
-                            let range = words.next().unwrap_or_default();
-                            self.report.note(
-                                line,
-                                format!("the client's address is added for {range} too"),
-                            );
-                        }
-                        "header" => {
-                            return Err(format!(
-                                "the header {} has no counterpart; Ballast writes X-Forwarded-For",
-                                words.next().unwrap_or_default()
-                            ));
-                        }
-                        "if-none" => self.report.note(
-                            line,
-                            "the client's address is added behind those that are there",
-                        ),
-                        other => self.unknown_word(line, Place::ForwardFor, other),
-                    }
-                }
-                Ok(())
-            }
+            "forwardfor" => self.option_forwardfor(line, words, on, proxy),
             "httpchk" => {
                 if on {
                     self.option_httpchk(line, &mut proxy.check);
@@ -94,6 +68,40 @@ impl Importer<'_> {
                 Ok(())
             }
         }
+    }
+
+    fn option_forwardfor(
+        &mut self,
+        line: &Line,
+        words: &[String],
+        on: bool,
+        proxy: &mut Proxy,
+    ) -> Result<(), String> {
+        proxy.forwarded_for = on.then(|| line.clone());
+        let mut words = words.iter().skip(1).map(String::as_str);
+        while let Some(word) = words.next() {
+            match word {
+                "except" => {
+                    let range = words.next().unwrap_or_default();
+                    self.report.note(
+                        line,
+                        format!("the client's address is added for {range} too"),
+                    );
+                }
+                "header" => {
+                    return Err(format!(
+                        "the header {} has no counterpart; Ballast writes X-Forwarded-For",
+                        words.next().unwrap_or_default()
+                    ));
+                }
+                "if-none" => self.report.note(
+                    line,
+                    "the client's address is added behind those that are there",
+                ),
+                other => self.unknown_word(line, Place::ForwardFor, other),
+            }
+        }
+        Ok(())
     }
 
     /// Reads `stats …`.

@@ -17,179 +17,123 @@ impl Importer<'_> {
     pub(super) fn line(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         let value = line.word(1);
         match line.word(0) {
-            "mode" => match value {
-                "http" => {
-                    proxy.is_http = true;
-                    Ok(())
-                }
-                "tcp" => {
-                    proxy.is_http = false;
-                    Ok(())
-                }
-                other => Err(format!(
-                    "mode {other:?} has no counterpart; expected tcp or http"
-                )),
-            },
-            "bind" => self.bind(line).map(|bind| proxy.binds.push(bind)),
+            "mode" => proxy.is_http = is_http(value)?,
+            "bind" => proxy.binds.push(self.bind(line)?),
             "server" => {
                 let server = self.server(line, &proxy.default_server)?;
                 proxy.servers.push(server);
-                Ok(())
+            }
+            "server-template" => {
+                let servers = self.server_template(line, &proxy.default_server)?;
+                proxy.servers.extend(servers);
             }
             "default-server" => {
                 let before: Settings = proxy.default_server.clone();
                 proxy.default_server = self.settings(line, line.from(1), before);
-                Ok(())
             }
-            "acl" => {
-                proxy.acls.push(line.clone());
-                Ok(())
+            "acl" => proxy.acls.push(line.clone()),
+            "use_backend" => self.use_backend_line(line, proxy)?,
+            "default_backend" => proxy.default_backend = Some((line.clone(), value.into())),
+            "balance" => self.balance(line, proxy)?,
+            "cookie" => self.cookie(line, proxy)?,
+            "stick-table" => self.stick_table(line, proxy)?,
+            "stick" => stick(line, proxy)?,
+            "timeout" if line.words.len() > 3 => {
+                return Err(format!(
+                    "{:?} stands behind the time; write it as one word, such as 10s",
+                    line.word(3)
+                ));
             }
-            "use_backend" => {
-                let (words, condition) = split(line.from(1));
-                let [name] = words else {
-                    return Err(
-                        "does not name one backend; expected `use_backend NAME if CONDITION`"
-                            .into(),
-                    );
-                };
-                if name.contains('%') {
-                    let rules = self.mapped(line, name, condition)?;
-                    proxy.use_backends.extend(rules);
-                    return Ok(());
-                }
-                proxy.use_backends.push(Rule {
-                    line: line.clone(),
-                    action: Some(name.clone()),
-                    condition: condition.to_vec(),
-                    entry: Vec::new(),
-                });
-                Ok(())
-            }
-            "default_backend" => {
-                proxy.default_backend = Some((line.clone(), value.into()));
-                Ok(())
-            }
-            "balance" => self.balance(line, proxy),
-            "cookie" => self.cookie(line, proxy),
-            "stick-table" => self.stick_table(line, proxy),
-            "stick" => stick(line, proxy),
-            "timeout" if line.words.len() > 3 => Err(format!(
-                "{:?} stands behind the time; write it as one word, such as 10s",
-                line.word(3)
-            )),
-            "timeout" => self.timeout(line, value, line.word(2), proxy),
+            "timeout" => self.timeout(line, value, line.word(2), proxy)?,
             // Their names before version 1.4.
-            "clitimeout" => self.timeout(line, "client", value, proxy),
-            "contimeout" => self.timeout(line, "connect", value, proxy),
-            "srvtimeout" => self.timeout(line, "server", value, proxy),
-            "option" => self.option(line, line.from(1), true, proxy),
-            "no" | "default" if value == "option" => self.option(line, line.from(2), false, proxy),
-            "no" if value == "log" => {
-                proxy.logs = false;
-                Ok(())
+            "clitimeout" => self.timeout(line, "client", value, proxy)?,
+            "contimeout" => self.timeout(line, "connect", value, proxy)?,
+            "srvtimeout" => self.timeout(line, "server", value, proxy)?,
+            "option" => self.option(line, line.from(1), true, proxy)?,
+            "no" | "default" if value == "option" => {
+                self.option(line, line.from(2), false, proxy)?;
             }
-            "log" if value == "global" => {
-                proxy.logs = true;
-                Ok(())
-            }
+            "no" if value == "log" => proxy.logs = false,
             "log" => {
                 proxy.logs = true;
-                self.log(line)
+                if value != "global" {
+                    self.log(line)?;
+                }
             }
-            "maxconn" => {
-                let most: u32 = value.parse().map_err(|_| "has no number; write one")?;
-                proxy.max_connections = Some(most).filter(|most| *most > 0);
-                Ok(())
-            }
-            "rate-limit" if value == "sessions" => {
-                let most: u32 = line
-                    .word(2)
-                    .parse()
-                    .map_err(|_| "has no number; write one")?;
-                proxy.max_rate = Some(most).filter(|most| *most > 0);
-                Ok(())
-            }
+            "maxconn" => proxy.max_connections = some_number(value)?,
+            "rate-limit" if value == "sessions" => proxy.max_rate = some_number(line.word(2))?,
             "retries" => {
-                proxy.retries = Some(
-                    value
-                        .parse()
-                        .map_err(|_| "has no number up to 65535; write one")?,
-                );
-                Ok(())
+                let retries = value.parse().ok();
+                proxy.retries = Some(retries.ok_or("has no number up to 65535; write one")?);
+            }
+            "source" if line.words.len() > 2 => {
+                return Err("a source with `usesrc` or `interface` has no counterpart; send-proxy tells endpoints the client's address".into());
             }
             "source" => {
-                if line.words.len() > 2 {
-                    return Err("a source with `usesrc` or `interface` has no counterpart; send-proxy tells endpoints the client's address".into());
-                }
-                proxy.source =
-                    Some(value.into()).filter(|source| source != "0.0.0.0" && source != "*");
-                Ok(())
+                let is_any = matches!(value, "0.0.0.0" | "*");
+                proxy.source = (!is_any).then(|| value.into());
             }
-            "http-reuse" => {
-                proxy.reuse = match value {
-                    "never" => Reuse::Never,
-                    "safe" => Reuse::Safe,
-                    "aggressive" | "always" => Reuse::Always,
-                    _ => {
-                        return Err(format!(
-                            "{value:?} is not known; expected never, safe, aggressive or always"
-                        ));
-                    }
-                };
-                Ok(())
-            }
+            "http-reuse" => proxy.reuse = reuse(value)?,
+            "description" => proxy.description = line.from(1).join(" ").parse().ok(),
+            "disabled" => proxy.is_disabled = true,
+            "stats" => self.stats(line, proxy)?,
+            _ => return self.line_of_http(line, proxy),
+        }
+        Ok(())
+    }
+
+    /// A line about checks, requests, answers or pages, or one that no field of the table stands for.
+    fn line_of_http(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+        match line.word(0) {
             "errorfile" | "http-error" => {
                 let (status, page) = match line.word(0) {
                     "errorfile" => errorfile(line)?,
                     _ => http_error(line)?,
                 };
                 proxy.errors.insert(status, (line.clone(), page));
-                Ok(())
             }
-            "errorfiles" => {
-                proxy.errorfiles.push(line.clone());
-                Ok(())
-            }
-            "monitor-uri" => {
-                proxy.monitor = Some(line.clone());
-                Ok(())
-            }
-            "server-template" => {
-                let servers = self.server_template(line, &proxy.default_server)?;
-                proxy.servers.extend(servers);
-                Ok(())
-            }
-            "description" => {
-                proxy.description = line.from(1).join(" ").parse().ok();
-                Ok(())
-            }
-            "disabled" => {
-                proxy.is_disabled = true;
-                Ok(())
-            }
-            "stats" => self.stats(line, proxy),
-            "http-check" => self.http_check(line, &mut proxy.check),
-            "tcp-check" => self.tcp_check(line, &mut proxy.check),
-            "tcp-request" => tcp_request(line, proxy, &mut self.report),
-            "http-request" => self.http_request(line, line.from(1), proxy),
+            "errorfiles" => proxy.errorfiles.push(line.clone()),
+            "monitor-uri" => proxy.monitor = Some(line.clone()),
+            "http-check" => self.http_check(line, &mut proxy.check)?,
+            "tcp-check" => self.tcp_check(line, &mut proxy.check)?,
+            "tcp-request" => tcp_request(line, proxy, &mut self.report)?,
+            "http-request" => self.http_request(line, line.from(1), proxy)?,
             "block" => {
                 let mut words = vec!["deny".to_owned()];
                 words.extend_from_slice(line.from(1));
-                self.http_request(line, &words, proxy)
+                self.http_request(line, &words, proxy)?;
             }
-            "http-response" | "http-after-response" => self.http_response(line, proxy),
-            "redirect" => self.redirect(line, proxy),
-            "reqadd" => self.add_field(line, false, proxy),
-            "rspadd" => self.add_field(line, true, proxy),
-            "reqdel" | "reqidel" => self.delete_field(line, false, proxy),
-            "rspdel" | "rspidel" => self.delete_field(line, true, proxy),
-            "reqrep" | "reqirep" => replace_request(line, proxy),
-            keyword => {
-                self.keyword(line, Place::Proxy, keyword, "");
-                Ok(())
-            }
+            "http-response" | "http-after-response" => self.http_response(line, proxy)?,
+            "redirect" => self.redirect(line, proxy)?,
+            "reqadd" => self.add_field(line, false, proxy)?,
+            "rspadd" => self.add_field(line, true, proxy)?,
+            "reqdel" | "reqidel" => self.delete_field(line, false, proxy)?,
+            "rspdel" | "rspidel" => self.delete_field(line, true, proxy)?,
+            "reqrep" | "reqirep" => replace_request(line, proxy)?,
+            keyword => self.keyword(line, Place::Proxy, keyword, ""),
         }
+        Ok(())
+    }
+
+    fn use_backend_line(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
+        let (words, condition) = split(line.from(1));
+        let [name] = words else {
+            return Err(
+                "does not name one backend; expected `use_backend NAME if CONDITION`".into(),
+            );
+        };
+        if name.contains('%') {
+            let rules = self.mapped(line, name, condition)?;
+            proxy.use_backends.extend(rules);
+            return Ok(());
+        }
+        proxy.use_backends.push(Rule {
+            line: line.clone(),
+            action: Some(name.clone()),
+            condition: condition.to_vec(),
+            entry: Vec::new(),
+        });
+        Ok(())
     }
 
     fn balance(&mut self, line: &Line, proxy: &mut Proxy) -> Result<(), String> {
@@ -360,4 +304,31 @@ fn stick(line: &Line, proxy: &mut Proxy) -> Result<(), String> {
         }
         (_, sample, _) => Err(format!("`{sample}` has no counterpart; affinity is by the client's address (src), or by cookie")),
     }
+}
+
+fn is_http(mode: &str) -> Result<bool, String> {
+    match mode {
+        "http" => Ok(true),
+        "tcp" => Ok(false),
+        other => Err(format!(
+            "mode {other:?} has no counterpart; expected tcp or http"
+        )),
+    }
+}
+
+fn reuse(word: &str) -> Result<Reuse, String> {
+    match word {
+        "never" => Ok(Reuse::Never),
+        "safe" => Ok(Reuse::Safe),
+        "aggressive" | "always" => Ok(Reuse::Always),
+        _ => Err(format!(
+            "{word:?} is not known; expected never, safe, aggressive or always"
+        )),
+    }
+}
+
+/// A limit, of which 0 means none.
+fn some_number(text: &str) -> Result<Option<u32>, String> {
+    let most = text.parse().map_err(|_| "has no number; write one")?;
+    Ok(Some(most).filter(|most| *most > 0))
 }

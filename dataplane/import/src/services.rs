@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ballast_core::table::{
     Affinity, Algorithm, AllDown, Ejection, Endpoint, EndpointTls, Entries, File, HeaderEdits,
-    Health, HealthMode, HealthTls, HttpVersion, List, Name, OnGone, OrOff, SendProxy, Service,
-    ServiceHttp, ServiceTimeouts, State, Tlv, Token, Value,
+    HttpVersion, List, Name, OnGone, OrOff, SendProxy, Service, ServiceHttp, ServiceTimeouts,
+    State, Tlv, Token, Value,
 };
 
 use super::importer::Importer;
 use super::proxy::{Change, Edit, Proxy};
-use super::server::{Link, Server, ServerCheck};
+use super::server::{Link, Server};
 use super::words::Line;
 
 /// A service, and what is told beside it.
@@ -37,54 +37,7 @@ impl Importer<'_> {
             .first()
             .map(|server| server.settings.link.clone())
             .unwrap_or_default();
-        let mut comments = Vec::new();
-        let mut endpoints = Vec::new();
-        let mut used: Vec<&Server> = Vec::new();
-        let mut names = HashSet::new();
-        for server in &proxy.servers {
-            if server.settings.link != link {
-                self.report.left_out(&server.line, "all endpoints of a service are spoken to alike (PROXY header, TLS, HTTP/2), and this one is not as the first; give it a backend of its own");
-                continue;
-            }
-            let Some(address) = server.address(port_of_bind) else {
-                self.report.left_out(
-                    &server.line,
-                    "has no port, and there is not one port of a bind to take; write ADDRESS:PORT",
-                );
-                continue;
-            };
-            if ballast_core::table::no_single_host(address.ip()).is_some() {
-                self.report.left_out(
-                    &server.line,
-                    format!(
-                        "{} is not the address of one host; write another",
-                        address.ip()
-                    ),
-                );
-                continue;
-            }
-            if used
-                .iter()
-                .any(|known| known.address(port_of_bind) == Some(address))
-            {
-                self.report.left_out(&server.line, format!("{address} is an endpoint of this service already; weight gives one more clients"));
-                continue;
-            }
-            if let Some(name) = &server.resolved {
-                comments.push(format!("{}: {name} is {}", server.name, address.ip()));
-            }
-            let name = self.endpoint_name(server, &address.to_string(), &mut names);
-            used.push(server);
-            endpoints.push(Endpoint {
-                address,
-                name,
-                weight: server.settings.weight.unwrap_or(1),
-                state: state(server),
-                max_connections: server.settings.max_connections.and_then(NonZeroU32::new),
-                node: None,
-                zone: None,
-            });
-        }
+        let (mut endpoints, mut used, mut comments) = self.endpoints(proxy, &link, port_of_bind);
         let affinity = self.affinity(proxy);
         let algorithm = match self.one_backup(proxy, affinity.is_some(), &mut endpoints, &mut used)
         {
@@ -139,6 +92,64 @@ impl Importer<'_> {
             endpoints,
         };
         Some(Made { service, comments })
+    }
+
+    /// The endpoints of a section, their servers, and comments on addresses.
+    fn endpoints<'p>(
+        &mut self,
+        proxy: &'p Proxy,
+        link: &Link,
+        port_of_bind: Option<u16>,
+    ) -> (Vec<Endpoint>, Vec<&'p Server>, Vec<String>) {
+        let mut comments = Vec::new();
+        let mut endpoints = Vec::new();
+        let mut used: Vec<&'p Server> = Vec::new();
+        let mut names = HashSet::new();
+        for server in &proxy.servers {
+            if server.settings.link != *link {
+                self.report.left_out(&server.line, "all endpoints of a service are spoken to alike (PROXY header, TLS, HTTP/2), and this one is not as the first; give it a backend of its own");
+                continue;
+            }
+            let Some(address) = server.address(port_of_bind) else {
+                self.report.left_out(
+                    &server.line,
+                    "has no port, and there is not one port of a bind to take; write ADDRESS:PORT",
+                );
+                continue;
+            };
+            if ballast_core::table::no_single_host(address.ip()).is_some() {
+                self.report.left_out(
+                    &server.line,
+                    format!(
+                        "{} is not the address of one host; write another",
+                        address.ip()
+                    ),
+                );
+                continue;
+            }
+            if used
+                .iter()
+                .any(|known| known.address(port_of_bind) == Some(address))
+            {
+                self.report.left_out(&server.line, format!("{address} is an endpoint of this service already; weight gives one more clients"));
+                continue;
+            }
+            if let Some(name) = &server.resolved {
+                comments.push(format!("{}: {name} is {}", server.name, address.ip()));
+            }
+            let name = self.endpoint_name(server, &address.to_string(), &mut names);
+            used.push(server);
+            endpoints.push(Endpoint {
+                address,
+                name,
+                weight: server.settings.weight.unwrap_or(1),
+                state: state(server),
+                max_connections: server.settings.max_connections.and_then(NonZeroU32::new),
+                node: None,
+                zone: None,
+            });
+        }
+        (endpoints, used, comments)
     }
 
     /// Of several backup servers haproxy uses the first one that is up, and a table all. Where there is one other server at most,
@@ -347,160 +358,6 @@ impl Importer<'_> {
             remove: List::new(remove),
         }
     }
-
-    /// How the endpoints are checked, and a comment about servers that say something else.
-    fn health(&mut self, proxy: &Proxy, used: &[&Server]) -> (Option<Health>, Option<String>) {
-        let Some(first) = used.iter().find(|server| server.settings.is_checked) else {
-            return (None, None);
-        };
-        let checks = &first.settings.checks;
-        let unchecked: Vec<&str> = used
-            .iter()
-            .filter(|server| !server.settings.is_checked)
-            .map(|server| server.name.as_str())
-            .collect();
-        let comment = (!unchecked.is_empty())
-            .then(|| format!("haproxy did not check {}", unchecked.join(", ")));
-        for server in used
-            .iter()
-            .filter(|server| server.settings.is_checked && alike(server) != alike(first))
-        {
-            self.report.left_out(&server.line, "all endpoints of a service are checked alike, as the first one that is checked; give this one a backend of its own");
-        }
-        if let Some(comment) = &comment {
-            self.report.note(
-                &first.line,
-                format!("all endpoints of a service are checked; {comment}"),
-            );
-        }
-        let health = self.check(proxy, &first.line, checks);
-        (Some(health), comment)
-    }
-
-    fn check(&mut self, proxy: &Proxy, line: &Line, checks: &ServerCheck) -> Health {
-        let mut at_least = |time: Duration| match time < SHORTEST_INTERVAL {
-            true => {
-                self.report.note(
-                    line,
-                    format!(
-                        "a check every {} ms; Ballast checks every 100 ms at most",
-                        time.as_millis()
-                    ),
-                );
-                SHORTEST_INTERVAL
-            }
-            false => time,
-        };
-        let interval = at_least(checks.interval.unwrap_or(USUAL_INTERVAL));
-        let fast_interval = checks.fast_interval.map(&mut at_least);
-        // In haproxy a check has its interval's time, where no `timeout check` says less.
-        let timeout = proxy
-            .timeouts
-            .check
-            .map_or(interval, |check| check.min(interval));
-        let usual = interval.min(Duration::from_secs(1));
-        let check = &proxy.check;
-        let tls = match &check.connect {
-            Some(connect) => connect.tls,
-            None => checks.tls && check.http.is_some() || checks_by_tls(proxy, checks),
-        };
-        let connect = check.connect.clone().unwrap_or_default();
-        let first_port = proxy.servers.first().and_then(|server| server.port);
-        let port = connect.port.filter(|port| Some(*port) != first_port);
-        let mode = match (&check.http, tls) {
-            (Some(_), true) => HealthMode::Https,
-            (Some(_), false) => HealthMode::Http,
-            (None, _) => HealthMode::Tcp,
-        };
-        let http = check.http.clone().unwrap_or_default();
-        let is_http = check.http.is_some();
-        let mut good = |what: &str, text: Option<String>, good: bool| {
-            if text.is_some() && !good {
-                self.report.left_out(
-                    line,
-                    format!("{what} of the check is none that a table has; write another"),
-                );
-            }
-            text.filter(|_| good)
-        };
-        let method = good(
-            "the method",
-            http.method.clone(),
-            http.method
-                .as_ref()
-                .is_none_or(|text| text.parse::<Token>().is_ok()),
-        );
-        let path = good(
-            "the path",
-            http.path.clone(),
-            http.path
-                .as_ref()
-                .is_none_or(|text| text.parse::<ballast_core::table::Target>().is_ok()),
-        );
-        let host = good(
-            "the host",
-            http.host.clone(),
-            http.host
-                .as_ref()
-                .is_none_or(|text| !text.is_empty() && text.parse::<Value>().is_ok()),
-        );
-        let link = proxy
-            .servers
-            .first()
-            .and_then(|server| server.settings.link.tls.as_ref());
-        let verified = link.filter(|tls| tls.verified);
-        let by_tls = checks.port.is_none() && link.is_some() || checks.tls;
-        let mut tcp = check.tcp.clone().filter(|_| !is_http).unwrap_or_default();
-        if !is_http && check.connect.is_none() && by_tls {
-            self.report.left_out(line, "haproxy's check speaks TLS, and Ballast's connects only: an endpoint whose TLS or certificate is wrong is up here; write option httpchk");
-            tcp = super::check::Tcp::default();
-        }
-        let name = connect.sni.as_ref().or(checks.sni.as_ref());
-        let name =
-            name.or_else(|| verified.and_then(|tls| tls.verify_host.as_ref().or(tls.sni.as_ref())));
-        let ca = verified
-            .and_then(|tls| tls.ca.as_ref())
-            .filter(|_| name.is_some());
-        if mode == HealthMode::Https && verified.is_some() && ca.is_none() {
-            self.report.left_out(line, "the check verifies no certificate: that takes a ca-file and a name (sni or verifyhost), so that an endpoint with a wrong one is up here; write them");
-        }
-        Health {
-            mode,
-            port: port.or(checks.port).and_then(std::num::NonZeroU16::new),
-            interval,
-            fast_interval,
-            timeout: (timeout != usual).then_some(timeout),
-            rise: checks.rise.unwrap_or(2),
-            fall: checks.fall.unwrap_or(3),
-            method: method.and_then(|text| text.parse().ok()),
-            path: path
-                .filter(|path| path != "/")
-                .and_then(|text| text.parse().ok()),
-            host: host.and_then(|text| text.parse().ok()),
-            expect: check
-                .expect
-                .as_ref()
-                .filter(|_| is_http)
-                .and_then(|text| text.parse().ok()),
-            body: check
-                .body
-                .as_ref()
-                .filter(|_| is_http)
-                .and_then(|text| text.parse().ok()),
-            send: Some(tcp.send)
-                .filter(|text| !text.is_empty())
-                .and_then(|text| text.parse().ok()),
-            answer: tcp.answer.and_then(|text| text.parse().ok()),
-            answer_contains: None,
-            tls: (mode == HealthMode::Https && (name.is_some() || ca.is_some())).then(|| {
-                HealthTls {
-                    sni: name.and_then(|name| name.parse().ok()),
-                    ca: ca.map(|path| file(path)),
-                    ..HealthTls::default()
-                }
-            }),
-        }
-    }
 }
 
 /// The name of a field that a table edits, or why it does not.
@@ -512,26 +369,6 @@ fn field_name(name: &str) -> Result<Token, String> {
     }
     name.parse()
         .map_err(|_| format!("{name:?} is no name of a header field; write another"))
-}
-
-/// How a server is checked, with what haproxy takes where it does not say it.
-fn alike(server: &Server) -> ServerCheck {
-    let checks = server.settings.checks.clone();
-    ServerCheck {
-        interval: Some(checks.interval.unwrap_or(USUAL_INTERVAL)),
-        rise: Some(checks.rise.unwrap_or(2)),
-        fall: Some(checks.fall.unwrap_or(3)),
-        port: checks.port.filter(|port| Some(*port) != server.port),
-        ..checks
-    }
-}
-
-/// Whether checks speak TLS because the server does, on the server's own port.
-fn checks_by_tls(proxy: &Proxy, checks: &ServerCheck) -> bool {
-    let first = proxy.servers.first();
-    proxy.check.http.is_some()
-        && checks.port.is_none()
-        && first.is_some_and(|server| server.settings.link.tls.is_some())
 }
 
 fn state(server: &Server) -> State {
@@ -587,8 +424,3 @@ const MAX_QUEUE: NonZeroU32 = match NonZeroU32::new(1024) {
     Some(clients) => clients,
     None => NonZeroU32::MIN,
 };
-
-/// What haproxy and a table take without another interval.
-const USUAL_INTERVAL: Duration = Duration::from_secs(2);
-/// The shortest interval of a table's checks.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);

@@ -38,13 +38,7 @@ impl Importer<'_> {
             .filter(|proxy| proxy.kind.has_service())
             .map(|proxy| (proxy.name.as_str(), *proxy))
             .collect();
-        for backend in backends.values() {
-            let users = proxies.iter().filter(|user| leads_to(user, backend));
-            let mut all = users.map(|user| &user.forwarded_for);
-            if backend.forwarded_for.is_some() || all.any(Option::is_some) {
-                self.told_clients.insert(backend.name.clone());
-            }
-        }
+        self.find_told_clients(&proxies, &backends);
         let mut taken = Taken::default();
         let mut stats = Stats::default();
         let (pages, served): (Vec<&Proxy>, Vec<&Proxy>) =
@@ -65,6 +59,63 @@ impl Importer<'_> {
             }
             frontends.extend(self.frontends(proxy, &backends, &mut taken));
         }
+        let mut services = self.services(&served, &frontends);
+        let of_frontends: HashSet<usize> = frontends.iter().map(|made| made.head.number).collect();
+        let of_services: HashSet<usize> = services.iter().map(|(_, head)| head.number).collect();
+        for proxy in &served {
+            let number = proxy.head.number;
+            let (has_frontend, has_service) = (
+                of_frontends.contains(&number),
+                of_services.contains(&number),
+            );
+            self.missing_timeouts(proxy, has_frontend, has_service);
+        }
+        frontends.sort_by(|one, other| one.frontend.name.cmp(&other.frontend.name));
+        services.sort_by(|(one, _), (other, _)| one.service.name.cmp(&other.service.name));
+        let logs = served
+            .iter()
+            .any(|proxy| proxy.kind.has_frontend() && proxy.logs)
+            && !self.log_targets.is_empty();
+        let heads = (
+            frontends.iter().map(|made| made.head.clone()).collect(),
+            services.iter().map(|(_, head)| head.clone()).collect(),
+        );
+        let comments = self.comments(&frontends, &services);
+        let table = RoutingTable {
+            version: 1,
+            generation: None,
+            stats,
+            log: match logs {
+                true => Log {
+                    access: Access::Haproxy,
+                    to: List::new(self.log_targets.clone()),
+                },
+                false => Log::default(),
+            },
+            ticket_keys: self.ticket_keys.as_deref().map(file),
+            frontends: frontends.into_iter().map(|made| made.frontend).collect(),
+            services: services.into_iter().map(|(made, _)| made.service).collect(),
+        };
+        self.without_mistakes(Assembled {
+            table,
+            comments,
+            heads,
+        })
+    }
+
+    /// Finds the backends whose endpoints are told of clients by `X-Forwarded-For`.
+    fn find_told_clients(&mut self, proxies: &[&Proxy], backends: &Backends<'_>) {
+        for backend in backends.values() {
+            let users = proxies.iter().filter(|user| leads_to(user, backend));
+            let mut all = users.map(|user| &user.forwarded_for);
+            if backend.forwarded_for.is_some() || all.any(Option::is_some) {
+                self.told_clients.insert(backend.name.clone());
+            }
+        }
+    }
+
+    /// The services that clients get to, and those that have servers.
+    fn services(&mut self, served: &[&Proxy], frontends: &[MadeFrontend]) -> Vec<(Made, Line)> {
         let mut services: Vec<(Made, Line)> = Vec::new();
         for proxy in served.iter().filter(|proxy| proxy.kind.has_service()) {
             let users: Vec<&&Proxy> = served.iter().filter(|user| leads_to(user, proxy)).collect();
@@ -96,65 +147,30 @@ impl Importer<'_> {
                 services.push((made, proxy.head.clone()));
             }
         }
-        let of_frontends: HashSet<usize> = frontends.iter().map(|made| made.head.number).collect();
-        let of_services: HashSet<usize> = services.iter().map(|(_, head)| head.number).collect();
-        for proxy in &served {
-            let number = proxy.head.number;
-            let (has_frontend, has_service) = (
-                of_frontends.contains(&number),
-                of_services.contains(&number),
-            );
-            self.missing_timeouts(proxy, has_frontend, has_service);
-        }
-        frontends.sort_by(|one, other| one.frontend.name.cmp(&other.frontend.name));
-        services.sort_by(|(one, _), (other, _)| one.service.name.cmp(&other.service.name));
-        let logs = served
-            .iter()
-            .any(|proxy| proxy.kind.has_frontend() && proxy.logs)
-            && !self.log_targets.is_empty();
-        let heads = (
-            frontends.iter().map(|made| made.head.clone()).collect(),
-            services.iter().map(|(_, head)| head.clone()).collect(),
-        );
-        let mut comments = Comments::default();
-        for made in &frontends {
-            let mut lines = vec![format!(
-                "{}: {}",
-                self.places.shown(made.head.number),
-                made.head.shown
-            )];
-            lines.extend(made.comments.iter().cloned());
-            comments.frontends.push(lines);
-        }
-        for (made, head) in &services {
+        services
+    }
+
+    /// Where each frontend and each service begins in the configuration.
+    fn comments(&self, frontends: &[MadeFrontend], services: &[(Made, Line)]) -> Comments {
+        let begin = |head: &Line, more: &[String]| {
             let mut lines = vec![format!(
                 "{}: {}",
                 self.places.shown(head.number),
                 head.shown
             )];
-            lines.extend(made.comments.iter().cloned());
-            comments.services.push(lines);
-        }
-        let table = RoutingTable {
-            version: 1,
-            generation: None,
-            stats,
-            log: match logs {
-                true => Log {
-                    access: Access::Haproxy,
-                    to: List::new(self.log_targets.clone()),
-                },
-                false => Log::default(),
-            },
-            ticket_keys: self.ticket_keys.as_deref().map(file),
-            frontends: frontends.into_iter().map(|made| made.frontend).collect(),
-            services: services.into_iter().map(|(made, _)| made.service).collect(),
+            lines.extend_from_slice(more);
+            lines
         };
-        self.without_mistakes(Assembled {
-            table,
-            comments,
-            heads,
-        })
+        let mut comments = Comments::default();
+        let of_frontends = frontends
+            .iter()
+            .map(|made| begin(&made.head, &made.comments));
+        comments.frontends.extend(of_frontends);
+        let of_services = services
+            .iter()
+            .map(|(made, head)| begin(head, &made.comments));
+        comments.services.extend(of_services);
+        comments
     }
 
     /// Tells which timeouts a section does not have: haproxy waits for ever then.

@@ -1,0 +1,189 @@
+//! How the endpoints of a service are checked: `check` of their lines, and the check of their section.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use ballast_core::table::{Health, HealthMode, HealthTls, Target};
+
+use super::check::Tcp;
+use super::importer::Importer;
+use super::proxy::Proxy;
+use super::server::{Server, ServerCheck};
+use super::services::file;
+use super::words::Line;
+
+impl Importer<'_> {
+    /// How the endpoints are checked, and a comment about servers that say something else.
+    pub(super) fn health(
+        &mut self,
+        proxy: &Proxy,
+        used: &[&Server],
+    ) -> (Option<Health>, Option<String>) {
+        let Some(first) = used.iter().find(|server| server.settings.is_checked) else {
+            return (None, None);
+        };
+        let checks = &first.settings.checks;
+        let unchecked: Vec<&str> = used
+            .iter()
+            .filter(|server| !server.settings.is_checked)
+            .map(|server| server.name.as_str())
+            .collect();
+        let comment = (!unchecked.is_empty())
+            .then(|| format!("haproxy did not check {}", unchecked.join(", ")));
+        for server in used
+            .iter()
+            .filter(|server| server.settings.is_checked && alike(server) != alike(first))
+        {
+            self.report.left_out(&server.line, "all endpoints of a service are checked alike, as the first one that is checked; give this one a backend of its own");
+        }
+        if let Some(comment) = &comment {
+            self.report.note(
+                &first.line,
+                format!("all endpoints of a service are checked; {comment}"),
+            );
+        }
+        let health = self.check(proxy, &first.line, checks);
+        (Some(health), comment)
+    }
+
+    fn check(&mut self, proxy: &Proxy, line: &Line, checks: &ServerCheck) -> Health {
+        let mut at_least = |time: Duration| match time < SHORTEST_INTERVAL {
+            true => {
+                self.report.note(
+                    line,
+                    format!(
+                        "a check every {} ms; Ballast checks every 100 ms at most",
+                        time.as_millis()
+                    ),
+                );
+                SHORTEST_INTERVAL
+            }
+            false => time,
+        };
+        let interval = at_least(checks.interval.unwrap_or(USUAL_INTERVAL));
+        let fast_interval = checks.fast_interval.map(&mut at_least);
+        // In haproxy a check has its interval's time, where no `timeout check` says less.
+        let timeout = proxy
+            .timeouts
+            .check
+            .map_or(interval, |check| check.min(interval));
+        let usual = interval.min(Duration::from_secs(1));
+        let check = &proxy.check;
+        let tls = match &check.connect {
+            Some(connect) => connect.tls,
+            None => checks.tls && check.http.is_some() || checks_by_tls(proxy, checks),
+        };
+        let connect = check.connect.clone().unwrap_or_default();
+        let first_port = proxy.servers.first().and_then(|server| server.port);
+        let port = connect.port.filter(|port| Some(*port) != first_port);
+        let mode = match (&check.http, tls) {
+            (Some(_), true) => HealthMode::Https,
+            (Some(_), false) => HealthMode::Http,
+            (None, _) => HealthMode::Tcp,
+        };
+        let is_http = check.http.is_some();
+        let http = check.http.clone().unwrap_or_default();
+        let method = self.field(line, "the method", http.method);
+        let path = self.field(line, "the path", http.path);
+        let host = self.field(line, "the host", http.host);
+        let tcp = match !is_http && check.connect.is_none() && speaks_tls(proxy, checks) {
+            true => {
+                self.report.left_out(line, "haproxy's check speaks TLS, and Ballast's connects only: an endpoint whose TLS or certificate is wrong is up here; write option httpchk");
+                Tcp::default()
+            }
+            false => check.tcp.clone().filter(|_| !is_http).unwrap_or_default(),
+        };
+        let text_of = |text: &Option<String>| text.clone().filter(|_| is_http);
+        Health {
+            mode,
+            port: port.or(checks.port).and_then(std::num::NonZeroU16::new),
+            interval,
+            fast_interval,
+            timeout: (timeout != usual).then_some(timeout),
+            rise: checks.rise.unwrap_or(2),
+            fall: checks.fall.unwrap_or(3),
+            method,
+            path: path.filter(|path: &Target| **path != *"/"),
+            host,
+            expect: text_of(&check.expect).and_then(|text| text.parse().ok()),
+            body: text_of(&check.body).and_then(|text| text.parse().ok()),
+            send: Some(tcp.send)
+                .filter(|text| !text.is_empty())
+                .and_then(|text| text.parse().ok()),
+            answer: tcp.answer.and_then(|text| text.parse().ok()),
+            tls: match mode {
+                HealthMode::Https => {
+                    self.health_tls(proxy, line, connect.sni.or_else(|| checks.sni.clone()))
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// A part of a check's request, as far as a table can have it.
+    fn field<T: FromStr>(&mut self, line: &Line, what: &str, text: Option<String>) -> Option<T> {
+        let parsed = text?.parse().ok();
+        if parsed.is_none() {
+            self.report.left_out(
+                line,
+                format!("{what} of the check is none that a table has; write another"),
+            );
+        }
+        parsed
+    }
+
+    /// Checks verify what the servers' lines verify, where a table can say it.
+    fn health_tls(
+        &mut self,
+        proxy: &Proxy,
+        line: &Line,
+        asked: Option<String>,
+    ) -> Option<HealthTls> {
+        let link = proxy.servers.first()?.settings.link.tls.clone();
+        let verified = link.filter(|tls| tls.verified);
+        let (ca, name) = match verified.clone() {
+            Some(tls) => (tls.ca, asked.or(tls.verify_host).or(tls.sni)),
+            None => (None, asked),
+        };
+        let ca = ca.filter(|_| name.is_some());
+        if verified.is_some() && ca.is_none() {
+            self.report.left_out(line, "the check verifies no certificate: that takes a ca-file and a name (sni or verifyhost), so that an endpoint with a wrong one is up here; write them");
+        }
+        name.map(|name| HealthTls {
+            sni: name.parse().ok(),
+            ca: ca.map(|path| file(&path)),
+        })
+    }
+}
+
+/// How a server is checked, with what haproxy takes where it does not say it.
+fn alike(server: &Server) -> ServerCheck {
+    let checks = server.settings.checks.clone();
+    ServerCheck {
+        interval: Some(checks.interval.unwrap_or(USUAL_INTERVAL)),
+        rise: Some(checks.rise.unwrap_or(2)),
+        fall: Some(checks.fall.unwrap_or(3)),
+        port: checks.port.filter(|port| Some(*port) != server.port),
+        ..checks
+    }
+}
+
+/// Whether checks speak TLS because the server does, on the server's own port.
+fn checks_by_tls(proxy: &Proxy, checks: &ServerCheck) -> bool {
+    let first = proxy.servers.first();
+    proxy.check.http.is_some()
+        && checks.port.is_none()
+        && first.is_some_and(|server| server.settings.link.tls.is_some())
+}
+
+/// Whether haproxy's checks without HTTP begin with TLS.
+fn speaks_tls(proxy: &Proxy, checks: &ServerCheck) -> bool {
+    let first = proxy.servers.first();
+    let is_tls = first.is_some_and(|server| server.settings.link.tls.is_some());
+    checks.tls || is_tls && checks.port.is_none()
+}
+
+/// What haproxy and a table take without another interval.
+const USUAL_INTERVAL: Duration = Duration::from_secs(2);
+/// The shortest interval of a table's checks.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
