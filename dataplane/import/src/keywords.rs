@@ -138,308 +138,123 @@ const ONCE: Becomes =
     Noted("names are resolved once, by the import; import again when an address changes");
 const CHECKED: Becomes = LeftOut("servers with `check` are checked by a connection");
 
+// One row in a line, and its words below where they are many.
+#[rustfmt::skip]
 const TABLE: &[Row] = &[
-    of(
-        Section,
-        0,
-        Read,
-        "global defaults frontend listen backend peers resolvers userlist mailers ring program cache \
-        fcgi-app http-errors log-forward crt-store traces acme dynamic-update",
-    ),
-    of(
-        Global,
-        0,
-        Read,
-        "ca-base crt-base hard-stop-after log maxconn nbthread presetenv setenv ssl-default-bind-options stats",
-    ),
-    of(
-        Global,
-        0,
-        Noted(
-            "the account, the folder and the background are the service manager's; see templates/systemd",
-        ),
-        "user group uid gid chroot master-worker ulimit-n set-dumpable",
-    ),
-    of(
-        Global,
-        0,
-        Noted("Ballast is one process with a worker for each core; --threads says another number"),
-        "nbproc cpu-map thread-groups numa-cpu-mapping",
-    ),
-    of(
-        Global,
-        0,
-        Noted("health and counters survive a new table in the same process"),
-        "server-state-file server-state-base",
-    ),
-    of(
-        Global,
-        0,
-        Noted(TLS_WORDS),
-        "ssl-default-bind-ciphers ssl-default-bind-ciphersuites ssl-default-bind-curves \
-        ssl-default-server-ciphers ssl-default-server-ciphersuites ssl-default-server-options ssl-dh-param-file \
-        ssl-load-extra-files ssl-load-extra-del-ext ssl-skip-self-issued-ca ssl-propquery ssl-provider",
-    ),
-    of(
-        Global,
-        0,
-        Nothing,
-        "busy-polling close-spread-time daemon default-path description expose-experimental-directives \
-        gid-map grace h1-case-adjust h1-case-adjust-file h2-workaround-bogus-websocket-clients insecure-fork-wanted \
-        insecure-setuid-wanted limited-quic localpeer log-send-hostname log-tag max-spread-checks no node noepoll \
-        nogetaddrinfo nokqueue nopoll noreuseport nosplice pidfile pp2-never-send-local profiling.memory profiling.tasks quiet \
-        spread-checks ssl-engine ssl-mode-async stats-file strict-limits unix-bind zero-warning",
-    ),
-    of(
-        Global,
-        0,
-        REMOVE,
-        "51degrees-data-file anonkey cluster-secret debug deviceatlas-json-file external-check \
-        fd-hard-limit http-err-codes http-fail-codes issuers-chain-path lua-load lua-load-per-thread lua-prepend-path mailers \
-        maxcompcpuusage maxcomprate maxconnrate maxpipes maxsessrate maxsslconn maxsslrate maxzlibmem resetenv setcap \
-        ssl-server-verify unsetenv uri-normalizer wurfl-data-file",
-    ),
-    of(
-        Proxy,
-        0,
-        Read,
-        "acl balance bind block clitimeout contimeout cookie default default-server default_backend \
-        description disabled errorfile errorfiles http-after-response http-check http-error http-request http-response http-reuse \
-        log maxconn mode monitor-uri no option rate-limit redirect reqadd reqdel reqidel reqirep reqrep retries rspadd rspdel \
-        rspidel server server-template source srvtimeout stats stick stick-table tcp-check tcp-request timeout use_backend",
-    ),
-    of(
-        Proxy,
-        0,
-        Nothing,
+    of(Section, 0, Read,
+        "global defaults frontend listen backend peers resolvers userlist mailers ring program cache fcgi-app \
+         http-errors log-forward crt-store traces acme dynamic-update"),
+    of(Global, 0, Read,
+        "ca-base crt-base hard-stop-after log maxconn nbthread presetenv setenv ssl-default-bind-options stats"),
+    of(Global, 0, Noted("the account, the folder and the background are the service manager's; see templates/systemd"),
+        "user group uid gid chroot master-worker ulimit-n set-dumpable"),
+    of(Global, 0, Noted("Ballast is one process with a worker for each core; --threads says another number"),
+        "nbproc cpu-map thread-groups numa-cpu-mapping"),
+    of(Global, 0, Noted("health and counters survive a new table in the same process"),
+        "server-state-file server-state-base"),
+    of(Global, 0, Noted(TLS_WORDS),
+        "ssl-default-bind-ciphers ssl-default-bind-ciphersuites ssl-default-bind-curves ssl-default-server-ciphers \
+         ssl-default-server-ciphersuites ssl-default-server-options ssl-dh-param-file ssl-load-extra-files \
+         ssl-load-extra-del-ext ssl-skip-self-issued-ca ssl-propquery ssl-provider"),
+    of(Global, 0, Nothing,
+        "busy-polling close-spread-time daemon default-path description expose-experimental-directives gid-map \
+         grace h1-case-adjust h1-case-adjust-file h2-workaround-bogus-websocket-clients insecure-fork-wanted \
+         insecure-setuid-wanted limited-quic localpeer log-send-hostname log-tag max-spread-checks no node noepoll \
+         nogetaddrinfo nokqueue nopoll noreuseport nosplice pidfile pp2-never-send-local profiling.memory \
+         profiling.tasks quiet spread-checks ssl-engine ssl-mode-async stats-file strict-limits unix-bind \
+         zero-warning"),
+    of(Global, 0, REMOVE,
+        "51degrees-data-file anonkey cluster-secret debug deviceatlas-json-file external-check fd-hard-limit \
+         http-err-codes http-fail-codes issuers-chain-path lua-load lua-load-per-thread lua-prepend-path mailers \
+         maxcompcpuusage maxcomprate maxconnrate maxpipes maxsessrate maxsslconn maxsslrate maxzlibmem resetenv \
+         setcap ssl-server-verify unsetenv uri-normalizer wurfl-data-file"),
+    of(Proxy, 0, Read,
+        "acl balance bind block clitimeout contimeout cookie default default-server default_backend description \
+         disabled errorfile errorfiles http-after-response http-check http-error http-request http-response \
+         http-reuse log maxconn mode monitor-uri no option rate-limit redirect reqadd reqdel reqidel reqirep reqrep \
+         retries rspadd rspdel rspidel server server-template source srvtimeout stats stick stick-table tcp-check \
+         tcp-request timeout use_backend"),
+    of(Proxy, 0, Nothing,
         "backlog bind-process clitcpka-cnt clitcpka-idle clitcpka-intvl declare enabled grace guid \
-        hash-balance-factor id load-server-state-from-file log-tag max-keep-alive-queue server-state-file-name srvtcpka-cnt \
-        srvtcpka-idle srvtcpka-intvl",
-    ),
-    of(
-        Proxy,
-        0,
-        Noted("Ballast hashes so that only the clients of an endpoint that leaves move"),
-        "hash-type",
-    ),
-    of(
-        Proxy,
-        0,
-        LeftOut(
-            "the path of monitor-uri answers always; /readyz of stats.bind only while Ballast serves",
-        ),
-        "monitor",
-    ),
+         hash-balance-factor id load-server-state-from-file log-tag max-keep-alive-queue server-state-file-name \
+         srvtcpka-cnt srvtcpka-idle srvtcpka-intvl"),
+    of(Proxy, 0, Noted("Ballast hashes so that only the clients of an endpoint that leaves move"), "hash-type"),
+    of(Proxy, 0, LeftOut("the path of monitor-uri answers always; /readyz of stats.bind only while Ballast serves"),
+        "monitor"),
     of(Proxy, 0, LeftOut("let endpoints compress"), "compression"),
-    of(
-        Proxy,
-        0,
-        LeftOut("log.access has haproxy's own forms, and JSON"),
-        "error-log-format log-format log-format-sd",
-    ),
-    of(
-        Proxy,
-        0,
-        LeftOut("write errorfile for each status"),
-        "errorloc errorloc302 errorloc303",
-    ),
-    of(
-        Proxy,
-        0,
-        LeftOut("access lines hold no header fields"),
-        "capture",
-    ),
-    of(
-        Proxy,
-        0,
-        LeftOut("max-connections of endpoints are fixed"),
-        "fullconn",
-    ),
-    of(
-        Proxy,
-        0,
-        LeftOut(
-            "what it denies is served: write http-request deny with conditions on host, path or src",
-        ),
-        "reqallow reqdeny reqiallow reqideny reqipass reqitarpit reqpass reqtarpit",
-    ),
-    of(
-        Proxy,
-        0,
-        LeftOut("answers that it denies are served: let the endpoint deny them"),
-        "rspdeny rspideny tcp-response",
-    ),
-    of(
-        Proxy,
-        0,
-        LeftOut("an attempt to connect is repeated, and a request that may be"),
-        "retry-on",
-    ),
-    of(
-        Proxy,
-        0,
-        LeftOut("give these clients a backend of their own"),
-        "force-persist ignore-persist use-server",
-    ),
-    of(
-        Proxy,
-        0,
-        REMOVE,
-        "appsession dispatch email-alert external-check filter http-send-name-header log-steps persist \
-        quic-initial rspirep rsprep transparent unique-id-format unique-id-header use-fcgi-app",
-    ),
-    of(
-        Opt,
-        0,
-        Read,
-        "allbackups forceclose forwardfor httpchk httpclose redis-check smtpchk ssl-hello-chk tcp-check",
-    ),
-    of(
-        Opt,
-        0,
-        Nothing,
-        "abortonclose accept-unsafe-violations-in-http-request clitcpka contstats disable-h2-upgrade \
-        dontlog-normal dontlognull h1-case-adjust-bogus-client h1-case-adjust-bogus-server http-buffer-request http-ignore-probes \
-        http-keep-alive http-no-delay http-pretend-keepalive http-restrict-req-hdr-names http-server-close http-tunnel \
-        http-use-htx http-use-proxy-header http_proxy httplog httpslog idle-close-on-response independent-streams \
-        log-health-checks log-separate-errors logasap nolinger persist prefer-last-server redispatch socket-stats splice-auto \
-        splice-request splice-response srvtcpka tcp-smart-accept tcp-smart-connect tcpka tcplog",
-    ),
-    of(
-        Opt,
-        0,
-        Noted("Ballast refuses messages that two programs could understand differently"),
-        "accept-invalid-http-request accept-invalid-http-response",
-    ),
-    of(
-        Opt,
-        0,
-        CHECKED,
-        "external-check ldap-check mysql-check pgsql-check spop-check",
-    ),
+    of(Proxy, 0, LeftOut("log.access has haproxy's own forms, and JSON"),
+        "error-log-format log-format log-format-sd"),
+    of(Proxy, 0, LeftOut("write errorfile for each status"), "errorloc errorloc302 errorloc303"),
+    of(Proxy, 0, LeftOut("access lines hold no header fields"), "capture"),
+    of(Proxy, 0, LeftOut("max-connections of endpoints are fixed"), "fullconn"),
+    of(Proxy, 0, LeftOut("what it denies is served: write http-request deny with conditions on host, path or src"),
+        "reqallow reqdeny reqiallow reqideny reqipass reqitarpit reqpass reqtarpit"),
+    of(Proxy, 0, LeftOut("answers that it denies are served: let the endpoint deny them"),
+        "rspdeny rspideny tcp-response"),
+    of(Proxy, 0, LeftOut("an attempt to connect is repeated, and a request that may be"), "retry-on"),
+    of(Proxy, 0, LeftOut("give these clients a backend of their own"), "force-persist ignore-persist use-server"),
+    of(Proxy, 0, REMOVE,
+        "appsession dispatch email-alert external-check filter http-send-name-header log-steps persist quic-initial \
+         rspirep rsprep transparent unique-id-format unique-id-header use-fcgi-app"),
+    of(Opt, 0, Read,
+        "allbackups forceclose forwardfor httpchk httpclose redis-check smtpchk ssl-hello-chk tcp-check"),
+    of(Opt, 0, Nothing,
+        "abortonclose accept-unsafe-violations-in-http-request clitcpka contstats disable-h2-upgrade dontlog-normal \
+         dontlognull h1-case-adjust-bogus-client h1-case-adjust-bogus-server http-buffer-request http-ignore-probes \
+         http-keep-alive http-no-delay http-pretend-keepalive http-restrict-req-hdr-names http-server-close \
+         http-tunnel http-use-htx http-use-proxy-header http_proxy httplog httpslog idle-close-on-response \
+         independent-streams log-health-checks log-separate-errors logasap nolinger persist prefer-last-server \
+         redispatch socket-stats splice-auto splice-request splice-response srvtcpka tcp-smart-accept \
+         tcp-smart-connect tcpka tcplog"),
+    of(Opt, 0, Noted("Ballast refuses messages that two programs could understand differently"),
+        "accept-invalid-http-request accept-invalid-http-response"),
+    of(Opt, 0, CHECKED, "external-check ldap-check mysql-check pgsql-check spop-check"),
     of(Opt, 0, REMOVE, "checkcache originalto transparent"),
     of(Stats, 0, Read, "admin auth enable http-request scope uri"),
-    of(
-        Stats,
-        0,
-        Nothing,
-        "bind-process hide-version maxconn realm refresh show-desc show-legends show-modules show-node \
-        socket timeout",
-    ),
-    of(
-        Timeout,
-        0,
-        Read,
-        "check client client-fin client-hs connect http-keep-alive http-request queue server server-fin \
-        tarpit tunnel",
-    ),
-    of(
-        Balance,
-        0,
-        Read,
-        "first leastconn random roundrobin source static-rr",
-    ),
-    of(
-        Cookie,
-        0,
-        Read,
-        "domain httponly indirect insert maxidle maxlife nocache postonly preserve secure",
-    ),
+    of(Stats, 0, Nothing,
+        "bind-process hide-version maxconn realm refresh show-desc show-legends show-modules show-node socket \
+         timeout"),
+    of(Timeout, 0, Read,
+        "check client client-fin client-hs connect http-keep-alive http-request queue server server-fin tarpit \
+         tunnel"),
+    of(Balance, 0, Read, "first leastconn random roundrobin source static-rr"),
+    of(Cookie, 0, Read, "domain httponly indirect insert maxidle maxlife nocache postonly preserve secure"),
     of(StickTable, 0, Read, "expire nopurge peers size store type"),
     of(ForwardFor, 0, Read, "except header if-none"),
-    of(
-        Bind,
-        0,
-        Read,
-        "accept-proxy force-tlsv13 no-tlsv12 ssl strict-sni",
-    ),
-    of(
-        Bind,
-        1,
-        Read,
-        "alpn ca-file crl-file crt crt-list interface namespace ssl-min-ver tls-ticket-keys verify",
-    ),
-    of(
-        Bind,
-        1,
-        Noted(TLS_WORDS),
-        "ciphers ciphersuites client-sigalgs curves ecdhe sigalgs ssl-max-ver",
-    ),
-    of(
-        Bind,
-        0,
-        Nothing,
-        "defer-accept force-tlsv12 no-sslv3 no-tlsv10 no-tlsv11 prefer-client-ciphers quic-force-retry tfo \
-        v4v6 v6only",
-    ),
-    of(
-        Bind,
-        1,
-        Nothing,
-        "backlog gid group id level mode name nice process shards tcp-ut thread tls-tickets uid user",
-    ),
-    of(
-        Bind,
-        1,
-        REMOVE,
+    of(Bind, 0, Read, "accept-proxy force-tlsv13 no-tlsv12 ssl strict-sni"),
+    of(Bind, 1, Read, "alpn ca-file crl-file crt crt-list interface namespace ssl-min-ver tls-ticket-keys verify"),
+    of(Bind, 1, Noted(TLS_WORDS), "ciphers ciphersuites client-sigalgs curves ecdhe sigalgs ssl-max-ver"),
+    of(Bind, 0, Nothing,
+        "defer-accept force-tlsv12 no-sslv3 no-tlsv10 no-tlsv11 prefer-client-ciphers quic-force-retry tfo v4v6 \
+         v6only"),
+    of(Bind, 1, Nothing,
+        "backlog gid group id level mode name nice process shards tcp-ut thread tls-tickets uid user"),
+    of(Bind, 1, REMOVE,
         "ca-ignore-err ca-sign-file ca-sign-pass ca-verify-file crt-ignore-err maxconn mss npn proto \
-        severity-output",
-    ),
-    of(
-        Bind,
-        0,
-        REMOVE,
+         severity-output"),
+    of(Bind, 0, REMOVE,
         "accept-netscaler-cip allow-0rtt expose-fd generate-certificates no-alpn no-ca-names no-tls-tickets \
-        no-tlsv13 ssl-skip-self-issued-ca transparent",
-    ),
-    of(
-        Server,
-        0,
-        Read,
-        "backup check check-ssl disabled enabled no-backup no-check no-check-ssl no-send-proxy \
-        no-send-proxy-v2 no-ssl send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl",
-    ),
-    of(
-        Server,
-        1,
-        Read,
+         no-tlsv13 ssl-skip-self-issued-ca transparent"),
+    of(Server, 0, Read,
+        "backup check check-ssl disabled enabled no-backup no-check no-check-ssl no-send-proxy no-send-proxy-v2 \
+         no-ssl send-proxy send-proxy-v2 send-proxy-v2-ssl send-proxy-v2-ssl-cn ssl"),
+    of(Server, 1, Read,
         "alpn ca-file check-sni cookie crt downinter fall fastinter inter maxconn on-marked-down port proto \
-        proxy-v2-options rise slowstart sni verify verifyhost weight",
-    ),
-    of(
-        Server,
-        1,
-        ONCE,
-        "init-addr resolve-net resolve-opts resolve-prefer resolvers",
-    ),
-    of(
-        Server,
-        1,
-        Noted("an endpoint that cannot be reached is left out in any case; see ejection"),
-        "error-limit observe on-error",
-    ),
-    of(
-        Server,
-        0,
-        Nothing,
+         proxy-v2-options rise slowstart sni verify verifyhost weight"),
+    of(Server, 1, ONCE, "init-addr resolve-net resolve-opts resolve-prefer resolvers"),
+    of(Server, 1, Noted("an endpoint that cannot be reached is left out in any case; see ejection"),
+        "error-limit observe on-error"),
+    of(Server, 0, Nothing,
         "check-send-proxy check-via-socks4 force-tlsv12 force-tlsv13 no-agent-check no-check-send-proxy \
-        no-ssl-reuse no-sslv3 no-tfo no-tls-tickets no-tlsv10 no-tlsv11 no-verifyhost non-stick ssl-reuse stick tfo tls-tickets",
-    ),
-    of(
-        Server,
-        1,
-        Nothing,
-        "check-alpn check-proto ciphers ciphersuites guid id init-state log-bufsize max-reuse \
-        pool-low-conn pool-max-conn pool-purge-delay shard ssl-max-ver ssl-min-ver tcp-ut",
-    ),
+         no-ssl-reuse no-sslv3 no-tfo no-tls-tickets no-tlsv10 no-tlsv11 no-verifyhost non-stick ssl-reuse stick \
+         tfo tls-tickets"),
+    of(Server, 1, Nothing,
+        "check-alpn check-proto ciphers ciphersuites guid id init-state log-bufsize max-reuse pool-low-conn \
+         pool-max-conn pool-purge-delay shard ssl-max-ver ssl-min-ver tcp-ut"),
     of(Server, 0, REMOVE, "agent-check"),
-    of(
-        Server,
-        1,
-        REMOVE,
-        "addr agent-addr agent-inter agent-port agent-send crl-file hash-key interface maxqueue \
-        minconn namespace on-marked-up redir set-proxy-v2-tlv-fmt socks4 source track usesrc ws",
-    ),
+    of(Server, 1, REMOVE,
+        "addr agent-addr agent-inter agent-port agent-send crl-file hash-key interface maxqueue minconn namespace \
+         on-marked-up redir set-proxy-v2-tlv-fmt socks4 source track usesrc ws"),
 ];
 
 #[cfg(test)]
