@@ -15,7 +15,7 @@ fn every_sample_becomes_a_table_that_check_takes() {
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/import");
     for (name, code) in [
         ("service-loadbalancer", 0),
-        ("web", 2),
+        ("web", 0),
         ("tcp", 2),
         ("trouble", 2),
         ("database", 2),
@@ -398,7 +398,7 @@ fn what_looks_small_is_as_in_haproxy() {
 }
 
 /// Lines of a frontend and of its backend, a request, and the answer.
-const ALIKE: [(&str, &str, &str, &str); 12] = [
+const ALIKE: [(&str, &str, &str, &str); 15] = [
     (
         "option forwardfor;http-request del-header X-Forwarded-For",
         "server s ECHO",
@@ -471,9 +471,27 @@ const ALIKE: [(&str, &str, &str, &str); 12] = [
         "GET /z HTTP/1.1\r\nHost: a",
         "200 endpoint /z ",
     ),
+    (
+        "redirect location /new?a=b",
+        "server s ECHO",
+        "GET /z?q=1 HTTP/1.1\r\nHost: a",
+        "302 /new?a=b ",
+    ),
+    (
+        "redirect prefix https://w.example drop-query code 301",
+        "server s ECHO",
+        "GET /z?q=1 HTTP/1.1\r\nHost: a",
+        "301 https://w.example/z ",
+    ),
+    (
+        "http-error status 503 content-type text/plain string gone",
+        "server s NOBODY",
+        "GET /z HTTP/1.1\r\nHost: a",
+        "503  gone",
+    ),
 ];
 
-/// Status, `X-Of` and body of an answer, or what a server without a protocol says.
+/// Status, `X-Of` or `Location`, and body of an answer, or what a server without a protocol says.
 fn whole_answer(address: SocketAddr, request: &str) -> String {
     let port = address.port().to_string();
     let ask = || {
@@ -492,8 +510,10 @@ fn whole_answer(address: SocketAddr, request: &str) -> String {
     };
     let status = head.split(' ').nth(1).unwrap_or_default();
     let of = head.lines().find_map(|line| {
-        line.to_ascii_lowercase()
-            .strip_prefix("x-of: ")
+        let line = line.to_ascii_lowercase();
+        let value = line.strip_prefix("x-of: ");
+        value
+            .or_else(|| line.strip_prefix("location: "))
             .map(str::to_owned)
     });
     format!("{status} {} {body}", of.unwrap_or_default())

@@ -183,10 +183,7 @@ impl Importer<'_> {
                 let names = value.split(',').filter(|name| !name.is_empty());
                 tls.alpn = names.map(str::to_owned).collect();
             }
-            "strict-sni" => {
-                tls.refuses_unknown = true;
-                self.report.left_out(line, "`strict-sni`: clients that send no server name are served with the first certificate, and haproxy refuses them; other names are refused here, too");
-            }
+            "strict-sni" => tls.refuses_unknown = true,
             "ssl-min-ver" => tls.only_v13 = value == "TLSv1.3",
             "force-tlsv13" | "no-tlsv12" => tls.only_v13 = true,
             "tls-ticket-keys" => tls.ticket_keys = Some(self.world.absolute(value)),

@@ -47,6 +47,7 @@ impl Http {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tcp {
     pub(super) send: String,
+    /// What the answer contains.
     pub(super) answer: Option<String>,
 }
 
@@ -133,7 +134,7 @@ impl Importer<'_> {
     }
 
     /// `tcp-check …`
-    pub(super) fn tcp_check(&mut self, line: &Line, check: &mut Check) -> Result<(), String> {
+    pub(super) fn tcp_check(&self, line: &Line, check: &mut Check) -> Result<(), String> {
         let kind = line.word(1);
         if kind == "connect" {
             if line.from(2).iter().any(|word| word == "ssl") {
@@ -171,7 +172,7 @@ impl Importer<'_> {
                     ),
                     other => {
                         return Err(format!(
-                            "`expect {other}` has no counterpart; a check of Ballast compares the beginning of the answer"
+                            "`expect {other}` has no counterpart; a check of Ballast looks for a text, as `expect string` does"
                         ));
                     }
                 };
@@ -179,15 +180,8 @@ impl Importer<'_> {
                     return Err("a check of Ballast expects one answer; keep one".into());
                 }
                 if answer.is_empty() {
-                    return Err("expects nothing; name what the answer begins with".into());
+                    return Err("expects nothing; name what the answer contains".into());
                 }
-                if form == "string" && !begins_an_answer(&answer) {
-                    return Err("haproxy looks for this text anywhere in the answer, and a table at its beginning: the check connects and sends, and looks no further".into());
-                }
-                self.report.note(
-                    line,
-                    "the answer must begin with this text; haproxy looks for it anywhere",
-                );
                 tcp.answer = Some(answer);
                 Ok(())
             }
@@ -196,12 +190,6 @@ impl Importer<'_> {
             )),
         }
     }
-}
-
-/// Whether a text is what a protocol's answer begins with, and not something inside of it: `+PONG`, `* OK`, `220`.
-fn begins_an_answer(text: &str) -> bool {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    text.starts_with(['+', '*']) || digits == 3
 }
 
 /// `http-check connect …` and `tcp-check connect …`

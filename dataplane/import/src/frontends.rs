@@ -490,6 +490,10 @@ fn frontend_tls(tls: &Tls, is_http: bool) -> FrontendTls {
     let alpn: Vec<_> = offered.filter_map(|name| name.parse().ok()).collect();
     let usual =
         is_http && matches!(tls.alpn.as_slice(), [h2, h1] if h2 == "h2" && h1 == "http/1.1");
+    let refused = match tls.refuses_unknown {
+        true => UnknownName::Refuse,
+        false => UnknownName::Default,
+    };
     FrontendTls {
         certificates: tls
             .certificates
@@ -501,11 +505,8 @@ fn frontend_tls(tls: &Tls, is_http: bool) -> FrontendTls {
                 hosts: None,
             })
             .collect(),
-        unknown_name: match tls.refuses_unknown {
-            true => UnknownName::Refuse,
-            false => UnknownName::Default,
-        },
-        no_name: UnknownName::Default,
+        unknown_name: refused,
+        no_name: refused,
         min_version: match tls.only_v13 {
             true => TlsVersion::V13,
             false => TlsVersion::V12,

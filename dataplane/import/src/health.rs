@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use ballast_core::table::{Health, HealthMode, HealthTls, Target};
+use ballast_core::table::{Health, HealthMode, HealthTls, OrOff, ServerName, Target};
 
 use super::check::Tcp;
 use super::importer::Importer;
@@ -110,7 +110,8 @@ impl Importer<'_> {
             send: Some(tcp.send)
                 .filter(|text| !text.is_empty())
                 .and_then(|text| text.parse().ok()),
-            answer: tcp.answer.and_then(|text| text.parse().ok()),
+            answer: None,
+            answer_contains: tcp.answer.and_then(|text| text.parse().ok()),
             tls: match mode {
                 HealthMode::Https => {
                     self.health_tls(proxy, line, connect.sni.or_else(|| checks.sni.clone()))
@@ -141,18 +142,34 @@ impl Importer<'_> {
     ) -> Option<HealthTls> {
         let link = proxy.servers.first()?.settings.link.tls.clone();
         let verified = link.filter(|tls| tls.verified);
-        let (ca, name) = match verified.clone() {
-            Some(tls) => (tls.ca, asked.or(tls.verify_host).or(tls.sni)),
-            None => (None, asked),
-        };
-        let ca = ca.filter(|_| name.is_some());
-        if verified.is_some() && ca.is_none() {
-            self.report.left_out(line, "the check verifies no certificate: that takes a ca-file and a name (sni or verifyhost), so that an endpoint with a wrong one is up here; write them");
+        let is_verified = verified.is_some();
+        let (ca, verify_host, sni) =
+            verified.map_or((None, None, None), |tls| (tls.ca, tls.verify_host, tls.sni));
+        // Where haproxy's check verifies no name, that of the traffic is verified: an endpoint without it serves nobody.
+        let asked = asked.or_else(|| sni.filter(|_| verify_host.is_none()));
+        if is_verified && ca.is_none() {
+            self.report.left_out(line, "the check verifies no certificate: that takes a ca-file, so that an endpoint with a wrong one is up here; write it");
         }
-        name.map(|name| HealthTls {
-            sni: name.parse().ok(),
+        let tls = HealthTls {
+            verified_name: ca
+                .as_ref()
+                .and_then(|_| verified_name(asked.as_deref(), verify_host.as_deref())),
+            sni: asked.and_then(|name| name.parse().ok()),
             ca: ca.map(|path| file(&path)),
-        })
+        };
+        (tls != HealthTls::default()).then_some(tls)
+    }
+}
+
+/// The name that haproxy verifies beside the one that it asks for: `verifyhost` where it asks for none, else none.
+pub(super) fn verified_name(
+    asked: Option<&str>,
+    verify_host: Option<&str>,
+) -> Option<OrOff<ServerName>> {
+    match (asked, verify_host) {
+        (Some(_), _) => None,
+        (None, Some(name)) => name.parse().ok().map(OrOff::On),
+        (None, None) => Some(OrOff::Off),
     }
 }
 

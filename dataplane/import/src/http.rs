@@ -79,8 +79,16 @@ impl Importer<'_> {
             }
             _ => {}
         }
-        frontend.http = (http != FrontendHttp::default()).then(|| Box::new(http));
         frontend.errors = self.errors(proxy, &rules);
+        if frontend
+            .errors
+            .iter()
+            .any(|(status, _)| status.code() == 503)
+        {
+            // With this status haproxy answers for servers that refuse connections, and shows the page.
+            http.unreachable_status = 503;
+        }
+        frontend.http = (http != FrontendHttp::default()).then(|| Box::new(http));
         Ok(())
     }
 
@@ -303,11 +311,12 @@ pub(super) fn redirect(target: &Target) -> Result<Redirect, String> {
             .map(|text| text.parse().map_err(|_| wrong(text)))
             .transpose()?,
         port: target.port.and_then(NonZeroU16::new),
-        path: target
-            .path
+        location: target
+            .location
             .as_deref()
             .map(|text| text.parse().map_err(|_| wrong(text)))
             .transpose()?,
+        drop_query: target.drop_query && target.location.is_none(),
         status: Some(target.status),
         ..Redirect::default()
     })

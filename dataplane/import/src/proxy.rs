@@ -137,7 +137,9 @@ pub(super) struct Target {
     pub(super) scheme: Option<String>,
     pub(super) host: Option<String>,
     pub(super) port: Option<u16>,
-    pub(super) path: Option<String>,
+    /// The whole location, as it is sent.
+    pub(super) location: Option<String>,
+    pub(super) drop_query: bool,
     pub(super) status: u16,
 }
 

@@ -125,20 +125,9 @@ impl Importer<'_> {
     fn target(&mut self, line: &Line, words: &[&str]) -> Result<Target, String> {
         let target = target(words)?;
         super::http::redirect(&target)?;
-        if words
-            .iter()
-            .any(|word| matches!(*word, "drop-query" | "append-slash"))
-        {
+        if words.contains(&"append-slash") {
             self.report
-                .left_out(line, "a redirect of Ballast keeps the query; write it without drop-query and append-slash, or let the endpoint redirect");
-        } else if target.path.is_some() {
-            let host = match target.host {
-                Some(_) => "",
-                None => {
-                    ", and names scheme and host, which a client behind another proxy may not reach"
-                }
-            };
-            self.report.left_out(line, format!("a redirect of Ballast keeps the query of the request{host}; haproxy sends the location as it is written"));
+                .left_out(line, "a redirect of Ballast adds no slash to a path; write it without append-slash, or let the endpoint redirect");
         }
         Ok(target)
     }
@@ -244,7 +233,8 @@ fn target(words: &[&str]) -> Result<Target, String> {
                     .filter(|status| [301, 302, 303, 307, 308].contains(status))
                     .ok_or("has no code of a redirect; expected 301, 302, 303, 307 or 308")?;
             }
-            "append-slash" | "drop-query" | "ignore-empty" => {}
+            "drop-query" => target.drop_query = true,
+            "append-slash" | "ignore-empty" => {}
             other => {
                 return Err(format!(
                     "`{other}` has no counterpart at a redirect; remove it"
@@ -290,19 +280,17 @@ fn place(kind: &str, value: &str, target: &mut Target) -> Result<(), String> {
             "a redirect of Ballast leads to a fixed place, or to what was asked for at another; write it without a sample".into(),
         );
     }
-    let path = address(value, target)?;
-    match (kind, path) {
-        ("prefix", "" | "/") => {}
-        ("prefix", _) => {
-            return Err(
-                "a redirect of Ballast puts nothing before the path; write one line for each path"
-                    .into(),
-            );
-        }
-        (_, "") => target.path = Some("/".into()),
-        (_, path) => target.path = Some(path.into()),
+    if kind == "location" {
+        target.location = Some(value.into());
+        return Ok(());
     }
-    Ok(())
+    match address(value, target)? {
+        "" | "/" => Ok(()),
+        _ => Err(
+            "a redirect of Ballast puts nothing before the path; write one line for each path"
+                .into(),
+        ),
+    }
 }
 
 /// Takes scheme, host and port of an address apart; what is left is the path.

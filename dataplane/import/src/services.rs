@@ -11,6 +11,7 @@ use ballast_core::table::{
     State, Tlv, Token, Value,
 };
 
+use super::health::verified_name;
 use super::importer::Importer;
 use super::proxy::{Change, Edit, Proxy};
 use super::server::{Link, Server};
@@ -83,7 +84,7 @@ impl Importer<'_> {
             on_removed: OnGone::Keep,
             health: health.map(Box::new),
             ejection: OrOff::On(Ejection::ABSENT),
-            tls: self.endpoint_tls(proxy, &link).map(Box::new),
+            tls: Self::endpoint_tls(&link).map(Box::new),
             http: proxy
                 .is_http
                 .then(|| self.service_http(proxy, &link))
@@ -258,25 +259,20 @@ impl Importer<'_> {
         Some(Affinity::ClientIp(expire))
     }
 
-    fn endpoint_tls(&mut self, proxy: &Proxy, link: &Link) -> Option<EndpointTls> {
+    fn endpoint_tls(link: &Link) -> Option<EndpointTls> {
         let tls = link.tls.as_ref()?;
-        let wanted = tls.verify_host.as_ref().or(tls.sni.as_ref());
-        let sni = wanted.and_then(|name| name.parse().ok());
         let file = |path: &Option<String>| path.as_ref().map(|path| file(path));
         let verified = tls.verified;
-        if verified
-            && sni.is_none()
-            && let Some(server) = proxy.servers.first()
-        {
-            self.report.left_out(&server.line, "without `sni str(NAME)` or verifyhost the certificate must hold the endpoint's address, which haproxy does not look at; name what the certificate is for");
-        }
         Some(EndpointTls {
-            sni,
+            sni: tls.sni.as_ref().and_then(|name| name.parse().ok()),
+            verified_name: match verified {
+                true => verified_name(tls.sni.as_deref(), tls.verify_host.as_deref()),
+                false => None,
+            },
             ca: file(&tls.ca).filter(|_| verified),
             cert: file(&tls.cert),
             key: None,
             insecure: !verified,
-            ..EndpointTls::default()
         })
     }
 

@@ -323,15 +323,15 @@ fn checks() {
         ),
         (
             "option tcp-check\n tcp-check connect port 81\n tcp-check expect string +x\n server s 10.0.0.1:80 check inter 1s",
-            "{mode: tcp, port: 81, interval: 1s, answer: \"+x\"}",
+            "{mode: tcp, port: 81, interval: 1s, answer-contains: \"+x\"}",
         ),
         (
             "option redis-check\n server s 10.0.0.1:80 check inter 1s",
-            r#"{mode: tcp, interval: 1s, send: "*1\\r\\n$4\\r\\nPING\\r\\n", answer: "+PONG"}"#,
+            r#"{mode: tcp, interval: 1s, send: "*1\\r\\n$4\\r\\nPING\\r\\n", answer-contains: "+PONG"}"#,
         ),
         (
             "option tcp-check\n tcp-check send-binary 00ff\n tcp-check expect binary 0a\n server s 10.0.0.1:80 check inter 1s",
-            r#"{mode: tcp, interval: 1s, send: "\\x00\\xff", answer: "\\n"}"#,
+            r#"{mode: tcp, interval: 1s, send: "\\x00\\xff", answer-contains: "\\n"}"#,
         ),
     ] {
         let imported = import(
@@ -446,7 +446,7 @@ fn redirects() {
         ),
         (
             "redirect location /new",
-            "{redirect: {path: /new, status: 302}}",
+            "{redirect: {location: /new, status: 302}}",
         ),
         (
             "http-request redirect code 301 location https://%[hdr(host)]%[capture.req.uri]",
@@ -478,7 +478,7 @@ fn redirects_that_no_route_can_make() {
     for (line, why) in [
         ("redirect code 301", "leads nowhere"),
         ("redirect location", "leads nowhere"),
-        ("redirect location x", "is no place to lead to"),
+        ("redirect prefix x", "is no place to lead to"),
         (
             "redirect scheme https code 304",
             "has no code of a redirect",
