@@ -50,8 +50,9 @@ fn a_log_that_nobody_reads_stops_nothing() {
     // Endpoints that refuse are ejected, which is logged.
     let nobody = fresh_address();
     let (broken, added) = (fresh_address(), fresh_address());
+    let echo = echo_server();
     let good = table(&[
-        (node.frontend, echo_server()),
+        (node.frontend, echo),
         (broken, nobody),
         (added, echo_server()),
     ]);
@@ -69,7 +70,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
     node.serves();
     let changed = to_its_end(command(BALLAST).args([
         "ctl",
-        "set server s0/0 state drain",
+        &format!("set server s0/{echo} state drain"),
         "--socket",
         node.socket().to_str().unwrap(),
     ]));

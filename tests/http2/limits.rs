@@ -99,6 +99,35 @@ fn streams_count_for_the_limit_of_the_process_and_leave_room_for_others() {
     );
 }
 
+/// `http2: {streams, memory}` of a frontend.
+#[test]
+fn a_frontend_says_how_many_streams_and_how_much_memory_a_client_may_have() {
+    let gate = Gate::default();
+    let (text, slow) = slow_and_fast(&gate);
+    let limits = "default: {service: slow}, http: {http2: {streams: 4, memory: 128KiB}}";
+    let text = text.replace("default: {service: slow}", limits);
+    let ballast = Ballast::serve(&text, 1);
+    let [f, g] = both(&ballast);
+    let mut client = Raw::to(f);
+    let settings = client.until_settings();
+    assert_eq!(settings.max_streams, Some(4));
+    assert_eq!(settings.initial_window, 32 << 10, "a share of the memory");
+    for stream in [1, 3, 5, 7, 9] {
+        client.get(stream, "/");
+    }
+    assert_eq!(client.message(9).reset, Some(raw::REFUSED_STREAM));
+    ballast.until(|_| slow.connections() == 4);
+    gate.open();
+    for stream in [1, 3, 5, 7] {
+        assert_eq!(client.message(stream).text(), "slow", "{stream}");
+    }
+    // One that has ended makes room for the next one.
+    client.get(11, "/");
+    assert_eq!(client.message(11).text(), "slow");
+    let settings = Raw::to(g).until_settings();
+    assert_eq!(settings.max_streams, Some(100), "another frontend");
+}
+
 /// Gives up a request in one of the ways that follow each other; `false`: the connection has ended.
 fn give_up(client: &mut Raw, stream: u32, way: usize) -> bool {
     client.opens(stream);
