@@ -294,7 +294,7 @@ fn what_is_documented_can_be_said() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/runtime-socket.md");
     let document = fs::read_to_string(path).expect("a document");
     let one = echo_server();
-    let table = changes::named(&["one"], &[one], "")
+    let table = changes::named(&["one"], &[one], ", affinity: {client-ip: 1h}")
         .replace("name: f", "name: mysql")
         .replace("name: s", "name: mysql")
         .replace("service: s", "service: mysql");

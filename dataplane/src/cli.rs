@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ballast::config::{Admin, DRAIN_TIMEOUT, MAX_CHECKS};
+use ballast::config::{Admin, DRAIN_TIMEOUT, Level, MAX_CHECKS};
 use ballast::log;
 use ballast::show::What;
 use ballast_core::table::parse_duration;
@@ -143,9 +143,30 @@ pub(crate) struct Run {
     /// Who may see the admin address, and change things there: lines of user:secret[:viewer|:admin]
     #[arg(long, env = "BALLAST_STATS_AUTH_FILE", value_name = "PATH")]
     pub(crate) stats_auth_file: Option<PathBuf>,
-    /// Where commands are taken, by haproxy's line protocol: a unix socket for its owner only
+    /// Where commands are taken, by haproxy's line protocol: a unix socket
     #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+    /// The mode of the file of --socket, in octal digits, such as 660
+    #[arg(long, env = "BALLAST_SOCKET_MODE", value_name = "MODE", default_value = "600", value_parser = mode)]
+    pub(crate) socket_mode: u32,
+    /// The group of the file of --socket: a name or a number [default: that of the process]
+    #[arg(long, env = "BALLAST_SOCKET_GROUP", value_name = "GROUP", value_parser = group)]
+    pub(crate) socket_group: Option<u32>,
+    /// A second runtime socket, for monitoring: commands of --monitor-level only; the file has mode 660
+    #[arg(long, env = "BALLAST_MONITOR_SOCKET", value_name = "PATH")]
+    pub(crate) monitor_socket: Option<PathBuf>,
+    /// What may be asked at --monitor-socket
+    #[arg(
+        long,
+        env = "BALLAST_MONITOR_LEVEL",
+        value_name = "LEVEL",
+        value_enum,
+        default_value = "user"
+    )]
+    pub(crate) monitor_level: Level,
+    /// The group of the file of --monitor-socket: a name or a number [default: that of the process]
+    #[arg(long, env = "BALLAST_MONITOR_GROUP", value_name = "GROUP", value_parser = group)]
+    pub(crate) monitor_group: Option<u32>,
     /// Connections at once [default: what descriptors and memory allow; the log says how]
     #[arg(long, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: Option<u32>,
@@ -217,6 +238,30 @@ pub(crate) fn admin(args: &[AdminArg]) -> Admin {
     Admin::At(addresses.copied().collect())
 }
 
+/// The mode of a file, in octal digits.
+fn mode(digits: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(digits, 8).ok();
+    mode.filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "is no mode; expected three octal digits, such as 660".into())
+}
+
+/// The number of a group of this host, by its name or its number.
+fn group(word: &str) -> Result<u32, String> {
+    if let Ok(number) = word.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string(GROUPS).unwrap_or_default();
+    let mut named = groups.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        Some((name, fields.nth(1)?))
+    });
+    let found = named.find(|(name, _)| *name == word);
+    found
+        .and_then(|(_, number)| number.parse().ok())
+        .ok_or_else(|| format!("is no group of {GROUPS}; expected its name or its number"))
+}
+
 /// A duration in the table's form; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u64>() {
@@ -250,6 +295,8 @@ Exit codes: 0 it was answered; 1 nobody answers; 64 wrong usage.";
 const CTL_HELP: &str = "\
 Exit codes: 0 each command was executed; 1 an answer is an error, such as No such server.;
 2 nobody answers; 64 wrong usage.";
+/// The groups of this host.
+const GROUPS: &str = "/etc/group";
 const ADMIN_FORM: &str = "IP:PORT, [IP6]:PORT, *:PORT or none";
 const DRAIN: &str = "30s";
 const _: () = assert!(DRAIN_TIMEOUT.as_secs() == 30, "the help says so");

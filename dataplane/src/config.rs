@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use crate::console::{Access, Level};
+
 /// Settings of [`crate::start`].
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -22,6 +24,10 @@ pub struct Config {
     pub stats_auth_file: Option<PathBuf>,
     /// The runtime socket; `None`: there is none.
     pub socket: Option<PathBuf>,
+    /// Who may use the runtime socket.
+    pub socket_access: Access,
+    /// A second runtime socket, at which fewer commands are taken; `None`: there is none.
+    pub monitor_socket: Option<(PathBuf, Access, Level)>,
     /// The most connections at once; `None`: derived from the limits of the process.
     pub max_connections: Option<u32>,
     /// Active checks a second.
@@ -44,6 +50,8 @@ impl Config {
             healthz: Admin::FromTable,
             stats_auth_file: None,
             socket: None,
+            socket_access: Access::OWNER,
+            monitor_socket: None,
             max_connections: None,
             max_checks: MAX_CHECKS,
             shutdown_delay: Duration::ZERO,

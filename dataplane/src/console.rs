@@ -18,9 +18,12 @@ use crate::stats::Chunks;
 use crate::worker::Shared;
 
 mod act;
+mod affinity;
+mod certificates;
 mod command;
 mod help;
 mod info;
+mod level;
 mod line;
 mod servers;
 mod sessions;
@@ -28,10 +31,12 @@ mod socket_file;
 
 use command::{Command, Prompt};
 pub(crate) use help::json_form;
+pub use level::Level;
+pub use socket_file::Access;
 pub(crate) use socket_file::SocketFile;
 
 /// Answers at the runtime socket for as long as the process lives.
-pub(crate) async fn serve(listener: StdUnixListener, shared: Arc<Shared>) {
+pub(crate) async fn serve(listener: StdUnixListener, level: Level, shared: Arc<Shared>) {
     let listener = match UnixListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot answer at the runtime socket"),
@@ -47,7 +52,7 @@ pub(crate) async fn serve(listener: StdUnixListener, shared: Arc<Shared>) {
                 let shared = Arc::clone(&shared);
                 tokio::task::spawn_local(async move {
                     // A client that has gone or does not read in time is not waited for.
-                    Conversation::begin(stream).go_on(&shared).await.ok();
+                    Conversation::begin(stream, level).go_on(&shared).await.ok();
                     drop(slot);
                 });
             }
@@ -68,6 +73,7 @@ struct Conversation {
     reader: BufReader<OwnedReadHalf>,
     writer: OwnedWriteHalf,
     by: By,
+    level: Level,
     /// Whether the connection stays open after a line.
     goes_on: bool,
     /// Whether a prompt is sent before each line.
@@ -87,7 +93,7 @@ enum Read {
 }
 
 impl Conversation {
-    fn begin(stream: UnixStream) -> Self {
+    fn begin(stream: UnixStream, level: Level) -> Self {
         let by = match stream.peer_cred() {
             Ok(peer) => By {
                 pid: peer.pid().unwrap_or(0),
@@ -103,6 +109,7 @@ impl Conversation {
             reader: BufReader::new(reader),
             writer,
             by,
+            level,
             goes_on: false,
             asks: false,
             reports: false,
@@ -157,7 +164,8 @@ impl Conversation {
                     self.heed(prompt);
                     Ok(String::new().into())
                 }
-                Ok(command) => act::answer(command, shared, self.by).await,
+                Ok(command) if !self.level.may(&command) => Err(level::DENIED.into()),
+                Ok(command) => act::answer(command, shared, self.by, self.level).await,
                 // What follows would be taken for commands.
                 Err(why) if is_payload(&words) => {
                     self.tell(Err(why)).await?;

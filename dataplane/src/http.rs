@@ -10,6 +10,7 @@
 
 mod account;
 mod answers;
+mod bad_request;
 mod buffers;
 mod by_owner;
 mod exchange;
@@ -27,6 +28,7 @@ mod request;
 mod send_all;
 mod side;
 
+pub(crate) use bad_request::LastBadRequest;
 pub(crate) use buffers::Buffers;
 pub(crate) use by_owner::Owner;
 pub(crate) use h1::serve;

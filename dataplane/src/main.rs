@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ballast::config::Access;
 use ballast::show::{self, Outcome, Paint, Server, Unanswered};
 use ballast::{Checked, Config, Running, StartError, Verdict, demo, log};
 use ballast_core::table::schema;
@@ -203,6 +204,17 @@ fn config(run: &Run) -> Result<Config, StartError> {
         stats_auth_file: run.stats_auth_file.clone(),
         table: run.table.clone(),
         socket: run.socket.clone(),
+        socket_access: Access {
+            mode: run.socket_mode,
+            group: run.socket_group,
+        },
+        monitor_socket: run.monitor_socket.clone().map(|path| {
+            let access = Access {
+                mode: MONITOR_MODE,
+                group: run.monitor_group,
+            };
+            (path, access, run.monitor_level)
+        }),
         ack: run.ack.clone(),
         threads: run.threads.map(usize::from),
         max_connections: run.max_connections,
@@ -266,6 +278,8 @@ fn fail(error: &anyhow::Error, format: log::Format) -> ExitCode {
 
 /// The default admin port.
 const ADMIN_PORT: u16 = 1936;
+/// The mode of the file of `--monitor-socket`.
+const MONITOR_MODE: u32 = 0o660;
 const USAGE: u8 = 64;
 const FAULT: u8 = 1;
 /// Of `check`: a table, or a file that it names, cannot be read.

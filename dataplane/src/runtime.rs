@@ -21,7 +21,7 @@ use crate::admin::{self, CommandLine, Listeners, Viewers, Wanted};
 use crate::apply::{Apply, ApplyConfig, Reread};
 use crate::auth::Auth;
 use crate::config::Config;
-use crate::console::{self, SocketFile};
+use crate::console::{self, Level, SocketFile};
 use crate::instance_lock::{self, InstanceLock, InstanceLocks, LockName};
 use crate::intake;
 use crate::limits::{Budget, Room, cgroup_memory, cores};
@@ -48,7 +48,7 @@ pub struct Running {
     drain_timeout: Duration,
     locks: InstanceLocks,
     _lock: Option<InstanceLock>,
-    _console: Option<SocketFile>,
+    _consoles: Vec<SocketFile>,
 }
 
 /// Starts everything. Returns when the admin addresses answer and the first table, if it is a file, is being applied.
@@ -109,7 +109,7 @@ pub(crate) fn start_with(
         drain_timeout,
         locks: claims.locks,
         _lock: claims.lock,
-        _console: claims.console,
+        _consoles: claims.consoles,
     })
 }
 
@@ -240,8 +240,8 @@ struct Claims {
     lock: Option<InstanceLock>,
     listeners: Listeners,
     viewers: Viewers,
-    console: Option<SocketFile>,
-    commands: Option<UnixListener>,
+    consoles: Vec<SocketFile>,
+    commands: Vec<(UnixListener, Level)>,
 }
 
 impl Claims {
@@ -277,11 +277,16 @@ impl Claims {
         if !listeners.bound().is_empty() {
             viewers.log();
         }
-        let console = config.socket.as_deref();
-        let console = console
-            .map(|path| SocketFile::open(path, &locks))
-            .transpose()?;
-        let commands = console.as_ref().map(SocketFile::listener).transpose()?;
+        let admin = config.socket.as_ref();
+        let admin = admin.map(|path| (path, config.socket_access, Level::Admin));
+        let monitor = config.monitor_socket.as_ref();
+        let monitor = monitor.map(|(path, access, level)| (path, *access, *level));
+        let (mut consoles, mut commands) = (Vec::new(), Vec::new());
+        for (path, access, level) in admin.into_iter().chain(monitor) {
+            let file = SocketFile::open(path, access, &locks)?;
+            commands.push((file.listener()?, level));
+            consoles.push(file);
+        }
         Ok(Self {
             command_line,
             auth,
@@ -289,7 +294,7 @@ impl Claims {
             lock,
             listeners,
             viewers,
-            console,
+            consoles,
             commands,
         })
     }
@@ -331,15 +336,15 @@ fn start_admin(
     listeners: Listeners,
     viewers: Viewers,
     wanted: watch::Receiver<Option<Wanted>>,
-    commands: Option<UnixListener>,
+    commands: Vec<(UnixListener, Level)>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
 ) -> io::Result<JoinHandle<()>> {
     threads::start("admin", Pace::Quiet, move |runtime| {
         let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async {
-            if let Some(commands) = commands {
-                let serving = console::serve(commands, Arc::clone(&shared));
+            for (commands, level) in commands {
+                let serving = console::serve(commands, level, Arc::clone(&shared));
                 tokio::task::spawn_local(vital("the runtime socket", serving));
             }
             admin::serve(listeners, wanted, shared, auth, viewers).await;

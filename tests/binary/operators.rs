@@ -351,6 +351,74 @@ fn a_socket_that_cannot_be_had_is_said() {
     assert!(Path::new(&table).is_file());
 }
 
+#[test]
+fn mode_and_group_of_the_socket_are_set_and_a_second_one_is_for_monitoring() {
+    let folder = folder(&table(&[(fresh_address(), echo_server())]));
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (admin, monitor) = (path("admin"), path("monitor"));
+    let group = rustix::process::getgid().as_raw();
+    let args = [
+        "--socket",
+        &admin,
+        "--socket-mode",
+        "620",
+        "--monitor-socket",
+        &monitor,
+    ];
+    let numbered = ["--socket-group", &group.to_string()];
+    let process = Process::run(folder.path(), &[&args[..], &numbered].concat());
+    process.until_answers("/readyz", 200);
+    for (path, mode) in [(&admin, 0o620), (&monitor, 0o660)] {
+        let entry = fs::metadata(path).unwrap();
+        assert_eq!(entry.permissions().mode() & 0o777, mode, "{path}");
+        assert_eq!(std::os::unix::fs::MetadataExt::gid(&entry), group);
+    }
+    for (line, code, said) in [
+        ("show info", 0, "Name: Ballast"),
+        ("show stat", 0, "FRONTEND"),
+        ("show sess", 1, "Permission denied\n"),
+        ("show errors", 1, "Permission denied\n"),
+        ("disable frontend f0", 1, "Permission denied\n"),
+        ("clear counters", 1, "Permission denied\n"),
+        ("set server s0/x weight 1", 1, "Permission denied\n"),
+    ] {
+        let ended = ctl(&monitor, line);
+        assert_eq!(ended.code, Some(code), "{line}: {ended:?}");
+        assert!(ended.out.contains(said), "{line}: {ended:?}");
+    }
+    assert_eq!(ctl(&admin, "show sess").code, Some(0));
+    drop(process);
+
+    let operator = ["--monitor-level", "operator"];
+    let process = Process::run(folder.path(), &[&args[..], &operator].concat());
+    process.until_answers("/readyz", 200);
+    for (line, code) in [
+        ("show sess", 0),
+        ("clear counters", 0),
+        ("clear counters all", 1),
+    ] {
+        assert_eq!(ctl(&monitor, line).code, Some(code), "{line}");
+    }
+}
+
+#[test]
+fn a_mode_or_a_group_that_is_none_is_wrong_usage() {
+    for (flag, value, words) in [
+        ("--socket-mode", "9", "three octal digits"),
+        ("--socket-mode", "7777", "three octal digits"),
+        (
+            "--socket-group",
+            "no-such-group",
+            "is no group of /etc/group",
+        ),
+        ("--monitor-level", "admin", "user, operator"),
+    ] {
+        let ended = ballast(["run", "--table", "x", flag, value]);
+        assert_eq!(ended.code, Some(64), "{ended:?}");
+        assert!(ended.err.contains(words), "{ended:?}");
+    }
+}
+
 /// A server that answers one request with this.
 fn one_answer(answer: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -370,3 +370,116 @@ pub(crate) fn named(names: &[&str], addresses: &[SocketAddr], service: &str) -> 
         endpoints.join(", ")
     )
 }
+
+#[test]
+fn the_limit_of_an_endpoint_is_changed() {
+    let ballast = Ballast::serve_with_socket(&two(""), 1);
+    let limit = || {
+        let stat = say(&ballast, "show stat s 4 1\n");
+        let row = stat.lines().nth(1).unwrap();
+        row.split(',').nth(6).unwrap().to_owned()
+    };
+    assert_eq!(limit(), "");
+    assert_eq!(say(&ballast, "set maxconn server s/a 7\n"), "\n");
+    assert_eq!(limit(), "7");
+    let overrides = "set maxconn server s/a 7\n\n";
+    assert_eq!(say(&ballast, "show overrides\n"), overrides);
+    ballast.swap(&two(", retries: 1"));
+    assert_eq!(limit(), "7");
+    assert_eq!(say(&ballast, "set maxconn server s/a default\n"), "\n");
+    assert_eq!(limit(), "");
+    for (command, answer) in [
+        ("set maxconn server s/x 7", "No such server."),
+        ("set maxconn server x/a 7", "No such backend."),
+        (
+            "set maxconn server s/a x",
+            "Integer value expected: 1 or more, or 'default'.",
+        ),
+    ] {
+        assert_eq!(
+            say(&ballast, &format!("{command}\n")),
+            format!("{answer}\n\n")
+        );
+    }
+}
+
+#[test]
+fn a_frontend_that_is_disabled_refuses_and_keeps_its_connections() {
+    let ballast = Ballast::serve_with_socket(&pool(&[echo_server()], ""), 1);
+    let address = ballast.address();
+    let mut client = connect(address);
+    client.write_all(b"x").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    assert_eq!(say(&ballast, "disable frontend f\n"), "\n");
+    let refused = std::net::TcpStream::connect(address).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    client.write_all(b"y").unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    let stat = say(&ballast, "show stat f 1 -1\n");
+    assert!(stat.contains(",PAUSED,"), "{stat}");
+    let again = "All sockets are already disabled.\n\n";
+    assert_eq!(say(&ballast, "disable frontend f\n"), again);
+    assert_eq!(say(&ballast, "show overrides\n"), "disable frontend f\n\n");
+
+    assert_eq!(say(&ballast, "enable frontend f\n"), "\n");
+    connect(ballast.address());
+    assert!(say(&ballast, "show stat f 1 -1\n").contains(",OPEN,"));
+    let again = "All sockets are already enabled.\n\n";
+    assert_eq!(say(&ballast, "enable frontend f\n"), again);
+    let answer = "No such frontend.\n\n";
+    assert_eq!(say(&ballast, "disable frontend s\n"), answer);
+}
+
+#[test]
+fn affinity_is_shown_and_forgotten() {
+    let ballast = Ballast::serve_with_socket(&two(", affinity: {client-ip: 1h}"), 1);
+    let empty = "# table: s, type: ip, size:131072, used:0\n\n";
+    assert_eq!(say(&ballast, "show table\n"), empty);
+    assert_eq!(say(&ballast, "show table s\n"), empty);
+    ask(ballast.address()).unwrap();
+    let table = say(&ballast, "show table s\n");
+    let (head, entry) = table.split_once('\n').unwrap();
+    assert_eq!(head, "# table: s, type: ip, size:131072, used:1");
+    assert!(
+        entry.starts_with("0x1: key=127.0.0.1 use=0 exp=35"),
+        "{table}"
+    );
+    assert!(entry.contains(" server_id="), "{table}");
+    let name = entry.trim_end().rsplit_once("server_key=").unwrap().1;
+    assert!(["a", "b"].contains(&name), "{table}");
+    assert!(say(&ballast, "show table s key 127.0.0.1\n").contains("key=127.0.0.1"));
+    assert_eq!(say(&ballast, "show table s key 127.0.0.2\n"), "\n");
+    assert_eq!(say(&ballast, "clear table s key 127.0.0.2\n"), "\n");
+    assert!(say(&ballast, "show table s\n").contains("key="));
+    assert_eq!(say(&ballast, "clear table s key 127.0.0.1\n"), "\n");
+    assert_eq!(say(&ballast, "show table s\n"), empty);
+    ask(ballast.address()).unwrap();
+    assert_eq!(say(&ballast, "clear table s\n"), "\n");
+    assert_eq!(say(&ballast, "show table s\n"), empty);
+    for command in ["show table f", "clear table f"] {
+        assert_eq!(say(&ballast, &format!("{command}\n")), "No such table\n\n");
+    }
+    let required = "Required arguments: <table> or <table> key <key>\n\n";
+    assert_eq!(say(&ballast, "clear table\n"), required);
+}
+
+#[test]
+fn the_last_bad_request_is_shown() {
+    let table = "version: 1\nfrontends:\n  - {name: f, bind: [\"127.0.0.1:0\"], protocol: http, default: {status: 204}}\n";
+    let ballast = Ballast::serve_with_socket(table, 1);
+    let mut client = connect(ballast.address());
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHo st: x\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    let errors = say(&ballast, "show errors\n");
+    for words in [
+        "] frontend f: invalid request\n",
+        "  src 127.0.0.1:",
+        "  00016  Ho st: x\\r\\n\n",
+    ] {
+        assert!(errors.contains(words), "{errors}");
+    }
+}

@@ -47,6 +47,35 @@ impl Affinity {
         self.len() == 0
     }
 
+    /// Up to `most` clients that are remembered, each with the hash of its endpoint and the moment when it is forgotten.
+    #[must_use]
+    pub fn list(&self, most: usize, now: Moment) -> Vec<(IpAddr, u64, Moment)> {
+        let mut list = Vec::new();
+        self.0.each(|client, remembered| {
+            if remembered.until > now && list.len() < most {
+                list.push((client.ip(), remembered.endpoint, remembered.until));
+            }
+        });
+        list
+    }
+
+    /// What is remembered of one client, as in [`Self::list`]. The entry is not renewed.
+    #[must_use]
+    pub fn find(&self, client: IpAddr, now: Moment) -> Option<(u64, Moment)> {
+        let found = self.look_up(client, now)?;
+        Some((found.endpoint, found.until))
+    }
+
+    /// Forgets a client.
+    pub fn forget(&self, client: IpAddr) {
+        self.0.forget_if(ClientKey::address(client), |_| true);
+    }
+
+    /// Forgets all clients.
+    pub fn clear(&self) {
+        self.0.clear();
+    }
+
     /// The endpoint of `client`, unless the entry has expired. Renews the entry.
     pub(crate) fn recall(
         &self,
@@ -120,6 +149,8 @@ impl Entry for RememberedEndpoint {
 
 /// The most entries of a shard.
 const ROOM: usize = 2048;
+/// The clients that a service remembers at most.
+pub const MOST_CLIENTS: usize = ROOM * shards::SHARDS;
 
 #[cfg(test)]
 mod tests {
@@ -129,6 +160,30 @@ mod tests {
 
     fn ip(n: u32) -> IpAddr {
         IpAddr::from(n.to_be_bytes())
+    }
+
+    #[test]
+    fn clients_are_listed_and_forgotten() {
+        let affinity = Affinity::new(&mut Rng::new(1));
+        let v6: IpAddr = "2001:db8::1".parse().unwrap();
+        affinity.remember(ip(1), 10, 0, HOUR, Moment(0));
+        affinity.remember(v6, 20, 1, HOUR, Moment(5));
+        affinity.remember(ip(3), 30, 2, Duration::from_millis(1), Moment(0));
+        let list = |most| {
+            let mut list = affinity.list(most, Moment(10));
+            list.sort();
+            list
+        };
+        let hour = 3_600_000;
+        let both = [(ip(1), 10, Moment(hour)), (v6, 20, Moment(hour + 5))];
+        assert_eq!(list(9), both);
+        assert_eq!(list(1).len(), 1);
+        assert_eq!(affinity.find(v6, Moment(10)), Some((20, Moment(hour + 5))));
+        assert_eq!(affinity.find(ip(3), Moment(10)), None);
+        affinity.forget(ip(1));
+        assert_eq!(list(9), both[1..]);
+        affinity.clear();
+        assert!(affinity.is_empty());
     }
 
     #[test]

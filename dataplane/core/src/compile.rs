@@ -323,6 +323,7 @@ fn frontend(
             connections_per_client: spec.max_connections_per_client.map(|limit| limit.get()),
             rate_per_client: spec.max_connection_rate_per_client.map(|limit| limit.get()),
         },
+        is_closed: plan.overrides.is_closed(&spec.name),
         waits: spec.on_limit == OnLimit::Wait,
         client_timeout: spec.client_timeout(),
         client_fin: spec.timeouts.client_fin,

@@ -1,9 +1,9 @@
-//! Operator overrides: the state and weight of endpoints, and the limit of frontends.
+//! Operator overrides: the state, the weight and the limit of endpoints, the limit of frontends, and which of these are closed.
 //!
 //! An input of [`compile`](crate::compile), held by the plan, so that a swap keeps them. An override that equals the table's
 //! value is dropped, and so is one of an endpoint or frontend that was removed from the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,13 +16,15 @@ use crate::table::{self, Name, State};
 pub struct Overrides {
     endpoints: BTreeMap<Name, BTreeMap<SocketAddr, Override>>,
     max_connections: BTreeMap<Name, NonZeroU32>,
+    /// Frontends that do not listen.
+    closed: BTreeSet<Name>,
 }
 
 impl Overrides {
     /// Whether there are no overrides.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.endpoints.is_empty() && self.max_connections.is_empty()
+        self.endpoints.is_empty() && self.max_connections.is_empty() && self.closed.is_empty()
     }
 
     /// The override of this endpoint.
@@ -40,6 +42,12 @@ impl Overrides {
         self.max_connections.get(frontend).copied()
     }
 
+    /// Whether this frontend is closed by hand.
+    #[must_use]
+    pub fn is_closed(&self, frontend: &str) -> bool {
+        self.closed.contains(frontend)
+    }
+
     /// Applies one change.
     pub fn change(&mut self, change: &OverrideChange) {
         match change {
@@ -48,6 +56,15 @@ impl Overrides {
             }
             OverrideChange::Weight(service, address, weight) => {
                 self.endpoint(service, *address).weight = *weight;
+            }
+            OverrideChange::EndpointMaxConnections(service, address, max) => {
+                self.endpoint(service, *address).max_connections = *max;
+            }
+            OverrideChange::Closed(frontend, true) => {
+                self.closed.insert(frontend.clone());
+            }
+            OverrideChange::Closed(frontend, false) => {
+                self.closed.remove(frontend);
             }
             OverrideChange::MaxConnections(frontend, Some(max)) => {
                 self.max_connections.insert(frontend.clone(), *max);
@@ -85,6 +102,9 @@ impl Overrides {
                 };
                 over.state = over.state.filter(|state| *state != spec.state);
                 over.weight = over.weight.filter(|weight| *weight != spec.weight);
+                over.max_connections = over
+                    .max_connections
+                    .filter(|max| Some(*max) != spec.max_connections);
                 *over != Override::default()
             });
             !endpoints.is_empty()
@@ -93,6 +113,8 @@ impl Overrides {
             let spec = frontends.iter().find(|frontend| frontend.name == *name);
             spec.is_some_and(|spec| spec.max_connections != Some(*max))
         });
+        self.closed
+            .retain(|name| frontends.iter().any(|frontend| frontend.name == *name));
         self
     }
 
@@ -112,6 +134,10 @@ pub enum OverrideChange {
     State(Name, SocketAddr, Option<State>),
     /// An endpoint's weight.
     Weight(Name, SocketAddr, Option<u16>),
+    /// An endpoint's limit of connections.
+    EndpointMaxConnections(Name, SocketAddr, Option<NonZeroU32>),
+    /// Whether a frontend is closed, whatever the table says.
+    Closed(Name, bool),
     /// A frontend's limit.
     MaxConnections(Name, Option<NonZeroU32>),
     /// Removes all overrides of an endpoint.

@@ -174,6 +174,8 @@ pub struct Frontend {
     pub(crate) accept_proxy: Option<AcceptProxy>,
     pub(crate) limits: Limits,
     pub(crate) waits: bool,
+    /// Whether an operator has closed it.
+    pub(crate) is_closed: bool,
     pub(crate) client_timeout: Option<Duration>,
     pub(crate) client_fin: Duration,
     pub(crate) preamble_timeout: Duration,
@@ -264,6 +266,7 @@ impl Frontend {
     #[must_use]
     pub fn listens(&self) -> Listens {
         match &self.serves {
+            _ if self.is_closed => Listens::Closed,
             Serves::Nothing => Listens::Idle,
             Serves::Http(_) | Serves::Tls(_) => Listens::Yes,
             Serves::Tcp(backends) | Serves::Udp(backends) => {
@@ -300,6 +303,8 @@ pub enum Listens {
     Yes,
     /// All endpoints of its service are disabled in the table: connections are refused.
     Idle,
+    /// An operator has closed it: connections are refused.
+    Closed,
 }
 
 /// From which peers a PROXY header is read, and in which versions.

@@ -112,6 +112,14 @@ impl Service {
         &self.state
     }
 
+    /// The address of the endpoint that has this hash in the affinity table.
+    #[must_use]
+    pub fn address_of(&self, hash: u64) -> Option<SocketAddr> {
+        let mut endpoints = self.endpoints.iter();
+        let endpoint = endpoints.find(|endpoint| endpoint.hash == hash)?;
+        Some(endpoint.address())
+    }
+
     /// The name of its affinity cookie, if it has one.
     #[must_use]
     pub fn cookie_name(&self) -> Option<&str> {
@@ -247,7 +255,10 @@ impl Endpoint {
             hash: endpoint_hash(spec.address),
             live,
             node: spec.node.as_ref().map(|node| (context.node)(node)),
-            max: spec.max_connections.map_or(u32::MAX, NonZeroU32::get),
+            max: over
+                .max_connections
+                .or(spec.max_connections)
+                .map_or(u32::MAX, NonZeroU32::get),
             weight: over.weight.unwrap_or(spec.weight),
             state,
             closes_loop,
@@ -278,7 +289,7 @@ impl Endpoint {
         self.state
     }
 
-    /// Its limit of connections.
+    /// Its limit of connections, with overrides applied.
     #[must_use]
     pub fn max_connections(&self) -> Option<u32> {
         (self.max < u32::MAX).then_some(self.max)
@@ -353,6 +364,8 @@ pub struct Override {
     pub weight: Option<u16>,
     /// Its state.
     pub state: Option<State>,
+    /// Its limit of connections.
+    pub max_connections: Option<NonZeroU32>,
 }
 
 /// The endpoints of the previous plan, by address. Most tables change little, so the same index is tried first.

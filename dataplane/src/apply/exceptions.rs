@@ -30,6 +30,13 @@ pub(super) fn collect(plan: &Plan, tls: &tls::Configs, sockets: &Sockets) -> Vec
                     .iter()
                     .for_each(|bind| add(*bind, ExceptionState::Idle, why.into()));
             }
+            Listens::Closed => {
+                let why = "an operator has closed it by hand (disable frontend), so connections are refused";
+                frontend
+                    .binds()
+                    .iter()
+                    .for_each(|bind| add(*bind, ExceptionState::Idle, why.into()));
+            }
             Listens::Yes => {
                 // The socket accepts also then: other names, or the last good certificate, may be served.
                 for why in tls.problems(frontend.spec()) {

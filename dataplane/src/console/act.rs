@@ -8,24 +8,41 @@ use ballast_core::table::State;
 
 use super::command::{Change, Command, Form, Only, Server, Show, Stat, Weight};
 use super::help::help;
-use super::{By, info, servers, sessions};
+use super::level::Level;
+use super::{By, affinity, certificates, info, servers, sessions};
 use crate::access::{DATE, utc};
 use crate::operator;
 use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
 /// The answer to a command, or why it was not executed.
-pub(super) async fn answer(command: Command, shared: &Shared, by: By) -> Result<Chunks, String> {
+pub(super) async fn answer(
+    command: Command,
+    shared: &Shared,
+    by: By,
+    level: Level,
+) -> Result<Chunks, String> {
     match command {
         // These three are the conversation's own.
         Command::Quit | Command::Prompt(_) | Command::Report => Ok(nothing()),
         Command::Help(about) => Ok(help(&about).into()),
-        Command::Show(show) => look(show, shared).await,
+        Command::Show(show) => look(show, shared, level).await,
         Command::Change(change) => self::change(&change, shared, by).await,
         Command::GetWeight(server) => weight(&server, &shared.stats.snapshot(shared)),
         Command::ClearCounters { all } => {
             shared.stats.clear(shared, all);
             tracing::info!(pid = by.pid, uid = by.uid, all, "counters cleared by hand");
+            Ok(nothing())
+        }
+        Command::ClearTable { service, key } => {
+            affinity::clear(&shared.live.plan(), &service, key.as_deref())?;
+            let key = key.unwrap_or_default();
+            tracing::info!(
+                pid = by.pid,
+                uid = by.uid,
+                key,
+                "affinity cleared by hand: {service}"
+            );
             Ok(nothing())
         }
         Command::Shutdown(server) => shutdown(&server, shared, by),
@@ -36,7 +53,7 @@ fn nothing() -> Chunks {
     String::new().into()
 }
 
-async fn look(show: Show, shared: &Shared) -> Result<Chunks, String> {
+async fn look(show: Show, shared: &Shared, level: Level) -> Result<Chunks, String> {
     // Connections are listed without a snapshot.
     if let Show::Sess { json } = show {
         let connections = sessions::connections(shared).await;
@@ -65,12 +82,19 @@ async fn look(show: Show, shared: &Shared) -> Result<Chunks, String> {
         Show::Backend => servers::backends(&snapshot).into(),
         Show::Errors => {
             let date = utc(SystemTime::now(), DATE).to_string();
-            servers::errors(&snapshot, &date).into()
+            let bad_request = shared.last_bad_request.in_words();
+            servers::errors(&snapshot, &date, &bad_request).into()
         }
         Show::Version => format!("{}\n", env!("CARGO_PKG_VERSION")).into(),
         Show::Schema => stats::schema().into(),
         Show::Snapshot => stats::api(snapshot, Selection::default()),
         Show::Overrides => servers::overrides(&snapshot, plan.overrides()).into(),
+        Show::Table { service, key } => {
+            let (only, key) = (service.as_deref(), key.as_deref());
+            let seen = (level, shared.clock.now());
+            affinity::show(&plan, &snapshot, only, key, seen)?.into()
+        }
+        Show::Certificates(file) => certificates::show(&snapshot, file.as_deref())?.into(),
         Show::Sess { .. } => nothing(),
     })
 }
@@ -137,6 +161,29 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, Stri
             (
                 OverrideChange::Weight(service.name.clone(), endpoint.address, wanted),
                 format!("{} weight {word}", full_name(service, endpoint)),
+            )
+        }
+        Change::ServerMaxConnections(server, max) => {
+            let (service, endpoint) = find(server, &snapshot)?;
+            let word = max.map_or_else(|| "default".into(), |max| max.to_string());
+            let (name, address) = (service.name.clone(), endpoint.address);
+            (
+                OverrideChange::EndpointMaxConnections(name, address, *max),
+                format!("{} maxconn {word}", full_name(service, endpoint)),
+            )
+        }
+        Change::Closed(name, is_closed) => {
+            let frontend = name.frontend(&snapshot).ok_or("No such frontend.")?;
+            let (known, word) = match is_closed {
+                true => ("All sockets are already disabled.", "disabled"),
+                false => ("All sockets are already enabled.", "enabled"),
+            };
+            if frontend.is_paused == *is_closed {
+                return Err(known.into());
+            }
+            (
+                OverrideChange::Closed(frontend.name.clone(), *is_closed),
+                format!("{} {word}", frontend.name),
             )
         }
         Change::MaxConnections(name, max) => {

@@ -26,6 +26,11 @@ pub(super) enum Command {
     ClearCounters {
         all: bool,
     },
+    /// Forgets which endpoints the clients of a service had: all clients, or one.
+    ClearTable {
+        service: String,
+        key: Option<String>,
+    },
     /// Resets the connections of an endpoint.
     Shutdown(Server),
 }
@@ -55,6 +60,13 @@ pub(super) enum Show {
     Sess {
         json: bool,
     },
+    /// Which endpoints the clients of services come back to.
+    Table {
+        service: Option<String>,
+        key: Option<String>,
+    },
+    /// The files of certificates, or one of them in full.
+    Certificates(Option<String>),
     Version,
     /// The schema of the JSON.
     Schema,
@@ -109,6 +121,9 @@ pub(super) enum Change {
     State(Server, Option<State>),
     Weight(Server, Option<Weight>),
     MaxConnections(Target, Option<NonZeroU32>),
+    ServerMaxConnections(Server, Option<NonZeroU32>),
+    /// Whether a frontend is closed.
+    Closed(Target, bool),
 }
 
 /// What an endpoint is to weigh.
@@ -149,6 +164,17 @@ pub(super) fn parse(words: &[String]) -> Result<Command, String> {
         ["show", "errors"] => show(Show::Errors),
         ["show", "sess"] => show(Show::Sess { json: false }),
         ["show", "sess", "json"] => show(Show::Sess { json: true }),
+        ["show", "table", how @ ..] => {
+            let [service, key] = table(how)
+                .ok_or("'show table' expects '<backend>' and 'key <address>', or nothing.")?;
+            show(Show::Table { service, key })
+        }
+        ["clear", "table", how @ ..] => match table(how) {
+            Some([Some(service), key]) => Ok(Command::ClearTable { service, key }),
+            _ => Err("Required arguments: <table> or <table> key <key>".into()),
+        },
+        ["show", "ssl", "cert"] => show(Show::Certificates(None)),
+        ["show", "ssl", "cert", file] => show(Show::Certificates(Some((*file).to_owned()))),
         ["show", "version"] => show(Show::Version),
         ["show", "schema", "json"] => show(Show::Schema),
         ["show", "snapshot"] => show(Show::Snapshot),
@@ -172,11 +198,24 @@ pub(super) fn parse(words: &[String]) -> Result<Command, String> {
             Ok(Command::Change(Change::Weight(server, weight)))
         }
         ["set", "server", ..] => Err(SET_USAGE.into()),
+        ["disable", "frontend", frontend] => {
+            Ok(Command::Change(Change::Closed(name(frontend)?, true)))
+        }
+        ["enable", "frontend", frontend] => {
+            Ok(Command::Change(Change::Closed(name(frontend)?, false)))
+        }
+        ["set", "maxconn", "server", server, max] => {
+            let (server, max) = (server_of(server)?, max_of(max)?);
+            Ok(Command::Change(Change::ServerMaxConnections(server, max)))
+        }
         ["set", "maxconn", "frontend", frontend, max] => {
             let (frontend, max) = (name(frontend)?, max_of(max)?);
             Ok(Command::Change(Change::MaxConnections(frontend, max)))
         }
-        ["set", "maxconn", ..] => Err("'set maxconn' expects 'frontend <f> <n>|default'.".into()),
+        ["set", "maxconn", ..] => Err(
+            "'set maxconn' expects 'frontend <f> <n>|default' or 'server <b>/<s> <n>|default'."
+                .into(),
+        ),
         _ => Err(unknown(&words)),
     }
 }
@@ -187,6 +226,17 @@ fn unknown(words: &[&str]) -> String {
         "Unknown command: '{}'. There are:\n{HELP}",
         said.escape_debug()
     )
+}
+
+/// A service and a key, or neither.
+fn table(how: &[&str]) -> Option<[Option<String>; 2]> {
+    let owned = |word: &str| Some(word.to_owned());
+    match how {
+        [] => Some([None, None]),
+        [service] => Some([owned(service), None]),
+        [service, "key", key] => Some([owned(service), owned(key)]),
+        _ => None,
+    }
 }
 
 fn prompt(how: &[&str]) -> Result<Prompt, String> {

@@ -48,6 +48,8 @@ pub(super) const HELP: &str = "  \
   show backend                               : services
   show errors                                : what went wrong, by reason
   show sess [json]                           : connections and flows, 1000 at most
+  show table [<backend> [key <address>]]     : clients with affinity, and their endpoints
+  show ssl cert [<file>]                     : certificates of frontends
   show version                               : the version
   show schema json                           : what the JSON of info and stat looks like
   show overrides                             : what was changed by hand
@@ -58,7 +60,11 @@ pub(super) const HELP: &str = "  \
   enable server <b>/<s>                      : the same as state ready
   disable server <b>/<s>                     : the same as state maint
   set maxconn frontend <f> <n>|default       : connections at once
+  set maxconn server <b>/<s> <n>|default     : connections at once
+  enable frontend <f>                        : listens again
+  disable frontend <f>                       : refuses new connections
   shutdown sessions server <b>/<s>           : resets the connections of an endpoint
+  clear table <backend> [key <address>]      : forgets the endpoints of all clients, or of one
   clear counters [all]                       : forgets the maxima, or all that was counted
 ";
 

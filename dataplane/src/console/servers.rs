@@ -130,8 +130,8 @@ pub(super) fn backends(snapshot: &Snapshot) -> String {
     out
 }
 
-/// `show errors`: how often what went wrong, and why the latest table was refused.
-pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
+/// `show errors`: how often what went wrong, why the latest table was refused, and the last bad request.
+pub(super) fn errors(snapshot: &Snapshot, date: &str, bad_request: &str) -> String {
     let mut lines = String::new();
     let mut total = 0;
     let mut note = |whose: &str, name: &str, counts: &mut dyn Iterator<Item = (&str, u64)>| {
@@ -165,10 +165,11 @@ pub(super) fn errors(snapshot: &Snapshot, date: &str) -> String {
             writeln!(lines, "    {line}").unwrap_or_default();
         }
     }
-    format!("Total events captured on [{date}] : {total}\n{lines}")
+    format!("Total events captured on [{date}] : {total}\n{lines}{bad_request}")
 }
 
-/// `show overrides`: what was changed by hand, in words that undo it if `default` takes the value's place.
+/// `show overrides`: what was changed by hand, in words that undo it if `default` takes the value's place, or `enable` that of
+/// `disable`.
 pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
     let mut out = String::new();
     for service in &snapshot.services {
@@ -182,11 +183,17 @@ pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
             if let Some(weight) = by_hand.weight {
                 writeln!(out, "set server {server} weight {weight}").unwrap_or_default();
             }
+            if let Some(max) = by_hand.max_connections {
+                writeln!(out, "set maxconn server {server} {max}").unwrap_or_default();
+            }
         }
     }
     for frontend in &snapshot.frontends {
         if let Some(max) = overrides.max_connections(&frontend.name) {
             writeln!(out, "set maxconn frontend {} {max}", frontend.name).unwrap_or_default();
+        }
+        if overrides.is_closed(&frontend.name) {
+            writeln!(out, "disable frontend {}", frontend.name).unwrap_or_default();
         }
     }
     out

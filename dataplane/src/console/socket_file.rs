@@ -1,8 +1,8 @@
-//! The file of the runtime socket: never taken from a running process, only for its owner, removed at the end.
+//! The file of a runtime socket: never taken from a running process, only for those who may use it, removed at the end.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,32 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::instance_lock::{InstanceLock, InstanceLocks, LockName};
 use crate::start_error::StartError;
+
+/// Who may use a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The mode of its file.
+    pub mode: u32,
+    /// The number of its group; `None`: that of the process.
+    pub group: Option<u32>,
+}
+
+impl Access {
+    /// Only the user of the process.
+    pub const OWNER: Self = Self {
+        mode: 0o600,
+        group: None,
+    };
+
+    fn give(self, path: &Path) -> io::Result<()> {
+        if self == Self::OWNER {
+            return Ok(());
+        }
+        // The group first: until then the file is for its owner.
+        std::os::unix::fs::chown(path, None, self.group)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(self.mode))
+    }
+}
 
 /// A socket file. It is removed when this is dropped.
 #[derive(Debug)]
@@ -25,7 +51,11 @@ pub(crate) struct SocketFile {
 
 impl SocketFile {
     /// Listens at `path`, or returns why it cannot.
-    pub(crate) fn open(path: &Path, names: &InstanceLocks) -> Result<Self, StartError> {
+    pub(crate) fn open(
+        path: &Path,
+        access: Access,
+        names: &InstanceLocks,
+    ) -> Result<Self, StartError> {
         let failed = |why| StartError::Socket {
             path: path.into(),
             why,
@@ -39,6 +69,11 @@ impl SocketFile {
         let make_way = make_way(path, &address).map_err(failed)?;
         let bound = make_way.and_then(|()| bind(&address));
         let listener = bound.map_err(|error| failed(explain(path, &error)))?;
+        access.give(path).map_err(|error| {
+            failed(format!(
+                "cannot be given its group and mode: {error}; name a group of this process's user"
+            ))
+        })?;
         let file = fs::symlink_metadata(path).map_err(|error| failed(error.to_string()))?;
         Ok(Self {
             path: path.into(),
@@ -123,7 +158,7 @@ mod tests {
     use super::*;
 
     fn refused(path: &Path) -> String {
-        SocketFile::open(path, &InstanceLocks::default())
+        SocketFile::open(path, Access::OWNER, &InstanceLocks::default())
             .unwrap_err()
             .to_string()
     }
@@ -132,7 +167,7 @@ mod tests {
     fn the_file_is_for_its_owner_only_and_goes_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let file = SocketFile::open(&path, &InstanceLocks::default()).unwrap();
+        let file = SocketFile::open(&path, Access::OWNER, &InstanceLocks::default()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         drop(file);
         assert!(!path.exists());
@@ -144,7 +179,7 @@ mod tests {
         let path = folder.path().join("s");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        let file = SocketFile::open(&path, &InstanceLocks::default()).unwrap();
+        let file = SocketFile::open(&path, Access::OWNER, &InstanceLocks::default()).unwrap();
         call(&SockAddr::unix(&path).unwrap()).unwrap();
         drop(file);
     }
@@ -159,7 +194,7 @@ mod tests {
         assert!(said.contains(&path.display().to_string()), "{said}");
 
         let ours = folder.path().join("ours");
-        let _door = SocketFile::open(&ours, &InstanceLocks::default()).unwrap();
+        let _door = SocketFile::open(&ours, Access::OWNER, &InstanceLocks::default()).unwrap();
         let said = refused(&ours);
         assert!(said.contains("another process answers there"), "{said}");
     }
@@ -168,7 +203,7 @@ mod tests {
     fn another_ones_file_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
-        let file = SocketFile::open(&path, &InstanceLocks::default()).unwrap();
+        let file = SocketFile::open(&path, Access::OWNER, &InstanceLocks::default()).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();
         drop(file);

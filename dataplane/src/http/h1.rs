@@ -309,7 +309,10 @@ impl Client {
             Ok(Some(head)) => head,
             Ok(None) => return Read::More,
             Err(Reject { status, reason }) => {
-                tracing::debug!(client = %self.peer.key.client(), reason, "bad request");
+                let client = self.peer.key.client();
+                tracing::debug!(%client, reason, "bad request");
+                let last = &self.peer.worker.shared.last_bad_request;
+                last.note(frontend.name(), client, reason, held);
                 let frontend = Some(frontend.as_ref());
                 let answer = Answer::rejected(&self.peer, status, frontend, Reason::Malformed);
                 self.account_for_malformed(began);

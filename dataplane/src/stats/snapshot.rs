@@ -156,6 +156,8 @@ pub struct FrontendStats {
     pub mode: Mode,
     /// Whether it listens.
     pub is_open: bool,
+    /// Whether it does not because an operator has closed it.
+    pub is_paused: bool,
     /// Connections now.
     pub current: u32,
     /// The most at once.
@@ -178,6 +180,17 @@ pub struct FrontendStats {
     pub request_rate: Rate,
     /// The certificates that it serves, where TLS ends there.
     pub certificates: Option<Certificates>,
+}
+
+impl FrontendStats {
+    /// haproxy's word for whether it listens.
+    pub(crate) fn status_word(&self) -> &'static str {
+        match (self.is_open, self.is_paused) {
+            (true, _) => "OPEN",
+            (false, true) => "PAUSED",
+            (false, false) => "STOP",
+        }
+    }
 }
 
 /// The certificates of a frontend at one moment.

@@ -9,6 +9,7 @@ use ballast_core::table;
 use jiff::Timestamp;
 
 use super::certificates::Certificate;
+use super::x509;
 
 /// A certificate that a frontend serves.
 #[derive(Debug)]
@@ -19,6 +20,12 @@ pub struct ServedCertificate {
     pub names: Arc<[Box<str>]>,
     /// When it is valid.
     pub period: Period,
+    /// Who has it, as RFC 4514 writes it.
+    pub subject: Box<str>,
+    /// Who has signed it, so too.
+    pub issuer: Box<str>,
+    /// The number that the issuer gave it, in hexadecimal digits.
+    pub serial: Box<str>,
     /// Names that the table offers it for, and that are not in it.
     foreign_names: Box<[Box<str>]>,
 }
@@ -37,10 +44,19 @@ impl ServedCertificate {
         let hosts = spec.hosts.iter().flatten();
         let foreign =
             hosts.filter(|host| !is_covered(host, certificate.names.iter().map(|name| &**name)));
+        let own = certificate.key.as_ref().and_then(|key| key.cert.first());
+        let x509::Origin {
+            subject,
+            issuer,
+            serial,
+        } = own.and_then(x509::origin).unwrap_or_default();
         Some(Self {
             file: spec.cert.display().to_string().into(),
             names: names_of(spec, certificate),
             period: certificate.period?,
+            subject,
+            issuer,
+            serial,
             foreign_names: foreign.map(|host| host.to_string().into()).collect(),
         })
     }

@@ -23,6 +23,17 @@ pub(super) struct Use {
     pub(super) period: Period,
 }
 
+/// Who has a certificate, and who has signed it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    /// The subject as RFC 4514 writes it.
+    pub(super) subject: Box<str>,
+    /// The issuer, so too.
+    pub(super) issuer: Box<str>,
+    /// The number that the issuer gave it, in hexadecimal digits.
+    pub(super) serial: Box<str>,
+}
+
 /// What this certificate is for; `None`: it cannot be read.
 pub(super) fn use_of(certificate: &CertificateDer<'_>) -> Option<Use> {
     let certificate = read(certificate)?;
@@ -50,6 +61,22 @@ pub(super) fn use_of(certificate: &CertificateDer<'_>) -> Option<Use> {
             not_before: seconds(&validity.not_before),
             not_after: seconds(&validity.not_after),
         },
+    })
+}
+
+/// Who has this certificate, and who has signed it; `None`: it cannot be read.
+pub(super) fn origin(certificate: &CertificateDer<'_>) -> Option<Origin> {
+    let certificate = read(certificate)?;
+    let tbs = certificate.tbs_certificate();
+    Some(Origin {
+        subject: tbs.subject().to_string().into(),
+        issuer: tbs.issuer().to_string().into(),
+        // A first byte of 0 only keeps the number from being a negative one.
+        serial: (tbs.serial_number().as_bytes().iter())
+            .skip_while(|byte| **byte == 0)
+            .map(|byte| format!("{byte:02X}"))
+            .collect::<String>()
+            .into(),
     })
 }
 

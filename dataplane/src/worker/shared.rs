@@ -22,6 +22,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use super::Order;
 use crate::access::AccessLog;
 use crate::clock::Clock;
+use crate::http::LastBadRequest;
 use crate::limits::{Descriptors, Room};
 use crate::live::Live;
 use crate::override_request::{OverrideError, OverrideRequest};
@@ -66,6 +67,8 @@ pub struct Shared {
     pub(crate) access: AccessLog,
     /// The statistics that the admin side shows.
     pub stats: Stats,
+    /// The last request that breaks the rules of HTTP.
+    pub(crate) last_bad_request: LastBadRequest,
     /// Used by tests only.
     fault_injection: Option<Box<dyn FaultInjection>>,
 }
@@ -132,6 +135,7 @@ impl Shared {
             new_plan: Notify::new(),
             access,
             stats: Stats::default(),
+            last_bad_request: LastBadRequest::default(),
             fault_injection,
         };
         shared.divide(0, false);

@@ -35,6 +35,12 @@ impl ClientKey {
         Self { high, low }
     }
 
+    /// The address, if each counts as a client.
+    pub(crate) fn ip(self) -> IpAddr {
+        let bits = u128::from(self.high) << 64 | u128::from(self.low);
+        IpAddr::from(bits.to_be_bytes()).to_canonical()
+    }
+
     /// Each IPv4 address and each IPv6 /64 network counts as a client, because a host may use any address of its /64.
     pub(crate) fn network(client: IpAddr) -> Self {
         let key = Self::address(client);
@@ -69,6 +75,23 @@ impl<V: Entry> Shards<V> {
             .iter()
             .map(|shard| open(shard).slots.len())
             .sum()
+    }
+
+    /// Calls `look` with each entry.
+    pub(crate) fn each(&self, mut look: impl FnMut(ClientKey, &V)) {
+        for shard in &self.shards {
+            open(shard)
+                .slots
+                .iter()
+                .for_each(|slot| look(slot.client, &slot.entry));
+        }
+    }
+
+    /// Removes all entries.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            *open(shard) = Shard::new(self.seed);
+        }
     }
 
     /// Calls `look` with the entry of `client`, if there is one.

@@ -6,6 +6,7 @@ use crate::loops::LOOPBACK_ONLY;
 use crate::moment::Moment;
 use crate::plan::{Listens, Plan};
 use crate::rng::Rng;
+use crate::service::Endpoint;
 use crate::table::Format;
 
 fn surroundings(rng: &mut Rng) -> CompileContext<'_> {
@@ -204,4 +205,47 @@ services:
     let again = changed(&context, |over| *over = Overrides::default());
     assert_eq!(closing(&again), [false; 3]);
     assert_eq!(again.loops(), chain.loops());
+}
+
+#[test]
+fn the_limit_of_an_endpoint_is_changed_and_undone() {
+    let table = "
+frontends: [{name: f, bind: ['*:80'], protocol: tcp, service: s}]
+services: [{name: s, endpoints: [{address: '10.0.0.1:80', max-connections: 5}, {address: '10.0.0.2:80'}]}]
+";
+    let before = served(&Plan::default(), table);
+    let limits = |plan: &Plan| -> Vec<Option<u32>> {
+        let endpoints = plan.services()[0].endpoints().iter();
+        endpoints.map(Endpoint::max_connections).collect()
+    };
+    let limit = |address, max| {
+        OverrideChange::EndpointMaxConnections(name("s"), at(address), NonZeroU32::new(max))
+    };
+    let after = changed(&before, |overrides| {
+        overrides.change(&limit("10.0.0.1:80", 9));
+        overrides.change(&limit("10.0.0.2:80", 2));
+    });
+    assert_eq!(limits(&after), [Some(9), Some(2)]);
+    let kept = served(&after, table);
+    assert_eq!(limits(&kept), [Some(9), Some(2)]);
+    let undone = changed(&kept, |overrides| {
+        overrides.change(&limit("10.0.0.1:80", 5));
+        overrides.change(&limit("10.0.0.2:80", 0));
+    });
+    assert_eq!(limits(&undone), [Some(5), None]);
+    assert!(undone.overrides().is_empty());
+}
+
+#[test]
+fn a_frontend_that_is_closed_by_hand_does_not_listen_until_it_is_opened() {
+    let before = served(&Plan::default(), TABLE);
+    let close = |is_closed| OverrideChange::Closed(name("f"), is_closed);
+    let closed = changed(&before, |overrides| overrides.change(&close(true)));
+    assert_eq!(closed.frontends()[0].listens(), Listens::Closed);
+    let kept = served(&closed, TABLE);
+    assert_eq!(kept.frontends()[0].listens(), Listens::Closed);
+    let open = changed(&kept, |overrides| overrides.change(&close(false)));
+    assert_eq!(open.frontends()[0].listens(), Listens::Yes);
+    let gone = served(&kept, "services: []");
+    assert!(gone.overrides().is_empty());
 }

@@ -19,6 +19,35 @@ fn server(service: &str, endpoint: &str) -> Server {
 }
 
 #[test]
+fn each_level_may_do_what_haproxys_may() {
+    use crate::console::Level;
+    for (line, least) in [
+        ("help", Level::User),
+        ("show info", Level::User),
+        ("show stat", Level::User),
+        ("show servers state", Level::User),
+        ("show table", Level::User),
+        ("show ssl cert", Level::User),
+        ("get weight s/a", Level::User),
+        ("show sess", Level::Operator),
+        ("show errors", Level::Operator),
+        ("clear counters", Level::Operator),
+        ("clear table s", Level::Operator),
+        ("clear counters all", Level::Admin),
+        ("shutdown sessions server s/a", Level::Admin),
+        ("disable server s/a", Level::Admin),
+        ("set server s/a weight 3", Level::Admin),
+        ("set maxconn frontend f 3", Level::Admin),
+        ("disable frontend f", Level::Admin),
+    ] {
+        let command = read(line).unwrap();
+        for level in [Level::User, Level::Operator, Level::Admin] {
+            assert_eq!(level.may(&command), level >= least, "{line}: {level:?}");
+        }
+    }
+}
+
+#[test]
 fn every_command_is_understood() {
     use Command::{Change as By, ClearCounters, GetWeight, Help, Quit, Show as See, Shutdown};
     let stat = Stat::default();

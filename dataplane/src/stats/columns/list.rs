@@ -57,7 +57,7 @@ pub(in crate::stats) static COLUMNS: [Column; 119] = columns! {
     "wredis" MCP "redispatch_warnings_total" Plain "Clients that went on to another endpoint because one could not be reached." {
         backend: |b| Count(b.counts.redispatches), server: |_, s| Count(s.counts.redispatches) }
     "status" SGP "status" States "How it fares." {
-        frontend: |f| Text(if f.is_open { "OPEN" } else { "STOP" }), backend: status_of, server: |_, s| Status(s.status) }
+        frontend: |f| Text(f.status_word()), backend: status_of, server: |_, s| Status(s.status) }
     "weight" MaP "weight" Plain "The share of clients; at a service that of all endpoints in use together." {
         backend: |b| Level(b.weight), server: |_, s| Level(s.weight) }
     "act" MGP "active_servers" Plain "Ready endpoints that can be used; at an endpoint whether it is no backup." {

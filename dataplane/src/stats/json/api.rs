@@ -121,7 +121,7 @@ object! { FrontendStats, f =>
     "labels": labels(&f.spec.labels),
     "protocol": f.spec.protocol,
     "bind": f.spec.bind,
-    "status": if f.is_open { "OPEN" } else { "STOP" },
+    "status": f.status_word(),
     "sessions": f.current,
     "max_sessions": f.peak,
     "limit": f.limit,

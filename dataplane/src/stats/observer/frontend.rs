@@ -146,6 +146,7 @@ impl ObservedFrontend {
             mode: mode(spec.protocol),
             is_open: frontend.listens() == Listens::Yes
                 && sockets.any(|socket| open.contains_key(socket)),
+            is_paused: frontend.listens() == Listens::Closed,
             current: state.admit().current(),
             peak: state.admit().peak(),
             limit: limits.connections.map_or(most, |limit| limit.min(most)),
