@@ -178,7 +178,7 @@ fn what_is_wrong_is_said() {
         ("Show info", "Unknown command"),
         ("quit now", "Unknown command"),
         ("set", "Unknown command"),
-        ("enable frontend f", "Unknown command"),
+        ("enable frontends f", "Unknown command"),
         ("prompt x", "'prompt' expects"),
         ("show info tpyed", "'show info' expects"),
         ("show stat tpyed", "'show stat' expects"),
