@@ -222,7 +222,7 @@ pub struct Rewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Redirect {
-    /// The whole Location, as it is sent, such as /new or https://example.com/x?y=z. It stands alone, or beside `status`.
+    /// The whole Location, as it is sent, such as `/new` or `https://example.com/x?y=z`. It stands alone, or beside `status`.
     #[serde(skip_serializing_if = "is_default")]
     pub location: Option<Value>,
     /// http or https.
