@@ -24,7 +24,7 @@ pub struct Config {
     pub stats_auth_file: Option<PathBuf>,
     /// The runtime socket; `None`: there is none.
     pub socket: Option<PathBuf>,
-    /// Who may use the runtime socket.
+    /// The mode and the group of the runtime socket's file.
     pub socket_access: Access,
     /// A second runtime socket, at which fewer commands are taken; `None`: there is none.
     pub monitor_socket: Option<(PathBuf, Access, Level)>,

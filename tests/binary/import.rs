@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -331,15 +331,10 @@ fn what_looks_small_is_as_in_haproxy() {
     let folder = tempfile::tempdir().unwrap();
     let at = fresh_ip();
     let echo = server(|mut client| {
-        let mut head = Vec::new();
-        let mut bytes = [0; 4096];
-        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-            let Ok(read @ 1..) = client.read(&mut bytes) else {
-                return;
-            };
-            head.extend_from_slice(&bytes[..read]);
-        }
-        let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+        let Some(head) = head_of(&mut client) else {
+            return;
+        };
+        let head = head.to_ascii_lowercase();
         let mut shown: Vec<&str> = head.lines().filter(|line| line.starts_with("x-")).collect();
         shown.sort_unstable();
         let path = head.split(' ').nth(1).unwrap_or_default();
@@ -533,15 +528,9 @@ impl Servers {
     fn begin() -> Self {
         let http = |name: &'static str| {
             server(move |mut client| {
-                let mut head = Vec::new();
-                let mut bytes = [0; 4096];
-                while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-                    let Ok(read @ 1..) = client.read(&mut bytes) else {
-                        return;
-                    };
-                    head.extend_from_slice(&bytes[..read]);
-                }
-                let head = String::from_utf8_lossy(&head).into_owned();
+                let Some(head) = head_of(&mut client) else {
+                    return;
+                };
                 let line = head.lines().next().unwrap_or_default();
                 let path = line.split(' ').nth(1).unwrap_or_default();
                 let forwarded = head.to_ascii_lowercase().contains("x-forwarded-for: 127.");
@@ -815,4 +804,17 @@ fn import_text(text: &str) -> (Ended, tempfile::TempDir) {
     let source = folder.path().join("haproxy.cfg");
     fs::write(&source, text).unwrap();
     (ballast([Path::new("import"), &source]), folder)
+}
+
+/// The head of a request. `None`: the client leaves before its end.
+fn head_of(client: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    let mut bytes = [0; 4096];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let Ok(read @ 1..) = client.read(&mut bytes) else {
+            return None;
+        };
+        head.extend_from_slice(&bytes[..read]);
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
 }

@@ -59,7 +59,7 @@ impl Affinity {
         list
     }
 
-    /// What is remembered of one client, as in [`Self::list`]. The entry is not renewed.
+    /// The hash of the endpoint that this client comes back to, and the moment when it is forgotten. The entry is not renewed.
     #[must_use]
     pub fn find(&self, client: IpAddr, now: Moment) -> Option<(u64, Moment)> {
         let found = self.look_up(client, now)?;

@@ -64,11 +64,12 @@ impl CertificateNames {
     /// end of the name, are ignored.
     #[must_use]
     pub fn find(&self, server_name: Option<&str>) -> &[usize] {
+        let without = |policy| match policy {
+            UnknownName::Default => &*self.first,
+            UnknownName::Refuse => &[],
+        };
         let Some(name) = server_name else {
-            return match self.no_name {
-                UnknownName::Default => &self.first,
-                UnknownName::Refuse => &[],
-            };
+            return without(self.no_name);
         };
         let name = name.strip_suffix('.').unwrap_or(name);
         let name: Cow<'_, str> = match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -78,10 +79,7 @@ impl CertificateNames {
         let wildcard = || self.wildcards.get(name.split_once('.')?.1);
         match self.exact.get(&*name).or_else(wildcard) {
             Some(places) => places,
-            None => match self.unknown {
-                UnknownName::Default => &self.first,
-                UnknownName::Refuse => &[],
-            },
+            None => without(self.unknown),
         }
     }
 

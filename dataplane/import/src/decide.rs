@@ -163,7 +163,7 @@ impl Importer<'_> {
         Ok(steps)
     }
 
-    /// Whom a table denies by their address it answers with 403.
+    /// Reports a denial by the client's address with another status or a page: `source-ranges` of a table answer 403.
     fn answered_alike(&mut self, line: &Line, does: &Does, condition: &Condition) {
         let Does::Request(Request::Deny(status, page)) = does else {
             return;

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Show};
 
-/// Who asks.
+/// The rights of a runtime socket's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Level {
     /// Looks at what says nothing of single clients, and changes nothing

@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use crate::instance_lock::{InstanceLock, InstanceLocks, LockName};
 use crate::start_error::StartError;
 
-/// Who may use a socket.
+/// The mode and the group of a socket's file, which say which users may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The mode of its file.

@@ -20,9 +20,9 @@ pub struct ServedCertificate {
     pub names: Arc<[Box<str>]>,
     /// When it is valid.
     pub period: Period,
-    /// Who has it, as RFC 4514 writes it.
+    /// The certificate's subject, in the form of RFC 4514.
     pub subject: Box<str>,
-    /// Who has signed it, so too.
+    /// The certificate's issuer, in the form of RFC 4514.
     pub issuer: Box<str>,
     /// The number that the issuer gave it, in hexadecimal digits.
     pub serial: Box<str>,

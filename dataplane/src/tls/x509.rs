@@ -23,12 +23,12 @@ pub(super) struct Use {
     pub(super) period: Period,
 }
 
-/// Who has a certificate, and who has signed it.
+/// The subject, the issuer and the serial number of a certificate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Origin {
-    /// The subject as RFC 4514 writes it.
+    /// In the form of RFC 4514.
     pub(super) subject: Box<str>,
-    /// The issuer, so too.
+    /// In the form of RFC 4514.
     pub(super) issuer: Box<str>,
     /// The number that the issuer gave it, in hexadecimal digits.
     pub(super) serial: Box<str>,
@@ -83,7 +83,7 @@ pub(super) fn origin(certificate: &CertificateDer<'_>) -> Option<Origin> {
 /// The holder of a certificate.
 #[derive(Debug)]
 pub(crate) struct Identity {
-    /// The subject as RFC 4514 writes it.
+    /// In the form of RFC 4514.
     pub(crate) subject: Box<str>,
     /// The last common name in it.
     pub(crate) common_name: Option<Box<str>>,

@@ -41,7 +41,7 @@ pub struct FrontendHttp {
     /// https: browsers are told to use nothing but https for so long. Absent: they are not told.
     #[serde(skip_serializing_if = "is_default")]
     pub hsts: Option<MaxAge>,
-    /// What is changed in the heads of all answers, after every other edit: those of endpoints and Ballast's own.
+    /// Edits of the header fields of all answers, after every other edit: of answers by endpoints, and of redirects, denials and error pages.
     #[serde(skip_serializing_if = "is_default")]
     pub response_headers: Option<Box<HeaderEdits>>,
     /// The status for requests whose endpoints cannot be connected to, from 500 to 599. Default: 502.

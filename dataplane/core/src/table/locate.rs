@@ -257,7 +257,7 @@ services:
                 "services[1].endpoints[0].weight",
                 "line 8, column 19: services[1] (a b).endpoints[0].weight",
             ),
-            // What is missing is looked for where it should be.
+            // A field that the table does not have: the place of the nearest field around it.
             (
                 "services[0].health.mode",
                 "line 3, column 5: services[0] (web).health.mode",

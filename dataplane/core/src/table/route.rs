@@ -56,7 +56,7 @@ pub struct Route {
     /// What is changed in the heads of requests, before the edits of the backend and of the service.
     #[serde(skip_serializing_if = "is_default")]
     pub request_headers: Option<Box<HeaderEdits>>,
-    /// What is changed in the heads of answers, after the edits of the service and of the backend; also of a redirect or `status`.
+    /// Edits of the header fields of answers, after those of the service and of the backend. A redirect or `status` of this route is edited, too.
     #[serde(skip_serializing_if = "is_default")]
     pub response_headers: Option<Box<HeaderEdits>>,
     /// What endpoints are asked for instead: a path in place of the part that matched, or a map. Absent: nothing is changed.
