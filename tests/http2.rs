@@ -678,6 +678,13 @@ fn operators_see_requests_of_http2() {
             let at = header.iter().position(|column| *column == name).unwrap();
             assert_eq!(frontend[at], value, "{name}");
         }
+        // The heads of the request and of the response; the body of the request is empty.
+        let column = |name: &str| -> u64 {
+            let at = header.iter().position(|column| *column == name).unwrap();
+            frontend[at].parse().unwrap()
+        };
+        assert!((10..200).contains(&column("bin")), "{}", column("bin"));
+        assert!(column("bout") > 10, "{}", column("bout"));
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Head {
     is_too_large: bool,
     /// The length that `content-length` states.
     length: Option<u64>,
+    /// The bytes of the header block, as they came.
+    received: usize,
 }
 
 /// A place in [`Head::bytes`].
@@ -84,6 +86,12 @@ impl Head {
         };
     }
 
+    /// The bytes of the header block, as the peer compressed them.
+    #[must_use]
+    pub fn received(&self) -> usize {
+        self.received
+    }
+
     /// The memory that it holds.
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity() + self.fields.capacity() * size_of::<Span>()
@@ -98,6 +106,7 @@ impl Head {
         kind: Kind,
         most: usize,
     ) -> Result<(), Unusable> {
+        self.received = block.len();
         let mut is_malformed = false;
         let far_too_much = most.max(MAX_PAYLOAD).saturating_mul(FAR_TOO_MUCH);
         decoder.decode(block, |name, value| {

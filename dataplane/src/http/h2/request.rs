@@ -57,6 +57,8 @@ pub(super) async fn serve(active: Active, stream: Stream) {
     };
     peer.counters().requests.add(1);
     peer.counters().http2_requests.add(1);
+    let received = head.received() as u64;
+    open.account.moved(peer.counters(), received, 0);
     let step = read(&peer, &head, &stream, frontend, http, now);
     stream.recycle(head);
     let mut timer = Timer::new(&peer.worker.tools.poller);
@@ -67,6 +69,7 @@ pub(super) async fn serve(active: Active, stream: Stream) {
             send(&peer, &answer, &stream, account, &mut timer).await;
         }
         Step::Forward(mut prepared) => {
+            prepared.received = received;
             let _admission = match admit(active, &prepared) {
                 Ok(admission) => admission,
                 Err(refusal) => {
