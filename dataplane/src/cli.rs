@@ -9,6 +9,7 @@ use ballast::log;
 use ballast::show::What;
 use ballast_core::table::parse_duration;
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::wait::{self, Wait};
 
@@ -26,7 +27,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Serve a routing table, and every newer one that takes its place
-    #[command(after_help = RUN_HELP)]
+    #[command(after_help = RUN_SHORT_HELP, after_long_help = RUN_HELP)]
     Run(Run),
     /// Say everything that is wrong with a table, without serving it
     #[command(after_help = CHECK_HELP)]
@@ -54,6 +55,21 @@ pub(crate) enum Command {
     /// Send commands to a running ballast's runtime socket, and print its answers
     #[command(after_help = CTL_HELP)]
     Ctl(Ctl),
+    /// Print the version, as --version does
+    Version,
+    /// Print what completes commands and flags in a shell
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write a manual page for ballast, and one for each of its commands
+    #[command(after_help = MAN_HELP)]
+    Man {
+        /// The folder for them, such as /usr/share/man/man1
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -117,10 +133,10 @@ pub(crate) struct Run {
     #[arg(long, env = "BALLAST_TABLE", value_name = "PATH")]
     pub(crate) table: PathBuf,
     /// Where to answer what became of a table [default: ack.json in the table's folder, if --table is a folder]
-    #[arg(long, env = "BALLAST_ACK", value_name = "PATH")]
+    #[arg(long, hide_short_help = true, env = "BALLAST_ACK", value_name = "PATH")]
     pub(crate) ack: Option<PathBuf>,
     /// Worker threads [default: the cores that this process may use]
-    #[arg(long, env = "BALLAST_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
+    #[arg(long, hide_short_help = true, env = "BALLAST_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_THREADS))]
     pub(crate) threads: Option<u16>,
     /// Where page, metrics and health are answered, or `none`; repeatable [default: the table's stats.bind, else 127.0.0.1:1936]
     #[arg(
@@ -133,7 +149,7 @@ pub(crate) struct Run {
     pub(crate) admin: Vec<AdminArg>,
     /// Where /healthz alone is answered, or `none`; repeatable [default: the table's stats.healthz, else none]
     #[arg(
-        long,
+        long, hide_short_help = true,
         env = "BALLAST_HEALTHZ",
         value_name = "ADDR",
         value_delimiter = ',',
@@ -141,23 +157,34 @@ pub(crate) struct Run {
     )]
     pub(crate) healthz: Vec<AdminArg>,
     /// Who may see the admin address, and change things there: lines of user:secret[:viewer|:admin]
-    #[arg(long, env = "BALLAST_STATS_AUTH_FILE", value_name = "PATH")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        env = "BALLAST_STATS_AUTH_FILE",
+        value_name = "PATH"
+    )]
     pub(crate) stats_auth_file: Option<PathBuf>,
     /// Where commands are taken, by haproxy's line protocol: a unix socket
     #[arg(long, env = "BALLAST_SOCKET", value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// The mode of the file of --socket, in octal digits, such as 660
-    #[arg(long, env = "BALLAST_SOCKET_MODE", value_name = "MODE", default_value = "600", value_parser = mode)]
+    #[arg(long, hide_short_help = true, env = "BALLAST_SOCKET_MODE", value_name = "MODE", default_value = "600", value_parser = mode)]
     pub(crate) socket_mode: u32,
     /// The group of the file of --socket: a name or a number [default: that of the process]
-    #[arg(long, env = "BALLAST_SOCKET_GROUP", value_name = "GROUP", value_parser = group)]
+    #[arg(long, hide_short_help = true, env = "BALLAST_SOCKET_GROUP", value_name = "GROUP", value_parser = group)]
     pub(crate) socket_group: Option<u32>,
     /// A second runtime socket, for monitoring: commands of --monitor-level only; the file has mode 660
-    #[arg(long, env = "BALLAST_MONITOR_SOCKET", value_name = "PATH")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        env = "BALLAST_MONITOR_SOCKET",
+        value_name = "PATH"
+    )]
     pub(crate) monitor_socket: Option<PathBuf>,
     /// What may be asked at --monitor-socket
     #[arg(
         long,
+        hide_short_help = true,
         env = "BALLAST_MONITOR_LEVEL",
         value_name = "LEVEL",
         value_enum,
@@ -165,16 +192,16 @@ pub(crate) struct Run {
     )]
     pub(crate) monitor_level: Level,
     /// The group of the file of --monitor-socket: a name or a number [default: that of the process]
-    #[arg(long, env = "BALLAST_MONITOR_GROUP", value_name = "GROUP", value_parser = group)]
+    #[arg(long, hide_short_help = true, env = "BALLAST_MONITOR_GROUP", value_name = "GROUP", value_parser = group)]
     pub(crate) monitor_group: Option<u32>,
     /// Connections at once [default: what descriptors and memory allow; the log says how]
-    #[arg(long, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide_short_help = true, env = "BALLAST_MAX_CONNECTIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: Option<u32>,
     /// Active checks a second; above it their intervals stretch, with a warning
-    #[arg(long, env = "BALLAST_MAX_CHECKS", value_name = "N", default_value_t = MAX_CHECKS, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, hide_short_help = true, env = "BALLAST_MAX_CHECKS", value_name = "N", default_value_t = MAX_CHECKS, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_checks: u32,
     /// After SIGTERM: /readyz fails, and accepting goes on for so long
-    #[arg(long, env = "BALLAST_SHUTDOWN_DELAY", value_name = "D", default_value = "0s", value_parser = duration)]
+    #[arg(long, hide_short_help = true, env = "BALLAST_SHUTDOWN_DELAY", value_name = "D", default_value = "0s", value_parser = duration)]
     pub(crate) shutdown_delay: Duration,
     /// Then: connections may take so long to finish before they are cut; a bare number is seconds
     #[arg(long, env = "BALLAST_DRAIN_TIMEOUT", value_name = "D", default_value = DRAIN, value_parser = duration)]
@@ -185,6 +212,7 @@ pub(crate) struct Run {
     /// How lines on stderr look
     #[arg(
         long,
+        hide_short_help = true,
         env = "BALLAST_LOG_FORMAT",
         value_name = "F",
         value_enum,
@@ -279,6 +307,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 const CHECK_HELP: &str = "\
 Exit codes: 0 every table is good; 64 one is refused, or wrong usage; 66 one, or a file that it
 names, is missing or cannot be read, and nothing else is wrong.";
+const RUN_SHORT_HELP: &str = "\
+`ballast run --help` has every flag, the signals and the exit codes.";
+const COMPLETIONS_HELP: &str = "\
+For bash: ballast completions bash > /etc/bash_completion.d/ballast";
+const MAN_HELP: &str = "\
+Exit codes: 0 they are written; 1 they cannot be; 64 wrong usage.";
 const RUN_HELP: &str = "\
 Signals: SIGHUP reads the table again. SIGTERM and SIGINT end in order, a second one ends at once;
 one within 100 ms of the first is the same one, passed on twice. SIGUSR1 ends in order without a

@@ -32,6 +32,7 @@ mod socket_file;
 use command::{Command, Prompt};
 pub(crate) use help::json_form;
 pub use level::Level;
+pub(crate) use sessions::age;
 pub use socket_file::Access;
 pub(crate) use socket_file::SocketFile;
 

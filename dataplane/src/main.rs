@@ -10,7 +10,7 @@ use ballast::show::{self, Outcome, Paint, Server, Unanswered};
 use ballast::{Checked, Config, Running, StartError, Verdict, demo, log};
 use ballast_core::table::schema;
 use ballast_import::{ImportError, import};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tikv_jemallocator::Jemalloc;
 
 mod cli;
@@ -54,6 +54,29 @@ fn main() -> ExitCode {
         Command::Demo => serve((log::Format::Text, log::Level::Info), None, demo::begin),
         Command::Show(show) => show_command(&show),
         Command::Ctl(ctl) => send_commands(&ctl),
+        Command::Version => {
+            let line = format!("ballast {}\n", env!("CARGO_PKG_VERSION"));
+            io::stdout().write_all(line.as_bytes()).ok();
+            ExitCode::SUCCESS
+        }
+        Command::Completions { shell } => {
+            // A reader that ends early has read enough, and the generator would panic.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "ballast", &mut script);
+            io::stdout().write_all(&script).ok();
+            ExitCode::SUCCESS
+        }
+        Command::Man { folder } => match clap_mangen::generate_to(Cli::command(), &folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let line = format!(
+                    "ballast: {}: the manual pages cannot be written: {error}; name a folder that is there\n",
+                    folder.display()
+                );
+                io::stderr().write_all(line.as_bytes()).ok();
+                ExitCode::from(FAULT)
+            }
+        },
         Command::Run(run) => {
             let begin = || Ok((ballast::start(config(&run)?)?, ()));
             serve((run.log_format, run.log_level), run.wait, begin)

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::clock::unix_seconds;
 use crate::console;
 
 mod ask;
@@ -63,7 +64,7 @@ pub enum Unanswered {
 pub fn for_people(what: What, server: &Server, paint: Paint) -> Result<String, Unanswered> {
     let answer = fetch(what, server)?;
     Ok(match what {
-        What::Info => rows::pairs(&rows::info(&answer), paint),
+        What::Info => rows::pairs(&rows::in_words(rows::info(&answer), unix_seconds()), paint),
         what => rows::table(rows::columns(what), &rows::rows(what, &answer), paint),
     })
 }

@@ -81,8 +81,62 @@ fn every_level_of_help_names_what_can_be_said_there() {
 }
 
 #[test]
+fn the_short_help_of_run_has_the_usual_flags_only() {
+    let ended = ballast(["run", "-h"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for words in [
+        "--table <PATH>",
+        "--admin <ADDR>",
+        "--socket <PATH>",
+        "--drain-timeout <D>",
+        "`ballast run --help` has every flag",
+    ] {
+        assert!(ended.out.contains(words), "{words}: {ended:?}");
+    }
+    for words in ["--max-checks", "--monitor-socket", "SIGUSR1"] {
+        assert!(!ended.out.contains(words), "{words}: {ended:?}");
+    }
+    assert!(ended.out.lines().count() < 45, "{ended:?}");
+}
+
+#[test]
+fn shells_complete_commands_and_flags() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let ended = ballast(["completions", shell]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        for words in ["drain-timeout", "completions", "monitor-level"] {
+            assert!(ended.out.contains(words), "{shell}: {words}");
+        }
+    }
+    let ended = ballast(["completions", "dos"]);
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+}
+
+#[test]
+fn each_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let ended = ballast(["man", &path]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for (page, words) in [
+        ("ballast", "SUBCOMMANDS"),
+        ("ballast-run", "SIGHUP reads the table again"),
+        ("ballast-check", "66 one, or a file"),
+        ("ballast-ctl", "an answer is an error"),
+        ("ballast-import", "haproxy"),
+    ] {
+        let text = std::fs::read_to_string(folder.path().join(format!("{page}.1"))).unwrap();
+        assert!(text.contains(words), "{page}: {words}: {text}");
+    }
+    let missing = folder.path().join("none").display().to_string();
+    let ended = ballast(["man", &missing]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains(&missing), "{ended:?}");
+}
+
+#[test]
 fn the_version_is_said() {
-    for flag in ["--version", "-V"] {
+    for flag in ["--version", "-V", "version"] {
         let ended = ballast([flag]);
         assert_eq!(ended.code, Some(0));
         assert_eq!(

@@ -118,7 +118,7 @@ pub(super) fn lines(connections: &[Connection], current: u32) -> String {
 }
 
 /// The two largest units: `3s`, `1m3s`, `2h5m`, `4d1h`.
-fn age(seconds: u64) -> String {
+pub(crate) fn age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds}s"),

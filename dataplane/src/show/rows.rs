@@ -1,10 +1,13 @@
 //! What of a snapshot is shown, and how it looks to people.
 
 use std::fmt::Write;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
 use super::What;
+use crate::access::utc;
+use crate::console::age;
 
 /// Whether there are colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,30 @@ pub(super) fn info(answer: &Value) -> Value {
         }
     }
     map.into()
+}
+
+/// The same for people: times are dates, and how long ago; the rest is as it was.
+pub(super) fn in_words(mut info: Value, now: u64) -> Value {
+    let Some(map) = info.as_object_mut() else {
+        return info;
+    };
+    for key in ["applied", "started"] {
+        if let Some(at) = map.get(key).and_then(Value::as_u64) {
+            let date = utc(
+                UNIX_EPOCH + Duration::from_secs(at),
+                "%Y-%m-%d %H:%M:%S UTC",
+            );
+            let ago = age(now.saturating_sub(at));
+            map.insert(key.to_owned(), format!("{date}, {ago} ago").into());
+        }
+    }
+    if let Some(seconds) = map
+        .remove("uptime_seconds")
+        .and_then(|value| value.as_u64())
+    {
+        map.insert("uptime".to_owned(), age(seconds).into());
+    }
+    info
 }
 
 /// A map for each thing of this kind, with its columns.
@@ -281,5 +308,15 @@ dns   udp              2             4       1
         );
         let text = pairs(&info, Paint::Plain);
         assert!(text.contains("generation        -\n"), "{text}");
+    }
+
+    #[test]
+    fn times_are_dates_for_people() {
+        let info =
+            json!({"started": 1_700_000_000, "applied": null, "uptime_seconds": 7500, "pid": 1});
+        assert_eq!(
+            in_words(info, 1_700_007_500),
+            json!({"started": "2023-11-14 22:13:20 UTC, 2h5m ago", "applied": null, "uptime": "2h5m", "pid": 1})
+        );
     }
 }
