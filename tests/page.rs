@@ -11,6 +11,7 @@ mod common;
 mod skip;
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::UdpSocket;
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -21,6 +22,83 @@ use client::{Request, many};
 use common::crowd::serve_as;
 use common::{Ballast, ask, named_server, nobody, table};
 use serde_json::json;
+
+#[test]
+fn routes_are_listed_and_found() {
+    let a = named_server("a");
+    let table = format!(
+        "version: 1
+frontends:
+  - name: web
+    bind: [\"127.0.0.1:0\"]
+    protocol: http
+    routes:
+      - {{name: shop, host: shop.test, path: /cart, service: s}}
+      - {{host: old.test, redirect: {{host: shop.test}}}}
+    default: {{status: 404}}
+  - {{name: other, bind: [\"127.0.0.2:0\"], protocol: tcp, service: none}}
+services:
+  - {{name: s, endpoints: [{{address: \"{a}\"}}]}}
+  - {{name: none, endpoints: []}}
+"
+    );
+    let ballast = Ballast::serve(&table, 1);
+    let admin = ballast.running.admin()[0];
+    let page = common::get(admin, "/").1;
+    for words in [
+        "<b>shop.test/cart</b><small>shop</small>",
+        "redirect to //shop.test",
+        "answers 404",
+        "everything else",
+        ">EMPTY</b>",
+        "no endpoint",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    // A search for a route shows that route, and its frontend.
+    let found = common::get(admin, "/?q=shop.test/cart").1;
+    assert!(found.contains("<b>shop.test/cart</b>"), "{found}");
+    assert!(found.contains("name=\"web/Frontend\""), "{found}");
+    for words in ["old.test", "answers 404", "name=\"other/Frontend\""] {
+        assert!(!found.contains(words), "{words}: {found}");
+    }
+}
+
+#[test]
+fn a_reader_that_takes_gzip_gets_less() {
+    let ballast = Ballast::serve(&table("", "", &[named_server("a")]), 1);
+    let admin = ballast.running.admin()[0];
+    for address in ["/", "/;csv", "/;json", "/metrics", "/api/snapshot"] {
+        let get = |taken: &str| {
+            let mut stream = common::connect(admin);
+            write!(
+                stream,
+                "GET {address} HTTP/1.0\r\nAccept-Encoding: {taken}\r\n\r\n"
+            )
+            .unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).unwrap();
+            let head = answer
+                .windows(4)
+                .position(|end| end == b"\r\n\r\n")
+                .unwrap();
+            let body = answer.split_off(head + 4);
+            (String::from_utf8(answer).unwrap().to_lowercase(), body)
+        };
+        let ((head, plain), (gzip_head, gzip)) = (get("identity"), get("br, gzip"));
+        assert!(!head.contains("content-encoding"), "{head}");
+        assert!(
+            gzip_head.contains("\r\ncontent-encoding: gzip\r\n"),
+            "{gzip_head}"
+        );
+        assert!(
+            gzip_head.contains("\r\nvary: accept-encoding\r\n"),
+            "{gzip_head}"
+        );
+        assert!(gzip.starts_with(b"\x1f\x8b"), "{address}");
+        assert!(gzip.len() * 2 < plain.len(), "{address}: {}", gzip.len());
+    }
+}
 
 #[test]
 fn the_page_shows_everything_and_keeps_up_without_a_reload() {
@@ -166,7 +244,7 @@ fn an_operator_drains_an_endpoint_and_undoes_it() {
     browser.until("document.getElementById('live').className === 'on'");
     browser.value("window.same = true");
     let shown = "getComputedStyle(document.querySelector('.acts')).display";
-    assert_eq!(browser.text(shown), "none", "there is nothing chosen");
+    assert_eq!(browser.text(shown), "flex", "before one is chosen");
     browser.click("#services tbody tr:nth-child(1) input");
     browser.click(".acts [value=drain]");
     let row = "document.querySelector('#services tbody tr')";

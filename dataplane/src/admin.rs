@@ -6,6 +6,7 @@
 mod action;
 mod connections;
 mod events;
+mod gzip;
 mod handler;
 mod listeners;
 mod page;

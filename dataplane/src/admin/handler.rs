@@ -11,8 +11,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
-    REFERRER_POLICY, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
+    HeaderValue, LOCATION, REFERRER_POLICY, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Semaphore;
@@ -20,6 +21,7 @@ use tokio::time::{Instant, timeout};
 
 use super::action::{self, Outcome};
 use super::events::Events;
+use super::gzip;
 use super::listeners::Purpose;
 use super::page::{self, View};
 use super::permission::{self, User};
@@ -131,17 +133,19 @@ impl Handler {
             };
             return not_allowed(allowed);
         }
+        let gzip = gzip::is_accepted(request.headers());
         match (form, request.uri().path()) {
-            (Some(form), _) => self.stats_page(form, &address, &user).await,
+            (Some(form), _) => self.stats_page(form, &address, &user, gzip).await,
             (None, "/metrics") => {
                 let selection = Selection::of_metrics(request.uri().query().unwrap_or_default());
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
-                self.rendered(kind, |all| stats::metrics(all, selection))
+                self.rendered(kind, gzip, |all| stats::metrics(all, selection))
                     .await
             }
             (None, "/api/snapshot") => {
                 let selection = Selection::of_page(&address);
-                self.rendered(JSON, |all| stats::api(all, selection)).await
+                self.rendered(JSON, gzip, |all| stats::api(all, selection))
+                    .await
             }
             (None, "/events") => self.events(&address, &user, peer),
             (None, _) => text(StatusCode::NOT_FOUND, NOTHING_ELSE),
@@ -159,21 +163,22 @@ impl Handler {
     }
 
     /// The forms of haproxy's stats page.
-    async fn stats_page(&self, form: Form, address: &str, user: &User) -> Reply {
+    async fn stats_page(&self, form: Form, address: &str, user: &User, gzip: bool) -> Reply {
         let selection = Selection::of_page(address);
         let (kind, render): (_, fn(_, _) -> _) = match form {
             Form::Csv => ("text/plain", stats::csv),
             Form::Typed => ("text/plain", stats::typed),
             Form::Json => (JSON, stats::json),
             Form::Schema => return with(text(StatusCode::OK, stats::schema()), CONTENT_TYPE, JSON),
-            Form::Html => return self.page(View::of(address, user.may_change)).await,
+            Form::Html => return self.page(View::of(address, user.may_change), gzip).await,
         };
-        self.rendered(kind, |all| render(all, selection)).await
+        self.rendered(kind, gzip, |all| render(all, selection))
+            .await
     }
 
-    async fn page(&self, view: View) -> Reply {
+    async fn page(&self, view: View, gzip: bool) -> Reply {
         let page = |snapshot| page::page(&self.shared, snapshot, view);
-        let mut reply = self.rendered("text/html; charset=utf-8", page).await;
+        let mut reply = self.rendered("text/html; charset=utf-8", gzip, page).await;
         for (name, value) in [
             // Posts must say where they come from.
             (REFERRER_POLICY, "same-origin"),
@@ -191,18 +196,21 @@ impl Handler {
     async fn rendered(
         &self,
         kind: &'static str,
+        gzip: bool,
         render: impl FnOnce(Arc<Snapshot>) -> Chunks,
     ) -> Reply {
         let slot = Arc::clone(&self.renderings).acquire_owned();
         let Ok(Ok(slot)) = timeout(SLOT_PATIENCE, slot).await else {
             return busy();
         };
-        let body = render(self.shared.stats.snapshot(&self.shared));
-        with(
-            Response::new(body.begun().holding(slot).boxed_unsync()),
-            CONTENT_TYPE,
-            kind,
-        )
+        let plain = render(self.shared.stats.snapshot(&self.shared));
+        let body = if gzip { gzip::compressed(plain) } else { plain };
+        let reply = Response::new(body.begun().holding(slot).boxed_unsync());
+        let reply = with(with(reply, CONTENT_TYPE, kind), VARY, "accept-encoding");
+        match gzip {
+            true => with(reply, CONTENT_ENCODING, "gzip"),
+            false => reply,
+        }
     }
 
     fn events(self: &Rc<Self>, address: &str, user: &User, peer: &Peer) -> Reply {

@@ -3,6 +3,7 @@
 //! All markup is written here, from one snapshot: the script only replaces cells.
 
 mod cells;
+mod certificates;
 mod changes;
 mod line;
 mod routes;
@@ -108,8 +109,17 @@ fn beginning(listing: &Listing) -> Markup {
         }
         @if listing.routes().next().is_some() {
             section id="routes" {
-                h2 { "Routes and backends" }
+                h2 { "Routes " small { (listing.routes_found()) } }
                 (rows(&routes::heads(), listing.routes()))
+                @if listing.routes_found() > routes::MOST {
+                    p class="pages" { span { "The first " (routes::MOST) " are shown; search for a host, a path or a service to see others." } }
+                }
+            }
+        }
+        @if listing.certificates().next().is_some() {
+            section id="certificates" {
+                h2 { "Certificates" }
+                (rows(&certificates::heads(), listing.certificates()))
             }
         }
         h2 id="list" { "Services " small { (listing.services.found) } }
@@ -164,7 +174,7 @@ fn search(view: &View) -> Markup {
     };
     html! {
         form class="bar" id="search" action="/" method="get" role="search" {
-            input type="search" name="q" value=(view.search) placeholder="Search names, addresses, nodes, labels" aria-label="Search";
+            input type="search" name="q" value=(view.search) placeholder="Search names, addresses, hosts, paths, nodes, labels" aria-label="Search";
             @if view.show != Show::All { input type="hidden" name="show" value=(view.show.word()); }
             button { "Search" }
             span class="show" {
@@ -194,7 +204,7 @@ fn section(listing: &Listing, service: &ServiceStats) -> Markup {
     html! {
         section {
             (listing.head(service).markup("div", "span"))
-            @if view.may_change {
+            @if view.may_change && !service.endpoints.is_empty() {
                 form method="post" action=(view.address(None)) {
                     (table)
                     p class="acts" {
@@ -276,8 +286,8 @@ fn endpoint_heads(may_change: bool) -> Markup {
 fn session_heads() -> Markup {
     html! {
         th class="n" title="Sessions now" { "Now" }
-        th class="n x" title="The most sessions at once" { "Most" }
-        th class="n x" title="Sessions that there may be at once" { "Limit" }
+        th class="n y" title="The most sessions at once" { "Most" }
+        th class="n y" title="Sessions that there may be at once" { "Limit" }
         th class="n" title="Sessions that begin in a second" { "Rate" }
         th class="n x" title="The most that began in a second" { "Most" }
         th class="n w" { "Sessions" }

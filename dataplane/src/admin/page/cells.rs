@@ -111,7 +111,9 @@ pub(super) fn last_check(endpoint: &EndpointStats) -> Markup {
             @if let Some(code) = check.code { "/" (code) }
             " in " (check.took) " ms"
         }
-        @if failures > 0 { small { (Count(failures)) " failed" } }
+        @if failures > 0 { small title="Checks that failed while the endpoint was up" {
+                (Count(failures)) @if failures == 1 { " check failed" } @else { " checks failed" }
+            } }
     }
 }
 

@@ -1,8 +1,8 @@
-//! What the page shows of routes that have names, and of services that share a route or a frontend.
+//! What the page shows of routes: host and path, where they lead, and what is counted of them.
 
-use std::collections::BTreeMap;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 
+use ballast_core::table::{Name, Redirect, Route};
 use maud::{Markup, html};
 
 use super::line::{Line, cell, cells};
@@ -10,84 +10,158 @@ use super::rows::Listing;
 use super::text::exact;
 use crate::stats::FrontendStats;
 
-/// A route of a frontend, or the frontend itself where it has backends.
-#[derive(Debug, Default)]
+/// A route of a frontend; or the frontend itself, where it has backends.
 struct Shown<'s> {
-    /// `None`: the route has no name.
-    requests: Option<u64>,
-    /// Each backend, and how often it was chosen.
-    choices: Vec<(&'s str, u64)>,
+    frontend: &'s FrontendStats,
+    /// `None`: the frontend itself.
+    route: Option<&'s Route>,
+    is_default: bool,
 }
 
 impl Listing {
+    /// How many routes the frontends of this page have, of those that are searched for.
+    pub(super) fn routes_found(&self) -> usize {
+        self.shown().count()
+    }
+
     /// The routes of the frontends of this page.
     pub(super) fn routes(&self) -> impl Iterator<Item = Line> {
-        let routes = self
-            .frontends()
-            .flat_map(|frontend| shown(frontend).into_iter().zip(0..))
-            .take(MOST);
-        routes.map(
-            |(((frontend, route), Shown { requests, choices }), place)| {
-                let name = &*frontend.name;
-                let cells = cells! {
-                    "name" { a class="px" href={ "#" (name) "/Frontend" } { (name) } }
-                    "" { @match route { Some(route) => (route), None => "–" } }
-                    "n" { @match requests { Some(requests) => (exact(requests)), None => "–" } }
-                    "" { (shares(&choices)) }
-                };
-                Line::new(format!("r{}-{place}", frontend.iid), "frontend", cells)
-            },
-        )
+        let shown = self.shown().take(MOST).enumerate();
+        shown.map(|(place, shown)| {
+            let name = &*shown.frontend.name;
+            let cells = cells! {
+                "name" { (what(&shown)) }
+                "" { (target(&shown)) }
+                "n" { @match requests(&shown) { Some(requests) => (exact(requests)), None => "–" } }
+                "fe" { a href={ "#" (name) "/Frontend" } { (name) } }
+            };
+            Line::new(format!("r{place}"), "route", cells)
+        })
     }
 
     /// Hashes what decides which lines there are.
-    pub(super) fn hash_routes(&self, hasher: &mut impl std::hash::Hasher) {
-        for frontend in self.frontends() {
-            for (route, _) in &frontend.routes.requests {
-                route.hash(hasher);
-            }
-            for choice in &frontend.routes.choices {
-                (&choice.route, &choice.service).hash(hasher);
+    pub(super) fn hash_routes(&self, hasher: &mut impl Hasher) {
+        for shown in self.shown().take(MOST) {
+            (shown.frontend.iid, shown.is_default).hash(hasher);
+            if let Some(route) = shown.route {
+                (&route.host, &route.path, &route.name, &route.service).hash(hasher);
             }
         }
     }
+
+    fn shown(&self) -> impl Iterator<Item = Shown<'_>> {
+        self.frontends().flat_map(|frontend| {
+            let spec = &frontend.spec;
+            let routes = spec.routes.iter().map(|route| (Some(route), false));
+            let default = spec.default.as_deref().map(|route| (Some(route), true));
+            let itself = (!spec.backends.is_empty()).then_some((None, false));
+            let all = routes.chain(default).chain(itself);
+            let all: Vec<Shown<'_>> = all
+                .map(|(route, is_default)| Shown {
+                    frontend,
+                    route,
+                    is_default,
+                })
+                .collect();
+            // Of a frontend that has what is searched for in a route, these routes; else all.
+            let is_found =
+                |one: &Shown<'_>| one.route.is_some_and(|route| self.view.finds_route(route));
+            let narrows = !self.view.search.is_empty() && all.iter().any(is_found);
+            all.into_iter().filter(move |one| !narrows || is_found(one))
+        })
+    }
 }
 
-type Routes<'s> = Vec<((&'s FrontendStats, Option<&'s str>), Shown<'s>)>;
-
-fn shown(frontend: &FrontendStats) -> Routes<'_> {
-    let mut routes: BTreeMap<Option<&str>, Shown<'_>> = BTreeMap::new();
-    for (route, count) in &frontend.routes.requests {
-        routes.entry(Some(route)).or_default().requests = Some(*count);
-    }
-    for choice in &frontend.routes.choices {
-        let route = routes.entry(choice.route.as_deref()).or_default();
-        route.choices.push((&choice.service, choice.count));
-    }
-    let routes = routes.into_iter();
-    routes
-        .map(|(route, shown)| ((frontend, route), shown))
-        .collect()
-}
-
-fn shares(choices: &[(&str, u64)]) -> Markup {
+/// Which requests it is for.
+fn what(shown: &Shown<'_>) -> Markup {
+    let Some(route) = shown.route else {
+        return html! { "every connection" };
+    };
     html! {
-        @if choices.is_empty() { "–" }
-        @for (place, (service, count)) in choices.iter().enumerate() {
+        @if shown.is_default {
+            "everything else"
+        } @else {
+            b {
+                @match &route.host { Some(host) => (host), None => "*" }
+                (route.path())
+            }
+        }
+        @if let Some(name) = &route.name { small { (name) } }
+        @if route.when.is_some() { small { "when …" } }
+        @if route.passthrough { small { "passthrough" } }
+        @if route.source_ranges.is_some() { small { "for some clients" } }
+    }
+}
+
+/// Where it leads.
+fn target(shown: &Shown<'_>) -> Markup {
+    let service = |name: &Name| html! { a href={ "#" (**name) } { (**name) } };
+    let backends = match shown.route {
+        Some(route) => &route.backends,
+        None => &shown.frontend.spec.backends,
+    };
+    html! {
+        @if let Some(route) = shown.route {
+            @if let Some(name) = &route.service { (service(name)) }
+            @if let Some(redirect) = &route.redirect { "redirect to " (place(redirect)) }
+            @if let Some(status) = route.status { "answers " (status) }
+        }
+        @for (place, backend) in backends.iter().enumerate() {
             @if place > 0 { ", " }
-            (exact(*count)) " " a href={ "#" (service) } { (service) }
+            (service(&backend.service)) " (" (backend.weight)
+            @if let Some(count) = chosen(shown, &backend.service) { ": " (exact(count)) }
+            ")"
         }
     }
+}
+
+fn place(redirect: &Redirect) -> String {
+    let mut place = String::new();
+    let is_only_scheme = redirect.host.is_none()
+        && redirect.port.is_none()
+        && redirect.path.is_none()
+        && redirect.prefix.is_none();
+    if let Some(scheme) = &redirect.scheme {
+        let colon = if is_only_scheme { "" } else { ":" };
+        place.push_str(&format!("{scheme}{colon}"));
+    }
+    match (&redirect.host, redirect.port) {
+        (Some(host), Some(port)) => place.push_str(&format!("//{host}:{port}")),
+        (Some(host), None) => place.push_str(&format!("//{host}")),
+        (None, Some(port)) => place.push_str(&format!("//…:{port}")),
+        (None, None) => {}
+    }
+    if let Some(path) = redirect.path.as_ref().or(redirect.prefix.as_ref()) {
+        place.push_str(path);
+    }
+    place
+}
+
+/// What is counted of a route that has a name.
+fn requests(shown: &Shown<'_>) -> Option<u64> {
+    let name = shown.route?.name.as_ref()?;
+    let mut counted = shown.frontend.routes.requests.iter();
+    counted
+        .find(|(known, _)| known == name)
+        .map(|(_, count)| *count)
+}
+
+/// How often a backend was chosen. Routes without a name count together.
+fn chosen(shown: &Shown<'_>, service: &Name) -> Option<u64> {
+    let name = shown.route.and_then(|route| route.name.as_ref());
+    let mut choices = shown.frontend.routes.choices.iter();
+    let choice = choices.find(|one| one.route.as_ref() == name && one.service == *service);
+    choice.map(|choice| choice.count)
 }
 
 pub(super) fn heads() -> Markup {
     html! {
-        th class="name" { "Frontend" }
-        th { "Route" }
-        th class="n" title="Requests that went where the route says" { "Requests" }
-        th title="How often each service was chosen" { "Backends" }
+        th class="name" { "Host and path" }
+        th title="The service; of backends their weights, and how often each was chosen" { "Leads to" }
+        th class="n" title="Of routes with a name: requests that went where the route says" { "Requests" }
+        th class="fe" { "Frontend" }
     }
 }
 
-/// Routes that are shown; the metrics have all of them.
-const MOST: usize = 200;
+/// Routes that are shown; a search finds the others.
+pub(super) const MOST: usize = 200;

@@ -84,6 +84,7 @@ impl Listing {
             .chain(self.http())
             .chain(self.datagrams())
             .chain(self.routes())
+            .chain(self.certificates())
             .chain(
                 self.services().flat_map(|service| {
                     std::iter::once(self.head(service)).chain(self.body(service))
@@ -107,6 +108,7 @@ impl Listing {
             frontend.iid.hash(&mut hasher);
         }
         self.hash_routes(&mut hasher);
+        self.hash_certificates(&mut hasher);
         for service in self.services() {
             service.iid.hash(&mut hasher);
             let endpoints = self.endpoints(service).map(|endpoint| endpoint.sid);
@@ -138,7 +140,11 @@ impl Listing {
         let graph = |shown| self.graph(Of::All, shown);
 
         let services = &self.snapshot.services;
-        let up = services.iter().filter(|one| one.is_up()).count();
+        let empty = services
+            .iter()
+            .filter(|one| one.endpoints.is_empty())
+            .count();
+        let up = services.iter().filter(|one| one.is_up()).count() - empty;
         let endpoints = || services.iter().flat_map(|service| &service.endpoints);
         let are = |kinds: &[StatusKind]| {
             let endpoints = endpoints();
@@ -179,7 +185,7 @@ impl Listing {
             }
             "tile" {
                 b { (up) i { "/" (services.len()) } } span { "services up" }
-                small { (not_so(&[(services.len() - up, "down")])) }
+                small { (not_so(&[(services.len() - up - empty, "down"), (empty, "without an endpoint")])) }
             }
             "tile" {
                 b { (are(&[StatusKind::Up, StatusKind::Unchecked])) i { "/" (endpoints().count()) } } span { "endpoints serve" }
@@ -201,9 +207,10 @@ impl Listing {
     pub(super) fn frontend(&self, frontend: &FrontendStats) -> Line {
         let (name, spec, counts) = (&*frontend.name, &frontend.spec, &frontend.counts);
         let more_binds = spec.bind.len().saturating_sub(BINDS);
-        let (class, word) = match frontend.is_open {
-            true => ("st open", "OPEN"),
-            false => ("st stop", "STOP"),
+        let class = if frontend.is_open {
+            "st open"
+        } else {
+            "st stop"
         };
         let denied = frontend.denied();
         let cells = cells! {
@@ -216,11 +223,11 @@ impl Listing {
                     @if more_binds > 0 { " and " (more_binds) " more" }
                 }
             }
-            "status" { b class=(class) { (word) } (self.limit_by_hand(frontend)) (certificates(frontend)) }
+            "status" { b class=(class) { (frontend.status_word()) } (self.limit_by_hand(frontend)) (certificates(frontend)) }
             "g w" { (self.graph(Of::Frontend(name), Shown::Sessions)) }
             "n" { (count(frontend.current)) }
-            "n x" { (count(frontend.peak)) }
-            "n x" { (count(frontend.limit)) }
+            "n y" { (count(frontend.peak)) }
+            "n y" { (count(frontend.limit)) }
             "n" { (count(frontend.session_rate.now)) }
             "n x" { (count(frontend.session_rate.max)) }
             "n w" { (exact(counts.sessions)) }
@@ -294,11 +301,15 @@ impl Listing {
     pub(super) fn head(&self, service: &ServiceStats) -> Line {
         let (name, spec) = (&*service.name, &service.spec);
         let (class, status, word) = match service.is_up() {
+            _ if service.endpoints.is_empty() => ("head", "st", "EMPTY"),
             true => ("head up", "st open", "UP"),
             false => ("head down", "st stop", "DOWN"),
         };
         let usable = service.usable + service.usable_backups;
-        let usable = format!("{usable} of {} usable", service.endpoints.len());
+        let usable = match service.endpoints.len() {
+            0 => "no endpoint".to_owned(),
+            all => format!("{usable} of {all} usable"),
+        };
         let is_down = |one: &EndpointStats| one.status.kind == StatusKind::Down;
         let is_any_down = service.endpoints.iter().any(is_down);
         let cells = cells! {
@@ -360,8 +371,8 @@ impl Listing {
             // What it has now, and what it was given.
             "n w" { (endpoint.weight) @if endpoint.growth.is_some() { "/" (endpoint.user_weight) } }
             "n" { (count(endpoint.current)) }
-            "n x" { (count(endpoint.peak)) }
-            "n x" { (or_dash(endpoint.limit)) }
+            "n y" { (count(endpoint.peak)) }
+            "n y" { (or_dash(endpoint.limit)) }
             "n" { (count(endpoint.session_rate.now)) }
             "n x" { (count(endpoint.session_rate.max)) }
             "n w" { (exact(counts.sessions)) }
@@ -388,8 +399,8 @@ impl Listing {
             "w" {}
             "n w" { (service.weight) }
             "n" { (count(service.current)) }
-            "n x" { (count(service.peak)) }
-            "n x" { (or_dash(None)) }
+            "n y" { (count(service.peak)) }
+            "n y" { (or_dash(None)) }
             "n" { (count(service.session_rate.now)) }
             "n x" { (count(service.session_rate.max)) }
             "n w" { (exact(service.own.sessions)) }

@@ -1,5 +1,6 @@
 //! Which part of everything a page shows: the words in its address.
 
+use ballast_core::table::Route;
 use ballast_core::words;
 
 use crate::admin::action::Outcome;
@@ -133,7 +134,7 @@ impl View {
         let is_shown = match self.show {
             Show::All => true,
             Show::Wrong => is_wrong_frontend(frontend),
-            Show::ByHand => frontend.is_overridden,
+            Show::ByHand => frontend.is_overridden || frontend.is_paused,
         };
         is_shown && self.selection.takes_name(&frontend.name) && self.finds_frontend(frontend)
     }
@@ -162,8 +163,25 @@ impl View {
             || self.finds(&frontend.name)
             || spec.services().any(|service| self.finds(service))
             || spec.bind.iter().any(|bind| self.finds(&bind.to_string()))
+            || spec.routes.iter().any(|route| self.finds_route(route))
+            || self.finds_certificate(frontend)
             || spec.description.iter().any(|text| self.finds(text))
             || spec.labels.iter().any(|(_, text)| self.finds(text))
+    }
+
+    /// Whether the route is one of those that are searched for, by its name, or by its host and path.
+    pub(super) fn finds_route(&self, route: &Route) -> bool {
+        let host = route.host.as_ref().map(ToString::to_string);
+        self.finds(&format!("{}{}", host.unwrap_or_default(), route.path()))
+            || route.name.iter().any(|name| self.finds(name))
+            || route.services().any(|service| self.finds(service))
+    }
+
+    /// Whether a certificate of the frontend has such a name.
+    fn finds_certificate(&self, frontend: &FrontendStats) -> bool {
+        let all = frontend.certificates.iter();
+        let mut served = all.flat_map(|all| all.served.iter());
+        served.any(|one| self.finds(&one.file) || one.names.iter().any(|name| self.finds(name)))
     }
 
     fn finds_service(&self, service: &ServiceStats) -> bool {

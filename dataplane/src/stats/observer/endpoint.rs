@@ -1,5 +1,6 @@
 //! What is kept of an endpoint from one reading to the next.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ballast_core::counters::Counts;
@@ -98,7 +99,9 @@ impl ObservedEndpoint {
             status: status(kind(endpoint, check.is_some(), now), check.as_deref()),
             is_backup: endpoint.state() == State::Backup,
             closes_loop: endpoint.closes_loop(),
-            is_overridden: endpoint.state() != spec.state || endpoint.weight() != spec.weight,
+            is_overridden: endpoint.state() != spec.state
+                || endpoint.weight() != spec.weight
+                || endpoint.max_connections() != spec.max_connections.map(NonZeroU32::get),
             weight: match growth {
                 // An endpoint that grows has a share, be it ever so small.
                 Some(percent) => (user_weight * u32::from(percent)).div_ceil(100),
