@@ -30,6 +30,7 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
 use self::connections::Connections;
 use self::handler::{Handler, Peer};
@@ -38,15 +39,17 @@ use crate::panics::vital;
 use crate::stats;
 use crate::worker::Shared;
 
-/// Answers at `listeners`, and has them follow `wanted`, for as long as the process lives. Until a table has said who may
-/// see the page, `viewers` may.
+/// Answers at `listeners`, and has them follow `wanted`, until `leaving` is ready; then the addresses are free, and a client
+/// that is connected gets no more than the reply that it waits for. Until a table has said who may see the page, `viewers` may.
 pub(crate) async fn serve(
     mut listeners: Listeners,
     mut wanted: watch::Receiver<Option<Wanted>>,
     shared: Arc<Shared>,
     auth: Option<Auth>,
     viewers: Viewers,
+    leaving: impl Future<Output = ()>,
 ) {
+    let mut leaving = pin!(leaving);
     tokio::task::spawn_local(vital("counting", stats::watch(Arc::clone(&shared))));
     // Without an address, nothing was logged of who may see the page.
     let mut logged = (!listeners.bound().is_empty()).then(|| viewers.clone());
@@ -81,14 +84,26 @@ pub(crate) async fn serve(
         }
         shared.status.set_admin(listeners.bound());
         let again = if whole { Duration::MAX } else { RETRY_EVERY };
-        if let Ok(Err(_)) = timeout(again, wanted.changed()).await {
-            // No further table will come.
-            return std::future::pending().await;
+        tokio::select! {
+            changed = timeout(again, wanted.changed()) => if let Ok(Err(_)) = changed {
+                // No further table will come.
+                leaving.as_mut().await;
+                break;
+            },
+            () = leaving.as_mut() => break,
         }
     }
+    listeners.close().await;
+    connections.close();
+    shared.status.set_admin(Vec::new());
 }
 
-async fn serve_connection(stream: TcpStream, handler: Rc<Handler>, peer: Peer) {
+async fn serve_connection(
+    stream: TcpStream,
+    handler: Rc<Handler>,
+    peer: Peer,
+    leaving: CancellationToken,
+) {
     // Without it, the connection only lasts longer.
     SockRef::from(&stream)
         .set_tcp_user_timeout(Some(WRITE_TIMEOUT))
@@ -115,6 +130,11 @@ async fn serve_connection(stream: TcpStream, handler: Rc<Handler>, peer: Peer) {
                 }
                 return;
             }
+            () = leaving.cancelled(), if !is_last => {
+                is_last = true;
+                until.set(Instant::now() + LONGEST);
+                connection.as_mut().graceful_shutdown();
+            },
             // A reply may have made it later meanwhile.
             () = sleep_until(end) => if Instant::now() >= until.get() {
                 if is_last {

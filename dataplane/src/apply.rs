@@ -27,6 +27,7 @@ use crate::listen;
 use crate::live::Serving;
 use crate::override_request::{OverrideError, OverrideRequest};
 use crate::panics;
+use crate::succession::Succession;
 use crate::tls;
 use crate::worker::{Order, Shared};
 
@@ -56,6 +57,18 @@ pub(crate) struct ApplyConfig {
 
 /// An order to read the table again, or to read it for the first time. It is dropped when that was done.
 pub(crate) type Reread = oneshot::Sender<()>;
+
+/// How the writer of the plan is told of the end, and what it tells of it.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// No table is read any more, and no client is accepted.
+    pub(crate) stop: CancellationToken,
+    /// No connection or flow is left.
+    pub(crate) over: CancellationToken,
+    pub(crate) succession: Succession,
+    /// Notified when the listening sockets are closed.
+    pub(crate) closed: oneshot::Sender<()>,
+}
 
 /// The writer of the plan.
 #[derive(Debug)]
@@ -102,13 +115,13 @@ impl Apply {
         }
     }
 
-    /// Applies tables until `stop`, then closes all sockets. `first` is dropped once the table was read for the first time, and
-    /// each order of `rereads` once it was carried out.
+    /// Applies tables until the process ends or the next one takes over, and closes all sockets as `end` says. `first` is
+    /// dropped once the table was read for the first time, and each order of `rereads` once it was carried out.
     pub(crate) async fn run(
         mut self,
         first: Reread,
         mut rereads: mpsc::UnboundedReceiver<Reread>,
-        stop: CancellationToken,
+        end: End,
     ) {
         let mut forced = false;
         let mut orders = vec![first];
@@ -129,7 +142,8 @@ impl Apply {
                 FREE_EVERY
             };
             tokio::select! {
-                () = stop.cancelled() => break,
+                () = end.stop.cancelled() => break,
+                () = end.succession.wanted() => break,
                 () = self.intake.changed() => {}
                 Some(order) = rereads.recv() => {
                     forced = true;
@@ -145,8 +159,23 @@ impl Apply {
                 }
             }
         }
-        let last = self.shared.live.serving();
-        self.sockets.finish(&last).await;
+        let Self {
+            shared,
+            mut sockets,
+            overrides,
+            ..
+        } = self;
+        // Nobody waits for an answer to a change.
+        drop(overrides);
+        end.succession.set_quiet();
+        end.stop.cancelled().await;
+        let last = shared.live.serving();
+        sockets.finish(&last).await;
+        end.closed.send(()).ok();
+        tokio::select! {
+            () = end.succession.replaced() => sockets.close_flows(&last).await,
+            () = end.over.cancelled() => {}
+        }
     }
 
     /// Reads the table and, if it has changed, puts it in force. Returns the delay after which to read again, if the file may

@@ -206,7 +206,7 @@ pub(crate) struct Run {
     /// Then: connections may take so long to finish before they are cut; a bare number is seconds
     #[arg(long, env = "BALLAST_DRAIN_TIMEOUT", value_name = "D", default_value = DRAIN, value_parser = duration)]
     pub(crate) drain_timeout: Duration,
-    /// Where another ballast that is ending has the admin port, the table or the socket: wait for its end, and then begin
+    /// Where another ballast has the admin port, the table or the socket: wait until it is told to end, and take over from it
     #[arg(long, env = "BALLAST_WAIT", value_name = "D", num_args = 0..=1, require_equals = true, default_missing_value = wait::FOREVER, value_parser = Wait::parse)]
     pub(crate) wait: Option<Wait>,
     /// How lines on stderr look

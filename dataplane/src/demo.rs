@@ -36,9 +36,7 @@ pub fn begin() -> Result<(Running, Folder), StartError> {
     };
     // Where the usual admin port is another one's, any will do.
     let running = match serve(ADMIN_PORT) {
-        Err(StartError::SecondOne(_) | StartError::Ending(_) | StartError::Admin(..)) => {
-            serve(free_port()?)?
-        }
+        Err(StartError::Held { .. } | StartError::Admin(..)) => serve(free_port()?)?,
         other => other?,
     };
     let mut words = String::new();

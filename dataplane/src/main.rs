@@ -20,7 +20,7 @@ mod wait;
 
 use cli::{Cli, Command, Ctl, Output, Run, Show};
 use signals::Signals;
-use wait::Wait;
+use wait::{Begun, Wait};
 
 /// A connection makes three aligned allocations, which the system's allocator serves slowly and with fragmentation.
 #[global_allocator]
@@ -267,7 +267,13 @@ fn serve<T>(
         Ok((signals, begun))
     });
     match begun {
-        Ok((signals, Some((running, _beside)))) => {
+        Ok((
+            signals,
+            Some(Begun {
+                what: (running, _beside),
+                predecessors,
+            }),
+        )) => {
             let admin: Vec<String> = running.admin().iter().map(ToString::to_string).collect();
             tracing::info!(
                 workers = running.shared().loads.len(),
@@ -275,7 +281,7 @@ fn serve<T>(
                 "ballast {} runs",
                 env!("CARGO_PKG_VERSION")
             );
-            signals.serve(running)
+            signals.serve(running, predecessors)
         }
         Ok((_, None)) => {
             tracing::info!("ended by a signal, before it began");

@@ -6,19 +6,20 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ballast_core::rng::{Rng, mix};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::AccessLog;
 use crate::admin::{self, CommandLine, Listeners, Viewers, Wanted};
-use crate::apply::{Apply, ApplyConfig, Reread};
+use crate::apply::{Apply, ApplyConfig, End, Reread};
 use crate::auth::Auth;
 use crate::config::Config;
 use crate::console::{self, Level, SocketFile};
@@ -31,7 +32,8 @@ use crate::ports;
 use crate::probe::Probe;
 use crate::reserve;
 use crate::start_error::StartError;
-use crate::threads::{self, Pace};
+use crate::succession::Succession;
+use crate::threads::{self, Pace, lock};
 use crate::udp::FlowRoom;
 use crate::worker::{FaultInjection, Order, Shared, Worker};
 
@@ -40,15 +42,14 @@ use crate::worker::{FaultInjection, Order, Shared, Worker};
 pub struct Running {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    apply: JoinHandle<()>,
+    closed: oneshot::Receiver<()>,
     first_read: Option<oneshot::Receiver<()>>,
     rereads: mpsc::UnboundedSender<Reread>,
     stop: Stop,
     shutdown_delay: Duration,
     drain_timeout: Duration,
-    locks: InstanceLocks,
-    _lock: Option<InstanceLock>,
-    _consoles: Vec<SocketFile>,
+    succession: Succession,
+    _held: Held,
 }
 
 /// Starts everything. Returns when the admin addresses answer and the first table, if it is a file, is being applied.
@@ -82,34 +83,35 @@ pub(crate) fn start_with(
     }
     let stop = Stop::default();
     let workers = start_workers(inboxes, &shared, &seeds, &stop.workers)?;
-    shared.status.set_admin(claims.listeners.bound());
+    shared.status.set_admin(claims.admin.listeners.bound());
     let (admin, wanted) = watch::channel(None);
-    start_admin(
-        claims.listeners,
-        claims.viewers,
-        wanted,
-        claims.commands,
-        Arc::clone(&shared),
-        claims.auth,
-    )?;
+    let succession = Succession::new();
+    let held = Held(Arc::new(Mutex::new(claims.held)));
+    start_admin(claims.admin, &held, wanted, &shared, &succession)?;
     start_probe(&config, &shared, budget, &seeds, stop.probe.clone())?;
     let (shutdown_delay, drain_timeout) = (config.shutdown_delay, config.drain_timeout);
     let settings = apply_config(config, claims.command_line, &seeds, admin, overrides);
     let (first, first_read) = oneshot::channel();
     let (rereads, orders) = mpsc::unbounded_channel();
-    let apply = start_apply(&shared, settings, first, orders, stop.apply.clone())?;
+    let (closing, closed) = oneshot::channel();
+    let end = End {
+        stop: stop.apply.clone(),
+        over: stop.workers.clone(),
+        succession: succession.clone(),
+        closed: closing,
+    };
+    start_apply(&shared, settings, first, orders, end)?;
     Ok(Running {
         shared,
         workers,
-        apply,
+        closed,
         first_read: Some(first_read),
         rereads,
         stop,
         shutdown_delay,
         drain_timeout,
-        locks: claims.locks,
-        _lock: claims.lock,
-        _consoles: claims.consoles,
+        succession,
+        _held: held,
     })
 }
 
@@ -139,8 +141,9 @@ impl Running {
         dropped(sent.is_ok().then_some(done))
     }
 
-    /// Ends in order: reports that the process is ending, stops the health checks, accepts for the shutdown delay, lets
-    /// connections finish for the drain timeout, and cuts the rest. Returns the number of connections cut.
+    /// Ends in order: reports that the process is ending, stops the health checks, accepts for the shutdown delay or until the
+    /// next process serves, lets connections finish for the drain timeout, and cuts the rest. Returns the number of connections
+    /// cut.
     pub async fn stop(self) -> usize {
         self.drain(std::future::ready(())).await
     }
@@ -149,31 +152,33 @@ impl Running {
     /// take as long as they need. Others see that this process is ending as soon as this is called, not only when the returned
     /// future runs.
     pub fn drain(self, hurry: impl Future<Output = ()>) -> impl Future<Output = usize> {
-        self.locks.end();
+        self.succession.end();
         self.shared.status.stop();
         self.stop.probe.cancel();
         self.drained(hurry)
     }
 
-    async fn drained(self, hurry: impl Future<Output = ()>) -> usize {
-        sleep(self.shutdown_delay).await;
+    async fn drained(mut self, hurry: impl Future<Output = ()>) -> usize {
+        self.succession.accepts(self.shutdown_delay).await;
         self.stop.apply.cancel();
         let mut deadline = pin!(async {
             hurry.await;
             sleep(self.drain_timeout).await;
         });
         let mut is_over = false;
-        let until = Instant::now() + self.drain_timeout.max(THREAD_END_TIME);
-        let mut closing = pin!(has_ended(&self.apply, until));
+        let longest = self.drain_timeout.max(THREAD_END_TIME);
+        let mut closing = pin!(timeout(longest, &mut self.closed));
         let has_closed = loop {
             tokio::select! {
-                ended = &mut closing => break ended,
+                closed = &mut closing => break closed.is_ok(),
                 () = &mut deadline, if !is_over => is_over = true,
             }
         };
         if !has_closed {
             // For example because a disk does not respond. Sockets that still listen are closed with the workers.
-            tracing::error!("the apply thread does not end: no longer waiting for it");
+            tracing::error!(
+                "the apply thread does not close its sockets: no longer waiting for it"
+            );
         }
         while self.shared.connections() > 0 && !is_over {
             tokio::select! {
@@ -232,15 +237,42 @@ impl Drop for Stop {
     }
 }
 
+/// What this process holds, so that no other has it at the same time. It is free when the next process takes over, at the
+/// latest when this is dropped.
+#[derive(Debug)]
+struct Held(Arc<Mutex<Holdings>>);
+
+#[derive(Debug, Default)]
+struct Holdings {
+    _lock: Option<InstanceLock>,
+    _consoles: Vec<SocketFile>,
+}
+
+impl Held {
+    fn free(&self) {
+        drop(std::mem::take(&mut *lock(&self.0)));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
 /// What no other process may have at the same time, and what must be valid before anything starts.
 struct Claims {
     command_line: CommandLine,
+    admin: AdminSide,
+    held: Holdings,
+}
+
+/// What the admin side answers at, and to whom.
+struct AdminSide {
     auth: Option<Auth>,
     locks: InstanceLocks,
-    lock: Option<InstanceLock>,
     listeners: Listeners,
     viewers: Viewers,
-    consoles: Vec<SocketFile>,
     commands: Vec<(UnixListener, Level)>,
 }
 
@@ -289,13 +321,17 @@ impl Claims {
         }
         Ok(Self {
             command_line,
-            auth,
-            locks,
-            lock,
-            listeners,
-            viewers,
-            consoles,
-            commands,
+            admin: AdminSide {
+                auth,
+                locks,
+                listeners,
+                viewers,
+                commands,
+            },
+            held: Holdings {
+                _lock: lock,
+                _consoles: consoles,
+            },
         })
     }
 }
@@ -332,22 +368,45 @@ fn start_workers(
     inboxes.into_iter().enumerate().map(start).collect()
 }
 
+/// Starts the thread that answers at the admin addresses and the runtime sockets until the next process takes over.
 fn start_admin(
-    listeners: Listeners,
-    viewers: Viewers,
+    side: AdminSide,
+    held: &Held,
     wanted: watch::Receiver<Option<Wanted>>,
-    commands: Vec<(UnixListener, Level)>,
-    shared: Arc<Shared>,
-    auth: Option<Auth>,
+    shared: &Arc<Shared>,
+    succession: &Succession,
 ) -> io::Result<JoinHandle<()>> {
+    let (held, shared) = (Arc::downgrade(&held.0), Arc::clone(shared));
+    let succession = succession.clone();
     threads::start("admin", Pace::Quiet, move |runtime| {
         let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async {
-            for (commands, level) in commands {
+            let answering = succession.clone().answer(side.locks);
+            tokio::task::spawn_local(vital("the next process", answering));
+            let mut consoles = JoinSet::new();
+            for (commands, level) in side.commands {
                 let serving = console::serve(commands, level, Arc::clone(&shared));
-                tokio::task::spawn_local(vital("the runtime socket", serving));
+                consoles.spawn_local(vital("the runtime socket", serving));
             }
-            admin::serve(listeners, wanted, shared, auth, viewers).await;
+            let leaving = async {
+                succession.wanted().await;
+                succession.quiet().await;
+            };
+            let AdminSide {
+                listeners,
+                viewers,
+                auth,
+                ..
+            } = side;
+            admin::serve(listeners, wanted, shared, auth, viewers, leaving).await;
+            consoles.shutdown().await;
+            if let Some(held) = held.upgrade() {
+                Held(held).free();
+            }
+            succession.set_free();
+            tracing::info!("the next process has the admin addresses and the runtime sockets now");
+            // Replies that are being sent are finished.
+            std::future::pending::<()>().await;
         });
     })
 }
@@ -392,14 +451,14 @@ fn start_apply(
     apply_config: ApplyConfig,
     first: Reread,
     rereads: mpsc::UnboundedReceiver<Reread>,
-    stop: CancellationToken,
+    end: End,
 ) -> io::Result<JoinHandle<()>> {
     let shared = Arc::clone(shared);
     threads::start("apply", Pace::Quiet, move |runtime| {
         let _counted = shared.count_tasks(&runtime);
         runtime.block_on(async {
             let apply = Apply::new(shared, apply_config);
-            apply.run(first, rereads, stop).await;
+            apply.run(first, rereads, end).await;
         });
     })
 }

@@ -2,12 +2,14 @@
 
 use std::pin::{Pin, pin};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ballast::Running;
+use ballast::{Predecessor, Running, Shared};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::{FAULT, service_manager};
@@ -69,8 +71,12 @@ impl Signals {
         })
     }
 
-    /// Serves until a signal says to end, and ends.
-    pub(crate) fn serve(self, mut running: Running) -> ExitCode {
+    /// Serves until a signal says to end, and ends. `predecessors` are told when this process serves.
+    pub(crate) fn serve(
+        self,
+        mut running: Running,
+        mut predecessors: Vec<Predecessor>,
+    ) -> ExitCode {
         let Self {
             runtime,
             mut receivers,
@@ -78,8 +84,15 @@ impl Signals {
         runtime.block_on(async {
             let mut reading: Pin<Box<dyn Future<Output = ()>>> = Box::pin(running.first_read());
             let mut is_reading = true;
+            let shared = Arc::clone(running.shared());
+            let mut ready = pin!(ready(&shared));
             loop {
                 tokio::select! {
+                    () = &mut ready, if !predecessors.is_empty() => {
+                        for predecessor in predecessors.drain(..) {
+                            predecessor.replace().await;
+                        }
+                    }
                     order = receivers.next() => match order {
                         Order::Reread => {
                             service_manager::reloading();
@@ -98,6 +111,13 @@ impl Signals {
                 }
             }
         })
+    }
+}
+
+/// Waits until clients should be sent here.
+async fn ready(shared: &Shared) {
+    while !shared.status.is_ready() {
+        sleep(READY_EVERY).await;
     }
 }
 
@@ -156,5 +176,6 @@ impl Receivers {
     }
 }
 
+const READY_EVERY: Duration = Duration::from_millis(5);
 /// Two signals within this time count as one: `timeout`, for example, sends a signal to the process and to its whole group.
 const ONE_SIGNAL: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::instance_lock::{EndingProcess, LockError};
+use crate::instance_lock::{LockError, LockName};
 use crate::listen;
 
 /// Why nothing was started.
@@ -15,14 +15,21 @@ pub enum StartError {
     Table(String),
     /// Another process uses the same admin port.
     #[error(
-        "another ballast runs in this network namespace with the same admin port ({0}); stop it, or choose another --admin"
+        "another ballast runs in this network namespace with the same admin port ({0}); stop it, choose another --admin, or have this one wait for its end with --wait"
     )]
     SecondOne(SocketAddr),
-    /// Another process that is ending still holds a lock.
-    #[error("{0}; with --wait this process waits for that, and then begins")]
-    Ending(EndingProcess),
+    /// Another process holds a lock. It can be asked to give way, by [`Predecessor`](crate::Predecessor).
+    #[error("{why}")]
+    Held {
+        /// What it holds.
+        lock: LockName,
+        /// What this process cannot have therefore.
+        why: Box<Self>,
+    },
     /// Another process serves this table.
-    #[error("{0}: another ballast serves this table in this network namespace; stop it first")]
+    #[error(
+        "{0}: another ballast serves this table in this network namespace; stop it first, or have this one wait for its end with --wait"
+    )]
     SameTable(PathBuf),
     /// The admin address cannot be bound.
     #[error("admin: {}; choose another --admin", listen::explain(*.0, .1))]
@@ -62,8 +69,10 @@ impl StartError {
     /// The error for a lock that cannot be taken. `if_held` makes the error for a lock that another process holds.
     pub(crate) fn lock_failed(error: LockError, if_held: impl FnOnce() -> Self) -> Self {
         match error {
-            LockError::Held => if_held(),
-            LockError::HolderEnding(ending) => Self::Ending(ending),
+            LockError::Held(lock) => Self::Held {
+                lock,
+                why: Box::new(if_held()),
+            },
             LockError::Failed(error) => Self::System(error),
         }
     }

@@ -1,11 +1,11 @@
-//! `--wait`: starts a process while its predecessor is still ending and holds what this one needs.
+//! Starts beside a process that holds what this one needs: an ending one gives way, and `--wait` waits for one to end.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use ballast::StartError;
-use tokio::time::timeout;
+use anyhow::bail;
+use ballast::{Holder, LockName, Predecessor, StartError};
+use tokio::time::{sleep, timeout};
 
 use crate::signals::Signals;
 
@@ -32,37 +32,99 @@ impl Wait {
     }
 }
 
-/// Calls `begin` until no ending process is in its way. `None`: a signal asked for the end meanwhile.
+/// What was begun, and the processes that gave way to it: they go on accepting until they are told that it serves.
+pub(crate) struct Begun<T> {
+    pub(crate) what: T,
+    pub(crate) predecessors: Vec<Predecessor>,
+}
+
+/// Calls `begin` until no other process is in its way. `None`: a signal asked for the end meanwhile.
 pub(crate) fn begin<T>(
     signals: &mut Signals,
     wait: Option<Wait>,
     mut begin: impl FnMut() -> Result<T, StartError>,
-) -> anyhow::Result<Option<T>> {
+) -> anyhow::Result<Option<Begun<T>>> {
     let began = Instant::now();
+    let mut predecessors = Vec::new();
     let mut released: Option<Instant> = None;
+    let mut silent: Option<Instant> = None;
+    let is_recent = |at: Option<Instant>| at.is_some_and(|at| at.elapsed() < RELEASE_TIME);
     loop {
-        match (begin(), wait) {
-            (Ok(begun), _) => return Ok(Some(begun)),
-            (Err(StartError::Ending(other)), Some(wait)) => {
-                if released.is_none() {
-                    tracing::info!("waiting: {other}");
-                }
-                let left = wait.left(began);
-                match signals.wait_for(async { timeout(left, other.over()).await }) {
-                    None => return Ok(None),
-                    Some(Err(_)) => bail!("{other}; that took longer than --wait allows"),
-                    Some(Ok(over)) => over.with_context(|| format!("{other}; cannot wait"))?,
-                }
-                released = Some(Instant::now());
-            }
+        let (lock, why) = match begin() {
+            Ok(what) => return Ok(Some(Begun { what, predecessors })),
+            Err(StartError::Held { lock, why }) => (lock, why),
             // The kernel closes the descriptors of an ended process one after the other.
-            (Err(error), _)
-                if error.may_pass() && released.is_some_and(|at| at.elapsed() < RELEASE_TIME) =>
-            {
+            Err(error) if error.may_pass() && is_recent(released) => {
                 thread::sleep(RETRY_INTERVAL);
+                continue;
             }
-            (Err(error), _) => return Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        let left = wait.map(|wait| wait.left(began));
+        let Some(way) = signals.wait_for(give_way(&lock, left)) else {
+            return Ok(None);
+        };
+        match way {
+            Way::Free(predecessor) => {
+                predecessors.push(predecessor);
+                released = Some(Instant::now());
+                silent = None;
+            }
+            Way::Unknown => {
+                let since = *silent.get_or_insert_with(Instant::now);
+                let patience = left.map_or(RELEASE_TIME, |left| left.max(RELEASE_TIME));
+                if since.elapsed() >= patience {
+                    return Err((*why).into());
+                }
+                // It may be gone now.
+                released = Some(Instant::now());
+                let pause = signals.wait_for(async { sleep(RETRY_INTERVAL).await });
+                if pause.is_none() {
+                    return Ok(None);
+                }
+            }
+            Way::Held => return Err((*why).into()),
+            Way::HeldTooLong(other) => {
+                bail!("{other}, does not end; that took longer than --wait allows")
+            }
         }
+    }
+}
+
+/// What became of the question to the holder of a lock.
+enum Way {
+    /// The lock is free. The process that had it waits to hear that this one serves.
+    Free(Predecessor),
+    /// Its holder goes on.
+    Held,
+    /// Its holder went on for longer than this process may wait.
+    HeldTooLong(Predecessor),
+    /// Its holder did not answer.
+    Unknown,
+}
+
+/// Waits, for the time that is left, until the holder of a lock is ending; then takes over from it.
+async fn give_way(lock: &LockName, left: Option<Duration>) -> Way {
+    let (holder, predecessor) = Predecessor::ask(lock).await;
+    let Some(mut predecessor) = predecessor else {
+        return Way::Unknown;
+    };
+    if holder == Holder::Serves {
+        let Some(left) = left else {
+            return Way::Held;
+        };
+        tracing::info!("waiting for the end of {predecessor}");
+        if timeout(left, predecessor.ends()).await.is_err() {
+            return Way::HeldTooLong(predecessor);
+        }
+    }
+    match predecessor.take_over().await {
+        Ok(()) => {
+            tracing::info!("taking over from {predecessor}, and finishes its connections");
+            Way::Free(predecessor)
+        }
+        // It may have ended at this moment.
+        Err(_) => Way::Unknown,
     }
 }
 

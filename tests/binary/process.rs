@@ -119,6 +119,10 @@ impl Process {
         self.until(words, || self.err.text().contains(words));
     }
 
+    pub(crate) fn has_said(&self, words: &str) -> bool {
+        self.err.text().contains(words)
+    }
+
     /// Where its admin side answers, by its log.
     pub(crate) fn admin(&self) -> SocketAddr {
         self.until_said(" admin=");

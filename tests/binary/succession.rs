@@ -1,113 +1,234 @@
-//! A `ballast` that begins while the one before it is ending.
+//! A `ballast` that begins beside the one before it: it takes over, and the other one finishes its connections.
 
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
 use crate::peers::{connect, echo_server, fresh_address, fresh_admin_port, ping};
-use crate::process::{BALLAST, Process, Signal, command, folder, table, to_its_end};
+use crate::process::{BALLAST, Process, Signal, ack, command, folder, replace, table, to_its_end};
 
 #[test]
-fn one_that_comes_while_another_is_ending_says_so_or_waits_and_takes_over() {
+fn one_that_comes_while_another_is_ending_takes_over_at_once() {
     let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
     let mut first = Process::spawn(&mut place.run(&["--drain-timeout", "1h"]));
     first.until_answers("/readyz", 200);
-    let client = place.client();
+    let mut client = place.client();
     first.signal(Signal::TERM);
+    // Until another one comes, the process that is ending can be asked how far it is.
     first.until_answers("/readyz", 503);
 
-    let refused = to_its_end(&mut place.run(&[]));
-    assert_eq!(refused.code, Some(1), "{refused:?}");
-    for words in [
-        format!("the process with pid {} is ending", first.pid()),
-        "and has the admin port ".into(),
-        "with --wait ".into(),
-    ] {
-        assert!(refused.err.contains(&words), "{words}: {refused:?}");
-    }
-
-    let mut second = Process::spawn(&mut place.run(&["--wait"]));
+    let second = Process::spawn(&mut place.run(&[]));
     second.until_said(&format!(
-        "waiting: the process with pid {} is ending",
+        "taking over from the process with pid {}",
         first.pid()
     ));
-    assert!(first.is_running() && second.is_running());
+    second.until_answers("/readyz", 200);
+    first.until_said("the next process has the admin addresses");
+    assert_eq!(place.pid(), second.pid().to_string());
+    drop(place.client());
+
+    ping(&mut client).unwrap();
     drop(client);
     assert_eq!(first.ends(), Some(0));
+    assert_eq!(place.pid(), second.pid().to_string(), "its socket is there");
+    drop(place.client());
+}
+
+#[test]
+fn one_that_waits_before_the_other_is_told_to_end_takes_over_without_a_gap() {
+    for admin in ["none", "127.0.0.1:0"] {
+        let admin = admin.replace(":0", &format!(":{}", fresh_admin_port()));
+        let place = Place::new(&admin);
+        let mut first = Process::spawn(&mut place.run(&["--drain-timeout", "1h"]));
+        first.until_said("table applied");
+        let mut run = place.run(&[]);
+        run.env("BALLAST_WAIT", "1h");
+        let second = Process::spawn(&mut run);
+        second.until_said(&format!(
+            "waiting for the end of the process with pid {}",
+            first.pid()
+        ));
+
+        let clients = Clients::of(place.frontend);
+        let mut client = place.client();
+        thread::sleep(Duration::from_millis(200));
+        assert!(!second.has_said("table applied"), "the first one serves");
+        first.signal(Signal::TERM);
+        second.until_said("table applied");
+        thread::sleep(Duration::from_millis(300));
+        let (served, failed) = clients.end();
+        assert!(served > 20, "{served}");
+        // A client whose handshake ends between the last accept and the close of a socket may be reset.
+        assert!(failed <= 1, "{failed} of {served} failed");
+
+        ping(&mut client).unwrap();
+        drop(client);
+        assert_eq!(first.ends(), Some(0));
+        drop(place.client());
+    }
+}
+
+#[test]
+fn the_delay_before_the_end_is_over_when_the_next_one_serves() {
+    let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
+    let first = Process::spawn(&mut place.run(&["--shutdown-delay", "1h"]));
+    first.until_answers("/readyz", 200);
+    first.signal(Signal::TERM);
+    first.until_answers("/readyz", 503);
+    drop(place.client());
+    let mut second = Process::spawn(&mut place.run(&[]));
+    second.until_answers("/readyz", 200);
+    let mut first = first;
+    assert_eq!(first.ends(), Some(0));
+
+    // The last word about the table is the new one's.
+    let instance = ack(place.folder.path()).unwrap()["instance"].clone();
+    assert!(second.metrics().contains("ballast_"));
+    replace(&place.folder, &table(&[(place.frontend, echo_server())]));
+    second.until("the new table is acknowledged", || {
+        ack(place.folder.path()).is_some_and(|ack| ack["instance"] == instance)
+    });
+    assert!(second.is_running());
+}
+
+#[test]
+fn flows_of_udp_begin_anew_in_the_next_process() {
+    let echo = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let endpoint = echo.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut datagram = [0; 64];
+        while let Ok((length, from)) = echo.recv_from(&mut datagram) {
+            echo.send_to(&datagram[..length], from).ok();
+        }
+    });
+    let mut place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
+    let tcp = place.frontend;
+    place.folder = folder(&format!(
+        r#"{{"version": 1, "frontends": [
+            {{"name": "t", "bind": ["{tcp}"], "protocol": "tcp", "service": "t"}},
+            {{"name": "u", "bind": ["{tcp}"], "protocol": "udp", "service": "u"}}],
+          "services": [
+            {{"name": "t", "endpoints": [{{"address": "{}"}}]}},
+            {{"name": "u", "endpoints": [{{"address": "{endpoint}"}}]}}]}}"#,
+        echo_server()
+    ));
+    let first = Process::spawn(&mut place.run(&["--drain-timeout", "1h"]));
+    first.until_answers("/readyz", 200);
+    let _open = place.client();
+    let clients: Vec<UdpSocket> = (0..32)
+        .map(|_| {
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.connect(tcp).unwrap();
+            client
+                .set_read_timeout(Some(Duration::from_millis(200)))
+                .unwrap();
+            client
+        })
+        .collect();
+    let ask = |client: &UdpSocket| {
+        client.send(b"x").ok();
+        client.recv(&mut [0; 8]).is_ok()
+    };
+    assert!(clients.iter().all(ask));
+    first.signal(Signal::TERM);
+    let second = Process::spawn(&mut place.run(&[]));
+    second.until_answers("/readyz", 200);
+    // None of them is left with a socket of the process that begins no flow any more.
+    second.until("every client is answered", || clients.iter().all(ask));
+    assert!(clients.iter().all(ask));
+}
+
+#[test]
+fn a_process_that_was_killed_is_replaced_by_the_one_that_waits() {
+    let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
+    let first = Process::spawn(&mut place.run(&[]));
+    first.until_answers("/readyz", 200);
+    let second = Process::spawn(&mut place.run(&["--wait"]));
+    second.until_said("waiting for the end of");
+    first.signal(Signal::KILL);
     second.until_answers("/readyz", 200);
     drop(place.client());
-    let shown = to_its_end(
-        command(BALLAST)
-            .args(["ctl", "show info", "--socket"])
-            .arg(place.folder.path().join("socket")),
-    );
-    assert!(
-        shown.out.contains(&format!("Pid: {}\n", second.pid())),
-        "{shown:?}"
-    );
 }
 
 #[test]
-fn the_table_is_waited_for_where_there_is_no_admin_port() {
-    let place = Place::new("none");
-    let mut first = Process::spawn(&mut place.run(&["--drain-timeout", "1h"]));
-    first.until_said("table applied");
-    let client = place.client();
-    first.signal(Signal::TERM);
-    first.until_said("ending: ");
-    let mut run = place.run(&[]);
-    run.env("BALLAST_WAIT", "1h");
-    let second = Process::spawn(&mut run);
-    second.until_said(" is ending, and has the table ");
-    drop(client);
-    assert_eq!(first.ends(), Some(0));
-    second.until_said("table applied");
-    drop(place.client());
-}
-
-#[test]
-fn nobody_waits_for_one_that_is_not_ending() {
+fn without_wait_nobody_begins_beside_one_that_serves() {
     let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
     let mut first = Process::spawn(&mut place.run(&[]));
     first.until_answers("/readyz", 200);
-    for wait in ["--wait", "--wait=1h", "--wait=forever"] {
-        let refused = to_its_end(&mut place.run(&[wait]));
-        assert_eq!(refused.code, Some(1), "{refused:?}");
-        assert!(refused.err.contains("another ballast runs"), "{refused:?}");
-    }
+    let refused = to_its_end(&mut place.run(&[]));
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("another ballast runs"), "{refused:?}");
+    assert!(refused.err.contains("--wait"), "{refused:?}");
     let usage = to_its_end(&mut place.run(&["--wait=soon"]));
     assert_eq!(usage.code, Some(64), "{usage:?}");
     assert!(first.is_running());
+    drop(place.client());
 }
 
 #[test]
 fn waiting_ends_with_its_time_and_with_a_signal() {
     let place = Place::new(&format!("127.0.0.1:{}", fresh_admin_port()));
-    let mut first = Process::spawn(&mut place.run(&["--drain-timeout", "1h"]));
+    let mut first = Process::spawn(&mut place.run(&[]));
     first.until_answers("/readyz", 200);
-    let _client = place.client();
-    first.signal(Signal::TERM);
-    first.until_answers("/readyz", 503);
 
     let began = Instant::now();
     let mut second = Process::spawn(&mut place.run(&["--wait=300ms"]));
     assert_eq!(second.ends(), Some(1));
     assert!(began.elapsed() >= Duration::from_millis(300));
-    second.until_said(&format!(
-        "ballast: the process with pid {} is ending",
-        first.pid()
-    ));
-    second.until_said("; that took longer than --wait allows");
+    second.until_said(&format!("ballast: the process with pid {}", first.pid()));
+    second.until_said("does not end; that took longer than --wait allows");
 
     for signal in [Signal::TERM, Signal::INT, Signal::USR1] {
         let mut third = Process::spawn(&mut place.run(&["--wait"]));
-        third.until_said("waiting: ");
+        third.until_said("waiting for the end of");
         third.signal(signal);
         assert_eq!(third.ends(), Some(0));
     }
-    assert!(first.is_running());
+    // Those that waited and have gone keep nobody waiting.
+    let began = Instant::now();
+    first.signal(Signal::TERM);
+    assert_eq!(first.ends(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+/// Clients that come one after the other, each with one question.
+struct Clients {
+    is_over: Arc<AtomicBool>,
+    counting: JoinHandle<(usize, usize)>,
+}
+
+impl Clients {
+    fn of(frontend: SocketAddr) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let counting = thread::spawn(move || {
+            let (mut served, mut failed) = (0, 0);
+            while !over.load(Ordering::Relaxed) {
+                match connect(frontend).and_then(|mut client| {
+                    client.write_all(b"x")?;
+                    client.read_exact(&mut [0])
+                }) {
+                    Ok(()) => served += 1,
+                    Err(_) => failed += 1,
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            (served, failed)
+        });
+        Self { is_over, counting }
+    }
+
+    /// How many were served, and how many were not.
+    fn end(self) -> (usize, usize) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.counting.join().unwrap()
+    }
 }
 
 /// What only one process at a time may have.
@@ -135,6 +256,20 @@ impl Place {
             .arg(self.folder.path().join("socket"))
             .args(args);
         run
+    }
+
+    /// The process that answers at the runtime socket.
+    fn pid(&self) -> String {
+        let shown = to_its_end(
+            command(BALLAST)
+                .args(["ctl", "show info", "--socket"])
+                .arg(self.folder.path().join("socket")),
+        );
+        let pid = shown
+            .out
+            .lines()
+            .find_map(|line| line.strip_prefix("Pid: "));
+        pid.unwrap_or_else(|| panic!("{shown:?}")).into()
     }
 
     fn client(&self) -> TcpStream {

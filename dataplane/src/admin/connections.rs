@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::handler::{Handler, Peer};
 use super::listeners::Purpose;
@@ -30,6 +31,7 @@ pub(super) struct Connections {
     local: Arc<Semaphore>,
     reserve: RefCell<Reserve>,
     full: LogLimiter,
+    leaving: CancellationToken,
 }
 
 impl Connections {
@@ -41,6 +43,7 @@ impl Connections {
             local: Arc::new(Semaphore::new(MOST_LOCAL)),
             reserve: RefCell::new(Reserve::new()),
             full: LogLimiter::new(),
+            leaving: CancellationToken::new(),
         });
         let keeping = vital(
             "the admin side's reserve",
@@ -67,6 +70,11 @@ impl Connections {
         }
     }
 
+    /// Each connection ends after the reply that its client waits for.
+    pub(super) fn close(&self) {
+        self.leaving.cancel();
+    }
+
     fn receive(self: &Rc<Self>, stream: TcpStream, from: SocketAddr, purpose: Purpose) {
         let Some(place) = self.place(purpose, from, stream.local_addr().ok()) else {
             drop(stream);
@@ -83,7 +91,9 @@ impl Connections {
         };
         let connections = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            super::serve_connection(stream, Rc::clone(&connections.handler), peer).await;
+            let handler = Rc::clone(&connections.handler);
+            let leaving = connections.leaving.clone();
+            super::serve_connection(stream, handler, peer, leaving).await;
             connections.reserve.borrow_mut().refill();
             drop(place);
         });

@@ -181,16 +181,18 @@ impl Listeners {
         };
         let closed: Addresses = self.open.keys().filter(in_the_way).copied().collect();
         for one in &closed {
-            let accepting = self.open.remove(one).and_then(|one| one.accepting);
-            if let Some(task) = accepting {
-                task.abort();
-                // The socket is closed when the task is no more.
-                while !task.is_finished() {
-                    yield_now().await;
-                }
+            if let Some(listening) = self.open.remove(one) {
+                listening.close().await;
             }
         }
         closed
+    }
+
+    /// Closes all of them, and gives up their ports.
+    pub(super) async fn close(mut self) {
+        for listening in std::mem::take(&mut self.open).into_values() {
+            listening.close().await;
+        }
     }
 
     /// Opens what is wanted, then closes what is not. What cannot be opened is logged, and tried again later. While nothing
@@ -231,6 +233,18 @@ impl Listeners {
             }
         }
         whole
+    }
+}
+
+impl Listening {
+    async fn close(self) {
+        if let Some(task) = self.accepting {
+            task.abort();
+            // The socket is closed when the task is no more.
+            while !task.is_finished() {
+                yield_now().await;
+            }
+        }
     }
 }
 

@@ -223,7 +223,8 @@ impl Sockets {
         self.publish_listening();
     }
 
-    /// Begins no more flows and accepts no more connections. Existing flows need their listening socket for replies.
+    /// Begins no more flows and accepts no more connections. Existing flows need their listening socket for replies: it stays
+    /// open until [`close_flows`](Self::close_flows).
     pub(super) async fn finish(&mut self, last: &Arc<Serving>) {
         let mut waiting = Vec::new();
         for worker in 0..self.shared.inboxes.len() {
@@ -232,13 +233,18 @@ impl Sockets {
         for receiver in waiting {
             receiver.await.ok();
         }
-        let connections: Vec<SocketKey> = self
-            .bound
-            .keys()
-            .filter(|key| key.transport == Transport::Tcp)
-            .cloned()
-            .collect();
-        self.close(&connections, last).await;
+        self.close_all(Transport::Tcp, last).await;
+    }
+
+    /// Closes the listening sockets of flows, which ends them: the kernel would give them a part of the next process's clients.
+    pub(super) async fn close_flows(&mut self, last: &Arc<Serving>) {
+        self.close_all(Transport::Udp, last).await;
+    }
+
+    async fn close_all(&mut self, transport: Transport, last: &Arc<Serving>) {
+        let keys = self.bound.keys().filter(|key| key.transport == transport);
+        let keys: Vec<SocketKey> = keys.cloned().collect();
+        self.close(&keys, last).await;
     }
 
     /// Gives an order to a worker. Returns its answer to come, unless the worker has ended.
