@@ -1,5 +1,5 @@
 //! Every command of README.md and docs/ that is marked as runnable is run, page by page, in a clean folder and a network of
-//! its own:
+//! its own. The page of recipes is for `recipes`, which runs each of them on a host of its own.
 //!
 //! - `<!-- run -->` before a block: bash runs it; the first command that fails fails the test.
 //! - `<!-- file: NAME -->` before a block: it becomes that file of the folder.
@@ -15,12 +15,11 @@ use std::time::Duration;
 use crate::netns::Namespace;
 use crate::program::program;
 use crate::skip::skip;
-use crate::text::pages;
+use crate::text::{pages, repository};
 
 #[test]
 fn what_is_marked_as_runnable_runs() {
-    let needed = ["bash", "curl", "ip", "python3", "timeout", "unshare"];
-    if let Some(missing) = needed.iter().find(|name| !is_installed(name)) {
+    if let Some(missing) = missing(&[]) {
         return skip(&format!("{missing} is missing"));
     }
     let network = match Namespace::make() {
@@ -30,25 +29,24 @@ fn what_is_marked_as_runnable_runs() {
     let mut run = 0;
     for (page, text) in pages() {
         let steps = steps(&page, &text);
-        if steps.is_empty() {
+        if steps.is_empty() || page == crate::recipes::PAGE {
             continue;
         }
         run += steps.len();
-        network.within(|| follow(&page, &steps));
+        network.within(|| follow(&page, &steps, ""));
     }
     assert!(run >= 8, "only {run} steps");
 }
 
 /// What a reader does.
-#[derive(Debug, PartialEq)]
-enum Step<'t> {
+pub(crate) enum Step<'t> {
     Write { name: &'t str, text: &'t str },
     Run(&'t str),
     Read(&'t str),
 }
 
 /// The marked blocks of a page.
-fn steps<'t>(page: &str, text: &'t str) -> Vec<Step<'t>> {
+pub(crate) fn steps<'t>(page: &str, text: &'t str) -> Vec<Step<'t>> {
     let mut steps = Vec::new();
     for rest in text.split("\n<!-- ").skip(1) {
         let (mark, rest) = rest.split_once(" -->\n").expect("the end of a comment");
@@ -70,56 +68,20 @@ fn steps<'t>(page: &str, text: &'t str) -> Vec<Step<'t>> {
     steps
 }
 
-/// One shell for all commands of a page, so that the second finds what the first has started.
-fn follow(page: &str, steps: &[Step<'_>]) {
+/// One shell for all commands of a page, so that the second finds what the first has started. `before` is run first.
+pub(crate) fn follow(page: &str, steps: &[Step<'_>], before: &str) {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut script = String::from("set -euo pipefail\n");
-    for (number, step) in steps.iter().enumerate() {
-        match step {
-            Step::Write { name, text } => {
-                script += &format!("mkdir -p \"$(dirname {name})\"\n");
-                script += &format!("cat >{name} <<'{END}'\n{text}{END}\n");
-            }
-            Step::Run(commands) => script += commands,
-            Step::Read(_) => {}
-        }
-        script += &format!("echo '{END} {number}'\n");
-    }
+    let script = script(steps, before);
     let path = folder.path().join("script");
     fs::write(&path, script).expect("a script");
     let clean = folder.path().join("clean");
     fs::create_dir(&clean).expect("a folder");
-
-    let programs = Path::new(env!("CARGO_BIN_EXE_ballast-controller"));
-    let programs = programs.parent().expect("the folder of the programs");
-    let path_variable = std::env::var("PATH").expect("PATH");
-    // Without settings of whoever runs the tests.
-    let environment: Vec<_> = program("ballast")
-        .get_envs()
-        .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)))
-        .collect();
-    // With its own process numbers: whatever the page starts ends with the shell.
-    let mut shell = Command::new("timeout");
-    shell
-        .arg(LONGEST.as_secs().to_string())
-        .args(["unshare", "--pid", "--fork", "--kill-child", "bash"])
-        .arg(&path)
-        .current_dir(&clean)
-        .env("PATH", format!("{}:{path_variable}", programs.display()))
-        .stdin(Stdio::null());
-    for (name, value) in environment {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
-    let output = shell.output().expect("a shell");
+    let output = shell(&path, &clean).output().expect("a shell");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{page}:\n{out}\n{err}");
 
-    let mut printed = "";
-    let mut rest = &*out;
+    let (mut printed, mut rest) = ("", &*out);
     for (number, step) in steps.iter().enumerate() {
         let end = format!("{END} {number}\n");
         let (before, after) = rest.split_once(&end).expect("each step's end");
@@ -135,6 +97,61 @@ fn follow(page: &str, steps: &[Step<'_>]) {
             }
         }
     }
+}
+
+/// All steps as one script, which says where the output of each ends.
+fn script(steps: &[Step<'_>], before: &str) -> String {
+    let mut script = format!("set -euo pipefail\n{before}\n");
+    for (number, step) in steps.iter().enumerate() {
+        match step {
+            Step::Write { name, text } => {
+                script += &format!("mkdir -p \"$(dirname {name})\"\n");
+                script += &format!("cat >{name} <<'{END}'\n{text}{END}\n");
+            }
+            Step::Run(commands) => script += commands,
+            Step::Read(_) => {}
+        }
+        script += &format!("echo '{END} {number}'\n");
+    }
+    script
+}
+
+/// A shell that runs a script in a folder and ends with everything that it has started.
+fn shell(script: &Path, folder: &Path) -> Command {
+    let programs = Path::new(env!("CARGO_BIN_EXE_ballast-controller"));
+    let programs = programs.parent().expect("the folder of the programs");
+    let path_variable = std::env::var("PATH").expect("PATH");
+    // Without settings of whoever runs the tests.
+    let environment: Vec<_> = program("ballast")
+        .get_envs()
+        .map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned)))
+        .collect();
+    // With its own process numbers and mounts: whatever the page starts and mounts ends with the shell.
+    let mut shell = Command::new("timeout");
+    shell
+        .arg(LONGEST.as_secs().to_string())
+        .args(["unshare", "--mount", "--pid", "--fork", "--kill-child"])
+        .arg("bash")
+        .arg(script)
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path_variable}", programs.display()))
+        .env("PROGRAMS", programs)
+        .env("REPOSITORY", repository())
+        .stdin(Stdio::null());
+    for (name, value) in environment {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
+/// A program that is not installed, of those that every page needs and these.
+pub(crate) fn missing<'n>(also: &[&'n str]) -> Option<&'n str> {
+    let always = ["bash", "curl", "ip", "python3", "timeout", "unshare"];
+    let mut needed = always.iter().chain(also);
+    needed.find(|name| !is_installed(name)).copied()
 }
 
 fn is_installed(name: &str) -> bool {

@@ -9,6 +9,7 @@ mod netns;
 #[path = "../common/program.rs"]
 mod program;
 mod reasons;
+mod recipes;
 #[path = "../common/skip.rs"]
 mod skip;
 mod text;
