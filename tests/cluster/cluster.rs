@@ -148,7 +148,8 @@ impl Cluster {
             pods,
         ]);
         let page = fs::read_to_string(MANUAL).expect("a page");
-        let (_, job) = page.split_once("```yaml\n").expect("a Job");
+        let (_, task) = page.split_once("\n## Taking it away\n").expect("a task");
+        let (_, job) = task.split_once("```yaml\n").expect("a Job");
         let (job, _) = job.split_once("```").expect("its end");
         let file = self.plane.folder.join("release.yaml");
         fs::write(&file, job).expect("a file");

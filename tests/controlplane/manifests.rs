@@ -63,7 +63,8 @@ fn rc_yaml_is_taken() {
     // And the way out of the documentation.
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/controller.md");
     let page = fs::read_to_string(page).expect("a page");
-    let (_, job) = page.split_once("```yaml\n").expect("a Job");
+    let (_, task) = page.split_once("\n## Taking it away\n").expect("a task");
+    let (_, job) = task.split_once("```yaml\n").expect("a Job");
     let (job, _) = job.split_once("```").expect("its end");
     accepted(yard, plane, &crate::api::documents(job));
     // And what scales it, and a tenant's Deployment.

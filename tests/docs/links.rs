@@ -47,6 +47,7 @@ fn a_heading_is_named_as_in_links() {
     let expected = ["abc-and-d-e-f", "one", "one-1"];
     assert_eq!(anchors(page), expected.map(str::to_owned).into());
     assert_eq!(links("[a](b) `[no](c)` <img src=\"d\">\n"), ["b", "d"]);
+    assert_eq!(links("[a][b]\n\n[b]: c\n"), ["c"]);
 }
 
 /// Where a link leads, or why it leads nowhere.
@@ -101,6 +102,11 @@ fn links(text: &str) -> Vec<&str> {
                 links.extend(rests.filter_map(|rest| rest.split('"').next()));
             }
         }
+        // What the second half of [a][b] stands for.
+        let definition = line
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once("]: "));
+        links.extend(definition.map(|(_, link)| link));
         // The words of a link may be code: [`NAME`](#name).
         let of_code = line.split("`](").skip(1);
         let of_code = of_code.filter_map(|rest| rest.split(')').next());

@@ -34,8 +34,7 @@ fn every_line_that_is_explained_is_written() {
     let mut found = 0;
     for heading in ["## What `ballast check` says", "## By a line of the log"] {
         let rows = section(&page, heading).lines();
-        let cells = rows.filter_map(|row| row.strip_prefix("| `")?.split(" | ").next());
-        let lines = cells.flat_map(|cell| cell.split('`').step_by(2));
+        let lines = rows.flat_map(explained);
         for part in lines.flat_map(fixed_parts).filter(|part| part.len() > 8) {
             found += 1;
             let is_written = code.iter().any(|code| code.contains(&part));
@@ -43,6 +42,18 @@ fn every_line_that_is_explained_is_written() {
         }
     }
     assert!(found > 25, "only {found}");
+}
+
+/// The lines of the log that a row of a table, or an item of a list, explains: what it begins with.
+fn explained(row: &str) -> impl Iterator<Item = &str> {
+    let of_table = row
+        .strip_prefix("| `")
+        .and_then(|row| row.split(" | ").next());
+    let of_list = row
+        .strip_prefix("- `")
+        .and_then(|row| row.split("`:").next());
+    let lines = of_table.or(of_list).into_iter();
+    lines.flat_map(|lines| lines.split('`').step_by(2))
 }
 
 /// What stands between the words in capitals and the dots, which stand for values.
