@@ -1,4 +1,4 @@
-//! Every link of a page within the repository leads to a file that is there, and to a heading that is there.
+//! Every link of a page within the repository leads to a file that is there, and to a heading that is there. No line is too long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,6 +39,30 @@ fn every_file_that_a_page_names_is_there() {
         }
     }
     assert!(named > 50, "only {named}");
+}
+
+/// Longer ones are hard to read in a terminal and in a difference. Blocks of code count as well.
+#[test]
+fn no_line_of_a_page_is_too_long() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut long = Vec::new();
+    for page in pages(root) {
+        let text = fs::read_to_string(root.join(&page)).expect("a page");
+        for (number, line) in (1..).zip(text.lines()) {
+            let length = line.chars().count();
+            if length > LONGEST_LINE {
+                long.push(format!("{}:{number}: {length}", page.display()));
+            }
+        }
+    }
+    assert_eq!(long, [""; 0], "more than {LONGEST_LINE} characters");
+}
+
+#[test]
+fn the_readme_is_short() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let lines = fs::read_to_string(readme).expect("a page").lines().count();
+    assert!(lines <= 160, "{lines} lines");
 }
 
 #[test]
@@ -166,3 +190,6 @@ fn normal(path: &Path) -> PathBuf {
     }
     normal
 }
+
+/// The most characters of a line.
+const LONGEST_LINE: usize = 160;
