@@ -31,7 +31,7 @@ fn a_second_ballast_with_the_same_admin_port_does_not_start() {
     for words in [
         "ballast: another ballast runs in this network namespace with the same admin port",
         &port.to_string(),
-        "stop it, or choose another --admin",
+        "stop it, choose another --admin, or have this one wait for its end with --wait",
     ] {
         assert!(ended.err.contains(words), "{words}: {ended:?}");
     }
