@@ -142,6 +142,7 @@ fn compiled(spec: &Arc<ballast_core::table::Service>, previous: Option<&Service>
         left: &|_| None,
         gone: &|_, _| None,
         over: &|_, _| Override::default(),
+        moved: None,
         closing: &[],
     };
     Service::compile(Arc::clone(spec), previous, &mut context)

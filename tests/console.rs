@@ -3,6 +3,8 @@
 #[path = "console/changes.rs"]
 mod changes;
 mod common;
+#[path = "console/endpoints.rs"]
+mod endpoints;
 #[path = "console/hatop.rs"]
 mod hatop;
 #[path = "common/skip.rs"]

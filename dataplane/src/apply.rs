@@ -296,19 +296,25 @@ impl Apply {
         make: impl FnOnce(&Plan, Overrides, &mut CompileContext<'_>) -> Plan,
     ) {
         let previous = self.shared.live.plan();
-        let revised = self.make_plan(|context| {
-            let mut overrides = previous.overrides().clone();
-            for change in &changes {
-                overrides.change(change);
+        let mut overrides = previous.overrides().clone();
+        for change in &changes {
+            if let Some(why) = overrides.refuses(change, &previous) {
+                done.send(Err(OverrideError::Refused(why))).ok();
+                return;
             }
-            make(&previous, overrides, context)
-        });
-        let answer = match revised {
-            Some(plan) => {
+            overrides.change(change);
+        }
+        let Some(plan) = self.make_plan(|context| make(&previous, overrides, context)) else {
+            done.send(Err(OverrideError::Panicked)).ok();
+            return;
+        };
+        let answer = match changes.iter().find_map(|change| change.loop_in(&plan)) {
+            Some(why) => Err(OverrideError::Refused(why)),
+            None => {
                 self.put_in_force(&previous, &plan).await;
+                log_loops(&previous, &plan);
                 Ok(())
             }
-            None => Err(OverrideError::Panicked),
         };
         done.send(answer).ok();
     }

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ballast_core::table::{self, Name, State};
+use ballast_core::health::ForcedHealth;
+use ballast_core::table::{self, Name, OnGone, State};
 
 use crate::stats::{EndpointStats, FrontendStats, ServiceStats, Snapshot};
 use crate::worker::Shared;
@@ -69,6 +70,28 @@ pub(crate) fn ready(service: &ServiceStats, endpoint: &EndpointStats) -> State {
         Some(State::Backup) => State::Backup,
         _ => State::Ready,
     }
+}
+
+/// Sets the health of an endpoint, until its checks say otherwise. Returns whether the endpoint exists.
+pub(crate) fn force(
+    shared: &Shared,
+    service: &Name,
+    address: SocketAddr,
+    health: ForcedHealth,
+) -> bool {
+    let plan = shared.live.plan();
+    let Some(service) = plan.service(service) else {
+        return false;
+    };
+    let mut endpoints = service.endpoints().iter();
+    let Some(endpoint) = endpoints.find(|endpoint| endpoint.address() == address) else {
+        return false;
+    };
+    endpoint.live().force(health, shared.clock.now());
+    if health == ForcedHealth::Down && service.spec().on_down == OnGone::Close {
+        shared.cut(vec![Arc::clone(endpoint.live())]);
+    }
+    true
 }
 
 /// Resets the connections of endpoints. Returns whether any of the endpoints exists.

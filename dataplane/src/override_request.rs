@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ballast_core::overrides::OverrideChange;
+use ballast_core::overrides::{OverrideChange, OverrideRefusal};
 use tokio::sync::oneshot;
 
 /// Overrides that are put in force together.
@@ -20,15 +20,18 @@ pub enum OverrideError {
     Ending,
     /// Compiling the new plan panicked.
     Panicked,
+    /// The table in force does not permit one of them.
+    Refused(OverrideRefusal),
 }
 
 impl fmt::Display for OverrideError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Ending => "the process is ending",
+            Self::Ending => "Nothing was changed: the process is ending.",
             Self::Panicked => {
-                "a bug in Ballast prevents this change; the log has the details, please report them"
+                "Nothing was changed: a bug in Ballast prevents this change; the log has the details, please report them."
             }
+            Self::Refused(why) => return why.fmt(f),
         })
     }
 }

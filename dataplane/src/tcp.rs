@@ -67,13 +67,17 @@ fn serve(
         return;
     };
     let frontend = Arc::clone(frontend);
-    if let Serves::Http(_) = frontend.serves() {
+    let slot = connection.slot;
+    let task = if let Serves::Http(_) = frontend.serves() {
         let (socket, plan) = (Rc::clone(socket), Rc::clone(plan));
-        tokio::task::spawn_local(run_http(connection, frontend, plan, socket, is_trusted));
+        tokio::task::spawn_local(run_http(connection, frontend, plan, socket, is_trusted))
     } else {
         let start = Start::Accepted { is_trusted };
-        tokio::task::spawn_local(run(connection, frontend, Rc::clone(plan), start));
-    }
+        tokio::task::spawn_local(run(connection, frontend, Rc::clone(plan), start))
+    };
+    // It runs only after this.
+    let mut connections = worker.connections.borrow_mut();
+    connections.set_task(slot, task.abort_handle());
 }
 
 /// The task of one connection whose client speaks HTTP, unless its TLS is relayed unopened.

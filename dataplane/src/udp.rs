@@ -137,6 +137,17 @@ pub(crate) fn cut(worker: &Worker, endpoints: &[Arc<EndpointState>]) {
     udp.settle(worker);
 }
 
+/// Ends the flow with this number in the list. Returns whether there is one.
+pub(crate) fn end(worker: &Worker, number: u64) -> bool {
+    let Some(udp) = worker.udp.get() else {
+        return false;
+    };
+    let now = worker.shared.clock.now();
+    let has_ended = udp.state.borrow_mut().flows.end_short(now, number);
+    udp.settle(worker);
+    has_ended
+}
+
 /// The first `most` flows of this worker.
 pub(crate) fn list(worker: &Worker, most: usize) -> Vec<SessionInfo> {
     let Some(udp) = worker.udp.get() else {
@@ -146,9 +157,9 @@ pub(crate) fn list(worker: &Worker, most: usize) -> Vec<SessionInfo> {
     let sessions = state
         .flows
         .each()
-        .filter_map(|(slot, key, endpoint, began)| {
+        .filter_map(|(flow, key, endpoint, began)| {
             Some(SessionInfo {
-                slot,
+                number: flow.short(),
                 client: key.client,
                 key: SocketKey::clone(&state.listeners.get(&key.listener)?.key),
                 endpoint: Some(Arc::clone(endpoint)),

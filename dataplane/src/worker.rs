@@ -148,6 +148,17 @@ impl Worker {
                     sessions.extend(udp::list(&self, most - sessions.len()));
                     done.send(sessions).ok();
                 }
+                Order::End {
+                    transport,
+                    number,
+                    done,
+                } => {
+                    let has_ended = match transport {
+                        Transport::Tcp => self.connections.borrow().end(number),
+                        Transport::Udp => udp::end(&self, number),
+                    };
+                    done.send(has_ended).ok();
+                }
                 Order::ForgetLongest(services, endpoints) => {
                     services
                         .iter()

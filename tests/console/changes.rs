@@ -106,6 +106,16 @@ fn what_is_not_there_is_not_changed() {
         ("show servers conn x", "No such backend."),
         ("show stat x 1 1", "No such proxy."),
         ("shutdown sessions server s/x", "No such server."),
+        ("set server s/x addr 127.0.0.1", "No such server."),
+        ("set server s/x health up", "No such server."),
+        (
+            "set server s/a check-port 80",
+            "health checks are not enabled on this server",
+        ),
+        (
+            "shutdown session 0x100000000000063",
+            "No such session (use 'show sess').",
+        ),
     ] {
         assert_eq!(
             say(&ballast, &format!("{command}\n")),
@@ -351,7 +361,7 @@ fn two(service: &str) -> String {
     named(&["a", "b"], servers, service)
 }
 
-fn pool(addresses: &[SocketAddr], service: &str) -> String {
+pub(crate) fn pool(addresses: &[SocketAddr], service: &str) -> String {
     let names: Vec<String> = (0..addresses.len())
         .map(|place| format!("e{place}"))
         .collect();

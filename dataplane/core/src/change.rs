@@ -52,14 +52,52 @@ pub fn change(bound: &BTreeSet<SocketKey>, old: &Plan, new: &Plan) -> Change {
         gone_endpoints: gone(old, new)
             .map(|(service, endpoint)| GoneEndpoint {
                 endpoint: Arc::clone(endpoint.live()),
-                connections: service.spec().on_removed,
+                connections: match was_moved(endpoint.address(), service, new) {
+                    true => OnGone::Keep,
+                    false => service.spec().on_removed,
+                },
             })
+            .chain(left_behind(old, new))
             .collect(),
         idle_times: new
             .frontends()
             .iter()
             .any(|frontend| has_other_idle_time(frontend, old)),
     }
+}
+
+/// Whether the endpoint of this address was given another one by hand, and was not removed from the table.
+fn was_moved(address: SocketAddr, before: &Service, new: &Plan) -> bool {
+    let after = new.service(before.state().name());
+    if !before.has_moved() && !after.is_some_and(|after| after.has_moved()) {
+        return false;
+    }
+    let place = |endpoint: &Endpoint| endpoint.address() == address;
+    let index = before.endpoints().iter().position(place);
+    let table = index.and_then(|index| before.table().endpoints.get(index));
+    table.is_some_and(|table| has_in_table(new, before.state().name(), table.address))
+}
+
+fn has_in_table(plan: &Plan, service: &str, address: SocketAddr) -> bool {
+    plan.service(service).is_some_and(|service| {
+        let mut endpoints = service.table().endpoints.iter();
+        endpoints.any(|endpoint| endpoint.address == address)
+    })
+}
+
+/// Endpoints that have connections at their address of the table, although an operator had given them another, and that the
+/// new table lacks.
+fn left_behind<'p>(old: &'p Plan, new: &'p Plan) -> impl Iterator<Item = GoneEndpoint> {
+    old.leaving.iter().filter_map(|endpoint| {
+        let (service, address) = (endpoint.service().name(), endpoint.address());
+        let goes = has_in_table(old, service, address) && !has_in_table(new, service, address);
+        goes.then(|| GoneEndpoint {
+            endpoint: Arc::clone(endpoint),
+            connections: old
+                .service(service)
+                .map_or(OnGone::Keep, |service| service.spec().on_removed),
+        })
+    })
 }
 
 fn has_other_idle_time(frontend: &Frontend, old: &Plan) -> bool {

@@ -70,7 +70,7 @@ pub fn revise(previous: &Plan, overrides: Overrides, context: &mut CompileContex
         services: previous
             .services
             .iter()
-            .map(|service| Arc::clone(service.spec()))
+            .map(|service| Arc::clone(service.table()))
             .collect(),
         frontends: previous
             .frontends
@@ -110,9 +110,20 @@ fn plan(
     };
     let left = Left::of(previous);
     let overrides = Arc::clone(&plan.overrides);
+    let moved: Vec<_> = specs
+        .services
+        .iter()
+        .map(|service| overrides.moved(service))
+        .collect();
+    let in_force: Vec<&table::Service> = specs
+        .services
+        .iter()
+        .zip(&moved)
+        .map(|(table, moved)| moved.as_ref().unwrap_or(table).as_ref())
+        .collect();
     plan.loops = loops::find(
         &specs.frontends,
-        &specs.services,
+        &in_force,
         context.host,
         |service, endpoint| {
             let over = overrides.of_endpoint(&service.name, &endpoint.address);
@@ -120,11 +131,16 @@ fn plan(
         },
     );
     plan.services.reserve_exact(specs.services.len());
-    for spec in specs.services {
+    for (spec, moved) in specs.services.into_iter().zip(&moved) {
         let index = plan.services.len();
-        let closing = plan.loops.of_service(index);
-        let nodes = &mut plan.nodes;
-        let service = service(spec, closing, &overrides, previous, &left, nodes, context);
+        let source = Source {
+            closing: plan.loops.of_service(index),
+            moved: moved.as_ref(),
+            overrides: &overrides,
+            previous,
+            left: &left,
+        };
+        let service = service(spec, &source, &mut plan.nodes, context);
         for node in service
             .endpoints()
             .iter()
@@ -187,18 +203,32 @@ fn previous_nodes(previous: &Plan) -> FxHashMap<Box<str>, OnNode> {
         .collect()
 }
 
+/// What a service is compiled from, besides the table.
+struct Source<'a> {
+    closing: &'a [usize],
+    /// The service with the addresses that operators have given its endpoints.
+    moved: Option<&'a Arc<table::Service>>,
+    overrides: &'a Overrides,
+    previous: &'a Plan,
+    left: &'a Left<'a>,
+}
+
 fn service(
     spec: Arc<table::Service>,
-    closing: &[usize],
-    overrides: &Overrides,
-    previous: &Plan,
-    left: &Left<'_>,
+    source: &Source<'_>,
     nodes: &mut FxHashMap<Box<str>, OnNode>,
     context: &CompileContext<'_>,
 ) -> Arc<Service> {
+    let Source {
+        closing,
+        moved,
+        overrides,
+        previous,
+        left,
+    } = *source;
     let before = previous.service(&spec.name);
     if let Some(before) = before
-        && *before.spec() == spec
+        && *before.table() == spec
         && before.closing() == closing
         && previous.overrides.of_service(&spec.name) == overrides.of_service(&spec.name)
     {
@@ -217,7 +247,8 @@ fn service(
         node: &mut node,
         left: &|service| left.services.get(service).copied().cloned(),
         gone: &|service, address| left.endpoints.get(&(service, *address)).copied().cloned(),
-        over: &|service, address| overrides.of_endpoint(service, address),
+        over: &|service, address| overrides.in_table(service, address),
+        moved,
         closing,
     };
     let before = before.map(Arc::as_ref);

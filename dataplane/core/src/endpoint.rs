@@ -5,13 +5,13 @@
 //! without a lock. Weights and limits are not here: they belong to a plan.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::counters;
 use crate::counters::{Cell, Counts, PerWorker, WorkerId};
-use crate::health::Monitor;
+use crate::health::{ForcedHealth, Monitor};
 use crate::http::StatusClass;
 use crate::moment::{Moment, whole_millis};
 use crate::service::ServiceState;
@@ -27,7 +27,8 @@ pub struct EndpointState {
     ejection: AtomicU64,
     /// When its slow start began, in milliseconds; 0 if it has its full share.
     ramp_began: AtomicU64,
-    passing: AtomicBool,
+    /// A [`Verdict`].
+    verdict: AtomicU8,
     /// Workers never lock this.
     monitor: Mutex<Option<Box<Monitor>>>,
     ended: AtomicBool,
@@ -45,7 +46,7 @@ impl EndpointState {
             peak: AtomicU32::new(0),
             ejection: AtomicU64::new(0),
             ramp_began: AtomicU64::new(0),
-            passing: AtomicBool::new(true),
+            verdict: AtomicU8::new(Verdict::Passing as u8),
             monitor: Mutex::new(None),
             ended: AtomicBool::new(false),
             counters: OnceLock::new(),
@@ -156,14 +157,49 @@ impl EndpointState {
     /// Whether its active checks pass; true if it has no checks.
     #[must_use]
     pub fn is_passing(&self) -> bool {
-        self.passing.load(Ordering::Relaxed)
+        self.verdict.load(Ordering::Relaxed) != Verdict::Failing as u8
+    }
+
+    /// Whether an operator has it stop: it passes, and gets only clients that have affinity.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.verdict.load(Ordering::Relaxed) == Verdict::Stopping as u8
+    }
+
+    /// Whether its health permits clients without affinity.
+    #[must_use]
+    pub fn takes_newcomers(&self) -> bool {
+        self.verdict.load(Ordering::Relaxed) == Verdict::Passing as u8
     }
 
     /// Sets the verdict of its checks. An endpoint that recovers is no longer ejected, begins its slow start, and may serve
     /// waiting clients. Returns whether anything changed.
     pub fn set_passing(&self, passing: bool, now: Moment) -> bool {
-        let changed = self.passing.swap(passing, Ordering::SeqCst) != passing;
-        if changed && passing {
+        let verdict = match passing {
+            true => Verdict::Passing,
+            false => Verdict::Failing,
+        };
+        self.set_verdict(verdict, now)
+    }
+
+    /// Sets its health by hand. Its checks go on from there: the next ones may say otherwise.
+    pub fn force(&self, health: ForcedHealth, now: Moment) {
+        self.with_monitor(|monitor| {
+            if let Some(monitor) = monitor {
+                monitor.force(health != ForcedHealth::Down, now);
+            }
+        });
+        let verdict = match health {
+            ForcedHealth::Up => Verdict::Passing,
+            ForcedHealth::Stopping => Verdict::Stopping,
+            ForcedHealth::Down => Verdict::Failing,
+        };
+        self.set_verdict(verdict, now);
+    }
+
+    fn set_verdict(&self, verdict: Verdict, now: Moment) -> bool {
+        let changed = self.verdict.swap(verdict as u8, Ordering::SeqCst) != verdict as u8;
+        if changed && verdict == Verdict::Passing {
             self.begin_ramp(now);
             self.restore(now);
             self.service.queue().wake_head();
@@ -344,6 +380,16 @@ impl EndpointState {
             }
         }
     }
+}
+
+/// What checks, or an operator, say of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Verdict {
+    Failing,
+    Passing,
+    /// Only an operator says so.
+    Stopping,
 }
 
 /// One connection counted on an endpoint, until this is dropped.

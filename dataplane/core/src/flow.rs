@@ -297,11 +297,23 @@ impl<S> FlowTable<S> {
         }
     }
 
-    /// All flows in no particular order: the slot of each, its key, its endpoint, and when it began.
-    pub fn each(&self) -> impl Iterator<Item = (usize, Key, &Arc<EndpointState>, Moment)> {
+    /// Ends the flow whose [`FlowId::short`] this is. Returns whether there is one.
+    pub fn end_short(&mut self, now: Moment, short: u64) -> bool {
+        let [.., a, b, c, d] = short.to_be_bytes();
+        let place = u32::from_be_bytes([a, b, c, d]);
+        let flow = self.flows.id_at(place);
+        let is_there = flow.short() == short && self.flows.get(flow).is_some();
+        if is_there {
+            self.end_at(now, place, FlowEnd::Endpoint);
+        }
+        is_there
+    }
+
+    /// All flows in no particular order: the id of each, its key, its endpoint, and when it began.
+    pub fn each(&self) -> impl Iterator<Item = (FlowId, Key, &Arc<EndpointState>, Moment)> {
         self.flows.iter().map(|(place, flow)| {
-            let place = usize::try_from(place).unwrap_or(usize::MAX);
-            (place, flow.key.key(), flow.lease.endpoint(), flow.began)
+            let id = self.flows.id_at(place);
+            (id, flow.key.key(), flow.lease.endpoint(), flow.began)
         })
     }
 

@@ -23,7 +23,7 @@ mod verdict_change;
 pub use crate::slots::SlotId as CheckId;
 pub use checks::{Check, Checks};
 pub use exchange::Exchange;
-pub use monitor::{CheckResult, Monitor, Transition};
+pub use monitor::{CheckResult, ForcedHealth, Monitor, Transition};
 pub use outcome::Outcome;
 pub use tally::Tally;
 pub use verdict_change::VerdictChange;

@@ -1,19 +1,25 @@
-//! Operator overrides: the state, the weight and the limit of endpoints, the limit of frontends, and which of these are closed.
+//! Operator overrides: the state, the weight, the limit, the address and the port of checks of endpoints, the limit of
+//! frontends, and which of these are closed.
 //!
 //! An input of [`compile`](crate::compile), held by the plan, so that a swap keeps them. An override that equals the table's
 //! value is dropped, and so is one of an endpoint or frontend that was removed from the table.
+//!
+//! An endpoint is named by the address that it has: that of the table, or the one that an operator has given it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
+use crate::plan::Plan;
 use crate::service::Override;
-use crate::table::{self, Name, State};
+use crate::table::{self, Name, State, no_single_host};
 
 /// All overrides in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
+    /// By the address of the endpoint in the table.
     endpoints: BTreeMap<Name, BTreeMap<SocketAddr, Override>>,
     max_connections: BTreeMap<Name, NonZeroU32>,
     /// Frontends that do not listen.
@@ -30,10 +36,40 @@ impl Overrides {
     /// The override of this endpoint.
     #[must_use]
     pub fn of_endpoint(&self, service: &str, address: &SocketAddr) -> Override {
+        self.in_table(service, &self.table_address(service, *address))
+    }
+
+    /// The override of the endpoint that has this address in the table.
+    pub(crate) fn in_table(&self, service: &str, address: &SocketAddr) -> Override {
         self.of_service(service)
             .and_then(|endpoints| endpoints.get(address))
             .copied()
             .unwrap_or_default()
+    }
+
+    /// The address in the table of the endpoint that has this address.
+    fn table_address(&self, service: &str, address: SocketAddr) -> SocketAddr {
+        let mut endpoints = self.of_service(service).into_iter().flatten();
+        let moved = endpoints.find(|(_, over)| over.address == Some(address));
+        moved.map_or(address, |(table, _)| *table)
+    }
+
+    /// The service with the addresses that operators have given its endpoints; `None`: they have those of the table.
+    pub(crate) fn moved(&self, service: &table::Service) -> Option<Arc<table::Service>> {
+        let endpoints = self.of_service(&service.name)?;
+        if endpoints.values().all(|over| over.address.is_none()) {
+            return None;
+        }
+        let mut moved = service.clone();
+        for endpoint in &mut moved.endpoints {
+            let table = endpoint.address;
+            if let Some(address) = endpoints.get(&table).and_then(|over| over.address) {
+                // It is called what it was called.
+                endpoint.name.get_or_insert_with(|| Name::of_address(table));
+                endpoint.address = address;
+            }
+        }
+        Some(Arc::new(moved))
     }
 
     /// The overridden limit of this frontend.
@@ -60,6 +96,12 @@ impl Overrides {
             OverrideChange::EndpointMaxConnections(service, address, max) => {
                 self.endpoint(service, *address).max_connections = *max;
             }
+            OverrideChange::Address(service, address, wanted) => {
+                self.endpoint(service, *address).address = *wanted;
+            }
+            OverrideChange::CheckPort(service, address, port) => {
+                self.endpoint(service, *address).check_port = *port;
+            }
             OverrideChange::Closed(frontend, true) => {
                 self.closed.insert(frontend.clone());
             }
@@ -76,6 +118,52 @@ impl Overrides {
                 *self.endpoint(service, *address) = Override::default();
             }
         }
+    }
+
+    /// Why this change cannot be made to the table of `plan`.
+    #[must_use]
+    pub fn refuses(&self, change: &OverrideChange, plan: &Plan) -> Option<OverrideRefusal> {
+        let (OverrideChange::Address(service, address, _)
+        | OverrideChange::CheckPort(service, address, _)) = change
+        else {
+            return None;
+        };
+        let table = self.table_address(service, *address);
+        let spec = plan.service(service).map(|service| service.table());
+        let Some(spec) = spec.filter(|spec| has(spec, table)) else {
+            return Some(OverrideRefusal::NoEndpoint);
+        };
+        match change {
+            OverrideChange::Address(_, _, Some(wanted)) => {
+                self.refuses_address(spec, table, *wanted)
+            }
+            OverrideChange::CheckPort(_, _, Some(_)) if spec.checks().is_none() => {
+                Some(OverrideRefusal::NoChecks)
+            }
+            _ => None,
+        }
+    }
+
+    /// Why the endpoint at `table` of this service cannot have the address `wanted`.
+    fn refuses_address(
+        &self,
+        service: &table::Service,
+        table: SocketAddr,
+        wanted: SocketAddr,
+    ) -> Option<OverrideRefusal> {
+        if let Some(what) = no_single_host(wanted.ip()) {
+            return Some(OverrideRefusal::NoHost(wanted, what));
+        }
+        if wanted.port() == 0 {
+            return Some(OverrideRefusal::NoPort);
+        }
+        // Also one that its endpoint does not have now: it shall have it again by `default`.
+        let is_given = self.of_service(&service.name).is_some_and(|endpoints| {
+            let mut others = endpoints.iter().filter(|(other, _)| **other != table);
+            others.any(|(_, over)| over.address == Some(wanted))
+        });
+        let is_taken = wanted != table && (is_given || has(service, wanted));
+        is_taken.then_some(OverrideRefusal::Taken(wanted))
     }
 
     pub(crate) fn of_service(&self, service: &str) -> Option<&BTreeMap<SocketAddr, Override>> {
@@ -105,6 +193,11 @@ impl Overrides {
                 over.max_connections = over
                     .max_connections
                     .filter(|max| Some(*max) != spec.max_connections);
+                over.address = over.address.filter(|wanted| !has(service, *wanted));
+                let port = service.checks().map(|health| health.port);
+                over.check_port = over
+                    .check_port
+                    .filter(|wanted| port.is_some_and(|port| port != Some(*wanted)));
                 *over != Override::default()
             });
             !endpoints.is_empty()
@@ -119,6 +212,7 @@ impl Overrides {
     }
 
     fn endpoint(&mut self, service: &Name, address: SocketAddr) -> &mut Override {
+        let address = self.table_address(service, address);
         self.endpoints
             .entry(service.clone())
             .or_default()
@@ -136,12 +230,74 @@ pub enum OverrideChange {
     Weight(Name, SocketAddr, Option<u16>),
     /// An endpoint's limit of connections.
     EndpointMaxConnections(Name, SocketAddr, Option<NonZeroU32>),
+    /// An endpoint's address.
+    Address(Name, SocketAddr, Option<SocketAddr>),
+    /// The port of an endpoint's checks.
+    CheckPort(Name, SocketAddr, Option<NonZeroU16>),
     /// Whether a frontend is closed, whatever the table says.
     Closed(Name, bool),
     /// A frontend's limit.
     MaxConnections(Name, Option<NonZeroU32>),
     /// Removes all overrides of an endpoint.
     Reset(Name, SocketAddr),
+}
+
+impl OverrideChange {
+    /// The loop that this change makes in `plan`, which was compiled with it.
+    #[must_use]
+    pub fn loop_in(&self, plan: &Plan) -> Option<OverrideRefusal> {
+        let Self::Address(service, _, Some(wanted)) = self else {
+            return None;
+        };
+        let mut endpoints = plan.service(service)?.endpoints().iter();
+        let closes = endpoints.any(|one| one.address() == *wanted && one.closes_loop());
+        closes.then_some(OverrideRefusal::Loop(*wanted))
+    }
+}
+
+/// Why a change of the overrides cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverrideRefusal {
+    /// The table does not have the endpoint.
+    NoEndpoint,
+    /// The endpoint is not checked.
+    NoChecks,
+    /// The address is no host's, and what it is.
+    NoHost(SocketAddr, &'static str),
+    /// The address has the port 0.
+    NoPort,
+    /// Another endpoint of the service has the address, or has it in the table.
+    Taken(SocketAddr),
+    /// The address leads back to the service by a frontend of the table.
+    Loop(SocketAddr),
+}
+
+impl fmt::Display for OverrideRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoEndpoint => f.write_str("No such server."),
+            Self::NoChecks => f.write_str("health checks are not enabled on this server"),
+            Self::NoHost(address, what) => write!(
+                f,
+                "Invalid addr '{}': it is {what}; expected the address of one host.",
+                address.ip()
+            ),
+            Self::NoPort => f.write_str("Invalid port '0': expected 1 to 65535."),
+            Self::Taken(address) => write!(
+                f,
+                "Invalid addr '{address}': another server of this backend has it; expected an address that none has."
+            ),
+            Self::Loop(address) => write!(
+                f,
+                "Invalid addr '{address}': Ballast listens there, and its clients would come back to this backend; expected the address of a server."
+            ),
+        }
+    }
+}
+
+fn has(service: &table::Service, address: SocketAddr) -> bool {
+    let mut endpoints = service.endpoints.iter();
+    endpoints.any(|endpoint| endpoint.address == address)
 }
 
 #[cfg(test)]

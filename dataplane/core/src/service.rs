@@ -6,7 +6,7 @@
 //! are reported to [`EndpointState::connected`] and [`Service::failed`]. A compiled service never changes.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -43,17 +43,19 @@ pub struct Service {
     /// The indexes of the endpoints that close a loop, sorted.
     closing: Box<[usize]>,
     spec: Arc<table::Service>,
+    table: Arc<table::Service>,
     state: Arc<ServiceState>,
 }
 
 impl Service {
-    /// Compiles `spec`, and carries over state from `previous` and `context`.
+    /// Compiles the service `table`, and carries over state from `previous` and `context`.
     #[must_use]
     pub fn compile(
-        spec: Arc<table::Service>,
+        table: Arc<table::Service>,
         previous: Option<&Self>,
         context: &mut ServiceContext<'_>,
     ) -> Self {
+        let spec = context.moved.map_or_else(|| Arc::clone(&table), Arc::clone);
         let state = match previous {
             Some(previous) => Arc::clone(&previous.state),
             None => context.state(&spec),
@@ -62,13 +64,22 @@ impl Service {
         let endpoints: Box<[Endpoint]> = spec
             .endpoints
             .iter()
+            .zip(&table.endpoints)
             .enumerate()
-            .map(|(index, endpoint)| {
+            .map(|(index, (endpoint, in_table))| {
                 let before = known
                     .as_ref()
                     .map(|known| known.find(index, endpoint.address));
                 let closes_loop = context.closing.binary_search(&index).is_ok();
-                Endpoint::compile(endpoint, before, &state, closes_loop, context)
+                let table_address = in_table.address;
+                Endpoint::compile(
+                    endpoint,
+                    table_address,
+                    before,
+                    &state,
+                    closes_loop,
+                    context,
+                )
             })
             .collect();
         let affinity = spec.affinity.as_ref().map(|affinity| match affinity {
@@ -92,6 +103,7 @@ impl Service {
             affinity,
             closing: context.closing.into(),
             spec,
+            table,
             state,
         }
     }
@@ -100,10 +112,22 @@ impl Service {
         &self.closing
     }
 
-    /// The service in the table.
+    /// The service in the table, with the addresses that operators have given its endpoints.
     #[must_use]
     pub fn spec(&self) -> &Arc<table::Service> {
         &self.spec
+    }
+
+    /// The service in the table as it stands there. Its endpoints are in the order of [`Service::spec`].
+    #[must_use]
+    pub fn table(&self) -> &Arc<table::Service> {
+        &self.table
+    }
+
+    /// Whether an operator has given any of its endpoints another address.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        !Arc::ptr_eq(&self.spec, &self.table)
     }
 
     /// What outlives this plan.
@@ -149,7 +173,7 @@ impl Service {
     pub fn usable(&self, now: Moment) -> (usize, usize) {
         let (mut ready, mut backup) = (0, 0);
         for endpoint in self.endpoints.iter().filter(|one| one.is_eligible()) {
-            if endpoint.live.is_passing() && !endpoint.live.is_ejected(now) {
+            if endpoint.live.takes_newcomers() && !endpoint.live.is_ejected(now) {
                 match endpoint.state {
                     State::Backup => backup += 1,
                     _ => ready += 1,
@@ -213,24 +237,27 @@ pub(crate) enum Affinity {
 /// An endpoint of a compiled service.
 #[derive(Debug)]
 pub struct Endpoint {
+    /// Of its address in the table: whatever address it has, its clients stay its own.
     pub(crate) hash: u64,
     pub(crate) live: Arc<EndpointState>,
     node: Option<Arc<Node>>,
     pub(crate) max: u32,
     pub(crate) weight: u16,
     pub(crate) state: State,
+    check_port: Option<NonZeroU16>,
     closes_loop: bool,
 }
 
 impl Endpoint {
     fn compile(
         spec: &table::Endpoint,
+        table_address: SocketAddr,
         before: Option<Option<&Self>>,
         service: &Arc<ServiceState>,
         closes_loop: bool,
         context: &mut ServiceContext<'_>,
     ) -> Self {
-        let over = (context.over)(service.name(), &spec.address);
+        let over = (context.over)(service.name(), &table_address);
         let state = over.state.unwrap_or(spec.state);
         let live = match before.flatten() {
             Some(before) => {
@@ -252,7 +279,7 @@ impl Endpoint {
             }
         };
         Self {
-            hash: endpoint_hash(spec.address),
+            hash: endpoint_hash(table_address),
             live,
             node: spec.node.as_ref().map(|node| (context.node)(node)),
             max: over
@@ -261,6 +288,7 @@ impl Endpoint {
                 .map_or(u32::MAX, NonZeroU32::get),
             weight: over.weight.unwrap_or(spec.weight),
             state,
+            check_port: over.check_port,
             closes_loop,
         }
     }
@@ -293,6 +321,12 @@ impl Endpoint {
     #[must_use]
     pub fn max_connections(&self) -> Option<u32> {
         (self.max < u32::MAX).then_some(self.max)
+    }
+
+    /// The port that an operator has given its checks.
+    #[must_use]
+    pub fn check_port(&self) -> Option<NonZeroU16> {
+        self.check_port
     }
 
     /// Its node.
@@ -334,8 +368,10 @@ pub struct ServiceContext<'a> {
     pub left: &'a dyn Fn(&str) -> Option<Arc<ServiceState>>,
     /// Returns the removed endpoint of this service and address, if it still has connections.
     pub gone: &'a dyn Fn(&str, &SocketAddr) -> Option<Arc<EndpointState>>,
-    /// Returns the override of the endpoint of this service and address.
+    /// Returns the override of the endpoint of this service that has this address in the table.
     pub over: &'a dyn Fn(&str, &SocketAddr) -> Override,
+    /// The service with the addresses that operators have given its endpoints; `None`: those of the table.
+    pub moved: Option<&'a Arc<table::Service>>,
     /// The indexes of the endpoints that close a loop, sorted.
     pub closing: &'a [usize],
 }
@@ -366,6 +402,10 @@ pub struct Override {
     pub state: Option<State>,
     /// Its limit of connections.
     pub max_connections: Option<NonZeroU32>,
+    /// Its address.
+    pub address: Option<SocketAddr>,
+    /// The port of its checks.
+    pub check_port: Option<NonZeroU16>,
 }
 
 /// The endpoints of the previous plan, by address. Most tables change little, so the same index is tried first.

@@ -57,6 +57,7 @@ impl From<OverrideError> for Outcome {
         match why {
             OverrideError::Ending => Self::Ending,
             OverrideError::Panicked => Self::Fault,
+            OverrideError::Refused(_) => Self::Wrong,
         }
     }
 }

@@ -1,8 +1,11 @@
 //! Executes commands. Each answers with a text, or with the reason why it cannot be executed.
 
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ballast_core::health::ForcedHealth;
 use ballast_core::overrides::OverrideChange;
 use ballast_core::table::State;
 
@@ -11,7 +14,7 @@ use super::help::help;
 use super::level::Level;
 use super::{By, affinity, certificates, info, servers, sessions};
 use crate::access::{DATE, utc};
-use crate::operator;
+use crate::operator::{self, Target};
 use crate::stats::{self, Chunks, EndpointStats, Proxy, Selection, ServiceStats, Snapshot};
 use crate::worker::Shared;
 
@@ -46,6 +49,14 @@ pub(super) async fn answer(
             Ok(nothing())
         }
         Command::Shutdown(server) => shutdown(&server, shared, by),
+        Command::ShutdownSession(id) => {
+            if !sessions::end(shared, id).await {
+                return Err("No such session (use 'show sess').".into());
+            }
+            tracing::info!(pid = by.pid, uid = by.uid, "session cut by hand: {id:#x}");
+            Ok(nothing())
+        }
+        Command::Health(server, health) => force(&server, health, shared, by),
     }
 }
 
@@ -136,11 +147,31 @@ fn selection(only: &Only, snapshot: &Snapshot) -> Result<Selection, String> {
     Ok(Selection::of_objects(proxy, [has(1), has(2), has(4)], sid))
 }
 
+/// A change of the overrides, in words, and its answer.
+struct Wanted {
+    change: OverrideChange,
+    what: String,
+    answer: String,
+}
+
 async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, String> {
     let snapshot = shared.stats.snapshot(shared);
-    let (by_hand, what) = match change {
+    let Wanted {
+        change,
+        what,
+        answer,
+    } = wanted(change, &snapshot)?;
+    let changed = shared.change(vec![change]).await;
+    changed.map_err(|why| why.to_string())?;
+    tracing::info!(pid = by.pid, uid = by.uid, "changed by hand: {what}");
+    Ok(answer.into())
+}
+
+fn wanted(change: &Change, snapshot: &Snapshot) -> Result<Wanted, String> {
+    let mut answer = String::new();
+    let (change, what) = match change {
         Change::State(server, state) => {
-            let (service, endpoint) = find(server, &snapshot)?;
+            let (service, endpoint) = find(server, snapshot)?;
             let wanted = match state {
                 Some(State::Ready) => Some(operator::ready(service, endpoint)),
                 state => *state,
@@ -152,52 +183,132 @@ async fn change(change: &Change, shared: &Shared, by: By) -> Result<Chunks, Stri
             )
         }
         Change::Weight(server, weight) => {
-            let (service, endpoint) = find(server, &snapshot)?;
+            let (service, endpoint) = find(server, snapshot)?;
             let wanted = match weight {
                 Some(weight) => Some(weight_of(*weight, table_weight(service, endpoint))?),
                 None => None,
             };
-            let word = wanted.map_or_else(|| "default".into(), |weight| weight.to_string());
             (
                 OverrideChange::Weight(service.name.clone(), endpoint.address, wanted),
-                format!("{} weight {word}", full_name(service, endpoint)),
+                format!(
+                    "{} weight {}",
+                    full_name(service, endpoint),
+                    or_default(wanted)
+                ),
             )
         }
         Change::ServerMaxConnections(server, max) => {
-            let (service, endpoint) = find(server, &snapshot)?;
-            let word = max.map_or_else(|| "default".into(), |max| max.to_string());
+            let (service, endpoint) = find(server, snapshot)?;
             let (name, address) = (service.name.clone(), endpoint.address);
             (
                 OverrideChange::EndpointMaxConnections(name, address, *max),
-                format!("{} maxconn {word}", full_name(service, endpoint)),
+                format!(
+                    "{} maxconn {}",
+                    full_name(service, endpoint),
+                    or_default(*max)
+                ),
             )
         }
-        Change::Closed(name, is_closed) => {
-            let frontend = name.frontend(&snapshot).ok_or("No such frontend.")?;
-            let (known, word) = match is_closed {
-                true => ("All sockets are already disabled.", "disabled"),
-                false => ("All sockets are already enabled.", "enabled"),
-            };
-            if frontend.is_paused == *is_closed {
-                return Err(known.into());
-            }
+        Change::Address(server, address) => {
+            let (service, endpoint) = find(server, snapshot)?;
+            let (name, before) = (service.name.clone(), endpoint.address);
+            let wanted = address.map(|wanted| {
+                SocketAddr::new(wanted.ip, wanted.port.unwrap_or_else(|| before.port()))
+            });
+            answer = moved(before, wanted.or(endpoint.moved_from).unwrap_or(before));
             (
-                OverrideChange::Closed(frontend.name.clone(), *is_closed),
-                format!("{} {word}", frontend.name),
+                OverrideChange::Address(name, before, wanted),
+                format!(
+                    "{} addr {}",
+                    full_name(service, endpoint),
+                    or_default(wanted)
+                ),
             )
         }
+        Change::CheckPort(server, port) => {
+            let (service, endpoint) = find(server, snapshot)?;
+            let (name, address) = (service.name.clone(), endpoint.address);
+            let wanted = port.map(|port| if port == 0 { address.port() } else { port });
+            let wanted = wanted.and_then(NonZeroU16::new);
+            (
+                OverrideChange::CheckPort(name, address, wanted),
+                format!(
+                    "{} check-port {}",
+                    full_name(service, endpoint),
+                    or_default(wanted)
+                ),
+            )
+        }
+        Change::Closed(name, is_closed) => closed(name, *is_closed, snapshot)?,
         Change::MaxConnections(name, max) => {
-            let frontend = name.frontend(&snapshot).ok_or("No such frontend.")?;
-            let word = max.map_or_else(|| "default".into(), |max| max.to_string());
+            let frontend = name.frontend(snapshot).ok_or("No such frontend.")?;
             (
                 OverrideChange::MaxConnections(frontend.name.clone(), *max),
-                format!("{} maxconn {word}", frontend.name),
+                format!("{} maxconn {}", frontend.name, or_default(*max)),
             )
         }
     };
-    let changed = shared.change(vec![by_hand]).await;
-    changed.map_err(|why| format!("Nothing was changed: {why}."))?;
-    tracing::info!(pid = by.pid, uid = by.uid, "changed by hand: {what}");
+    Ok(Wanted {
+        change,
+        what,
+        answer,
+    })
+}
+
+fn closed(
+    name: &Target,
+    is_closed: bool,
+    snapshot: &Snapshot,
+) -> Result<(OverrideChange, String), String> {
+    let frontend = name.frontend(snapshot).ok_or("No such frontend.")?;
+    let (known, word) = match is_closed {
+        true => ("All sockets are already disabled.", "disabled"),
+        false => ("All sockets are already enabled.", "enabled"),
+    };
+    if frontend.is_paused == is_closed {
+        return Err(known.into());
+    }
+    Ok((
+        OverrideChange::Closed(frontend.name.clone(), is_closed),
+        format!("{} {word}", frontend.name),
+    ))
+}
+
+fn or_default(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "default".into(), |value| value.to_string())
+}
+
+/// haproxy's answer to a new address.
+fn moved(before: SocketAddr, after: SocketAddr) -> String {
+    let mut answer = match before.ip() == after.ip() {
+        true => "no need to change the addr".to_owned(),
+        false => format!("IP changed from '{}' to '{}'", before.ip(), after.ip()),
+    };
+    if before.port() != after.port() {
+        let (before, after) = (before.port(), after.port());
+        answer += &format!(", port changed from '{before}' to '{after}'");
+    }
+    answer + " by 'stats socket command'\n"
+}
+
+/// Sets the health of an endpoint. Its checks go on from there.
+fn force(server: &Server, health: ForcedHealth, shared: &Shared, by: By) -> Result<Chunks, String> {
+    let snapshot = shared.stats.snapshot(shared);
+    let (service, endpoint) = find(server, &snapshot)?;
+    if !operator::force(shared, &service.name, endpoint.address, health) {
+        return Err(NO_SERVER.into());
+    }
+    let word = match health {
+        ForcedHealth::Up => "up",
+        ForcedHealth::Stopping => "stopping",
+        ForcedHealth::Down => "down",
+    };
+    tracing::info!(
+        pid = by.pid,
+        uid = by.uid,
+        "changed by hand: {} health {word}",
+        full_name(service, endpoint)
+    );
     Ok(nothing())
 }
 

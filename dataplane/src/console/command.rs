@@ -1,7 +1,9 @@
 //! Parses a command: words in, a [`Command`] or an error message out. The command is not executed here.
 
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
+use ballast_core::health::ForcedHealth;
 use ballast_core::table::State;
 
 use super::help::HELP;
@@ -33,6 +35,10 @@ pub(super) enum Command {
     },
     /// Resets the connections of an endpoint.
     Shutdown(Server),
+    /// Ends one connection, by its number.
+    ShutdownSession(u64),
+    /// Sets the health of an endpoint, until its checks say otherwise.
+    Health(Server, ForcedHealth),
 }
 
 /// What happens after a line.
@@ -122,8 +128,18 @@ pub(super) enum Change {
     Weight(Server, Option<Weight>),
     MaxConnections(Target, Option<NonZeroU32>),
     ServerMaxConnections(Server, Option<NonZeroU32>),
+    Address(Server, Option<Address>),
+    /// The port of an endpoint's checks; 0: the endpoint's own.
+    CheckPort(Server, Option<u16>),
     /// Whether a frontend is closed.
     Closed(Target, bool),
+}
+
+/// The address that an endpoint is to have. Without a port it keeps its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) ip: IpAddr,
+    pub(super) port: Option<u16>,
 }
 
 /// What an endpoint is to weigh.
@@ -184,6 +200,8 @@ pub(super) fn parse(words: &[String]) -> Result<Command, String> {
         ["clear", "counters", "all"] => Ok(Command::ClearCounters { all: true }),
         ["clear", "counters", ..] => Err("'clear counters' expects 'all' or nothing.".into()),
         ["shutdown", "sessions", "server", server] => server_of(server).map(Command::Shutdown),
+        ["shutdown", "session", id] => session(id).map(Command::ShutdownSession),
+        ["shutdown", "session", ..] => Err("Session pointer expected (use 'show sess').".into()),
         ["enable", "server", server] | ["set", "server", server, "state", "ready"] => {
             state(server, Some(State::Ready))
         }
@@ -196,6 +214,17 @@ pub(super) fn parse(words: &[String]) -> Result<Command, String> {
         ["set", "server", server, "weight", weight] | ["set", "weight", server, weight] => {
             let (server, weight) = (server_of(server)?, weight_of(weight)?);
             Ok(Command::Change(Change::Weight(server, weight)))
+        }
+        ["set", "server", server, "addr", address @ ..] => {
+            let (server, address) = (server_of(server)?, address_of(address)?);
+            Ok(Command::Change(Change::Address(server, address)))
+        }
+        ["set", "server", server, "check-port", port] => {
+            let (server, port) = (server_of(server)?, check_port_of(port)?);
+            Ok(Command::Change(Change::CheckPort(server, port)))
+        }
+        ["set", "server", server, "health", health] => {
+            Ok(Command::Health(server_of(server)?, health_of(health)?))
         }
         ["set", "server", ..] => Err(SET_USAGE.into()),
         ["disable", "frontend", frontend] => {
@@ -314,6 +343,73 @@ fn weight_of(word: &str) -> Result<Option<Weight>, String> {
     }))
 }
 
+/// `IP`, `IP:PORT`, `IP port PORT` or `default`.
+fn address_of(words: &[&str]) -> Result<Option<Address>, String> {
+    let (word, port) = match words {
+        ["default"] => return Ok(None),
+        [word] => (word, None),
+        [word, "port", port] => (word, Some(port)),
+        _ => return Err(ADDRESS_USAGE.into()),
+    };
+    let whole = word
+        .parse()
+        .map(|whole: SocketAddr| (whole.ip(), Some(whole.port())));
+    let alone = word.trim_start_matches('[').trim_end_matches(']').parse();
+    let (ip, own) = match (whole, alone) {
+        (Ok(whole), _) if port.is_none() => whole,
+        (_, Ok(ip)) => (ip, None),
+        _ => {
+            return Err(format!(
+                "Invalid addr '{}': {ADDRESS_USAGE}",
+                word.escape_debug()
+            ));
+        }
+    };
+    let port = match port {
+        Some(port) => {
+            let number = port.parse().ok().filter(|port: &u16| *port > 0);
+            let wrong = || {
+                format!(
+                    "Invalid port '{}': expected 1 to 65535.",
+                    port.escape_debug()
+                )
+            };
+            Some(number.ok_or_else(wrong)?)
+        }
+        None => own,
+    };
+    Ok(Some(Address {
+        ip: ip.to_canonical(),
+        port,
+    }))
+}
+
+fn check_port_of(word: &str) -> Result<Option<u16>, String> {
+    if word == "default" {
+        return Ok(None);
+    }
+    let port = word.parse().map_err(|_| {
+        "provided port is not an integer: expected 1 to 65535, 0 for the server's own, or 'default'"
+    })?;
+    Ok(Some(port))
+}
+
+fn health_of(word: &str) -> Result<ForcedHealth, String> {
+    match word {
+        "up" => Ok(ForcedHealth::Up),
+        "stopping" => Ok(ForcedHealth::Stopping),
+        "down" => Ok(ForcedHealth::Down),
+        _ => Err("'set server <srv> health' expects 'up', 'stopping', or 'down'.".into()),
+    }
+}
+
+/// The number of a session, as `show sess` prints it.
+fn session(word: &str) -> Result<u64, String> {
+    let digits = word.strip_prefix("0x").unwrap_or(word);
+    let number = u64::from_str_radix(digits, 16);
+    number.map_err(|_| "Session pointer expected (use 'show sess').".into())
+}
+
 fn max_of(word: &str) -> Result<Option<NonZeroU32>, String> {
     if word == "default" {
         return Ok(None);
@@ -338,8 +434,9 @@ fn name(word: &str) -> Result<Target, String> {
 
 const STATE_USAGE: &str =
     "'set server <b>/<s> state' expects 'ready', 'drain', 'maint' or 'default'.";
-const SET_USAGE: &str =
-    "'set server <b>/<s>' expects 'state' or 'weight' and a value; all else is the table's to say.";
+const ADDRESS_USAGE: &str =
+    "'set server <b>/<s> addr' expects an IP, IP:PORT, IP port PORT, or 'default'.";
+const SET_USAGE: &str = "'set server <b>/<s>' expects 'addr', 'check-port', 'health', 'state' or 'weight' and a value; all else is the table's to say.";
 const STAT_USAGE: &str = "'show stat' expects '<iid>|<proxy> <type> <sid>', 'typed', 'json', 'desc', 'up' and 'no-maint'.";
 /// Characters of an unknown command that the error message repeats.
 const LONGEST_ECHO: usize = 60;

@@ -57,12 +57,16 @@ pub(super) const HELP: &str = "  \
   get weight <b>/<s>                         : an endpoint's weight, and what the table says of it
   set server <b>/<s> state ready|drain|maint|default : the table's word is 'default'
   set server <b>/<s> weight <n>[%]|default   : from 0 to 256, or percents of what the table says
+  set server <b>/<s> addr <ip>[:<port>]|default : its connections stay at the old address
+  set server <b>/<s> check-port <port>|default : 0 is the server's own
+  set server <b>/<s> health up|stopping|down : until its checks say otherwise
   enable server <b>/<s>                      : the same as state ready
   disable server <b>/<s>                     : the same as state maint
   set maxconn frontend <f> <n>|default       : connections at once
   set maxconn server <b>/<s> <n>|default     : connections at once
   enable frontend <f>                        : listens again
   disable frontend <f>                       : refuses new connections
+  shutdown session <id>                      : ends a connection or flow of show sess
   shutdown sessions server <b>/<s>           : resets the connections of an endpoint
   clear table <backend> [key <address>]      : forgets the endpoints of all clients, or of one
   clear counters [all]                       : forgets the maxima, or all that was counted
@@ -76,7 +80,7 @@ mod tests {
     fn help_is_about_what_was_asked() {
         assert_eq!(help(""), HELP);
         assert_eq!(help("nothing such"), HELP);
-        assert_eq!(help("set server").lines().count(), 2);
+        assert_eq!(help("set server").lines().count(), 5);
         assert!(!HELP.contains("\n\n") && HELP.ends_with('\n'));
         assert!(
             HELP.lines()

@@ -31,9 +31,11 @@ fn needed(command: &Command) -> Level {
         | Command::Report
         | Command::Show(_)
         | Command::GetWeight(_) => Level::User,
-        Command::Change(_) | Command::ClearCounters { all: true } | Command::Shutdown(_) => {
-            Level::Admin
-        }
+        Command::Change(_)
+        | Command::ClearCounters { all: true }
+        | Command::Health(..)
+        | Command::Shutdown(_)
+        | Command::ShutdownSession(_) => Level::Admin,
     }
 }
 

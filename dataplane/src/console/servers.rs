@@ -1,6 +1,7 @@
 //! Answers about services and endpoints beside the statistics: pure renderings of a snapshot.
 
 use std::fmt::Write;
+use std::num::NonZeroU16;
 
 use ballast_core::overrides::Overrides;
 use ballast_core::table::State;
@@ -38,11 +39,12 @@ pub(super) fn state(services: &[&ServiceStats], overrides: &Overrides) -> String
             let (op, admin) = states(endpoint, by_hand.state.is_some());
             let (status, result, health, check) = checked(endpoint);
             let table = spec.weight;
+            let check_port = endpoint.check_port.map_or(0, NonZeroU16::get);
             let (ip, port) = (endpoint.address.ip(), endpoint.address.port());
             // Writing into a string cannot fail.
             writeln!(
                 out,
-                "{} {} {} {} {ip} {op} {admin} {} {table} {} {status} {result} {health} {check} 0 0 0 - {port} - 0 0 - - 0",
+                "{} {} {} {} {ip} {op} {admin} {} {table} {} {status} {result} {health} {check} 0 0 0 - {port} - 0 {check_port} - - 0",
                 service.iid,
                 service.name,
                 endpoint.sid,
@@ -61,6 +63,7 @@ fn states(endpoint: &EndpointStats, by_hand: bool) -> (u8, u8) {
     let op = match endpoint.status.kind {
         StatusKind::Down | StatusKind::Maintenance => STOPPED,
         StatusKind::Up | StatusKind::Unchecked | StatusKind::Draining => RUNNING,
+        StatusKind::Stopping => STOPPING,
     };
     let admin = match (endpoint.status.kind, by_hand) {
         (StatusKind::Maintenance, true) => FORCED_MAINTENANCE,
@@ -186,6 +189,12 @@ pub(super) fn overrides(snapshot: &Snapshot, overrides: &Overrides) -> String {
             if let Some(max) = by_hand.max_connections {
                 writeln!(out, "set maxconn server {server} {max}").unwrap_or_default();
             }
+            if let Some(address) = by_hand.address {
+                writeln!(out, "set server {server} addr {address}").unwrap_or_default();
+            }
+            if let Some(port) = by_hand.check_port {
+                writeln!(out, "set server {server} check-port {port}").unwrap_or_default();
+            }
         }
     }
     for frontend in &snapshot.frontends {
@@ -210,6 +219,7 @@ fn state_word(state: State) -> &'static str {
 const STATE_HEAD: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr srv_agent_addr srv_agent_port\n";
 const STOPPED: u8 = 0;
 const RUNNING: u8 = 2;
+const STOPPING: u8 = 3;
 const FORCED_MAINTENANCE: u8 = 0x01;
 const CONFIGURED_MAINTENANCE: u8 = 0x04;
 const FORCED_DRAIN: u8 = 0x08;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
-use ballast_core::plan::{Plan, SocketKey, Transport};
+use ballast_core::plan::{Plan, Transport};
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -44,7 +44,7 @@ pub(super) async fn connections(shared: &Shared) -> Vec<Connection> {
             continue;
         };
         let connections = seen.into_iter().map(|seen| Connection {
-            id: worker << 40 | kind(&seen.key) << 36 | seen.slot as u64,
+            id: id(worker, seen.key.transport, seen.number),
             ..connection(&plan, seen, now)
         });
         found.extend(connections);
@@ -70,9 +70,35 @@ fn connection(plan: &Plan, seen: SessionInfo, now: Moment) -> Connection {
     }
 }
 
-/// Flows and connections are numbered apart.
-fn kind(key: &SocketKey) -> u64 {
-    (key.transport == Transport::Udp).into()
+/// The number in the list: 8 bits for the worker, 4 for the kind, 52 for the number that the worker gives.
+fn id(worker: u64, transport: Transport, number: u64) -> u64 {
+    let kind = u64::from(transport == Transport::Udp);
+    worker << 56 | kind << 52 | number
+}
+
+/// Ends the connection or flow that is listed with this number. Returns whether there is one.
+pub(super) async fn end(shared: &Shared, id: u64) -> bool {
+    let transport = match id >> 52 & 0xf {
+        0 => Transport::Tcp,
+        _ => Transport::Udp,
+    };
+    let number = id & ((1 << 52) - 1);
+    let numbers = (1_u64..).map(|worker| self::id(worker, transport, number));
+    for (_, inbox) in numbers
+        .zip(&shared.inboxes)
+        .filter(|(known, _)| *known == id)
+    {
+        let (done, told) = oneshot::channel();
+        let order = Order::End {
+            transport,
+            number,
+            done,
+        };
+        if inbox.send(order).is_ok() && matches!(timeout(PATIENCE, told).await, Ok(Ok(true))) {
+            return true;
+        }
+    }
+    false
 }
 
 /// As the table names it; its address, where it does not or knows it no more.

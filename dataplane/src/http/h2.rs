@@ -85,6 +85,7 @@ async fn run(connection: &mut Connection, peer: &Rc<Peer>, first: Vec<u8>) -> En
         window: config.window as usize,
     });
     let mux = Mux::new(Core::server(config), now);
+    let _ended = EndedWithTask(Rc::clone(&mux));
     let mut timer = Timer::new(&worker.tools.poller);
     timer.set(deadline);
     let mut driver = Driver {
@@ -94,6 +95,15 @@ async fn run(connection: &mut Connection, peer: &Rc<Peer>, first: Vec<u8>) -> En
     mux.receive(&first, now, &mut |stream| driver.open(stream));
     drop(first);
     poll_fn(|cx| driver.poll(&mux, connection, &mut timer, cx)).await
+}
+
+/// Ends the requests of a connection whose task ends, also if an operator or a panic ends it.
+struct EndedWithTask(Rc<Mux>);
+
+impl Drop for EndedWithTask {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// The limits of a client's connection.

@@ -191,7 +191,10 @@ impl Selection {
             StatusKind::Maintenance => !self.no_maintenance && !self.only_up,
             // One that is coming up is shown.
             StatusKind::Down => !self.only_up || endpoint.status.progress.is_some(),
-            StatusKind::Unchecked | StatusKind::Up | StatusKind::Draining => true,
+            StatusKind::Unchecked
+            | StatusKind::Up
+            | StatusKind::Draining
+            | StatusKind::Stopping => true,
         }
     }
 

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -365,7 +366,11 @@ pub struct EndpointStats {
     pub status: Status,
     /// Whether it is there for the case that no ready one is.
     pub is_backup: bool,
-    /// Whether an operator changed its state or weight.
+    /// Its address in the table, if an operator has given it another one.
+    pub moved_from: Option<SocketAddr>,
+    /// The port of its checks, where that is not its own.
+    pub check_port: Option<NonZeroU16>,
+    /// Whether an operator changed its state, its weight, its limit, its address or the port of its checks.
     pub is_overridden: bool,
     /// Its weight, as far as it has grown into it.
     pub weight: u32,
@@ -421,6 +426,8 @@ words! {
         Down = "DOWN",
         /// Only clients that have affinity get it.
         Draining = "DRAIN",
+        /// The same, because an operator says so until its next check passes.
+        Stopping = "NOLB",
         /// No client gets it.
         Maintenance = "MAINT",
     }

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use ballast_core::endpoint::EndpointState;
 use ballast_core::moment::Moment;
 use ballast_core::plan::SocketKey;
+use tokio::task::AbortHandle;
 
 /// The connections of a worker, each in a numbered slot.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionList {
     slots: Vec<Option<ListedConnection>>,
     free: Vec<usize>,
+    /// Of the last connection that was inserted.
+    serial: u32,
 }
 
 #[derive(Debug)]
@@ -23,6 +26,15 @@ struct ListedConnection {
     endpoint: Option<Arc<EndpointState>>,
     /// Whether it waits for the next request of HTTP, which may go to another endpoint.
     is_idle: bool,
+    /// Tells it from other connections that had the slot, or will have it.
+    serial: u32,
+    task: Option<AbortHandle>,
+}
+
+impl ListedConnection {
+    fn number(&self, slot: usize) -> u64 {
+        u64::from(self.serial) << 32 | slot as u64
+    }
 }
 
 impl ConnectionList {
@@ -32,12 +44,15 @@ impl ConnectionList {
         socket: Rc<SocketKey>,
         began: Moment,
     ) -> usize {
+        self.serial = self.serial.wrapping_add(1) & MOST_SERIAL;
         let connection = Some(ListedConnection {
             client,
             socket,
             began,
             endpoint: None,
             is_idle: false,
+            serial: self.serial,
+            task: None,
         });
         match self.free.pop() {
             Some(slot) => {
@@ -49,6 +64,22 @@ impl ConnectionList {
                 self.slots.len() - 1
             }
         }
+    }
+
+    /// Notes the task that serves the connection.
+    pub(crate) fn set_task(&mut self, slot: usize, task: AbortHandle) {
+        if let Some(connection) = &mut self.slots[slot] {
+            connection.task = Some(task);
+        }
+    }
+
+    /// Ends the connection that is listed with this number: its task is dropped, which resets it. Returns whether there is one.
+    pub(super) fn end(&self, number: u64) -> bool {
+        let slot = usize::try_from(number & u64::from(u32::MAX)).unwrap_or(usize::MAX);
+        let connection = self.slots.get(slot).and_then(Option::as_ref);
+        let found = connection.filter(|connection| connection.number(slot) == number);
+        let task = found.and_then(|connection| connection.task.as_ref());
+        task.inspect(|task| task.abort()).is_some()
     }
 
     /// Notes the client that a PROXY header has named.
@@ -86,7 +117,7 @@ impl ConnectionList {
         let sessions = slots.filter_map(|(slot, connection)| {
             let connection = connection.as_ref()?;
             Some(SessionInfo {
-                slot,
+                number: connection.number(slot),
                 client: connection.client,
                 key: SocketKey::clone(&connection.socket),
                 endpoint: connection.endpoint.clone().filter(|_| !connection.is_idle),
@@ -100,8 +131,8 @@ impl ConnectionList {
 /// A connection or a UDP flow, as its worker lists it.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionInfo {
-    /// Its slot in its worker.
-    pub(crate) slot: usize,
+    /// Its number in its worker, of 52 bits.
+    pub(crate) number: u64,
     pub(crate) client: SocketAddr,
     /// The listening socket that it came in by.
     pub(crate) key: SocketKey,
@@ -111,5 +142,7 @@ pub(crate) struct SessionInfo {
     pub(crate) began: Moment,
 }
 
+/// Serial numbers have 20 bits.
+const MOST_SERIAL: u32 = 0xf_ffff;
 /// The most slots to look at, so that clients do not wait for a listing.
 const MAX_SCANNED: usize = 1 << 17;

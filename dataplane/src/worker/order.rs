@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ballast_core::endpoint::EndpointState;
-use ballast_core::plan::SocketKey;
+use ballast_core::plan::{SocketKey, Transport};
 use ballast_core::service::ServiceState;
 use socket2::Socket;
 use tokio::sync::oneshot;
@@ -42,6 +42,14 @@ pub(crate) enum Order {
         most: usize,
         /// Receives the list.
         done: oneshot::Sender<Vec<SessionInfo>>,
+    },
+    /// End one connection, or one flow.
+    End {
+        transport: Transport,
+        /// Its number in the list.
+        number: u64,
+        /// Receives whether there is one.
+        done: oneshot::Sender<bool>,
     },
     /// Clear the maximum times of these services and endpoints. Only a worker may write its own counters.
     ForgetLongest(Arc<[Arc<ServiceState>]>, Arc<[Arc<EndpointState>]>),

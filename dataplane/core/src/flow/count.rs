@@ -55,7 +55,7 @@ words! {
         Requests = "requests",
         /// `udp.responses` are reached.
         Responses = "responses",
-        /// The endpoint was removed, was disabled or fails its checks, or the frontend was removed.
+        /// The endpoint was removed, was disabled or fails its checks, the frontend was removed, or an operator ended it.
         Endpoint = "endpoint",
         /// The endpoint refused a datagram, or could not be reached.
         Refused = "refused",

@@ -64,9 +64,15 @@ pub struct Check {
 }
 
 impl Check {
-    fn new(id: CheckId, endpoint: SocketAddr, spec: &Arc<table::Service>) -> Self {
+    /// `port` is that of an operator, in place of the table's.
+    fn new(
+        id: CheckId,
+        endpoint: SocketAddr,
+        spec: &Arc<table::Service>,
+        port: Option<NonZeroU16>,
+    ) -> Self {
         let health = spec.checks();
-        let port = health.and_then(|health| health.port);
+        let port = port.or_else(|| health.and_then(|health| health.port));
         let mut address = endpoint;
         address.set_port(port.map_or_else(|| endpoint.port(), NonZeroU16::get));
         let is_udp = health.is_some_and(|health| health.mode == HealthMode::Udp);
@@ -160,6 +166,7 @@ impl Checks {
             id,
             watch.endpoint.address(),
             watch.service.spec(),
+            watch.port(),
         ))
     }
 
@@ -254,7 +261,7 @@ impl Checks {
         ids
     }
 
-    /// Continues the check with this id for the endpoint at `index`, if it is the same endpoint.
+    /// Continues the check with this id for the endpoint at `index`, if it is the same endpoint and port.
     fn keep(
         &mut self,
         id: CheckId,
@@ -263,7 +270,9 @@ impl Checks {
         endpoint: &Endpoint,
     ) -> bool {
         let watch = self.watches.get_mut(id);
-        let same = watch.filter(|watch| Arc::ptr_eq(&watch.endpoint, endpoint.live()));
+        let same = watch.filter(|watch| {
+            Arc::ptr_eq(&watch.endpoint, endpoint.live()) && watch.port() == endpoint.check_port()
+        });
         let Some(watch) = same else {
             return false;
         };
@@ -313,6 +322,11 @@ impl Checks {
 }
 
 impl Watch {
+    /// The port that an operator has given its checks.
+    fn port(&self) -> Option<NonZeroU16> {
+        self.service.endpoints().get(self.index)?.check_port()
+    }
+
     fn set_running(&self, is_running: bool) {
         self.endpoint.with_monitor(|monitor| {
             if let Some(monitor) = monitor {
@@ -330,7 +344,11 @@ impl Watch {
         now: Moment,
     ) -> Option<VerdictChange> {
         let Some(transition) = transition else {
-            // The verdict is unchanged, but the endpoint may be ejected: a passed check ends the ejection.
+            // The result agrees with the state, but an operator may have said otherwise meanwhile, or the endpoint may be
+            // ejected: a passed check ends the ejection.
+            if outcome.passed() == Some(monitor.is_up()) {
+                self.endpoint.set_passing(monitor.is_up(), now);
+            }
             if outcome.passed() == Some(true) && monitor.is_up() {
                 self.endpoint.connected(now);
             }
@@ -354,7 +372,7 @@ fn note_usable(service: &Service) -> bool {
     let endpoints = service.endpoints();
     let serves = endpoints
         .iter()
-        .any(|endpoint| endpoint.is_eligible() && endpoint.live().is_passing());
+        .any(|endpoint| endpoint.is_eligible() && endpoint.live().takes_newcomers());
     service
         .state()
         .checked()

@@ -48,6 +48,17 @@ pub struct CheckResult {
     pub at: Moment,
 }
 
+/// The health that an operator gives an endpoint, until its checks say otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForcedHealth {
+    /// It gets clients.
+    Up,
+    /// It gets only clients that have affinity.
+    Stopping,
+    /// It gets no clients.
+    Down,
+}
+
 /// The direction of a changed verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
@@ -114,6 +125,16 @@ impl Monitor {
                 self.points = 0;
                 None
             }
+        }
+    }
+
+    /// Sets the state by hand, as far from the other one as it can be.
+    pub(crate) fn force(&mut self, up: bool, now: Moment) {
+        match (up, self.is_up()) {
+            (true, false) => _ = self.rise(now),
+            (false, true) => _ = self.fall(now),
+            (true, true) => self.points = self.most(),
+            (false, false) => self.points = 0,
         }
     }
 

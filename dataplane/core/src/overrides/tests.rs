@@ -249,3 +249,177 @@ fn a_frontend_that_is_closed_by_hand_does_not_listen_until_it_is_opened() {
     let gone = served(&kept, "services: []");
     assert!(gone.overrides().is_empty());
 }
+
+fn moved(plan: &Plan, from: &str, to: Option<&str>) -> Plan {
+    let change = OverrideChange::Address(name("s"), at(from), to.map(at));
+    assert_eq!(plan.overrides().refuses(&change, plan), None);
+    changed(plan, |overrides| overrides.change(&change))
+}
+
+fn addresses(plan: &Plan) -> Vec<String> {
+    let endpoints = plan.service("s").unwrap().endpoints().iter();
+    endpoints.map(|one| one.address().to_string()).collect()
+}
+
+#[test]
+fn an_endpoint_with_another_address_is_a_new_one_with_the_same_clients() {
+    let before = served(&Plan::default(), TABLE);
+    let after = moved(&before, "10.0.0.1:80", Some("10.0.0.9:81"));
+    assert_eq!(addresses(&after), ["10.0.0.9:81", "10.0.0.2:80"]);
+    let [old, new] = [&before, &after].map(|plan| plan.service("s").unwrap());
+    assert!(!Arc::ptr_eq(
+        old.endpoints()[0].live(),
+        new.endpoints()[0].live()
+    ));
+    assert!(Arc::ptr_eq(
+        old.endpoints()[1].live(),
+        new.endpoints()[1].live()
+    ));
+    assert_eq!(old.endpoints()[0].hash, new.endpoints()[0].hash);
+    let called = new.spec().endpoints[0].name.clone();
+    assert_eq!(called, Some(Name::of_address(at("10.0.0.1:80"))));
+
+    // It is named by the address that it has; a change that was on its way by the other one still finds it.
+    for (address, weight) in [("10.0.0.9:81", 4), ("10.0.0.1:80", 5)] {
+        let weight_of = OverrideChange::Weight(name("s"), at(address), Some(weight));
+        let light = changed(&after, |overrides| overrides.change(&weight_of));
+        assert_eq!(addresses(&light), addresses(&after));
+        let endpoint = &light.service("s").unwrap().endpoints()[0];
+        assert_eq!(endpoint.weight(), weight);
+    }
+    let further = moved(&after, "10.0.0.9:81", Some("10.0.0.8:80"));
+    assert_eq!(addresses(&further), ["10.0.0.8:80", "10.0.0.2:80"]);
+    for end in [None, Some("10.0.0.1:80")] {
+        let back = moved(&further, "10.0.0.8:80", end);
+        assert_eq!(addresses(&back), ["10.0.0.1:80", "10.0.0.2:80"]);
+        assert!(back.overrides().is_empty());
+        assert!(!back.service("s").unwrap().has_moved());
+    }
+}
+
+#[test]
+fn another_address_stays_until_the_table_has_it_or_lacks_the_endpoint() {
+    let plan = served(&Plan::default(), TABLE);
+    let plan = moved(&plan, "10.0.0.1:80", Some("10.0.0.9:80"));
+    let other = served(&plan, &TABLE.replace("weight: 7", "weight: 8"));
+    assert_eq!(addresses(&other), ["10.0.0.9:80", "10.0.0.2:80"]);
+    let live = |plan: &Plan| Arc::clone(plan.service("s").unwrap().endpoints()[0].live());
+    assert!(Arc::ptr_eq(&live(&plan), &live(&other)));
+    for table in [
+        TABLE.replace("10.0.0.2:80", "10.0.0.9:80"),
+        TABLE.replace("{address: '10.0.0.1:80'}, ", ""),
+        TABLE.replace("{address: '10.0.0.1:80'}, ", "{address: '10.0.0.9:80'}, "),
+    ] {
+        let next = served(&other, &table);
+        assert!(next.overrides().is_empty(), "{table}");
+        assert!(!next.service("s").unwrap().has_moved());
+    }
+}
+
+#[test]
+fn an_address_that_cannot_be_is_refused_with_its_reason() {
+    let plan = served(&Plan::default(), TABLE);
+    let plan = moved(&plan, "10.0.0.1:80", Some("10.0.0.9:80"));
+    let refused = |service, address, wanted| {
+        let change = OverrideChange::Address(name(service), at(address), Some(at(wanted)));
+        let why = plan.overrides().refuses(&change, &plan);
+        why.map(|why| why.to_string()).unwrap_or_default()
+    };
+    for (service, address, wanted, why) in [
+        (
+            "s",
+            "10.0.0.2:80",
+            "10.0.0.9:80",
+            "another server of this backend has it",
+        ),
+        (
+            "s",
+            "10.0.0.2:80",
+            "10.0.0.1:80",
+            "another server of this backend has it",
+        ),
+        (
+            "s",
+            "10.0.0.2:80",
+            "0.0.0.0:80",
+            "no address that one can connect to",
+        ),
+        ("s", "10.0.0.2:80", "[ff02::1]:80", "a multicast address"),
+        ("s", "10.0.0.2:80", "10.0.0.3:0", "expected 1 to 65535"),
+        ("s", "10.0.0.7:80", "10.0.0.3:80", "No such server."),
+        ("x", "10.0.0.1:80", "10.0.0.3:80", "No such server."),
+        ("s", "10.0.0.2:80", "10.0.0.3:80", ""),
+        ("t", "10.0.0.1:80", "10.0.0.9:80", ""),
+    ] {
+        let said = refused(service, address, wanted);
+        assert!(
+            said.contains(why) && said.is_empty() == why.is_empty(),
+            "{wanted}: {said}"
+        );
+    }
+    let own = OverrideChange::Address(name("s"), at("10.0.0.2:80"), Some(at("127.0.0.1:80")));
+    let looped = changed(&plan, |overrides| overrides.change(&own));
+    assert_eq!(
+        own.loop_in(&looped),
+        Some(OverrideRefusal::Loop(at("127.0.0.1:80")))
+    );
+}
+
+#[test]
+fn the_port_of_checks_is_changed_where_there_are_checks() {
+    let checked = TABLE.replace("name: s,", "name: s, health: {mode: tcp, port: 8},");
+    let port =
+        |port| OverrideChange::CheckPort(name("s"), at("10.0.0.1:80"), NonZeroU16::new(port));
+    let unchecked = served(&Plan::default(), TABLE);
+    let why = unchecked.overrides().refuses(&port(9), &unchecked);
+    assert_eq!(why, Some(OverrideRefusal::NoChecks));
+    let plan = served(&unchecked, &checked);
+    assert_eq!(plan.overrides().refuses(&port(9), &plan), None);
+    let ports = |plan: &Plan| -> Vec<_> {
+        let endpoints = plan.service("s").unwrap().endpoints().iter();
+        endpoints
+            .map(|one| one.check_port().map(NonZeroU16::get))
+            .collect()
+    };
+    let plan = changed(&plan, |overrides| overrides.change(&port(9)));
+    assert_eq!(ports(&plan), [Some(9), None]);
+    let plan = served(&plan, &checked.replace("weight: 7", "weight: 8"));
+    assert_eq!(ports(&plan), [Some(9), None]);
+    for table in [checked.replace("port: 8", "port: 9"), TABLE.to_owned()] {
+        assert!(served(&plan, &table).overrides().is_empty(), "{table}");
+    }
+}
+
+#[test]
+fn connections_stay_at_the_former_address_until_the_table_lacks_the_endpoint() {
+    use crate::change::change;
+    use crate::table::OnGone;
+
+    let table = TABLE.replace("name: s,", "name: s, on-removed: close,");
+    let plan = served(&Plan::default(), &table);
+    let former = Arc::clone(plan.service("s").unwrap().endpoints()[0].live());
+    let _lease = former.lease(9).unwrap();
+    let after = moved(&plan, "10.0.0.1:80", Some("10.0.0.9:80"));
+    let gone = |old: &Plan, new: &Plan| -> Vec<(String, OnGone)> {
+        let gone = change(&std::collections::BTreeSet::new(), old, new).gone_endpoints;
+        let gone = gone.iter();
+        gone.map(|gone| (gone.endpoint.address().to_string(), gone.connections))
+            .collect()
+    };
+    assert_eq!(gone(&plan, &after), [("10.0.0.1:80".into(), OnGone::Keep)]);
+    let back = moved(&after, "10.0.0.9:80", None);
+    assert_eq!(gone(&after, &back), [("10.0.0.9:80".into(), OnGone::Keep)]);
+    let live = back.service("s").unwrap().endpoints()[0].live();
+    assert!(Arc::ptr_eq(live, &former), "its connections count again");
+
+    let without = served(&after, &table.replace("{address: '10.0.0.1:80'}, ", ""));
+    let mut all = gone(&after, &without);
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    assert_eq!(
+        all,
+        [
+            ("10.0.0.1:80".to_owned(), OnGone::Close),
+            ("10.0.0.9:80".to_owned(), OnGone::Close)
+        ]
+    );
+}

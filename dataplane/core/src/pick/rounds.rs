@@ -49,7 +49,7 @@ impl Tried {
         }
         self.endpoints.clone_from(&self.cut);
         let is_fine = |one: &&Endpoint| {
-            one.is_eligible() && one.live.is_passing() && !one.live.is_ejected(now)
+            one.is_eligible() && one.live.takes_newcomers() && !one.live.is_ejected(now)
         };
         let mut fine = service.endpoints.iter().filter(is_fine);
         if fine.any(|one| !self.was_cut(&one.live)) {

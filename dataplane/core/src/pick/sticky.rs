@@ -3,7 +3,7 @@
 //!
 //! | where it went | what happens |
 //! |---|---|
-//! | draining or weight 0 | it goes there all the same |
+//! | draining, stopping or weight 0 | it goes there all the same |
 //! | left, disabled, closes a loop, fails its checks, or this client just tried it | it goes elsewhere, and that is remembered |
 //! | full, or ejected | it goes elsewhere for this once |
 //!

@@ -79,6 +79,9 @@ impl Endpoint {
         if !self.is_eligible() {
             return None;
         }
+        if self.live.is_stopping() {
+            return None;
+        }
         let is_backup = self.state == State::Backup;
         match (self.live.is_passing(), self.live.is_ejected(now)) {
             (true, false) if is_backup => Some(Tier::Backup),
@@ -91,7 +94,7 @@ impl Endpoint {
 
     /// Whether it is in any tier. Its state, which other workers write, is read only if needed.
     pub(super) fn has_tier(&self, try_all: bool) -> bool {
-        self.is_eligible() && (try_all || self.live.is_passing())
+        self.is_eligible() && (self.live.takes_newcomers() || (try_all && !self.live.is_stopping()))
     }
 
     /// Whether it could be in the best tier, whatever its health.
@@ -101,7 +104,7 @@ impl Endpoint {
 
     /// Whether it is in the best tier.
     pub(super) fn is_best(&self, now: Moment) -> bool {
-        self.is_ready() && self.live.is_passing() && !self.live.is_ejected(now)
+        self.is_ready() && self.live.takes_newcomers() && !self.live.is_ejected(now)
     }
 }
 

@@ -198,7 +198,7 @@ impl Service {
             eligible += 1;
             if other.live.is_ejected(now) {
                 ejected += 1;
-            } else if other.live.is_passing() && !Arc::ptr_eq(&other.live, &endpoint.live) {
+            } else if other.live.takes_newcomers() && !Arc::ptr_eq(&other.live, &endpoint.live) {
                 others += 1;
             }
         }

@@ -62,6 +62,7 @@ impl Process {
             },
             gone: &|_, address| self.gone.get(address).cloned(),
             over: &|_, address| self.over.get(address).copied().unwrap_or_default(),
+            moved: None,
             closing: &self.closing,
         };
         Service::compile(spec, previous, &mut context)

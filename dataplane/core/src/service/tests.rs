@@ -136,7 +136,7 @@ fn an_operator_has_the_last_word() {
     let over = Override {
         weight: Some(9),
         state: Some(State::Draining),
-        max_connections: None,
+        ..Override::default()
     };
     process.over.insert(address, over);
     let service = process.compile(

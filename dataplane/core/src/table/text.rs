@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,13 @@ text! {
     /// The name of a frontend, a service or an endpoint: `[A-Za-z0-9_.:-]{1,200}`. Cheap to clone.
     pub struct Name(Arc<str>): "a name", "1 to 200 of the letters A-Z a-z 0-9 _ . : -",
         r"^[A-Za-z0-9_.:-]{1,200}$", "shop", is_name;
+}
+
+impl Name {
+    /// What an endpoint without a name is called: its address.
+    pub(crate) fn of_address(address: SocketAddr) -> Self {
+        Self(address.to_string().into())
+    }
 }
 
 text! {

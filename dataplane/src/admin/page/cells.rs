@@ -80,7 +80,10 @@ pub(super) fn status(endpoint: &EndpointStats) -> Markup {
         b class="st" { (status) (arrow) }
         @if endpoint.is_overridden {
             " "
-            b class="hand" title="An operator changed this; it stays so until it is undone" { "by hand" }
+            b class="hand" title={
+                "An operator changed this; it stays so until it is undone"
+                @if let Some(table) = endpoint.moved_from { ". Its address in the table is " (table) }
+            } { "by hand" }
         }
         small { "for " (Lasted(endpoint.changed.into())) }
         // Where there is no room for a column of its own.
@@ -126,6 +129,7 @@ pub(super) fn class_of(endpoint: &EndpointStats) -> &'static str {
         StatusKind::Down if is_changing => ["active_going_up", "backup_going_up"],
         StatusKind::Down => ["active_down", "backup_down"],
         StatusKind::Draining => ["active_draining", "backup_draining"],
+        StatusKind::Stopping => ["active_nolb", "backup_nolb"],
         StatusKind::Up | StatusKind::Unchecked if is_light => {
             ["active_draining", "backup_draining"]
         }

@@ -161,7 +161,10 @@ impl Listing {
         };
         let others = [
             (are(&[StatusKind::Down]), "down"),
-            (are(&[StatusKind::Draining]), "drained"),
+            (
+                are(&[StatusKind::Draining, StatusKind::Stopping]),
+                "drained",
+            ),
             (are(&[StatusKind::Maintenance]), "in maintenance"),
         ];
         let cells = cells! {

@@ -221,9 +221,10 @@ pub(super) fn is_wrong_endpoint(endpoint: &EndpointStats) -> bool {
         StatusKind::Down => true,
         // An endpoint without a first result has not failed.
         StatusKind::Up => endpoint.status.progress.is_some() && has_been_checked(endpoint),
-        StatusKind::Unchecked | StatusKind::Draining | StatusKind::Maintenance => {
-            endpoint.ejected.is_some()
-        }
+        StatusKind::Unchecked
+        | StatusKind::Draining
+        | StatusKind::Stopping
+        | StatusKind::Maintenance => endpoint.ejected.is_some(),
     }
 }
 

@@ -35,6 +35,10 @@ fn each_level_may_do_what_haproxys_may() {
         ("clear table s", Level::Operator),
         ("clear counters all", Level::Admin),
         ("shutdown sessions server s/a", Level::Admin),
+        ("shutdown session 0x1", Level::Admin),
+        ("set server s/a addr 192.0.2.1", Level::Admin),
+        ("set server s/a check-port 1", Level::Admin),
+        ("set server s/a health up", Level::Admin),
         ("disable server s/a", Level::Admin),
         ("set server s/a weight 3", Level::Admin),
         ("set maxconn frontend f 3", Level::Admin),
@@ -214,4 +218,59 @@ fn what_is_said_again_is_short_and_plain() {
     let said = read(&format!("\u{1b}[31m{}", "x".repeat(5000))).unwrap_err();
     let first = said.lines().next().unwrap();
     assert!(first.len() < 120 && !first.contains('\u{1b}'), "{first:?}");
+}
+
+#[test]
+fn an_address_is_understood_as_haproxy_and_people_write_it() {
+    let address = |ip: &str, port| {
+        Some(Address {
+            ip: ip.parse().unwrap(),
+            port,
+        })
+    };
+    for (words, expected) in [
+        ("192.0.2.1", address("192.0.2.1", None)),
+        ("192.0.2.1:81", address("192.0.2.1", Some(81))),
+        ("192.0.2.1 port 81", address("192.0.2.1", Some(81))),
+        ("2001:db8::1", address("2001:db8::1", None)),
+        ("[2001:db8::1]", address("2001:db8::1", None)),
+        ("[2001:db8::1]:81", address("2001:db8::1", Some(81))),
+        ("2001:db8::1 port 81", address("2001:db8::1", Some(81))),
+        ("::ffff:192.0.2.1 port 81", address("192.0.2.1", Some(81))),
+        ("default", None),
+    ] {
+        let change = Change::Address(server("b", "s"), expected);
+        let read = read(&format!("set server b/s addr {words}"));
+        assert_eq!(read, Ok(Command::Change(change)), "{words}");
+    }
+    for (words, why) in [
+        ("addr", "expects an IP"),
+        ("addr foo", "Invalid addr 'foo'"),
+        ("addr 192.0.2.1:81 port 82", "Invalid addr '192.0.2.1:81'"),
+        ("addr 192.0.2.1 port x", "Invalid port 'x'"),
+        ("addr 192.0.2.1 port 0", "Invalid port '0'"),
+        ("addr 192.0.2.1 port 65536", "Invalid port '65536'"),
+        ("check-port x", "provided port is not an integer"),
+        ("check-port", "expects 'addr', 'check-port'"),
+        ("health ill", "expects 'up', 'stopping', or 'down'."),
+    ] {
+        let said = read(&format!("set server b/s {words}")).unwrap_err();
+        assert!(said.contains(why), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_session_is_named_as_it_is_listed() {
+    for (word, number) in [("0x100000300000007", 0x0100_0003_0000_0007), ("1f", 0x1f)] {
+        let read = read(&format!("shutdown session {word}"));
+        assert_eq!(read, Ok(Command::ShutdownSession(number)));
+    }
+    for line in [
+        "shutdown session",
+        "shutdown session x",
+        "shutdown session 1 2",
+    ] {
+        let said = read(line).unwrap_err();
+        assert_eq!(said, "Session pointer expected (use 'show sess').");
+    }
 }

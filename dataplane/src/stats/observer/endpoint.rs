@@ -16,7 +16,7 @@ use super::super::snapshot::{EndpointStats, Means, Status, StatusKind};
 /// An endpoint as it was read last.
 #[derive(Debug)]
 pub(super) struct ObservedEndpoint {
-    sid: u32,
+    pub(super) sid: u32,
     name: Arc<str>,
     pub(super) live: Arc<EndpointState>,
     pub(super) sessions: Rate,
@@ -77,19 +77,21 @@ impl ObservedEndpoint {
         counts
     }
 
-    /// `counts` is everything that was ever counted: what had been counted when the counters were cleared is subtracted.
+    /// The endpoint as it is in force, and as it is in the table, are both given. `counts` is everything that was ever counted: what had been counted when the counters were cleared is subtracted.
     pub(super) fn stats(
         &self,
         mut counts: EndpointCounts,
         service: &Service,
         endpoint: &Endpoint,
-        spec: &table::Endpoint,
+        (spec, table): (&table::Endpoint, &table::Endpoint),
         now: Moment,
     ) -> EndpointStats {
         if let Some(cleared) = &self.cleared {
             counts.subtract(cleared);
         }
         let check = Check::of(endpoint);
+        let checks = service.spec().checks();
+        let moved_from = (spec.address != table.address).then_some(table.address);
         let growth = service.growth(endpoint, now);
         let user_weight = u32::from(endpoint.weight());
         EndpointStats {
@@ -99,7 +101,13 @@ impl ObservedEndpoint {
             status: status(kind(endpoint, check.is_some(), now), check.as_deref()),
             is_backup: endpoint.state() == State::Backup,
             closes_loop: endpoint.closes_loop(),
-            is_overridden: endpoint.state() != spec.state
+            moved_from,
+            check_port: endpoint
+                .check_port()
+                .or(checks.and_then(|health| health.port)),
+            is_overridden: moved_from.is_some()
+                || endpoint.check_port().is_some()
+                || endpoint.state() != spec.state
                 || endpoint.weight() != spec.weight
                 || endpoint.max_connections() != spec.max_connections.map(NonZeroU32::get),
             weight: match growth {
@@ -160,6 +168,7 @@ fn kind(endpoint: &Endpoint, is_checked: bool, now: Moment) -> StatusKind {
         State::Disabled => StatusKind::Maintenance,
         State::Draining if !is_down => StatusKind::Draining,
         _ if is_down => StatusKind::Down,
+        _ if live.is_stopping() => StatusKind::Stopping,
         _ if is_checked => StatusKind::Up,
         _ => StatusKind::Unchecked,
     }
@@ -168,7 +177,9 @@ fn kind(endpoint: &Endpoint, is_checked: bool, now: Moment) -> StatusKind {
 /// A row of checks says nothing of an endpoint that is out for another reason.
 fn status(kind: StatusKind, check: Option<&Check>) -> Status {
     let progress = check.and_then(|check| match kind {
-        StatusKind::Up | StatusKind::Draining if check.is_up => check.progress,
+        StatusKind::Up | StatusKind::Draining | StatusKind::Stopping if check.is_up => {
+            check.progress
+        }
         StatusKind::Down if !check.is_up => check.progress,
         _ => None,
     });

@@ -55,7 +55,7 @@ impl ObservedService {
             former: EndpointCounts::default(),
             cleared: None,
         };
-        back.align(now);
+        back.align(service, now);
         if !is_first {
             let (own, sum) = back.counted(now);
             back.sessions = Rate::since(own.sessions);
@@ -66,13 +66,19 @@ impl ObservedService {
 
     pub(super) fn follow(&mut self, service: &Arc<Service>, now: Moment) {
         if !Arc::ptr_eq(&self.service, service) {
-            self.service = Arc::clone(service);
-            self.align(now);
+            let before = std::mem::replace(&mut self.service, Arc::clone(service));
+            self.align(&before, now);
         }
     }
 
-    /// Puts the entries in the order of the service's endpoints; those that are no longer there are removed.
-    fn align(&mut self, now: Moment) {
+    /// Puts the entries in the order of the service's endpoints; those that are no longer there are removed. An endpoint to which
+    /// an operator gives another address keeps its number.
+    fn align(&mut self, last: &Service, now: Moment) {
+        let mut sids: HashMap<SocketAddr, u32> = HashMap::new();
+        if last.has_moved() || self.service.has_moved() {
+            let addresses = last.table().endpoints.iter().map(|spec| spec.address);
+            sids.extend(addresses.zip(self.endpoints.iter().map(|end| end.sid)));
+        }
         let mut before: HashMap<SocketAddr, ObservedEndpoint> = HashMap::new();
         let mut others = Vec::new();
         for end in self.removed.drain(..).chain(self.endpoints.drain(..)) {
@@ -82,12 +88,19 @@ impl ObservedService {
         let service = Arc::clone(&self.service);
         // Not grown by doubling: there are a hundred thousand in a large table.
         self.endpoints.reserve_exact(service.endpoints().len());
-        for (endpoint, spec) in service.endpoints().iter().zip(&service.spec().endpoints) {
+        let specs = service
+            .spec()
+            .endpoints
+            .iter()
+            .zip(&service.table().endpoints);
+        for (endpoint, (spec, table)) in service.endpoints().iter().zip(specs) {
             let end = match before.remove(&endpoint.address()) {
                 Some(end) if Arc::ptr_eq(&end.live, endpoint.live()) => end.renamed(spec),
                 other => {
                     others.extend(other);
-                    ObservedEndpoint::new(next(&mut self.last_sid), endpoint, spec, now)
+                    let sid = sids.get(&table.address).copied();
+                    let sid = sid.unwrap_or_else(|| next(&mut self.last_sid));
+                    ObservedEndpoint::new(sid, endpoint, spec, now)
                 }
             };
             self.endpoints.push(end);
@@ -189,11 +202,17 @@ impl ObservedService {
         let service = Arc::clone(&self.service);
         let endpoints = self.endpoints.iter_mut().zip(service.endpoints());
         let endpoints: Vec<EndpointStats> = endpoints
-            .zip(&service.spec().endpoints)
-            .map(|((end, endpoint), spec)| {
+            .zip(
+                service
+                    .spec()
+                    .endpoints
+                    .iter()
+                    .zip(&service.table().endpoints),
+            )
+            .map(|((end, endpoint), specs)| {
                 let counts = end.look(endpoint, now);
                 sum.merge(&counts);
-                end.stats(counts, &service, endpoint, spec, now)
+                end.stats(counts, &service, endpoint, specs, now)
             })
             .collect();
         let (mut own, mut counts) = self.look(sum, now);

@@ -1,6 +1,8 @@
 //! Checks keep their verdicts across plans where the endpoint and its check stay the same, begin anew elsewhere, and report a new
 //! verdict to every plan.
 
+use std::num::NonZeroU16;
+
 use super::*;
 use crate::pick::{Key, Tried};
 use crate::service::{EjectionReason, Failure};
@@ -250,4 +252,72 @@ fn want_of_our_own_is_no_verdict() {
     assert!(process.endpoint(1).is_passing());
     assert_eq!(process.monitor(1).last.unwrap().outcome.word(), "SOCKERR");
     assert_eq!(process.monitor(1).failed, 0);
+}
+
+#[test]
+fn health_that_is_set_by_hand_lasts_until_checks_say_otherwise() {
+    let mut process = Process::new(100);
+    process.serve_ports("{mode: tcp, interval: 1s, rise: 2, fall: 2}", &[1, 2]);
+    let all_pass = |_, _| Outcome::Connected;
+    process.run(seconds(10), all_pass);
+    let endpoint = process.endpoint(2);
+    for (health, meanwhile) in [(ForcedHealth::Down, false), (ForcedHealth::Stopping, true)] {
+        endpoint.force(health, process.now);
+        assert_eq!(
+            (endpoint.is_passing(), picked(&mut process, 30)),
+            (meanwhile, vec![1])
+        );
+        process.run(seconds(10), all_pass);
+        assert!(endpoint.takes_newcomers(), "{health:?}");
+        assert_eq!(picked(&mut process, 30), [1, 2]);
+    }
+    process.run(seconds(10), gone(2));
+    endpoint.force(ForcedHealth::Up, process.now);
+    assert_eq!(picked(&mut process, 30), [1, 2]);
+    assert!(process.monitor(2).is_up());
+    process.run(seconds(10), gone(2));
+    assert_eq!(picked(&mut process, 30), [1]);
+    assert_eq!(process.monitor(2).downs, 3);
+}
+
+#[test]
+fn health_that_is_set_by_hand_stays_where_nothing_is_checked() {
+    let mut process = Process::new(100);
+    process.serve_ports("{mode: off}", &[1, 2]);
+    process.endpoint(2).force(ForcedHealth::Down, process.now);
+    process.serve("[{name: s, retries: 1, endpoints: [{address: \"127.0.0.1:1\"}, {address: \"127.0.0.1:2\"}]}]");
+    assert_eq!(picked(&mut process, 30), [1]);
+    process.endpoint(2).force(ForcedHealth::Up, process.now);
+    assert_eq!(picked(&mut process, 30), [1, 2]);
+}
+
+#[test]
+fn checks_go_to_the_port_that_an_operator_has_given() {
+    use crate::compile::revise;
+    use crate::overrides::OverrideChange;
+
+    let mut process = Process::new(100);
+    process.serve_ports(TCP, &[1, 2]);
+    process.run(seconds(10), gone(9));
+    let service = process.plan.services()[0].spec().name.clone();
+    let address = process.endpoint(2).address();
+    let change = OverrideChange::CheckPort(service, address, NonZeroU16::new(9));
+    let mut overrides = process.plan.overrides().clone();
+    overrides.change(&change);
+    let mut context = CompileContext {
+        now: process.now,
+        workers: 1,
+        ipv6: true,
+        host: &LOOPBACK_ONLY,
+        rng: &mut process.rng,
+    };
+    process.plan = revise(&process.plan, overrides, &mut context);
+    process.checks.follow(&process.plan, process.now);
+    assert_eq!(
+        picked(&mut process, 30),
+        [1, 2],
+        "the verdict stays meanwhile"
+    );
+    process.run(seconds(2), gone(9));
+    assert_eq!(picked(&mut process, 30), [1]);
 }
