@@ -208,6 +208,20 @@ fn endpoints_are_told_who_the_client_is() {
     );
     assert_eq!(request.fields("X-Forwarded-For"), ["192.0.2.1"]);
     assert_eq!(request.field("X-Forwarded-Proto"), None);
+    for (word, address) in [("append-for", list), ("replace-for", "127.0.0.1")] {
+        let (request, _) = told(&format!(", http: {{x-forwarded: {word}}}"), "", "", CLAIMS);
+        for (name, value) in [
+            ("For", address),
+            ("Proto", "https"),
+            ("Port", "1"),
+            ("Host", "evil"),
+            ("Prefix", "/evil"),
+        ] {
+            let name = format!("X-Forwarded-{name}");
+            assert_eq!(request.fields(&name), [value], "{word}: {}", request.head);
+        }
+        assert_eq!(request.fields("Forwarded"), ["for=192.0.2.9"], "{word}");
+    }
     let (request, _) = told(", http: {forwarded: true}", "", "", "");
     assert_eq!(
         request.fields("Forwarded"),

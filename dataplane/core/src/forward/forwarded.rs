@@ -13,8 +13,10 @@ use super::request::ToEndpoint;
 /// How `X-Forwarded-` fields and `Forwarded` of a client are treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Policy {
-    /// Whether the table says `x-forwarded: off`: Ballast then neither changes nor adds an `X-Forwarded-` field.
-    is_off: bool,
+    /// Whether Ballast writes `X-Forwarded-For`.
+    writes_address: bool,
+    /// Whether Ballast writes `X-Forwarded-Proto` and the other facts.
+    writes_facts: bool,
     /// Whether the list that the client sent is kept, and the client's address appended.
     appends: bool,
 }
@@ -24,17 +26,19 @@ impl Policy {
         let mode = to.options.x_forwarded;
         let is_trusted = to.options.x_forwarded_trust.is_none() || to.client.peer_is_trusted;
         Self {
-            is_off: mode == XForwarded::Off,
-            appends: mode != XForwarded::Replace && is_trusted,
+            writes_address: mode != XForwarded::Off,
+            writes_facts: matches!(mode, XForwarded::Append | XForwarded::Replace),
+            appends: !matches!(mode, XForwarded::Replace | XForwarded::ReplaceFor) && is_trusted,
         }
     }
 
-    /// Whether a field that the client sent is passed on unchanged. `Forwarded` is removed where the client's list is not
-    /// trusted, because many programs prefer `Forwarded` to `X-Forwarded-For`.
+    /// Whether a field that the client sent is passed on unchanged. `Forwarded` is removed where Ballast writes all the facts and the
+    /// client's list is not trusted, because many programs prefer `Forwarded` to `X-Forwarded-For`.
     pub(super) fn keeps(self, kind: FieldKind, to: &ToEndpoint<'_>) -> bool {
         match kind {
-            FieldKind::Forwarded => !to.options.forwarded && (self.is_off || self.appends),
-            _ => self.is_off,
+            FieldKind::Forwarded => !to.options.forwarded && (!self.writes_facts || self.appends),
+            FieldKind::ForwardedFor | FieldKind::ForwardedForImitation => !self.writes_address,
+            _ => !self.writes_facts,
         }
     }
 
@@ -47,11 +51,13 @@ impl Policy {
         };
         let client = to.client.address.ip().to_canonical();
         let scheme = to.client.scheme.name();
-        if !self.is_off {
+        if self.writes_address {
             head.field_with("X-Forwarded-For", |out| {
                 append_to(out, before, "x-forwarded-for");
                 address(out, client);
             });
+        }
+        if self.writes_facts {
             head.field("X-Forwarded-Proto", scheme.as_bytes());
             head.field_with("X-Forwarded-Port", |out| number(out, to.client.port.into()));
             if let Some(host) = to.request.host {

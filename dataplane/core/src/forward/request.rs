@@ -124,7 +124,8 @@ fn copy(head: &mut Head<'_, impl Sink>, to: &ToEndpoint<'_>, forwarded: Policy) 
             FieldKind::Forwarded
             | FieldKind::ForwardedFor
             | FieldKind::ForwardedFact
-            | FieldKind::Imitation => forwarded.keeps(kind, to),
+            | FieldKind::ForwardedForImitation
+            | FieldKind::ForwardedFactImitation => forwarded.keeps(kind, to),
             FieldKind::Trailer => to.framing == Framing::Chunked,
             // A client of HTTP/1.0 does not understand the 100 response that this field would cause.
             FieldKind::Expect => to.request.version != Version::Http10,

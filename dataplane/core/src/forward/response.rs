@@ -143,7 +143,8 @@ fn copy(head: &mut Head<'_, impl Sink>, to: &ToClient<'_>, is_interim: bool) {
             | FieldKind::Forwarded
             | FieldKind::ForwardedFor
             | FieldKind::ForwardedFact
-            | FieldKind::Imitation
+            | FieldKind::ForwardedForImitation
+            | FieldKind::ForwardedFactImitation
             | FieldKind::Host => head.copy(field),
         }
     }

@@ -42,7 +42,8 @@ impl Trailing {
             | FieldKind::ForwardedFor
             | FieldKind::ForwardedFact
             | FieldKind::Host
-            | FieldKind::Imitation
+            | FieldKind::ForwardedForImitation
+            | FieldKind::ForwardedFactImitation
             | FieldKind::Location
             | FieldKind::SetCookie
             | FieldKind::StrictTransportSecurity

@@ -14,8 +14,10 @@ pub(crate) enum FieldKind {
     /// `X-Forwarded-Proto`, `-Port`, `-Host` or `-Prefix`.
     ForwardedFact,
     Host,
-    /// A name that programs which turn `-` into `_`, such as CGI, take for one of `X-Forwarded-`.
-    Imitation,
+    /// A name that programs which turn `-` into `_`, such as CGI, take for `X-Forwarded-For`.
+    ForwardedForImitation,
+    /// The same for one of the other `X-Forwarded-` fields.
+    ForwardedFactImitation,
     Location,
     SetCookie,
     StrictTransportSecurity,
@@ -60,8 +62,13 @@ impl FieldKind {
             if name.eq_ignore_ascii_case(known) {
                 return *kind;
             }
-            if matches!(kind, Self::ForwardedFor | Self::ForwardedFact) && imitates(name, known) {
-                return Self::Imitation;
+            let imitation = match kind {
+                Self::ForwardedFor => Self::ForwardedForImitation,
+                Self::ForwardedFact => Self::ForwardedFactImitation,
+                _ => continue,
+            };
+            if imitates(name, known) {
+                return imitation;
             }
         }
         Self::Other

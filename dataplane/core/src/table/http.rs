@@ -25,7 +25,7 @@ pub struct FrontendHttp {
     /// Most fields of a request's head. Default: 128.
     #[serde(with = "Within::<1, 10_000>", skip_serializing_if = "is::<128, _>")]
     pub max_headers: u16,
-    /// What happens to X-Forwarded-For. Unless off, X-Forwarded-Proto, -Port, -Host and -Prefix are set as well.
+    /// What happens to X-Forwarded-For. With append and replace X-Forwarded-Proto, -Port, -Host and -Prefix are set as well.
     /// Default: append.
     #[serde(skip_serializing_if = "is_default")]
     pub x_forwarded: XForwarded,
@@ -129,6 +129,10 @@ pub enum XForwarded {
     Append,
     /// The client's address replaces what the client sent.
     Replace,
+    /// As append, and X-Forwarded-Proto, -Port, -Host and -Prefix are passed on as the client sent them.
+    AppendFor,
+    /// As replace, and X-Forwarded-Proto, -Port, -Host and -Prefix are passed on as the client sent them.
+    ReplaceFor,
     /// What the client sent is passed on unchanged.
     Off,
 }

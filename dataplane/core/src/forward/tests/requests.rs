@@ -343,6 +343,53 @@ fn facts_are_always_ours_unless_off() {
 }
 
 #[test]
+fn the_client_s_address_alone_can_be_ours() {
+    let facts = "X-Forwarded-Proto: https\nX-Forwarded-Port: 1\nX-FORWARDED-HOST: b\nX-Forwarded-Prefix: /p\nx-forwarded_proto: https\nForwarded: for=9.9.9.9";
+    let sent = format!("X-Forwarded-For: 1.1.1.1\nX_Forwarded_For: 9.9.9.9\n{facts}");
+    let trust = r#""x-forwarded-trust": ["10.0.0.0/8"]"#;
+    for (json, peer_is_trusted, address) in [
+        (
+            r#"{"x-forwarded": "append-for"}"#.to_owned(),
+            false,
+            "1.1.1.1, 192.0.2.7",
+        ),
+        (
+            r#"{"x-forwarded": "replace-for"}"#.to_owned(),
+            true,
+            "192.0.2.7",
+        ),
+        (
+            format!(r#"{{"x-forwarded": "append-for", {trust}}}"#),
+            true,
+            "1.1.1.1, 192.0.2.7",
+        ),
+        (
+            format!(r#"{{"x-forwarded": "append-for", {trust}}}"#),
+            false,
+            "192.0.2.7",
+        ),
+    ] {
+        let case = Case {
+            options: options(&json),
+            client: Client {
+                peer_is_trusted,
+                ..plain().client
+            },
+            rewrite: Some(rewrite("/shop", "/")),
+            prefix: "/shop",
+            ..plain()
+        };
+        let own = format!("X-Forwarded-For: {address}");
+        assert_eq!(
+            told(&case, &sent).join("\n"),
+            format!("{facts}\n{own}"),
+            "{json}"
+        );
+        assert_eq!(told(&case, ""), ["X-Forwarded-For: 192.0.2.7"], "{json}");
+    }
+}
+
+#[test]
 fn forwarded_follows_the_same_rules() {
     let case = |json: &str, peer_is_trusted| Case {
         options: options(json),
@@ -360,6 +407,21 @@ fn forwarded_follows_the_same_rules() {
         ("{}".to_owned(), false, Some(theirs)),
         (r#"{"x-forwarded": "replace"}"#.to_owned(), false, None),
         (r#"{"x-forwarded": "off"}"#.to_owned(), false, Some(theirs)),
+        (
+            r#"{"x-forwarded": "replace-for"}"#.to_owned(),
+            false,
+            Some(theirs),
+        ),
+        (
+            r#"{"forwarded": true, "x-forwarded": "replace-for"}"#.to_owned(),
+            true,
+            Some(own),
+        ),
+        (
+            r#"{"forwarded": true, "x-forwarded": "append-for"}"#.to_owned(),
+            true,
+            Some(both),
+        ),
         (format!("{{{trust}}}"), false, None),
         (format!("{{{trust}}}"), true, Some(theirs)),
         (r#"{"forwarded": true}"#.to_owned(), false, Some(both)),
