@@ -401,7 +401,7 @@ fn connections_stay_at_the_former_address_until_the_table_lacks_the_endpoint() {
     let _lease = former.lease(9).unwrap();
     let after = moved(&plan, "10.0.0.1:80", Some("10.0.0.9:80"));
     let gone = |old: &Plan, new: &Plan| -> Vec<(String, OnGone)> {
-        let gone = change(&std::collections::BTreeSet::new(), old, new).gone_endpoints;
+        let gone = change(&BTreeSet::new(), old, new).gone_endpoints;
         let gone = gone.iter();
         gone.map(|gone| (gone.endpoint.address().to_string(), gone.connections))
             .collect()

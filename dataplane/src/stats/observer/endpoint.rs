@@ -104,7 +104,7 @@ impl ObservedEndpoint {
             moved_from,
             check_port: endpoint
                 .check_port()
-                .or(checks.and_then(|health| health.port)),
+                .or_else(|| checks.and_then(|health| health.port)),
             is_overridden: moved_from.is_some()
                 || endpoint.check_port().is_some()
                 || endpoint.state() != spec.state
