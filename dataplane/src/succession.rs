@@ -142,7 +142,7 @@ impl Succession {
     async fn accept(self, listener: UnixListener) {
         loop {
             match listener.accept().await {
-                Ok((next, _)) if is_permitted(&next) => {
+                Ok((next, _)) if is_permitted(&next) && self.has_room() => {
                     let succession = self.clone();
                     tokio::task::spawn_local(async move {
                         let _waiting = Waiting::of(&succession);
@@ -154,6 +154,10 @@ impl Succession {
                 Err(_) => sleep(RETRY_EVERY).await,
             }
         }
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.borrow().waiting < MOST_WAITING
     }
 
     async fn give_way(&self, mut next: UnixStream) -> io::Result<()> {
@@ -302,4 +306,6 @@ const STARTS_WITHIN: Duration = Duration::from_secs(10);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 /// Time for the holder of a lock to give it up.
 const GIVES_UP_WITHIN: Duration = Duration::from_secs(5);
+/// Each one takes a descriptor.
+const MOST_WAITING: usize = 16;
 const RETRY_EVERY: Duration = Duration::from_millis(50);

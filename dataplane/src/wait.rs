@@ -78,8 +78,13 @@ pub(crate) fn begin<T>(
                 }
                 // It may be gone now.
                 released = Some(Instant::now());
-                let pause = signals.wait_for(async { sleep(RETRY_INTERVAL).await });
-                if pause.is_none() {
+                let pause = if since.elapsed() < RELEASE_TIME {
+                    RETRY_INTERVAL
+                } else {
+                    LONG_INTERVAL
+                };
+                let paused = signals.wait_for(async { sleep(pause).await });
+                if paused.is_none() {
                     return Ok(None);
                 }
             }
@@ -133,3 +138,5 @@ pub(crate) const FOREVER: &str = "forever";
 /// Time for the kernel to close all descriptors of an ended process.
 const RELEASE_TIME: Duration = Duration::from_secs(1);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
+/// Between questions to a process that does not answer.
+const LONG_INTERVAL: Duration = Duration::from_millis(250);
