@@ -176,9 +176,7 @@ impl Running {
         };
         if !has_closed {
             // For example because a disk does not respond. Sockets that still listen are closed with the workers.
-            tracing::error!(
-                "the apply thread does not end: no longer waiting for it"
-            );
+            tracing::error!("the apply thread does not end: no longer waiting for it");
         }
         while self.shared.connections() > 0 && !is_over {
             tokio::select! {
