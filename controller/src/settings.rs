@@ -274,12 +274,17 @@ impl Settings {
             || self.flags.endpoints_via == Some(EndpointsVia::NodePort)
     }
 
+    /// Whether `/healthz` is answered as service-loadbalancer did: at a port of its own, and on the shared ports.
+    pub(crate) fn answers_healthz(&self) -> bool {
+        self.flags.http_services == HttpServices::All
+    }
+
     /// The TCP ports that every node keeps for Ballast itself, and what each is. The defaults are among them where a flag moves
     /// a port: another node, or a process that starts later, may use them. A port that one node alone keeps is among them where
     /// there is no other node; in a cluster such a port costs a Service that node only.
     pub fn own_ports(&self) -> Vec<(u16, &'static str)> {
         let mut ports = vec![(self.flags.stats_port, "the stats port")];
-        if self.flags.http_services == HttpServices::All {
+        if self.answers_healthz() {
             ports.push((HEALTHZ_PORT, "the health port"));
         }
         let admin = self.admin_port.filter(|_| self.role == Role::Whole);
@@ -291,7 +296,7 @@ impl Settings {
 
     /// The TCP ports that this process and its data plane have on the node, each with its use in a word: for the node's Lease.
     pub(crate) fn ports_here(&self) -> OwnPorts {
-        let healthz = self.flags.http_services == HttpServices::All;
+        let healthz = self.answers_healthz();
         let stats = [("stats", self.flags.stats_port)].into_iter();
         let healthz = healthz.then_some(("healthz", HEALTHZ_PORT));
         let controller = self.admin_port.map(|port| ("controller", port));

@@ -26,6 +26,8 @@ pub enum Source {
     File(PathBuf),
     /// A URL that is fetched once.
     Url(String),
+    /// The bytes themselves.
+    Text(&'static str),
     Secret(Key, &'static str),
 }
 
@@ -89,6 +91,10 @@ pub(super) fn settings_files(settings: &Settings) -> BTreeSet<WantedFile> {
         file(DEFAULT_CERT, flags.ssl_cert.clone().map(Source::File)),
         file(CLIENT_CA, flags.ssl_ca_cert.clone().map(Source::File)),
         file(ERROR_PAGE, page),
+        file(
+            HEALTHZ,
+            settings.answers_healthz().then_some(Source::Text("ok\n")),
+        ),
     ];
     files.into_iter().flatten().collect()
 }
@@ -126,6 +132,9 @@ const DEFAULT_CERT: &str = "tls/default.pem";
 
 /// The file of `--ssl-ca-cert`.
 pub(super) const CLIENT_CA: &str = "tls/clients.pem";
+
+/// What service-loadbalancer answered at `/healthz`.
+pub(super) const HEALTHZ: &str = "healthz.txt";
 
 /// The file of `--error-page`.
 pub(super) const ERROR_PAGE: &str = "errors/default.html";

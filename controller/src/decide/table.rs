@@ -8,7 +8,7 @@ use ballast_core::table::{
     FrontendTls, List, Log, MaxAge, Name, OrOff, PathMatch, Protocol, Route, RoutingTable, Stats,
 };
 
-use super::files::{CLIENT_CA, ERROR_PAGE, WantedFile};
+use super::files::{CLIENT_CA, ERROR_PAGE, HEALTHZ, WantedFile};
 use super::parts::{empty_frontend, tls};
 use super::service_plan::{HTTP, HTTPS, ServicePlan, SharedPorts};
 use crate::settings::{HEALTHZ_PORT, HTTPS_PORT, HttpServices, Settings};
@@ -73,19 +73,20 @@ pub(crate) fn stats(settings: &Settings) -> Stats {
     let ranges = &flags.stats_source_ranges;
     Stats {
         bind: Some(List::new(vec![Bind::Any { port }])),
-        healthz: match flags.http_services == HttpServices::All {
-            true => OrOff::On(List::new(vec![healthz])),
-            false => OrOff::Off,
+        healthz: if settings.answers_healthz() {
+            OrOff::On(List::new(vec![healthz]))
+        } else {
+            OrOff::Off
         },
         source_ranges: (!ranges.is_empty()).then(|| List::new(ranges.clone())),
     }
 }
 
 fn shared_http(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Frontend> {
-    let (routes, root) = routes(plans, false);
+    let (routes, default) = routes_and_default(settings, plans, false);
     Some(Frontend {
         routes,
-        default: Some(Box::new(root.unwrap_or_else(|| default_route(settings)))),
+        default,
         ..empty_frontend(HTTP.parse().ok()?, settings.flags.http_port, Protocol::Http)
     })
 }
@@ -112,13 +113,13 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
     if !open.clone().any(|route| route.secure) && !answers_all {
         return None;
     }
-    let (routes, root) = routes(plans, true);
     if certificates.is_empty() {
         return Some(Frontend {
-            routes,
+            routes: List::new(routes(plans, true).0),
             ..empty_frontend(name, HTTPS_PORT, Protocol::Tls)
         });
     }
+    let (routes, default) = routes_and_default(settings, plans, true);
     let client_auth = settings.flags.ssl_ca_cert.as_ref().map(|_| ClientAuth {
         ca: PathBuf::from(CLIENT_CA).into(),
         mode: ClientAuthMode::Required,
@@ -134,13 +135,35 @@ fn shared_https(settings: &Settings, plans: &[ServicePlan<'_>]) -> Option<Fronte
             ..FrontendHttp::ABSENT.clone()
         })),
         routes,
-        default: Some(Box::new(root.unwrap_or_else(|| default_route(settings)))),
+        default,
         ..empty_frontend(name, HTTPS_PORT, Protocol::Https)
     })
 }
 
+/// The routes of a shared HTTP port, and what becomes of all other requests. As service-loadbalancer did, the port answers
+/// `/healthz` itself where no Service has that path, or every path.
+fn routes_and_default(
+    settings: &Settings,
+    plans: &[ServicePlan<'_>],
+    secure: bool,
+) -> (List<Route>, Option<Box<Route>>) {
+    let (mut routes, root) = routes(plans, secure);
+    let is_taken = |route: &Route| route.host.is_none() && route.path() == HEALTHZ_PATH;
+    if settings.answers_healthz() && root.is_none() && !routes.iter().any(is_taken) {
+        routes.push(Route {
+            path: HEALTHZ_PATH.parse().ok(),
+            r#match: PathMatch::Exact,
+            status: Some(200),
+            body_file: Some(PathBuf::from(HEALTHZ).into()),
+            ..Route::default()
+        });
+    }
+    let default = root.unwrap_or_else(|| default_route(settings));
+    (List::new(routes), Some(Box::new(default)))
+}
+
 /// The routes of a shared port, in a fixed order without a meaning; and the route for every request, which becomes the default.
-fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (List<Route>, Option<Route>) {
+fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (Vec<Route>, Option<Route>) {
     let routes = plans.iter().flat_map(|one| &one.routes);
     let open = routes.filter(|route| route.secure == secure && !route.closed);
     let all = open.flat_map(|one| one.shares.by_header(&one.route).chain([one.route.clone()]));
@@ -155,7 +178,7 @@ fn routes(plans: &[ServicePlan<'_>], secure: bool) -> (List<Route>, Option<Route
         ignore_case: false,
         ..routes.remove(index)
     });
-    (List::new(routes), root)
+    (routes, root)
 }
 
 /// The answer to requests that lead to no Service.
@@ -168,5 +191,6 @@ fn default_route(settings: &Settings) -> Route {
     }
 }
 
+const HEALTHZ_PATH: &str = "/healthz";
 /// 15,768,000 seconds, as service-loadbalancer had it.
 const HSTS: &str = "4380h";

@@ -236,6 +236,7 @@ impl Folder {
                 let named = |error| io::Error::other(format!("{}: {error}", path.display()));
                 Some(fs::read(path).map_err(named)?)
             }
+            Source::Text(text) => Some(text.as_bytes().to_vec()),
             Source::Url(url) => match pages.page(url) {
                 Some(bytes) => Some(bytes.to_vec()),
                 // The page of an earlier process stays. Without one, a default page is written until the download.
